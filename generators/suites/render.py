@@ -1,0 +1,203 @@
+"""Renders a suite: a pure function from recipe, cell and rules to text. No clock, host or path gets in.
+
+Every value that reaches the text goes through a filter that makes it code (`literal`, `identifier`, `number`) or
+text of a docstring (`doc`); a value that went through none is an error, so a model's name can't become code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import keyword
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from generators.models.recipe import Recipe
+from hardware.backends.factory import backend_class
+from hardware.cell import Cell
+from hardware.errors import UsageError, echo
+from hardware.testing.checks import applicable_checks
+
+TEMPLATES = Path(__file__).parents[2] / "templates"
+STAMP = "# generated: sha256 "
+
+_WIDTH = 88
+
+
+class _Code(str):
+    """Text that a filter has made fit for Python source."""
+
+    __slots__ = ()
+
+
+def _finalize(value: Any) -> Any:
+    if isinstance(value, _Code):
+        return value
+    raise jinja2.TemplateRuntimeError(f"{value!r} reaches the source without a filter that makes it code")
+
+
+def _literal(value: Any, indent: int = 0) -> _Code:
+    """A Python literal laid out as a formatter would: a mapping with one entry a line."""
+    if isinstance(value, Mapping):
+        if not value:
+            return _Code("{}")
+        inside = " " * (indent + 4)
+        entries = [f"{inside}{_literal(k)}: {_literal(v, indent + 4)},\n" for k, v in value.items()]
+        return _Code("{\n" + "".join(entries) + " " * indent + "}")
+    if isinstance(value, tuple):
+        inner = ", ".join(_literal(item) for item in value)
+        return _Code(f"({inner},)" if len(value) == 1 else f"({inner})")
+    if isinstance(value, list):
+        return _list(value, indent)
+    if isinstance(value, str):
+        return _Code(_double_quoted(value))
+    if value is None or isinstance(value, bool | int | float):
+        return _Code(repr(value))
+    raise TypeError(f"{type(value).__name__} has no literal")
+
+
+def _list(value: Sequence[Any], indent: int) -> _Code:
+    flat = "[" + ", ".join(_literal(item) for item in value) + "]"
+    if len(flat) + indent < _WIDTH // 2 and "\n" not in flat:
+        return _Code(flat)
+    inside = " " * (indent + 4)
+    return _Code("[\n" + "".join(f"{inside}{_literal(v, indent + 4)},\n" for v in value) + " " * indent + "]")
+
+
+def _double_quoted(text: str) -> str:
+    quoted = repr(text)
+    if quoted.startswith("'") and '"' not in text:
+        return '"' + quoted[1:-1].replace("\\'", "'") + '"'
+    return quoted
+
+
+def _inline(value: Mapping[str, str]) -> _Code:
+    return _Code("{" + ", ".join(f"{_literal(k)}: {_literal(v)}" for k, v in value.items()) + "}")
+
+
+def _identifier(value: str) -> _Code:
+    if not value.isidentifier() or keyword.iskeyword(value):
+        raise UsageError(f"{echo(value)} cannot stand in Python source", why="it is no identifier")
+    return _Code(value)
+
+
+def _doc(value: str) -> _Code:
+    """Text inside a docstring or comment: printable, one line, unable to end it."""
+    if not value.isprintable():
+        value = ascii(value)[1:-1]
+    return _Code(value.replace("\\", "\\\\").replace('"""', '\\"\\"\\"'))
+
+
+def _number(value: int) -> _Code:
+    return _Code(f"{value:_}" if value >= 10_000 else str(value))
+
+
+def _join_numbers(values: Sequence[int]) -> _Code:
+    return _Code(", ".join(str(int(value)) for value in values))
+
+
+def environment(template_folder: Path | None = None) -> jinja2.Environment:
+    """The environment of suite templates; a user's folder comes before ours."""
+    folders = [folder for folder in (template_folder, TEMPLATES) if folder is not None]
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folders),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=False,
+        finalize=_finalize,
+    )
+    made.filters |= {
+        "literal": _literal,
+        "inline": _inline,
+        "identifier": _identifier,
+        "doc": _doc,
+        "number": _number,
+        "join_numbers": _join_numbers,
+        "code": _Code,
+    }
+    return made
+
+
+def _imports(recipe: Recipe) -> str:
+    names = sorted({_identifier(recipe.config_class), _identifier(recipe.model_class)})
+    line = f"from transformers import {', '.join(names)}"
+    if len(line) <= _WIDTH:
+        return line
+    return "from transformers import (\n" + "".join(f"    {name},\n" for name in names) + ")"
+
+
+def command_for(cell: Cell, *, model: str | None = None) -> str:
+    """The command that makes a suite again. `model` is what the user named, where it isn't the cell's model."""
+    words = ["python", "run_test_generation.py", "--model", model or cell.model, "--device", str(cell.target)]
+    if cell.precision != "float32":
+        words += ["--precision", cell.precision]
+    return shlex.join(words)
+
+
+def _subject_line(recipe: Recipe) -> str:
+    if recipe.subject == "checkpoint":
+        return f"checkpoint: {recipe.parameters:,} parameters, real weights known by their hash"
+    return f"tiny: {recipe.parameters:,} parameters, weights set by name; no download"
+
+
+def _recorded(recipe: Recipe) -> dict[tuple[int, ...], float]:
+    recorded = recipe.recorded
+    positions = [tuple(position) for position in recorded["positions"]]
+    return dict(zip(positions, recorded["values"], strict=True))
+
+
+def render(
+    recipe: Recipe, cell: Cell, rule_ids: Sequence[str], *, template_folder: Path | None = None
+) -> str:
+    """The text of the suite for `cell`: the same bytes for the same arguments on every machine.
+
+    Raises `UsageError` where no template serves the recipe's architecture.
+    """
+    target = backend_class(cell.target.name)
+    checks = applicable_checks(
+        generates=recipe.generate, has_mask=recipe.mask_input is not None, can=target.CAN
+    )
+    tokens = (recipe.mask_input or "").replace("attention_mask", "input_ids")
+    uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
+    try:
+        template = environment(template_folder).get_template(f"{recipe.architecture}.py.j2")
+    except jinja2.TemplateNotFound as error:
+        raise UsageError(f"no template serves the architecture {recipe.architecture}") from error
+    checkpoint = recipe.subject == "checkpoint"
+    body = template.render(
+        cell=cell,
+        recipe=recipe,
+        subject=recipe.subject,
+        command=command_for(cell, model=f"<folder of {cell.model}>" if checkpoint else None),
+        subject_line=_subject_line(recipe),
+        rules_line=", ".join(rule_ids) or "none: nothing is predicted",
+        imports=_imports(recipe),
+        recorded=_recorded(recipe),
+        lengths=tuple(recipe.recorded["lengths"]),
+        checks=checks,
+        uses_mask=uses_mask,
+        masked_tokens=tokens,
+        token_limit=recipe.inputs[tokens]["high"] if tokens in recipe.inputs else 0,
+        computed_dtype="float32" if cell.precision == "tf32" else cell.precision,
+    )
+    return stamp(body.rstrip("\n") + "\n")
+
+
+def stamp(body: str) -> str:
+    """`body` with a last line that holds its hash, by which an edit is seen."""
+    return f"{body}\n\n{STAMP}{_digest(body)}\n"
+
+
+def is_edited(text: str) -> bool:
+    """Whether a suite's text isn't what was generated: its hash is missing or another one."""
+    body, separator, digest = text.rpartition(f"\n\n{STAMP}")
+    return not separator or digest.strip() != _digest(body)
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:16]

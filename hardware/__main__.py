@@ -1,0 +1,47 @@
+"""`python -m hardware`: the front door of the inventory."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from .errors import HwCompatError, OutputError
+from .listing import FORMATS, list_text
+
+
+@click.group(help="What this machine has, and which targets may run here.")
+def main() -> None:
+    """Front door; the commands below do the work."""
+
+
+@main.command("list", help="Print CPU, memory, accelerators by vendor, and the targets that may be here.")
+@click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
+def list_command(format_: str, output: Path | None) -> None:
+    """Detect and print; exits with the error's own code."""
+    from .detection import detect
+
+    try:
+        text = list_text(detect(), format_)
+        if output is None:
+            click.echo(text, nl=False)
+        else:
+            _write(output, text)
+    except HwCompatError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"can't write {path}", why=error.strerror or str(error), fix="Name a file in an existing folder."
+        ) from error
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m hardware", windows_expand_args=False)

@@ -1,0 +1,203 @@
+"""The contract of a vendor: facts about its devices, and their telemetry.
+
+Not available is a value with a reason (`Reading`), never an exception and never a 0.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import ClassVar, Generic, TypeVar
+
+from ..errors import BackendUnavailable, UsageError, did_you_mean, echo
+from ._pci import PciDevice
+
+Value = TypeVar("Value")
+
+DEVICE_TYPES = ("gpu", "npu", "tpu", "lpu", "wse")
+
+
+class NoAccelerator(BackendUnavailable, RuntimeError):
+    """No vendor, or not the one that was asked for, has a device here."""
+
+
+class NoSuchIndex(UsageError, IndexError):
+    """An index beyond what is there; the message names the range."""
+
+
+class HardwareState(StrEnum):
+    PRESENT = "present"
+    ABSENT = "absent"
+    UNKNOWN = "unknown"
+
+
+class DriverState(StrEnum):
+    OK = "ok"
+    MISSING = "missing"
+    DENIED = "denied"
+    UNKNOWN = "unknown"
+
+
+class LibraryState(StrEnum):
+    OK = "ok"
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Generic[Value]):
+    """One measured value, or `None` with the reason why the hardware doesn't tell."""
+
+    value: Value | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VendorFacts:
+    """What is known of one vendor here; hardware, driver and library are separate facts.
+
+    `on_bus` counts devices that the bus shows, `None` where there is no bus to look at.
+    """
+
+    vendor: str
+    hardware: HardwareState
+    driver: DriverState
+    library: LibraryState
+    reason: str = ""
+    on_bus: int | None = None
+    simulated: bool = False
+
+    @property
+    def state(self) -> str:
+        """One word for a person. `expected` isn't *usable*: only a probe says that."""
+        if self.simulated:
+            return "simulated"
+        if self.hardware is HardwareState.ABSENT:
+            return "hardware absent"
+        if self.hardware is HardwareState.PRESENT:
+            works = self.driver is DriverState.OK and self.library is LibraryState.OK
+            return "expected" if works else "present but unusable"
+        return "library missing" if self.library is LibraryState.MISSING else "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceleratorInfo:
+    """One device. `None` stands where neither driver nor bus tells.
+
+    `index` is the driver's, `None` for a device that only the bus shows (`seen_by` is `bus`).
+    `bandwidth_gbps` is the peak bandwidth of its memory in 10^9 bytes per second.
+    """
+
+    vendor: str
+    device_type: str
+    model: str
+    index: int | None = None
+    seen_by: str = "driver"
+    compute_capability: str | None = None
+    memory_bytes: int | None = None
+    memory_type: str | None = None
+    bus_type: str | None = None
+    pcie_gen: int | None = None
+    bandwidth_gbps: float | None = None
+    driver_version: str | None = None
+    firmware_version: str | None = None
+    simulated: bool = False
+    extra_info: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+    @property
+    def memory_gb(self) -> float | None:
+        """Memory in units of 2^30 bytes, two decimals."""
+        return None if self.memory_bytes is None else round(self.memory_bytes / 2**30, 2)
+
+
+class AcceleratorBackend(ABC):
+    """Reads one vendor's inventory and telemetry. A file in this folder holds one subclass.
+
+    The first three methods are the minimum; the metrics of the full tier return `None` where the
+    hardware doesn't tell. Every method may be called from several threads at once.
+    """
+
+    VENDOR_NAME: ClassVar[str]
+    DEVICE_TYPE: ClassVar[str]
+    DEVICE_STRINGS: ClassVar[Mapping[str, str]] = {}
+    """A framework's name for device `{index}`."""
+
+    def __init__(self, *, sys_root: Path = Path("/sys")) -> None:
+        self.sys_root = sys_root
+
+    @abstractmethod
+    def is_available(self) -> bool:
+        """Whether the driver lists at least one device."""
+
+    @abstractmethod
+    def get_device_count(self) -> int:
+        """How many devices the driver lists; 0 where there is no driver (`facts()` says why)."""
+
+    @abstractmethod
+    def list_devices(self) -> tuple[AcceleratorInfo, ...]:
+        """The devices that the driver lists, or else those that only the bus shows."""
+
+    def facts(self) -> VendorFacts:
+        """Hardware, driver and library of this vendor, with the reason for what isn't right."""
+        if self.is_available():
+            return VendorFacts(
+                vendor=self.VENDOR_NAME,
+                hardware=HardwareState.PRESENT,
+                driver=DriverState.OK,
+                library=LibraryState.OK,
+            )
+        return VendorFacts(
+            vendor=self.VENDOR_NAME,
+            hardware=HardwareState.UNKNOWN,
+            driver=DriverState.UNKNOWN,
+            library=LibraryState.UNKNOWN,
+            reason=f"no {self.VENDOR_NAME} device is listed",
+        )
+
+    def get_temperature(self, index: int) -> float | None:
+        """°C."""
+        return None
+
+    def get_memory_usage(self, index: int) -> dict[str, int] | None:
+        """`total`, `used` and `free` in bytes."""
+        return None
+
+    def get_utilization(self, index: int) -> dict[str, float] | None:
+        """`compute` and `memory` in percent of the last sampling period."""
+        return None
+
+    def get_power_usage(self, index: int) -> float | None:
+        """W."""
+        return None
+
+    def get_throttle_reasons(self, index: int) -> tuple[str, ...] | None:
+        """Why the clocks are held down (`thermal`, `power_limit`, `sw_power_cap` …); empty if they aren't."""
+        return None
+
+    def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
+        """What `framework` calls device `device_id`. Raises `UsageError` naming the known frameworks."""
+        pattern = self.DEVICE_STRINGS.get(framework.lower())
+        if pattern is None:
+            known = tuple(self.DEVICE_STRINGS)
+            raise UsageError(
+                f"{echo(framework)} has no name for {self.VENDOR_NAME} devices",
+                fix=" ".join(filter(None, [did_you_mean(framework, known), f"Known: {', '.join(known)}."])),
+            )
+        return pattern.format(index=device_id)
+
+    def shutdown(self) -> None:  # noqa: B027 - an optional hook
+        """Give the vendor's library back. Safe to call twice."""
+
+
+def bus_only(device: PciDevice, *, vendor: str, device_type: str) -> AcceleratorInfo:
+    """What the bus alone tells of a device: its name or numbers and where it sits."""
+    return AcceleratorInfo(
+        vendor=vendor,
+        device_type=device_type,
+        model=device.name or f"{vendor} device {device.device_id:#06x}",
+        seen_by="bus",
+        extra_info={"pci_address": device.address, "pci_device_id": f"{device.device_id:#06x}"},
+    )

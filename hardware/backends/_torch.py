@@ -1,0 +1,317 @@
+"""What all targets that PyTorch reaches share: placement, forward pass, decoding, gradients and their proof."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from .base import BaseBackend, DeviceFacts, Execution, Generation, ModelSubject, Runnable, Unsupported
+
+if TYPE_CHECKING:
+    import torch
+
+    from .base import Array, Inputs
+
+PARAMETER_OPERATORS = frozenset(
+    {
+        "aten.mm",
+        "aten.addmm",
+        "aten.bmm",
+        "aten.baddbmm",
+        "aten.matmul",
+        "aten.linear",
+        "aten.convolution",
+        "aten._convolution",
+        "aten.embedding",
+        "aten.native_layer_norm",
+        "aten.native_group_norm",
+        "aten.native_batch_norm",
+        "aten._native_batch_norm_legit_no_training",
+        "aten._fused_rms_norm",
+        "aten._scaled_dot_product_flash_attention_for_cpu",
+        "aten._scaled_dot_product_efficient_attention",
+        "aten._scaled_dot_product_flash_attention",
+        "aten._scaled_dot_product_cudnn_attention",
+        "aten.mkldnn_linear",
+        "aten._addmm_activation",
+        "aten._grouped_mm",
+    }
+)
+"""Operators that carry a model's weight: offloading one of them makes a cell `low`."""
+
+_COMPUTE = PARAMETER_OPERATORS - {"aten.embedding"}
+
+
+def torch_dtype(precision: str) -> torch.dtype:
+    """The dtype that tensors have in a precision. Raises `Unsupported` where torch has none for it."""
+    import torch
+
+    table = {
+        "float32": torch.float32,
+        "tf32": torch.float32,
+        "float16": torch.float16,
+        "bfloat16": torch.bfloat16,
+        "float64": torch.float64,
+    }
+    if precision not in table:
+        raise Unsupported(f"{precision} needs a quantised model", error_type="unsupported_dtype")
+    return table[precision]
+
+
+def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Arrays as tensors on `device`; floating-point ones in `dtype`."""
+    import torch
+
+    tensors = {name: torch.as_tensor(np.ascontiguousarray(value)) for name, value in inputs.items()}
+    return {
+        name: tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+        for name, tensor in tensors.items()
+    }
+
+
+def floating_outputs(output: Any) -> dict[str, torch.Tensor]:
+    """The floating-point tensors at the top level of what a module returned, by name.
+
+    Caches, hidden states and attentions are tuples and aren't among them. A bare tensor is called `output`, the
+    entries of a bare tuple `output_0` and so on.
+    """
+    import torch
+
+    if isinstance(output, torch.Tensor):
+        output = {"output": output}
+    elif isinstance(output, tuple | list):
+        output = {f"output_{number}": value for number, value in enumerate(output)}
+    return {
+        name: value
+        for name, value in dict(output).items()
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+    }
+
+
+def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """One forward pass without a cache, where the model takes that wish."""
+    wishes = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
+    return floating_outputs(model(**tensors, **wishes))
+
+
+def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+    """Tensors as float64 arrays in host memory."""
+    import torch
+
+    return {name: tensor.detach().to("cpu").to(torch.float64).numpy() for name, tensor in tensors.items()}
+
+
+def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_cache: bool) -> Generation:
+    """Decode `steps` tokens with the library's own loop and keep the logits of each step.
+
+    Works for whatever has transformers' `GenerationMixin`, on any device.
+    """
+    import torch
+    from transformers import GenerationMixin
+
+    prompt = {
+        name: tensor for name, tensor in tensors.items() if name != "position_ids" and not name.startswith("decoder_")
+    }
+    with torch.no_grad():
+        result = GenerationMixin.generate(
+            model,
+            **prompt,
+            max_new_tokens=steps,
+            min_new_tokens=steps,
+            do_sample=False,
+            num_beams=1,
+            use_cache=use_cache,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+    logits = torch.stack(list(result.logits), dim=1).detach().to("cpu").to(torch.float64).numpy()
+    sequences = result.sequences.detach().to("cpu").numpy()
+    tokens = sequences[:, -steps:]
+    seq2seq = bool(getattr(model.config, "is_encoder_decoder", False))
+    start = sequences[:, :-steps] if seq2seq else sequences[:, :0]
+    return Generation(tokens=tokens, logits=logits, start=start)
+
+
+def loss_gradients(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+    """Gradients, by parameter name, of a loss that weighs every output element differently.
+
+    The weights are cosines of the element's index, the same on every device; parameters that the pass doesn't
+    touch are left out.
+    """
+    import torch
+
+    model.zero_grad(set_to_none=True)
+    total: Any = 0.0
+    for _, output in sorted(forward(model, tensors).items()):
+        if output.grad_fn is None:
+            continue
+        weights = torch.arange(output.numel(), dtype=torch.float64).mul(0.7).cos()
+        weights = weights.to(device=output.device, dtype=output.dtype).reshape(output.shape)
+        total = total + (output * weights).sum() / output.numel()
+    total.backward()
+    found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return to_arrays(found)
+
+
+def operator_trace(device_type: str) -> Any:
+    """A dispatch mode that counts operators by where their tensors lay: `.native`, `.offloaded`, `.dtypes`."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class OperatorTrace(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
+        def __init__(self) -> None:
+            super().__init__()
+            self.native: Counter[str] = Counter()
+            self.offloaded: Counter[str] = Counter()
+            self.dtypes: Counter[str] = Counter()
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            output = func(*args, **(kwargs or {}))
+            name = "aten." + func._schema.name.removeprefix("aten::")
+            tensors = [leaf for leaf in tree_leaves((args, kwargs, output)) if isinstance(leaf, torch.Tensor)]
+            elsewhere = any(tensor.dim() > 0 and tensor.device.type != device_type for tensor in tensors)
+            (self.offloaded if elsewhere else self.native)[name] += 1
+            if name in _COMPUTE:
+                results = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+                self.dtypes[str(results[0].dtype).removeprefix("torch.")] += 1
+            return output
+
+    return OperatorTrace()
+
+
+class TorchRunnable(Runnable):
+    """A module on a torch device."""
+
+    can = frozenset({"generate", "backward", "save"})
+
+    def __init__(self, backend: TorchBackend, subject: ModelSubject, example: Inputs, precision: str) -> None:
+        self.backend = backend
+        self.subject = subject
+        self.example = dict(example)
+        self.precision = precision
+        self.dtype = torch_dtype(precision)
+        self.device = backend.torch_device()
+        self.model = subject.model.to(device=self.device, dtype=self.dtype).eval()
+        self.actual_dtype = precision if precision == "tf32" else str(self.dtype).removeprefix("torch.")
+        self.conditions = {
+            "optimisation": "O0",
+            "attention": str(getattr(getattr(self.model, "config", None), "_attn_implementation", "none")),
+        }
+
+    def _tensors(self, inputs: Inputs) -> dict[str, torch.Tensor]:
+        return to_tensors(inputs, self.device, self.dtype)
+
+    def __call__(self, **inputs: Array) -> dict[str, Array]:
+        import torch
+
+        with torch.no_grad(), self.backend.running():
+            outputs = forward(self.model, self._tensors(inputs))
+        return to_arrays(outputs)
+
+    def generate(self, inputs: Inputs, *, steps: int) -> Generation:
+        with self.backend.running():
+            return greedy(self.model, self._tensors(inputs), steps=steps, use_cache=True)
+
+    def gradients(self, inputs: Inputs) -> dict[str, Array]:
+        with self.backend.running():
+            return loss_gradients(self.model, self._tensors(inputs))
+
+    def save_and_reload(self, folder: Path) -> Runnable:
+        self.model.save_pretrained(folder, safe_serialization=True)
+        again = type(self.model).from_pretrained(
+            folder, local_files_only=True, dtype=self.dtype, attn_implementation=self.conditions["attention"]
+        )
+        subject = replace(self.subject, model=again)
+        return type(self)(self.backend, subject, self.example, self.precision)
+
+    def execution(self) -> Execution:
+        import torch
+
+        trace = operator_trace(self.device.type)
+        tensors = self._tensors(self.example)
+        with torch.no_grad(), trace, self.backend.running():
+            forward(self.model, tensors)
+        return self._proof(trace)
+
+    def _proof(self, trace: Any) -> Execution:
+        computed = trace.dtypes.most_common(1)
+        return Execution(
+            native=dict(trace.native),
+            offloaded=dict(trace.offloaded),
+            dtype=computed[0][0] if computed else self.actual_dtype,
+            device=str(self.device),
+            unseen=self.backend.UNSEEN,
+        )
+
+    def close(self) -> None:
+        del self.model
+        self.backend.empty_cache()
+
+
+class TorchBackend(BaseBackend):
+    """Base of the targets that are a torch device type."""
+
+    DEVICE_TYPE: ClassVar[str]
+    CAN = TorchRunnable.can
+    PRECISIONS: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
+    UNSEEN: ClassVar[str] = "copies to the host that a kernel makes inside itself"
+    RUNNABLE: ClassVar[type[TorchRunnable]] = TorchRunnable
+
+    def torch_device(self) -> torch.device:
+        """The torch device of this target's index, 0 where none was named."""
+        import torch
+
+        return torch.device(self.DEVICE_TYPE, self.target.index or 0)
+
+    def running(self) -> AbstractContextManager[Any]:
+        """Entered around whatever computes."""
+        return nullcontext()
+
+    def empty_cache(self) -> None:
+        """Give cached device memory back."""
+
+    def _check_availability(self) -> str:
+        try:
+            import torch
+        except ImportError:
+            return "torch isn't installed (pip install torch==2.13.0)"
+        reason = self._device_missing(torch)
+        if reason:
+            return reason
+        count = self._device_count(torch)
+        index = self.target.index or 0
+        return "" if index < count else f"{self.target} isn't there: torch sees {count} device(s)"
+
+    def _device_missing(self, torch: Any) -> str:
+        """Why no device of this type can be used by this torch; the empty string when one can."""
+        raise NotImplementedError
+
+    def _device_count(self, torch: Any) -> int:
+        return int(getattr(torch, self.DEVICE_TYPE).device_count())
+
+    def get_device_facts(self) -> DeviceFacts:
+        return DeviceFacts(device=str(self.torch_device()), name=self.DEVICE_TYPE)
+
+    def known_answer(self) -> tuple[float, float, float]:
+        import torch
+
+        from ..known_answer import question
+
+        left, right = (torch.as_tensor(array).to(self.torch_device()) for array in question())
+        with torch.no_grad(), self.running():
+            answer = torch.tanh(left @ right).sum(dim=0)[:3]
+        first, second, third = (float(value) for value in answer.cpu())
+        return first, second, third
+
+    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+        if precision not in self.PRECISIONS:
+            raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
+        return self.RUNNABLE(self, subject, example_inputs, precision)

@@ -1,0 +1,186 @@
+"""The contract between a suite and a target: `BaseBackend.load` gives a `Runnable`, and nothing else is used.
+
+Inputs and outputs are NumPy arrays by name, so that what compares them needs no framework of the target.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from ..target import Target
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import torch
+
+    Array = npt.NDArray[Any]
+    Inputs = Mapping[str, Array]
+
+
+class Unsupported(Exception):
+    """The runtime can't do what was asked of it (an operator, a dtype, a conversion); a failure with a cause."""
+
+    def __init__(self, message: str, *, error_type: str = "unsupported_operator") -> None:
+        super().__init__(message)
+        self.error_type = error_type
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSubject:
+    """What is loaded: a torch module with its final weights on CPU in float32, and facts about it.
+
+    `identity` changes with configuration, weights, modelling source and library versions: a cache key. `masked_by`
+    names, for outputs with a row for each token, the input that says which rows mean something.
+    """
+
+    model: torch.nn.Module
+    task: str
+    identity: str
+    generates: str = "none"
+    masked_by: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Proof of where one forward pass ran: calls by operator on the target and on the host.
+
+    `dtype` is what operators with parameters computed in; `unseen` says what this proof can't see.
+    """
+
+    native: Mapping[str, int]
+    offloaded: Mapping[str, int]
+    dtype: str
+    device: str
+    unseen: str
+    host_allowed: frozenset[str] = frozenset()
+
+    @property
+    def beyond_allowed(self) -> dict[str, int]:
+        """Operators that ran on the host and aren't on the target's short allow-list."""
+        return {name: count for name, count in self.offloaded.items() if name not in self.host_allowed}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """Greedy decoding: `tokens` (batch, steps) and the `logits` (batch, steps, vocabulary) they were chosen from.
+
+    `start` (batch, n) are the decoder's own first tokens, empty (n = 0) where the prompt is the start.
+    """
+
+    tokens: Array
+    logits: Array
+    start: Array
+
+
+class Runnable(ABC):
+    """A model on its target. Call it with arrays; every optional ability is named in `can`."""
+
+    can: frozenset[str] = frozenset()
+    """Of `generate`, `backward`, `save`."""
+
+    actual_dtype: str
+    conditions: Mapping[str, str]
+
+    @abstractmethod
+    def __call__(self, **inputs: Array) -> dict[str, Array]:
+        """The floating-point outputs of one forward pass, by name."""
+
+    @abstractmethod
+    def execution(self) -> Execution:
+        """Run the example inputs once more under the tracer of this target."""
+
+    def generate(self, inputs: Inputs, *, steps: int) -> Generation:
+        """Decode `steps` tokens greedily with the target's cache."""
+        raise NotImplementedError
+
+    def gradients(self, inputs: Inputs) -> dict[str, Array]:
+        """Gradients of `loss_of` by parameter name."""
+        raise NotImplementedError
+
+    def save_and_reload(self, folder: Path) -> Runnable:
+        """Save in the target's own format and load what was saved on the same target."""
+        raise NotImplementedError
+
+    def close(self) -> None:  # noqa: B027 - an optional hook
+        """Give back what was taken."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceFacts:
+    """What a backend knows of the device that it computes on; memory in bytes, `None` where it isn't told."""
+
+    device: str
+    name: str
+    memory_bytes: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class BaseBackend(ABC):
+    """Runs models on one target. A subclass in `hardware/backends/<target>.py` is found by its file's name."""
+
+    BACKEND_NAME: ClassVar[str]
+    EXPIRES_ON: ClassVar[tuple[str, ...]] = ("torch", "transformers")
+    """Packages whose change of version invalidates evidence of this backend."""
+
+    FORK_SAFE: ClassVar[bool] = True
+    COMPILE_DEADLINE_S: ClassVar[float] = 120.0
+    CAN: ClassVar[frozenset[str]] = frozenset()
+    """What the runnables of this backend can do, known before anything is loaded."""
+
+    WARM_IMPORTS: ClassVar[tuple[str, ...]] = ()
+    """Modules that a runner's parent may import before it forks."""
+
+    PRECISIONS: ClassVar[tuple[str, ...]] = ("float32",)
+    SIMULATED: ClassVar[bool] = False
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._setup_environment()
+
+    def _setup_environment(self) -> None:  # noqa: B027 - an optional hook
+        """Set what the runtime reads from the environment, before it is imported."""
+
+    @abstractmethod
+    def _check_availability(self) -> str:
+        """Why the target can't be used here; the empty string when it can."""
+
+    def unavailable(self) -> str:
+        """Why the target can't be used here; the empty string when it can. Imports the runtime."""
+        return self._check_availability()
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the runtime says that the target can be used; `known_answer` proves it."""
+        return not self.unavailable()
+
+    @abstractmethod
+    def get_device_facts(self) -> DeviceFacts:
+        """The device behind the target."""
+
+    @abstractmethod
+    def known_answer(self) -> tuple[float, float, float]:
+        """The answer to `hardware.known_answer.question()`, computed on the target."""
+
+    @abstractmethod
+    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+        """Put the model on the target. It takes the module over: the caller doesn't use it afterwards.
+
+        Raises `Unsupported` with a cause, or what the runtime raises.
+        """
+
+    def reset(self) -> bool:
+        """Bring a lost device back; False where that can't be done from here."""
+        return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:  # noqa: B027 - an optional hook
+        """Give back what the backend took."""

@@ -1,0 +1,35 @@
+"""Target `cpu`: PyTorch on the host's processor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._torch import TorchBackend
+from .base import DeviceFacts
+
+if TYPE_CHECKING:
+    import torch
+
+
+class CPUBackend(TorchBackend):
+    """Always there. Half precisions compute in their own dtype, without autocast."""
+
+    BACKEND_NAME = "cpu"
+    DEVICE_TYPE = "cpu"
+    UNSEEN = "nothing: the host is the target"
+
+    def torch_device(self) -> torch.device:
+        import torch
+
+        return torch.device("cpu")
+
+    def _device_missing(self, torch: Any) -> str:
+        return ""
+
+    def _device_count(self, torch: Any) -> int:
+        return 1
+
+    def get_device_facts(self) -> DeviceFacts:
+        from ..system.cpu import read_cpu
+
+        return DeviceFacts(device="cpu", name=read_cpu().model or "CPU")

@@ -1,0 +1,36 @@
+"""Target `mps`: Apple GPUs through PyTorch, with its fallback to the host switched off."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ._torch import TorchBackend
+
+
+class AppleBackend(TorchBackend):
+    """Metal isn't safe after a fork, so suites for it run in fresh processes."""
+
+    BACKEND_NAME = "mps"
+    DEVICE_TYPE = "mps"
+    EXPIRES_ON = ("torch", "transformers", "macos")
+    FORK_SAFE = False
+
+    def _setup_environment(self) -> None:
+        # With this variable set to 1, operators without a Metal kernel run on the host without a word.
+        os.environ["PYTORCH_ENABLE_MPS_FALLBACK"] = "0"
+
+    def _device_missing(self, torch: Any) -> str:
+        if not torch.backends.mps.is_built():
+            return "this torch is built without MPS"
+        if not torch.backends.mps.is_available():
+            return "torch is built for MPS, but this machine has no Metal device (macOS 12.3 or later)"
+        return ""
+
+    def _device_count(self, torch: Any) -> int:
+        return 1
+
+    def empty_cache(self) -> None:
+        import torch
+
+        torch.mps.empty_cache()

@@ -1,0 +1,40 @@
+"""Target `xpu`: Intel GPUs through PyTorch's own support, with its fallback to the host switched off."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ._torch import TorchBackend
+from .base import DeviceFacts
+
+
+class IntelBackend(TorchBackend):
+    """Intel Arc and data-centre GPUs."""
+
+    BACKEND_NAME = "xpu"
+    DEVICE_TYPE = "xpu"
+    EXPIRES_ON = ("torch", "transformers", "intel_driver")
+
+    def _setup_environment(self) -> None:
+        # Set, it sends operators without a kernel to the host without a word.
+        os.environ.pop("PYTORCH_ENABLE_XPU_FALLBACK", None)
+
+    def _device_missing(self, torch: Any) -> str:
+        if not (hasattr(torch, "xpu") and torch.xpu._is_compiled()):
+            return "this torch is built without XPU"
+        if not torch.xpu.is_available():
+            return "torch is built for XPU, but no Intel GPU can be used (sycl-ls tells more)"
+        return ""
+
+    def empty_cache(self) -> None:
+        import torch
+
+        torch.xpu.empty_cache()
+
+    def get_device_facts(self) -> DeviceFacts:
+        import torch
+
+        device = self.torch_device()
+        found = torch.xpu.get_device_properties(device)
+        return DeviceFacts(device=str(device), name=found.name, memory_bytes=found.total_memory)

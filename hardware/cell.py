@@ -1,0 +1,79 @@
+"""`Cell`: what a verdict speaks of, (model, task, target, precision), under one id everywhere.
+
+It lies on the ground floor because suites, which travel with `hardware/` alone, carry its id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from .errors import UsageError, echo
+from .target import Target
+
+PRECISIONS = ("float32", "tf32", "float16", "bfloat16", "float8", "int8", "int4")
+
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,119}")
+_TASK = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Cell:
+    """One question: does `model`, doing `task`, work on `target` in `precision`?
+
+    `model` is a model type (`bert`) or a checkpoint's slug (`all-MiniLM-L6-v2`); it never holds a slash.
+    """
+
+    model: str
+    task: str
+    target: Target
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        if not _MODEL.fullmatch(self.model):
+            raise UsageError(
+                f"{echo(self.model)} cannot name a model in a cell",
+                why="letters, digits and ._@+- are allowed, 120 characters at most",
+            )
+        if not _TASK.fullmatch(self.task):
+            raise UsageError(f"{echo(self.task)} is not the name of a task")
+        if self.precision not in PRECISIONS:
+            raise UsageError(f"{echo(self.precision)} is not a precision", fix=f"Known: {', '.join(PRECISIONS)}.")
+        object.__setattr__(self, "target", self.target.kind)
+
+    @classmethod
+    def parse(cls, text: str) -> Cell:
+        """The cell whose id is `text`. Raises `UsageError`."""
+        parts = text.split("/")
+        if len(parts) != 4:
+            raise UsageError(
+                f"{echo(text)} is not a cell",
+                why="a cell is written model/task/target/precision",
+                fix="For example: bert/fill-mask/cpu/float32.",
+            )
+        model, task, target, precision = parts
+        return cls(model=model, task=task, target=Target.parse(target), precision=precision)
+
+    @property
+    def id(self) -> str:
+        """`bert/fill-mask/openvino:NPU/float32`: pytest id, JSON key, report anchor and selector."""
+        return f"{self.model}/{self.task}/{self.target}/{self.precision}"
+
+    @property
+    def slug(self) -> str:
+        """A file name of `[a-z0-9_]` only. Models whose names differ only in case or signs stay apart."""
+        model = self.model.replace("-", "_")
+        if not re.fullmatch(r"[a-z0-9_]+", model):
+            digest = hashlib.sha256(self.model.encode()).hexdigest()[:6]
+            model = f"{re.sub(r'[^a-z0-9_]', '_', model.lower())}_{digest}"
+        rest = re.sub(r"[^a-z0-9]", "_", f"{self.task}_{self.target}_{self.precision}".lower())
+        return f"{model}_{rest}"
+
+    def matches(self, pattern: str) -> bool:
+        """Whether the id fits an fnmatch pattern such as `bert/*/cpu/*`."""
+        return fnmatchcase(self.id, pattern)
+
+    def __str__(self) -> str:
+        return self.id

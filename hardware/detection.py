@@ -1,0 +1,154 @@
+"""Says what is on this machine, importing no framework, and proves a target by computing there.
+
+`detect` and `targets` say what may be here; only `probe` says what works.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .accelerators import registered_vendors
+from .accelerators._pci import PciDevice, pci_accelerators
+from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
+from .errors import HwCompatError, UsageError
+from .expected_targets import TargetStatus, expected_targets
+from .software import HostInfo, TorchBuild, package_versions, read_host, read_torch_build
+from .system.cpu import CPUInfo, read_cpu
+from .system.memory import MemoryInfo, read_memory
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareInfo:
+    """The inventory of one machine. `on_bus` are graphics and processing devices of any vendor."""
+
+    host: HostInfo
+    cpu: CPUInfo
+    memory: MemoryInfo
+    accelerators: tuple[AcceleratorInfo, ...] = ()
+    vendors: tuple[VendorFacts, ...] = ()
+    on_bus: tuple[PciDevice, ...] | None = None
+    storage: tuple[()] = ()
+    torch: TorchBuild = field(default_factory=TorchBuild)
+    packages: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def accelerator_count(self) -> int:
+        """Devices that a driver lists or, where there is no driver, that the bus shows."""
+        return len(self.accelerators)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data in the shape of `schemas/inventory.json`."""
+        data = {
+            "schema_version": SCHEMA_VERSION,
+            **asdict(self),
+            "memory": {**asdict(self.memory), "usable_bytes": self.memory.usable_bytes},
+            "accelerators": [{**asdict(one), "memory_gb": one.memory_gb} for one in self.accelerators],
+            "accelerator_count": self.accelerator_count,
+            "vendors": [{**asdict(one), "state": one.state} for one in self.vendors],
+            "torch": {**asdict(self.torch), "local": self.torch.local, "kind": self.torch.kind},
+        }
+        return {key: _plain(value) for key, value in data.items()}
+
+
+Inventory = HardwareInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeResult:
+    """What came of computing three numbers on a target. `got` is `None` if it didn't get that far."""
+
+    target: str
+    ok: bool
+    reason: str
+    expected: tuple[float, float, float]
+    got: tuple[float, float, float] | None
+    duration_s: float
+
+
+def detect(*, sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) -> HardwareInfo:
+    """This machine's inventory. Never raises for a vendor: what failed is in `vendors` with its reason."""
+    accelerators: list[AcceleratorInfo] = []
+    vendors: list[VendorFacts] = []
+    for name, vendor in registered_vendors().classes.items():
+        try:
+            backend = vendor(sys_root=sys_root)
+            facts, devices = backend.facts(), backend.list_devices()
+            backend.shutdown()
+        except Exception as error:  # a plug-in may raise anything, and must not take the others with it
+            vendors.append(_broken(name, f"{type(error).__name__}: {error}"))
+            continue
+        vendors.append(facts)
+        accelerators.extend(devices)
+    vendors.extend(_broken(name, reason) for name, reason in registered_vendors().failures.items())
+    return HardwareInfo(
+        host=read_host(),
+        cpu=read_cpu(proc_root=proc_root, sys_root=sys_root),
+        memory=read_memory(proc_root=proc_root, sys_root=sys_root),
+        accelerators=tuple(accelerators),
+        vendors=tuple(vendors),
+        on_bus=pci_accelerators(sys_root),
+        torch=read_torch_build(),
+        packages=package_versions(),
+    )
+
+
+def targets(inventory: HardwareInfo) -> tuple[TargetStatus, ...]:
+    """For every known target, whether it may be here and the reason if not. Says nothing of what works."""
+    from .backends.factory import known_targets
+
+    return expected_targets(inventory, known_targets())
+
+
+def probe(target: str) -> ProbeResult:
+    """Compute the known answer on `target`, importing its runtime. Raises `UsageError` for an unknown name."""
+    from . import known_answer
+    from .backends.factory import get_backend
+
+    expected = known_answer.expected()
+    started = time.perf_counter()
+    got: tuple[float, float, float] | None = None
+    try:
+        backend = get_backend(target)
+        reason = backend.unavailable()
+        if not reason:
+            got = backend.known_answer()
+            reason = "" if known_answer.agrees(got) else "it computed something else"
+    except UsageError:
+        raise
+    except HwCompatError as error:
+        reason = str(error)
+    except Exception as error:  # a runtime may raise anything; the reason is the answer here
+        reason = f"{type(error).__name__}: {error}"
+    return ProbeResult(
+        target=target,
+        ok=got is not None and not reason,
+        reason=reason,
+        expected=expected,
+        got=got,
+        duration_s=time.perf_counter() - started,
+    )
+
+
+def _broken(name: str, reason: str) -> VendorFacts:
+    return VendorFacts(
+        vendor=name,
+        hardware=HardwareState.UNKNOWN,
+        driver=DriverState.UNKNOWN,
+        library=LibraryState.UNKNOWN,
+        reason=f"the vendor's file failed: {reason}",
+    )
+
+
+def _plain(value: Any) -> Any:
+    """The same data as JSON would read it back: lists for tuples, plain text for enums."""
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, str) else value

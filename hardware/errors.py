@@ -1,0 +1,79 @@
+"""The one family of errors that a user sees: what went wrong, why, and the next thing to do.
+
+Each class owns its exit code (pytest's numbering); only a `main()` exits.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+_LONGEST_ECHO = 80
+
+
+class HwCompatError(Exception):
+    """Root of all errors that are reported as one line instead of a traceback.
+
+    `what` happened, `why`, and the `fix` that the user can apply; the last two may be empty.
+    """
+
+    exit_code = 3
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.fix = fix
+
+    def __str__(self) -> str:
+        parts = [self.what]
+        if self.why:
+            parts.append(f"because {self.why}")
+        text = ": ".join(parts)
+        return f"{text}. {self.fix}" if self.fix else text
+
+
+class UsageError(HwCompatError):
+    """The command line or an input file asks for something that cannot be."""
+
+    exit_code = 4
+
+
+class NothingMatched(HwCompatError):
+    """A selection left nothing to do: an error, never a silent success."""
+
+    exit_code = 5
+
+
+class BrokenInput(UsageError):
+    """A file that was handed in is corrupt, truncated, or of a kind that is refused."""
+
+
+class OutputError(HwCompatError):
+    """The output folder can't be written."""
+
+    exit_code = 4
+
+
+class ModelError(UsageError):
+    """The model named isn't known, or nothing can be built from what was given."""
+
+
+class BackendUnavailable(HwCompatError):
+    """A target isn't usable here; `what` names it and `why` gives the reason."""
+
+    exit_code = 1
+
+
+def echo(name: str) -> str:
+    """A user's text made safe for one line of a terminal: quoted, escaped, cut to 80 characters."""
+    shown = ascii(name) if not name.isprintable() else f"'{name}'"
+    return shown if len(shown) <= _LONGEST_ECHO else f"{shown[: _LONGEST_ECHO - 2]}…'"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`Did you mean 'bert'?`, or the empty string where nothing is close."""
+    if len(name) > _LONGEST_ECHO:
+        return ""
+    close = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""

@@ -1,0 +1,215 @@
+"""The lines of an evidence file: what was planned, what each check saw, and how the run ended.
+
+One JSON object a line, one file a process (`<run_id>-<pid>.jsonl`), appended and flushed line by line. The
+published schema is `schemas/evidence.json`; `SCHEMA_VERSION` changes when a field's meaning does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from ..errors import BrokenInput
+
+SCHEMA_VERSION = 1
+
+
+class Outcome(StrEnum):
+    """What became of a check. A closed set; only `passed` is a pass."""
+
+    PASSED = "passed"
+    PASSED_ON_FALLBACK = "passed_on_fallback"
+    AMBIGUOUS = "ambiguous"
+    FAILED = "failed"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    SKIPPED = "skipped"
+    NOT_RUN = "not_run"
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether something was tried and didn't work."""
+        return self in _FAILURES
+
+
+_FAILURES = frozenset({Outcome.FAILED, Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY})
+
+
+class Stage(StrEnum):
+    """How far a check had come."""
+
+    IMPORT = "import"
+    CONFIG = "config"
+    BUILD = "build"
+    EXPORT = "export"
+    CONVERT = "convert"
+    COMPILE = "compile"
+    LOAD = "load"
+    RUN = "run"
+    COMPARE = "compare"
+
+
+class Subject(StrEnum):
+    """What was really run."""
+
+    TINY = "tiny"
+    CONFIG = "config"
+    CHECKPOINT = "checkpoint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedCell:
+    """One suite of a plan: its cell, its checks in file order, its file's name and hash, and what is sealed."""
+
+    cell_id: str
+    checks: tuple[str, ...]
+    suite: str
+    suite_hash: str
+    subject: str
+    verdict: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLine:
+    """Written before the first child starts: machine, versions, plan and the sealed predictions."""
+
+    run_id: str
+    started_at: str
+    command: str
+    machine: str
+    inventory: Mapping[str, Any]
+    versions: Mapping[str, str]
+    plan: tuple[PlannedCell, ...]
+    isolation: str = "process"
+    schema_version: int = SCHEMA_VERSION
+    kind: str = "run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckLine:
+    """One check of one cell.
+
+    Errors are relative to the output's scale (`max_rel_error`, held against `tolerance`) and absolute; times
+    are in the unit that their name says, memory in bytes. `None` means that it wasn't measured.
+    """
+
+    run_id: str
+    cell_id: str
+    check_name: str
+    outcome: Outcome
+    subject: str
+    requested_target: str
+    actual_target: str | None
+    precision: str
+    model: str
+    task: str
+    suite_hash: str
+    started_at: str
+    duration_s: float
+    model_revision: str | None = None
+    config_hash: str | None = None
+    architecture: str | None = None
+    substitution_reason: str = ""
+    accelerator: str | None = None
+    actual_dtype: str | None = None
+    batch: int | None = None
+    sequence_length: int | None = None
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    stage: Stage | None = None
+    error_type: str = ""
+    error_message: str = ""
+    traceback: str = ""
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    tolerance: float | None = None
+    native_ops: Mapping[str, int] = field(default_factory=dict)
+    offloaded_ops: Mapping[str, int] = field(default_factory=dict)
+    unseen: str = ""
+    latency_ms: float | None = None
+    peak_memory_bytes: int | None = None
+    schema_version: int = SCHEMA_VERSION
+    kind: str = "check"
+
+    @property
+    def evidence_id(self) -> str:
+        """Names this line in verdicts and reports."""
+        return f"{self.run_id}/{self.cell_id}/{self.check_name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndLine:
+    """Written when a run is over; a run without it was killed."""
+
+    run_id: str
+    ended_at: str
+    reason: str
+    counts: Mapping[str, int]
+    schema_version: int = SCHEMA_VERSION
+    kind: str = "end"
+
+
+Line = RunLine | CheckLine | EndLine
+
+
+def to_dict(line: Line) -> dict[str, Any]:
+    """The JSON object of a line. Numbers that aren't finite become strings, since JSON has none."""
+    plain: dict[str, Any] = _plain(dataclasses.asdict(line))
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, StrEnum):
+        return str(value)
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def from_dict(data: Mapping[str, Any]) -> Line:
+    """The line that a JSON object describes.
+
+    Raises `BrokenInput` for another kind, another schema version, a missing field or an unknown outcome; fields
+    that this version doesn't know are left out.
+    """
+    kind = data.get("kind")
+    if data.get("schema_version") != SCHEMA_VERSION:
+        raise BrokenInput(
+            f"evidence of schema version {data.get('schema_version')!r} cannot be read",
+            why=f"this version reads {SCHEMA_VERSION}",
+        )
+    try:
+        if kind == "run":
+            cells = tuple(_build(PlannedCell, cell, checks=tuple(cell["checks"])) for cell in data["plan"])
+            return _build(RunLine, data, plan=cells)
+        if kind == "check":
+            stage = data.get("stage")
+            numbers = {name: _number(data.get(name)) for name in ("max_abs_error", "max_rel_error", "tolerance")}
+            return _build(
+                CheckLine,
+                data,
+                outcome=Outcome(data["outcome"]),
+                stage=Stage(stage) if stage else None,
+                **numbers,
+            )
+        if kind == "end":
+            return _build(EndLine, data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BrokenInput(f"a {kind!r} line of evidence is broken", why=f"{type(error).__name__}: {error}") from error
+    raise BrokenInput(f"{kind!r} is no kind of evidence line", fix="Known: run, check, end.")
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _build(cls: Any, data: Mapping[str, Any], **parsed: Any) -> Any:
+    names = {f.name for f in dataclasses.fields(cls)}
+    return cls(**{**{key: value for key, value in data.items() if key in names}, **parsed})

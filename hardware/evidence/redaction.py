@@ -1,0 +1,71 @@
+"""Takes secrets, names of people and machines, and private paths out of a text before it is written."""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import os
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+_SECRET_NAME = re.compile(r"(token|secret|password|passwd|api_?key|credential)", re.IGNORECASE)
+_SHORTEST_SECRET = 8
+
+_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\b(hf|ghp|gho|ghs|github_pat|glpat|sk|xox[abp])[_-][A-Za-z0-9_-]{12,}"), "<token>"),
+    (re.compile(r"\bAKIA[0-9A-Z]{16}\b"), "<token>"),
+    (re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}"), "<token>"),
+    (re.compile(r"(?i)\b(authorization:\s*(?:bearer|basic)\s+)\S+"), r"\1<token>"),
+    (re.compile(r"(?i)\b((?:token|password|passwd|api_?key|secret)\s*[=:]\s*)[^\s'\",;&]+"), r"\1<secret>"),
+    (re.compile(r"(\w+://)[^/\s:@]+:[^/\s@]+@"), r"\1<credentials>@"),
+    (re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b"), "<email>"),
+    (re.compile(r"(/home/|/Users/|\\Users\\)[^/\\\s:'\"]+"), r"\1<user>"),
+)
+
+
+@functools.cache
+def _literals() -> tuple[tuple[str, str], ...]:
+    """Texts of this very machine that must not be written: secrets in the environment, home, user, host."""
+    found: dict[str, str] = {}
+    for name, value in os.environ.items():
+        if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET and not value.startswith("/"):
+            found[value] = f"<{name}>"
+    home = str(Path.home())
+    if len(home) > 1:
+        found[home] = "~"
+    host = socket.gethostname()
+    if len(host) > 3 and host != "localhost":
+        found[host] = "<host>"
+    return tuple(sorted(found.items(), key=lambda pair: -len(pair[0])))
+
+
+@functools.cache
+def _user() -> re.Pattern[str] | None:
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # no such user in the password database: nothing to hide
+        return None
+    return re.compile(rf"\b{re.escape(name)}\b") if len(name) > 3 and name != "root" else None
+
+
+def redact(text: str) -> str:
+    """`text` without tokens, credentials, addresses of people, the user's name, home folder and host name."""
+    for literal, label in _literals():
+        text = text.replace(literal, label)
+    for pattern, label in _PATTERNS:
+        text = pattern.sub(label, text)
+    user = _user()
+    return user.sub("<user>", text) if user else text
+
+
+def redact_all(value: Any) -> Any:
+    """`value` with every string in it, keys included, redacted."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {redact(str(key)): redact_all(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [redact_all(item) for item in value]
+    return value

@@ -1,0 +1,107 @@
+"""Reads folders of evidence: every whole line of every file, with what was broken kept and counted.
+
+`read_folder` gives records; `query` gives DuckDB's view of the same files for questions over many of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BrokenInput, HwCompatError
+from .record import CheckLine, EndLine, Line, RunLine, from_dict
+
+_LONGEST_LINE = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokenLine:
+    """A line that can't be used: its file's name, its number (from 1) and why."""
+
+    file: str
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All that a folder holds, in the order of file names and lines."""
+
+    runs: tuple[RunLine, ...]
+    checks: tuple[CheckLine, ...]
+    ends: tuple[EndLine, ...]
+    broken: tuple[BrokenLine, ...]
+
+    def run(self, run_id: str) -> RunLine | None:
+        """The run line of a run; None where it is missing."""
+        return next((run for run in self.runs if run.run_id == run_id), None)
+
+    def unfinished(self) -> tuple[str, ...]:
+        """Runs without an end line: they go on still, or were killed."""
+        ended = {end.run_id for end in self.ends}
+        return tuple(run.run_id for run in self.runs if run.run_id not in ended)
+
+
+def read_file(path: Path) -> tuple[list[Line], list[BrokenLine]]:
+    """The whole lines of one file, and the broken ones: a process that was killed may leave half a line."""
+    lines: list[Line] = []
+    broken: list[BrokenLine] = []
+    with path.open("rb") as file:
+        for number, data in enumerate(file, start=1):
+            if not data.strip():
+                continue
+            try:
+                if len(data) > _LONGEST_LINE:
+                    raise ValueError("longer than 16 MiB")
+                parsed = json.loads(data)
+                if not isinstance(parsed, dict):
+                    raise ValueError("not an object")
+                lines.append(from_dict(parsed))
+            except (ValueError, RecursionError, HwCompatError) as error:
+                broken.append(BrokenLine(file=path.name, number=number, reason=str(error)[:200]))
+    return lines, broken
+
+
+def read_folder(*folders: Path) -> Evidence:
+    """All evidence in some folders. A folder that isn't there raises `BrokenInput`; an empty one is empty."""
+    lines: list[Line] = []
+    broken: list[BrokenLine] = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise BrokenInput(f"{folder} is no folder of evidence", fix="Run something with --run first.")
+        for path in sorted(folder.glob("*.jsonl")):
+            found, bad = read_file(path)
+            lines += found
+            broken += bad
+    return Evidence(
+        runs=tuple(line for line in lines if isinstance(line, RunLine)),
+        checks=tuple(line for line in lines if isinstance(line, CheckLine)),
+        ends=tuple(line for line in lines if isinstance(line, EndLine)),
+        broken=tuple(broken),
+    )
+
+
+def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """Rows that a SQL statement gives over the view `lines` of a folder's evidence, in an in-memory DuckDB.
+
+    Broken lines are left out. DuckDB may neither fetch extensions nor reach beyond the files read.
+    """
+    import duckdb
+
+    files = [str(path) for path in sorted(folder.glob("*.jsonl"))]
+    if not files:
+        return []
+    connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
+    try:
+        connection.execute(
+            "CREATE TABLE lines AS SELECT * FROM read_json(?, format='newline_delimited', ignore_errors=true, "
+            "union_by_name=true, maximum_object_size=16777216)",
+            [files],
+        )
+        connection.execute("SET enable_external_access=false")
+        return connection.execute(sql, list(parameters)).fetchall()
+    finally:
+        connection.close()

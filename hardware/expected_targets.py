@@ -1,0 +1,159 @@
+"""Which targets may be on a machine, told from its inventory alone: one pure rule per target."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .accelerators.base import AcceleratorInfo
+    from .detection import HardwareInfo
+
+_PCI_VENDORS = {"NVIDIA": 0x10DE, "AMD": 0x1002, "Intel": 0x8086}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetStatus:
+    """Whether a target may be here. `expected` is never *usable*; a probe says that.
+
+    `reason` says why it isn't expected, or what to know of one that is. `memory_bytes` is what one
+    device of it can hold, `None` where nothing tells.
+    """
+
+    target: str
+    expected: bool
+    reason: str = ""
+    memory_bytes: int | None = None
+    device_name: str = ""
+
+
+def expected_targets(
+    inventory: HardwareInfo, names: Iterable[str], *, environment: Mapping[str, str] = os.environ
+) -> tuple[TargetStatus, ...]:
+    """The status of each named target on the machine of `inventory`."""
+    return tuple(
+        _RULES[name](inventory, environment)
+        if name in _RULES
+        else TargetStatus(target=name, expected=True, reason="no rule here knows it; a probe can tell")
+        for name in names
+    )
+
+
+def _cpu(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+    return TargetStatus(
+        target="cpu",
+        expected=inventory.torch.version is not None,
+        reason=inventory.torch.reason,
+        memory_bytes=inventory.memory.usable_bytes,
+        device_name=inventory.cpu.model,
+    )
+
+
+def _cuda(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+    return _gpu(inventory, environment, target="cuda", vendor="NVIDIA", hide_with="CUDA_VISIBLE_DEVICES")
+
+
+def _rocm(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+    return _gpu(inventory, environment, target="rocm", vendor="AMD", hide_with="HIP_VISIBLE_DEVICES")
+
+
+def _xpu(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+    # Level Zero's ZE_AFFINITY_MASK can pick devices but not hide all of them: empty means every one.
+    return _gpu(inventory, environment, target="xpu", vendor="Intel", hide_with="")
+
+
+def _gpu(
+    inventory: HardwareInfo, environment: Mapping[str, str], *, target: str, vendor: str, hide_with: str
+) -> TargetStatus:
+    """A vendor's GPUs through torch: its build must be the right one, and a real device must be seen."""
+    devices = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type == "gpu"]
+    reasons = filter(
+        None,
+        [
+            _wrong_build(inventory, target),
+            _no_device(inventory, vendor, devices),
+            f"{hide_with} hides every device" if environment.get(hide_with) in ("", "-1") else "",
+        ],
+    )
+    reason = "; ".join(reasons)
+    sizes = [one.memory_bytes for one in devices if one.memory_bytes is not None]
+    return TargetStatus(
+        target=target,
+        expected=not reason,
+        reason=reason,
+        memory_bytes=min(sizes, default=None),
+        device_name=_names(devices),
+    )
+
+
+def _wrong_build(inventory: HardwareInfo, target: str) -> str:
+    torch = inventory.torch
+    if torch.version is None:
+        return torch.reason
+    return "" if torch.kind == target else f"torch {torch.version} is built for {torch.kind}, not for {target}"
+
+
+def _no_device(inventory: HardwareInfo, vendor: str, devices: list[AcceleratorInfo]) -> str:
+    facts = next((one for one in inventory.vendors if one.vendor == vendor), None)
+    if any(one.simulated for one in devices):
+        return f"the {vendor} library here is simulated"
+    if facts is not None:
+        listed = any(one.seen_by == "driver" for one in devices)
+        return "" if listed else f"no {vendor} GPU is seen by a driver ({facts.state}): {facts.reason}"
+    if inventory.on_bus is None:
+        return f"nothing here tells whether there is an {vendor} GPU"
+    on_bus = any(one.vendor_id == _PCI_VENDORS[vendor] for one in inventory.on_bus)
+    return "" if on_bus else f"no {vendor} GPU is on the bus"
+
+
+def _names(devices: list[AcceleratorInfo]) -> str:
+    counts: dict[str, int] = {}
+    for one in devices:
+        counts[one.model] = counts.get(one.model, 0) + 1
+    return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
+
+
+def _mps(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+    if inventory.host.system != "Darwin":
+        return TargetStatus(target="mps", expected=False, reason=f"needs macOS; this is {inventory.host.system}")
+    return TargetStatus(
+        target="mps",
+        expected=inventory.torch.version is not None,
+        reason=inventory.torch.reason,
+        memory_bytes=inventory.memory.usable_bytes,
+        device_name=inventory.cpu.model,
+    )
+
+
+def _openvino(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+    version = inventory.packages.get("openvino")
+    if version is None:
+        return TargetStatus(
+            target="openvino", expected=False, reason="openvino isn't installed: pip install openvino"
+        )
+    return TargetStatus(
+        target="openvino",
+        expected=True,
+        reason=f"openvino {version} is installed; only the library itself tells its devices",
+    )
+
+
+def _simulated(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+    return TargetStatus(
+        target="simulated",
+        expected=inventory.torch.version is not None,
+        reason=inventory.torch.reason or "simulated: proves plumbing, never numerics or speed",
+    )
+
+
+_RULES: dict[str, Callable[[HardwareInfo, Mapping[str, str]], TargetStatus]] = {
+    "cpu": _cpu,
+    "cuda": _cuda,
+    "rocm": _rocm,
+    "mps": _mps,
+    "xpu": _xpu,
+    "openvino": _openvino,
+    "simulated": _simulated,
+}

@@ -1,0 +1,227 @@
+"""The inventory as text: a table for a terminal of 80 columns, JSON, or Markdown."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from .errors import UsageError, did_you_mean, echo
+
+if TYPE_CHECKING:
+    from .accelerators.base import AcceleratorInfo, VendorFacts
+    from .detection import HardwareInfo
+    from .expected_targets import TargetStatus
+
+WIDTH = 80
+UNKNOWN = "unknown"
+
+Row = tuple[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Section:
+    title: str
+    rows: tuple[Row, ...]
+
+
+def list_text(inventory: HardwareInfo, format: str = "table") -> str:
+    """The inventory and the targets that may be here, in `table`, `json` or `markdown`; never coloured.
+
+    Raises `UsageError` for another format.
+    """
+    from .detection import targets
+
+    if format not in _FORMATS:
+        raise UsageError(
+            f"{echo(format)} is not a format of the list",
+            fix=" ".join(filter(None, [did_you_mean(format, _FORMATS), f"Known: {', '.join(_FORMATS)}."])),
+        )
+    return _FORMATS[format](inventory, targets(inventory))
+
+
+def _json(inventory: HardwareInfo, statuses: tuple[TargetStatus, ...]) -> str:
+    data = {**inventory.to_dict(), "targets": [asdict(status) for status in statuses]}
+    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+
+
+def _table(inventory: HardwareInfo, statuses: tuple[TargetStatus, ...]) -> str:
+    lines: list[str] = []
+    for section in _sections(inventory):
+        lines += [section.title, "-" * len(section.title)]
+        for label, value in section.rows:
+            lines += _wrapped(f"  {label + ':':<22} ", value)
+        lines.append("")
+    lines += ["Targets", "-------", "  (expected: it may be here; only a probe says that it works)", ""]
+    lines.append(f"  {'target':<12} {'expected':<8} {'memory':>10}  device or reason")
+    for status in statuses:
+        expected = "yes" if status.expected else "no"
+        start = f"  {status.target:<12} {expected:<8} {_size(status.memory_bytes, '-'):>10}  "
+        lines += _wrapped(start, _remark(status))
+    return "\n".join(lines) + "\n"
+
+
+def _markdown(inventory: HardwareInfo, statuses: tuple[TargetStatus, ...]) -> str:
+    lines = ["# Hardware", ""]
+    for section in _sections(inventory):
+        lines += [f"## {section.title}", "", "| | |", "|---|---|"]
+        lines += [f"| {_cell(label)} | {_cell(value)} |" for label, value in section.rows]
+        lines.append("")
+    lines += ["## Targets", "", "Expected means that it may be here; only a probe says that it works.", ""]
+    lines += ["| target | expected | memory | device or reason |", "|---|---|---|---|"]
+    lines += [
+        f"| {_cell(one.target)} | {'yes' if one.expected else 'no'} | {_size(one.memory_bytes, '-')} "
+        f"| {_cell(_remark(one))} |"
+        for one in statuses
+    ]
+    return "\n".join(lines) + "\n"
+
+
+_FORMATS: dict[str, Callable[[HardwareInfo, tuple[TargetStatus, ...]], str]] = {
+    "table": _table,
+    "json": _json,
+    "markdown": _markdown,
+}
+
+FORMATS = tuple(_FORMATS)
+
+
+def _sections(inventory: HardwareInfo) -> tuple[_Section, ...]:
+    return (
+        _Section(title="CPU", rows=_cpu(inventory)),
+        _Section(title="Memory", rows=_memory(inventory)),
+        *(_vendor(facts, inventory) for facts in inventory.vendors),
+        *_other_devices(inventory),
+        _Section(title="Software", rows=_software(inventory)),
+    )
+
+
+def _cpu(inventory: HardwareInfo) -> tuple[Row, ...]:
+    cpu = inventory.cpu
+    caches = ", ".join(f"L{one.level} {one.kind} {one.instances} × {_size(one.size_bytes)}" for one in cpu.caches)
+    details: tuple[Row, ...] = ()
+    if len(cpu.socket_details) > 1:
+        details = tuple(
+            (f"Socket {one.socket}", f"{one.cores} cores, {one.threads} threads") for one in cpu.socket_details
+        )
+    return (
+        ("Make", cpu.vendor or UNKNOWN),
+        ("Model", cpu.model or UNKNOWN),
+        ("Architecture", cpu.architecture or UNKNOWN),
+        ("Sockets", _known(cpu.sockets)),
+        ("Physical cores", _known(cpu.cores)),
+        ("Logical cores", f"{_known(cpu.threads)} ({_known(cpu.usable_threads)} usable by this process)"),
+        *details,
+        ("Base frequency", _known(cpu.base_frequency_mhz, "MHz")),
+        ("Boost frequency", _known(cpu.boost_frequency_mhz, "MHz")),
+        ("Current frequency", _known(cpu.current_frequency_mhz, "MHz")),
+        ("Caches", caches or UNKNOWN),
+        ("Instruction sets", ", ".join(cpu.instruction_sets) or UNKNOWN),
+    )
+
+
+def _memory(inventory: HardwareInfo) -> tuple[Row, ...]:
+    memory = inventory.memory
+    limit = memory.cgroup_limit_bytes
+    return (
+        ("Total", _size(memory.total_bytes)),
+        ("Available", _size(memory.available_bytes)),
+        ("Swap", f"{_size(memory.swap_total_bytes)}, {_size(memory.swap_free_bytes)} free"),
+        (
+            "Control group",
+            "no limit" if limit is None else f"at most {_size(limit)}, {_size(memory.cgroup_used_bytes)} used",
+        ),
+        ("Persistent memory", _size(memory.persistent_bytes)),
+        ("Type", _known(memory.kind)),
+        ("Speed", _known(memory.speed_mts, "MT/s")),
+        ("Channels", _known(memory.channels)),
+    )
+
+
+def _vendor(facts: VendorFacts, inventory: HardwareInfo) -> _Section:
+    devices = [one for one in inventory.accelerators if one.vendor == facts.vendor]
+    rows: list[Row] = [
+        ("State", facts.state),
+        ("Hardware", str(facts.hardware)),
+        ("Driver", str(facts.driver)),
+        ("Library", str(facts.library)),
+    ]
+    if facts.reason:
+        rows.append(("Reason", facts.reason))
+    if facts.on_bus is not None:
+        rows.append(("On the PCI bus", str(facts.on_bus)))
+    for device in devices:
+        rows += _device(device)
+    return _Section(title=facts.vendor, rows=tuple(rows))
+
+
+def _device(device: AcceleratorInfo) -> list[Row]:
+    label = "Bus only" if device.index is None else f"[{device.index}]"
+    rows: list[Row] = [(label, f"{device.model} ({device.device_type})")]
+    if device.simulated:
+        rows.append(("  Simulated", "yes; this is no real device"))
+    rows += [
+        ("  Memory", " ".join(filter(None, [_size(device.memory_bytes), device.memory_type]))),
+        ("  Bandwidth", _known(device.bandwidth_gbps, "GB/s")),
+        ("  Compute", _known(device.compute_capability)),
+        ("  Bus", _known(device.bus_type)),
+        ("  PCIe generation", _known(device.pcie_gen)),
+        ("  Driver version", _known(device.driver_version)),
+        ("  Firmware", _known(device.firmware_version)),
+    ]
+    rows += [(f"  {key.replace('_', ' ')}", str(value)) for key, value in device.extra_info.items()]
+    return rows
+
+
+def _other_devices(inventory: HardwareInfo) -> tuple[_Section, ...]:
+    shown = {one.extra_info.get("pci_address") for one in inventory.accelerators}
+    others = [one for one in inventory.on_bus or () if one.address not in shown]
+    if not others:
+        return ()
+    rows = tuple((one.address, one.name or f"{one.vendor_id:04x}:{one.device_id:04x}") for one in others)
+    return (_Section(title="Other graphics and processing devices on the bus", rows=rows),)
+
+
+def _software(inventory: HardwareInfo) -> tuple[Row, ...]:
+    host, torch = inventory.host, inventory.torch
+    packages = tuple((name, version or "not installed") for name, version in inventory.packages.items())
+    return (
+        ("System", f"{host.system} {host.release} on {host.machine}"),
+        ("Python", host.python_version),
+        *packages,
+        ("torch is built for", torch.reason or torch.kind),
+    )
+
+
+def _remark(status: TargetStatus) -> str:
+    return ": ".join(filter(None, [status.device_name, status.reason]))
+
+
+def _known(value: object, unit: str = "") -> str:
+    if value is None:
+        return UNKNOWN
+    text = f"{value:.0f}" if isinstance(value, float) else str(value)
+    return f"{text} {unit}" if unit else text
+
+
+def _size(size: int | None, missing: str = UNKNOWN) -> str:
+    """Bytes in the largest binary unit that leaves at least 1."""
+    if size is None:
+        return missing
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 2**power:
+            return f"{size / 2**power:.1f} {unit}".replace(".0 ", " ")
+    return f"{size} B"
+
+
+def _wrapped(start: str, text: str) -> list[str]:
+    """`text` behind `start`, folded at the terminal's width; what isn't printable is escaped."""
+    safe = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    indent = " " * min(len(start), 36)
+    return textwrap.wrap(safe, WIDTH, initial_indent=start, subsequent_indent=indent) or [start.rstrip()]
+
+
+def _cell(value: Any) -> str:
+    return " ".join(str(value).split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,115 @@
+"""What is installed, read without importing any of it: the host, package versions and the build of torch."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import platform
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGES = ("torch", "transformers", "openvino", "optimum-intel", "numpy", "pytest")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostInfo:
+    """The operating system and the Python that runs. Holds no host name and no path."""
+
+    system: str
+    release: str
+    machine: str
+    python_version: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchBuild:
+    """What torch was built for, as its `version.py` says. `version` is `None` when it isn't installed.
+
+    `cuda`, `hip` and `xpu` are the versions of those runtimes, `None` where the build lacks them.
+    """
+
+    version: str | None = None
+    cuda: str | None = None
+    hip: str | None = None
+    xpu: str | None = None
+    reason: str = ""
+
+    @property
+    def local(self) -> str:
+        """The part of the version that names the build (`cpu`, `cu128`, `rocm6.4`), empty without one."""
+        return (self.version or "").partition("+")[2]
+
+    @property
+    def kind(self) -> str:
+        """`rocm`, `cuda`, `xpu` or `cpu`; `none` without torch. A HIP build is no CUDA build."""
+        if self.version is None:
+            return "none"
+        return next(
+            (name for name, built in (("rocm", self.hip), ("cuda", self.cuda), ("xpu", self.xpu)) if built),
+            "cpu",
+        )
+
+
+def read_host() -> HostInfo:
+    """Facts of this host."""
+    return HostInfo(
+        system=platform.system(),
+        release=platform.release(),
+        machine=platform.machine(),
+        python_version=platform.python_version(),
+    )
+
+
+def package_versions(names: Iterable[str] = PACKAGES) -> dict[str, str | None]:
+    """Installed versions by distribution name, `None` for what isn't installed."""
+    versions: dict[str, str | None] = {}
+    for name in names:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = None
+    return versions
+
+
+def is_installed(module: str) -> bool:
+    """Whether a top-level module can be found; it isn't imported."""
+    if module in sys.modules:
+        return sys.modules[module] is not None
+    return importlib.util.find_spec(module) is not None
+
+
+def read_torch_build() -> TorchBuild:
+    """The build of the torch that `import torch` would take."""
+    if not is_installed("torch"):
+        return TorchBuild(reason="torch isn't installed: pip install torch")
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return TorchBuild(reason="what is found as torch is an empty folder")
+    return parse_torch_version(Path(spec.origin).with_name("version.py"))
+
+
+def parse_torch_version(path: Path) -> TorchBuild:
+    """The build that a `torch/version.py` names. The file is parsed and never run."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError) as error:
+        return TorchBuild(reason=f"torch/version.py can't be read: {type(error).__name__}")
+    values: dict[str, str] = {}
+    for node in tree.body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        value = getattr(node, "value", None)
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            values.update({target.id: value.value for target in targets if isinstance(target, ast.Name)})
+    if "__version__" not in values:
+        return TorchBuild(reason="torch/version.py names no version")
+    return TorchBuild(
+        version=values["__version__"],
+        cuda=values.get("cuda"),
+        hip=values.get("hip"),
+        xpu=values.get("xpu"),
+    )

@@ -1,0 +1,1 @@
+"""The host itself: processor and memory."""

@@ -1,0 +1,49 @@
+"""`Target`: a place where a model runs, as a small value that parses from its text and prints back."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from .errors import UsageError, echo
+
+_TEXT = re.compile(
+    r"(?P<name>[a-z][a-z0-9_]{0,31})"
+    r"(?::(?P<number>\d{1,4})|:(?P<variant>[A-Za-z][A-Za-z0-9_-]{0,31})(?:\.(?P<unit>\d{1,4}))?)?"
+)
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Target:
+    """`cpu`, `cuda:1`, `openvino:NPU`, `openvino:GPU.1`, `webgpu:native`.
+
+    `variant` changes the answer and is part of a cell; `index` only selects a device and isn't.
+    """
+
+    name: str
+    variant: str = ""
+    index: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """The target that `text` names. Raises `UsageError` where the text has no such form."""
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise UsageError(
+                f"{echo(text)} is not a target",
+                why="a target is written name, name:index or name:variant",
+                fix="For example: cpu, cuda:1, openvino:NPU.",
+            )
+        digits = match["number"] or match["unit"]
+        return cls(name=match["name"], variant=match["variant"] or "", index=int(digits) if digits else None)
+
+    @property
+    def kind(self) -> Target:
+        """The same target without its index: what a cell names."""
+        return replace(self, index=None)
+
+    def __str__(self) -> str:
+        text = f"{self.name}:{self.variant}" if self.variant else self.name
+        if self.index is None:
+            return text
+        return f"{text}.{self.index}" if self.variant else f"{text}:{self.index}"

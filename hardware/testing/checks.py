@@ -1,0 +1,46 @@
+"""Which checks a suite has: decided by the task and by what the target can, from `checks.toml` alone."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+_FILE = Path(__file__).with_name("checks.toml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One check: its name (the test function without `test_`), what it shows, and what it needs."""
+
+    name: str
+    says: str
+    core: bool = False
+    needs_mask: bool = False
+    can: tuple[str, ...] = ()
+    generates: tuple[str, ...] = ("none", "causal", "seq2seq")
+
+
+@functools.cache
+def all_checks() -> tuple[Check, ...]:
+    """Every check, in the order of a suite."""
+    entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["check"]
+    return tuple(
+        Check(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
+        for entry in entries
+    )
+
+
+def applicable_checks(*, generates: str, has_mask: bool, can: frozenset[str]) -> tuple[Check, ...]:
+    """The checks for a task that decodes in the way `generates`, on a target with the abilities `can`."""
+    return tuple(
+        check
+        for check in all_checks()
+        if generates in check.generates and (has_mask or not check.needs_mask) and set(check.can) <= can
+    )
+
+
+def core_checks() -> frozenset[str]:
+    """Names of the checks without which a cell doesn't work at all."""
+    return frozenset(check.name for check in all_checks() if check.core)

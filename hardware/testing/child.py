@@ -1,0 +1,94 @@
+"""The process that runs one suite: its limits, its log, and pytest with the recorder. Forked or freshly started."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+_SUITE_INI = Path(__file__).with_name("suite.ini")
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChildTask:
+    """What a child is told. `memory_limit` in bytes, 0 for none; `pipe` is where it names each check it starts."""
+
+    suite: str
+    evidence: str
+    run_id: str
+    log: str
+    pipe: int
+    memory_limit: int
+    pytest_arguments: Sequence[str]
+
+
+def run_child(task: ChildTask) -> int:
+    """Run one suite in this process and return pytest's exit code. The process is of no use afterwards."""
+    _die_with_parent()
+    log = os.open(task.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.stdout = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="replace", closefd=False)
+    faulthandler.enable(file=sys.stderr)
+    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if task.memory_limit:
+        resource.setrlimit(resource.RLIMIT_DATA, (task.memory_limit, task.memory_limit))
+
+    import pytest
+
+    from ..evidence.writer import EvidenceWriter
+    from .plugin import NAME, Recorder
+
+    writer = EvidenceWriter(Path(task.evidence), task.run_id)
+    recorder = Recorder(writer, on_start=lambda check: _tell(task.pipe, check))
+    suite = Path(task.suite)
+    arguments = [str(suite), "-c", str(_SUITE_INI), f"--rootdir={suite.parent}", *task.pytest_arguments]
+    code = pytest.main(arguments, plugins=[_Named(recorder, NAME)])
+    writer.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return int(code)
+
+
+class _Named:
+    """Registers the recorder under its name, so that a suite folder's `conftest.py` finds it there."""
+
+    def __init__(self, recorder: object, name: str) -> None:
+        self._recorder = recorder
+        self._name = name
+
+    def pytest_configure(self, config: object) -> None:
+        manager = config.pluginmanager  # type: ignore[attr-defined]
+        if not manager.has_plugin(self._name):
+            manager.register(self._recorder, self._name)
+
+
+def _tell(pipe: int, check: str) -> None:
+    with contextlib.suppress(OSError):  # the parent is gone, and this process with it in a moment
+        os.write(pipe, f"{check}\n".encode())
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this process when its parent ends; elsewhere an orphan runs to its end."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def command_for(task: ChildTask) -> list[str]:
+    """The command that runs a task in a fresh interpreter, for targets that don't survive a fork."""
+    return [sys.executable, "-m", "hardware.testing.child", json.dumps(asdict(task))]
+
+
+if __name__ == "__main__":
+    os._exit(run_child(ChildTask(**json.loads(sys.argv[1]))))

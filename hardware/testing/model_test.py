@@ -1,0 +1,366 @@
+"""`ModelTest`: what every generated suite is built on. It finds the target, loads the model there, computes the
+reference, and remembers what each check measured."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ..backends.base import BaseBackend, Execution, Generation, ModelSubject, Runnable
+from ..backends.factory import get_backend
+from ..cell import Cell
+from ..evidence.record import Stage, Subject
+from ..paths import cache_folder
+from ..target import Target
+from . import reference
+from .loud_weights import fill
+from .parity import Array, Comparison, compare
+from .tolerances import tolerance_for
+
+if TYPE_CHECKING:
+    import torch
+
+STEPS = 6
+"""Tokens that a decoding check generates."""
+
+_GRADIENT_FACTOR = 10
+"""Gradients add up many more roundings than outputs: 4e-5 to 1.1e-4 was measured in float32 on CPU."""
+
+
+class Ambiguous(Exception):
+    """The result neither shows that the target is right nor that it is wrong."""
+
+
+class NotApplicable(Exception):
+    """The loaded model lacks an ability that its target has in general; the reason is the message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Outputs by name, and the positions that mean something in those that have a row for each token."""
+
+    arrays: Mapping[str, Array]
+    masks: Mapping[str, Array]
+
+
+@dataclass(kw_only=True)
+class Measurement:
+    """What one check saw. The plug-in takes it when the check is over."""
+
+    stage: Stage = Stage.BUILD
+    comparison: Comparison | None = None
+    tolerance: float | None = None
+    execution: Execution | None = None
+    latency_ms: float | None = None
+    batch: int | None = None
+    sequence_length: int | None = None
+    conditions: dict[str, str] = field(default_factory=dict)
+
+
+class ModelTest:
+    """One cell under test, used as a context manager by a suite's `case` fixture.
+
+    `make_model` builds the model in float32 on CPU; `gain` fills it with loud weights (None keeps the weights it
+    has); `inputs` are the example arrays; `masked_by` names, for outputs with a row for each token, the input
+    that says which rows mean something; `outputs` must be among what the target gives.
+    """
+
+    def __init__(
+        self,
+        cell: str,
+        make_model: Callable[[], torch.nn.Module],
+        inputs: Mapping[str, Array],
+        *,
+        gain: float | None,
+        outputs: tuple[str, ...],
+        masked_by: Mapping[str, str] | None = None,
+        generates: str = "none",
+        subject: str = "tiny",
+    ) -> None:
+        self.cell = Cell.parse(cell)
+        self.make_model = make_model
+        self.inputs = dict(inputs)
+        self.gain = gain
+        self.required = outputs
+        self.masked_by = dict(masked_by or {})
+        self.generates = generates
+        self.subject = Subject(subject)
+        self.measured = Measurement()
+        self._load_error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if "runnable" in self.__dict__:
+            self.runnable.close()
+        self.backend.close()
+
+    # Where it runs
+
+    @cached_property
+    def _placement(self) -> tuple[BaseBackend, str]:
+        backend = get_backend(self.requested_target)
+        reason = backend.unavailable()
+        if not reason:
+            return backend, ""
+        return get_backend("cpu"), reason
+
+    @cached_property
+    def requested_target(self) -> Target:
+        """The target of the cell, with the device's index where the user named one."""
+        from .selection import requested_device
+
+        return requested_device(self.cell.target)
+
+    @property
+    def backend(self) -> BaseBackend:
+        """The backend of the target, or of cpu where the target isn't there."""
+        return self._placement[0]
+
+    @property
+    def substitution_reason(self) -> str:
+        """Why another target was taken than the one asked for; empty where it wasn't."""
+        return self._placement[1]
+
+    @property
+    def actual_target(self) -> Target:
+        """Where it really runs."""
+        return self.backend.target
+
+    # The model and its reference
+
+    def _build(self) -> torch.nn.Module:
+        self.measured.stage = Stage.BUILD
+        model = self.make_model()
+        return model.eval() if self.gain is None else fill(model, gain=self.gain)
+
+    def parameter_count(self) -> int:
+        """Parameters of a freshly built model, tied ones once."""
+        return sum(parameter.numel() for parameter in self._build().parameters())
+
+    @cached_property
+    def _identity(self) -> str:
+        return reference.identity_of(self._build())
+
+    @cached_property
+    def _reference_model(self) -> torch.nn.Module:
+        return reference.as_reference(self._build())
+
+    @cached_property
+    def runnable(self) -> Runnable:
+        """The model on its target, loaded when first needed; a failure is the same failure ever after."""
+        if self._load_error is not None:
+            raise self._load_error
+        try:
+            subject = ModelSubject(
+                model=self._build(),
+                task=self.cell.task,
+                identity=self._identity,
+                generates=self.generates,
+                masked_by=self.masked_by,
+            )
+            self.measured.stage = Stage.LOAD
+            return self.backend.load(subject, self.inputs, self.cell.precision)
+        except Exception as error:
+            self._load_error = error
+            raise
+
+    # What a suite calls
+
+    @property
+    def tolerance(self) -> float:
+        """The largest error relative to the output's scale that passes; `tolerances.toml` has the reason."""
+        limit = tolerance_for(self.actual_target, self.cell.precision).limit
+        self.measured.tolerance = limit
+        return limit
+
+    @property
+    def gradient_tolerance(self) -> float:
+        """The same for gradients."""
+        self.measured.tolerance = _GRADIENT_FACTOR * self.tolerance
+        return self.measured.tolerance
+
+    def run(self, inputs: Mapping[str, Array]) -> Outputs:
+        """One forward pass on the target."""
+        return self._run(self.runnable, inputs)
+
+    def _run(self, runnable: Runnable, inputs: Mapping[str, Array]) -> Outputs:
+        self.measured.stage = Stage.RUN
+        started = time.perf_counter()
+        arrays = runnable(**inputs)
+        self.measured.latency_ms = (time.perf_counter() - started) * 1e3
+        self.measured.conditions = dict(runnable.conditions)
+        first = next(iter(inputs.values()))
+        self.measured.batch = int(first.shape[0])
+        tokens = inputs.get("input_ids")
+        self.measured.sequence_length = None if tokens is None else int(tokens.shape[1])
+        return Outputs(arrays=arrays, masks=self._masks(inputs))
+
+    def reference(self, inputs: Mapping[str, Array]) -> Outputs:
+        """The same on CPU in float64, from the store of references where it is kept."""
+        store = reference.ReferenceStore(cache_folder("references"))
+        arrays = store.get(self._identity, inputs)
+        if arrays is None:
+            arrays = reference.float64_outputs(self._reference_model, inputs)
+            store.put(self._identity, inputs, arrays)
+        return Outputs(arrays=arrays, masks=self._masks(inputs))
+
+    def _masks(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        return {output: inputs[name] for output, name in self.masked_by.items() if name in inputs}
+
+    def difference(self, got: Outputs, want: Outputs) -> float:
+        """How far apart two outputs are, relative to the scale of `want`, where `want` means something."""
+        return self._compare(got.arrays, want).max_rel_error
+
+    def error(self, got: Outputs, want: Outputs) -> float:
+        """The same as `difference`, recorded as this check's error (the largest of several)."""
+        comparison = self._compare(got.arrays, want)
+        self._keep(comparison)
+        return comparison.max_rel_error
+
+    def _compare(self, got: Mapping[str, Array], want: Outputs) -> Comparison:
+        self.measured.stage = Stage.COMPARE
+        return compare(got, want.arrays, masks=want.masks, required=self.required)
+
+    def _keep(self, comparison: Comparison) -> None:
+        before = self.measured.comparison
+        if before is None or not comparison.max_rel_error <= before.max_rel_error:
+            self.measured.comparison = comparison
+
+    def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float]) -> float:
+        """Error of single elements of one output against numbers that were recorded with the recipe."""
+        got = self.run(self.inputs).arrays[output]
+        scale = max(float(self.reference(self.inputs).arrays[output].std()), 1e-12)
+        self.measured.stage = Stage.COMPARE
+        absolute = max(_absolute(got[position], value) for position, value in recorded.items())
+        self._keep(Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=output))
+        return absolute / scale
+
+    def execution(self) -> Execution:
+        """The target's own record of where one forward pass ran."""
+        self.measured.stage = Stage.RUN
+        proof = self.runnable.execution()
+        self.measured.execution = proof
+        return proof
+
+    def save_and_reload(self, folder: Path, inputs: Mapping[str, Array]) -> Outputs:
+        """Outputs of what was saved on the target and loaded again."""
+        self._require("save")
+        again = self.runnable.save_and_reload(folder)
+        try:
+            return self._run(again, inputs)
+        finally:
+            again.close()
+
+    def gradient_error(self) -> float:
+        """Error of all gradients together, relative to the scale of all gradients."""
+        self._require("backward")
+        self.measured.stage = Stage.RUN
+        got = self.runnable.gradients(self.inputs)
+        want = reference.float64_gradients(self._reference_model, self.inputs)
+        self.measured.stage = Stage.COMPARE
+        if set(got) != set(want):
+            return math.inf
+        names = sorted(want)
+        joined = [{"gradients": np.concatenate([one[name].ravel() for name in names])} for one in (got, want)]
+        comparison = compare(joined[0], joined[1])
+        self._keep(comparison)
+        return comparison.max_rel_error
+
+    def _require(self, ability: str) -> None:
+        if ability not in self.runnable.can:
+            why = self.runnable.conditions.get("why_not_exporter", "")
+            raise NotApplicable(f"this model cannot {ability} on {self.actual_target}" + (f": {why}" if why else ""))
+
+    # Decoding
+
+    @cached_property
+    def _generated(self) -> Generation:
+        self._require("generate")
+        self.measured.stage = Stage.RUN
+        return self.runnable.generate(self.inputs, steps=STEPS)
+
+    def generate(self) -> Generation:
+        """Greedy tokens and logits from the target, with its cache."""
+        return self._generated
+
+    def reference_generate(self) -> Generation:
+        """Greedy tokens and logits from float64 on CPU, without a cache."""
+        return reference.float64_generation(self._reference_model, self.inputs, steps=STEPS)
+
+    def same_tokens(self, got: Generation, want: Generation) -> bool:
+        """Whether both chose the same tokens.
+
+        Raises `Ambiguous` where they part at a step at which float64 found its two best tokens closer together
+        than the tolerance: either choice is right there.
+        """
+        self.measured.stage = Stage.COMPARE
+        if got.tokens.shape != want.tokens.shape or not np.isfinite(got.logits).all():
+            return False
+        different = got.tokens != want.tokens
+        scale = max(float(want.logits.std()), 1e-12)
+        close = False
+        for row in np.flatnonzero(different.any(axis=1)):
+            step = int(np.flatnonzero(different[row])[0])
+            best = np.sort(want.logits[row, step])[-2:]
+            if (best[1] - best[0]) / scale > 2 * self.tolerance:
+                return False
+            close = True
+        if close:
+            raise Ambiguous("tokens differ where float64's two best are closer together than the tolerance")
+        return True
+
+    def replay_error(self, generated: Generation) -> float:
+        """Error of the logits decoded step by step against one pass over the whole sequence on the target."""
+        whole = self.run(self._replay_inputs(generated)).arrays["logits"]
+        steps = generated.tokens.shape[1]
+        want = whole[:, -steps:] if self.generates == "seq2seq" else whole[:, -steps - 1 : -1]
+        self.measured.stage = Stage.COMPARE
+        comparison = compare({"logits": generated.logits}, {"logits": want})
+        self._keep(comparison)
+        return comparison.max_rel_error
+
+    def _replay_inputs(self, generated: Generation) -> dict[str, Array]:
+        tokens = generated.tokens
+        if self.generates == "seq2seq":
+            decoder = np.concatenate([generated.start, tokens[:, :-1]], axis=1)
+            kept = {name: value for name, value in self.inputs.items() if not name.startswith("decoder_")}
+            return {**kept, "decoder_input_ids": decoder}
+        inputs: dict[str, Array] = dict(self.inputs)
+        inputs["input_ids"] = np.concatenate([inputs["input_ids"], tokens], axis=1)
+        inputs["attention_mask"] = np.concatenate([inputs["attention_mask"], np.ones_like(tokens)], axis=1)
+        if "position_ids" in inputs:
+            inputs["position_ids"] = np.maximum(inputs["attention_mask"].cumsum(axis=1) - 1, 0)
+        return inputs
+
+    # For the plug-in
+
+    def take_measurement(self) -> Measurement:
+        """What the check that just ended measured; the next one starts afresh."""
+        taken, self.measured = self.measured, Measurement(stage=self.measured.stage)
+        return taken
+
+    def facts(self) -> dict[str, Any]:
+        """What is the same for all checks: targets, device, precision that was really computed in."""
+        loaded = self.__dict__.get("runnable")
+        return {
+            "requested_target": str(self.requested_target),
+            "actual_target": str(self.actual_target),
+            "substitution_reason": self.substitution_reason,
+            "accelerator": self.backend.get_device_facts().name,
+            "actual_dtype": loaded.actual_dtype if loaded is not None else None,
+            "subject": str(self.subject),
+        }
+
+
+def _absolute(got: Any, want: float) -> float:
+    value = abs(float(got) - want)
+    return value if math.isfinite(value) else math.inf

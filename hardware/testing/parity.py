@@ -1,0 +1,78 @@
+"""How far two sets of outputs are apart, as a number that can be trusted.
+
+The error is the largest absolute difference over the scale of the reference. What isn't finite is an infinite
+error; a reference that isn't finite stops the comparison, because `max(0.0, nan)` is 0.0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Outputs = Mapping[str, Array]
+
+_SMALLEST_SCALE = 1e-12
+
+
+class ReferenceNotFinite(ValueError):
+    """The reference itself holds NaN or infinity: nothing can be concluded from it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Result of `compare`: errors relative to the output's scale and absolute, and the output that is worst."""
+
+    max_rel_error: float
+    max_abs_error: float
+    worst: str
+
+    def __str__(self) -> str:
+        return f"{self.max_rel_error:.2e} of the output's scale (absolute {self.max_abs_error:.2e}, in {self.worst})"
+
+
+def compare(
+    got: Outputs,
+    want: Outputs,
+    *,
+    masks: Mapping[str, Array] | None = None,
+    required: Iterable[str] = (),
+) -> Comparison:
+    """Compare `got` with `want` (arrays by output name).
+
+    Every output that both have is compared, and each of `required` must be there. `masks` gives, for an output
+    of shape (batch, length, ...), a 0/1 array (batch, length) of the positions that mean something. Raises
+    `ReferenceNotFinite`; a missing output, another shape or a number that isn't finite is an infinite error.
+    """
+    names = [name for name in want if name in got or name in set(required)]
+    missing = [name for name in required if name not in want or name not in got]
+    if missing or not names:
+        return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=(missing or ["nothing"])[0])
+    worst = Comparison(max_rel_error=-1.0, max_abs_error=-1.0, worst="")
+    for name in names:
+        one = _compare_one(name, got[name], want[name], (masks or {}).get(name))
+        if one.max_rel_error > worst.max_rel_error:
+            worst = one
+    return worst
+
+
+def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comparison:
+    reference = np.asarray(want, dtype=np.float64)
+    if got.shape != reference.shape:
+        return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=f"{name} (shape {got.shape})")
+    actual = np.asarray(got, dtype=np.float64)
+    if mask is not None:
+        keep = mask.astype(bool)
+        actual, reference = actual[keep], reference[keep]
+    if reference.size == 0 or not np.isfinite(reference).all():
+        raise ReferenceNotFinite(f"the reference is empty or not finite in {name}: nothing can be concluded")
+    if not np.isfinite(actual).all():
+        return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=f"{name} (not finite)")
+    absolute = float(np.abs(actual - reference).max())
+    scale = max(float(reference.std()), _SMALLEST_SCALE)
+    return Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=name)

@@ -1,0 +1,273 @@
+"""The pytest plug-in that turns what checks saw into evidence, and that never lets less than a pass look like one.
+
+A suite's folder loads it through its `conftest.py`, so that plain `pytest` records evidence too; only the
+isolation of crashes is missing there, and the run line says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..backends.base import Unsupported
+from ..evidence.record import CheckLine, EndLine, Outcome, RunLine, Stage
+from ..evidence.writer import EvidenceWriter, new_run_id, now
+from .model_test import Ambiguous, Measurement, ModelTest, NotApplicable
+from .parity import ReferenceNotFinite
+from .suite_file import SuiteFile, read_suite
+
+EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"
+DEFAULT_EVIDENCE = Path("hwcompat-out") / "evidence"
+NAME = "hwcompat-recorder"
+
+_PARITY = "matches_reference"
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "mem_alloc")
+_LONGEST_MESSAGE = 4_000
+_LONGEST_TRACEBACK = 12_000
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record evidence for the suites of this session, unless a runner already does."""
+    config.addinivalue_line("markers", "gpu: needs a CUDA device")
+    if not config.pluginmanager.has_plugin(NAME):
+        config.pluginmanager.register(Recorder(), NAME)
+
+
+def classify_error(error: BaseException, check: str, measured: Measurement) -> tuple[Outcome, str]:
+    """The outcome and error type of a check that raised."""
+    if isinstance(error, Ambiguous):
+        return Outcome.AMBIGUOUS, "ambiguous"
+    if isinstance(error, NotApplicable):
+        return Outcome.SKIPPED, "not_applicable"
+    if isinstance(error, pytest.skip.Exception):
+        return Outcome.SKIPPED, "skipped"
+    text = str(error).lower()
+    if isinstance(error, MemoryError) or any(sign in text for sign in _OUT_OF_MEMORY):
+        return Outcome.OUT_OF_MEMORY, "out_of_memory"
+    return Outcome.FAILED, _error_type(error, check, measured)
+
+
+def _error_type(error: BaseException, check: str, measured: Measurement) -> str:
+    if isinstance(error, Unsupported):
+        return error.error_type
+    if isinstance(error, ReferenceNotFinite):
+        return "reference_not_finite"
+    if isinstance(error, ImportError):
+        return "missing_dependency"
+    if not isinstance(error, AssertionError):
+        return "unknown"
+    if check == "runs_natively":
+        return "silent_offload"
+    comparison = measured.comparison
+    if comparison is not None and "not finite" in comparison.worst:
+        return "non_finite"
+    return "numerical_mismatch"
+
+
+class Recorder:
+    """Writes one evidence line for each check of each suite.
+
+    With a `writer` it belongs to a run that somebody else planned; without, it opens a run of its own.
+    `on_start` is told the name of each check before it begins.
+    """
+
+    def __init__(self, writer: EvidenceWriter | None = None, on_start: Callable[[str], None] | None = None) -> None:
+        self._owned = writer is None
+        self._writer = writer
+        self._on_start = on_start or (lambda _name: None)
+        self._suites: dict[Path, SuiteFile | None] = {}
+        self._counts: Counter[str] = Counter()
+        self._started = ("", 0.0)
+        self._root = Path()
+
+    # Planning
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        suites = {id(s): s for s in (self._suite(item.path) for item in session.items) if s is not None}
+        if self._owned and suites and not session.config.option.collectonly:
+            self._open_run(list(suites.values()))
+
+    def _open_run(self, suites: Sequence[SuiteFile]) -> None:
+        from ..detection import detect
+        from ..evidence.versions import versions_of
+
+        folder = Path(os.environ.get(EVIDENCE_VARIABLE, DEFAULT_EVIDENCE))
+        inventory = detect()
+        self._writer = EvidenceWriter(folder, new_run_id())
+        self._writer.write(
+            RunLine(
+                run_id=self._writer.run_id,
+                started_at=now(),
+                command=shlex.join(["python", "-m", "pytest", *sys.argv[1:]]),
+                machine=os.environ.get("HWCOMPAT_MACHINE", ""),
+                inventory=inventory.to_dict(),
+                versions=versions_of(inventory),
+                plan=tuple(suite.planned() for suite in suites),
+                isolation="none: a crash in one check ends the session",
+            )
+        )
+
+    def _suite(self, path: Path) -> SuiteFile | None:
+        if path not in self._suites:
+            self._suites[path] = read_suite(path)
+        return self._suites[path]
+
+    # One check
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if self._suite(item.path) is not None:
+            self._started = (now(), time.perf_counter())
+            self._on_start(_check_name(item))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        suite = self._suite(item.path)
+        if suite is None or self._writer is None or not _decides(report):
+            return report
+        line = self._line(suite, item, call)
+        self._writer.write(line)
+        self._counts[line.outcome] += 1
+        if line.outcome in (Outcome.PASSED_ON_FALLBACK, Outcome.AMBIGUOUS, Outcome.SKIPPED):
+            reason = line.error_message or f"ran on {line.actual_target}: {line.substitution_reason}"
+            report.outcome = "skipped"
+            report.longrepr = (str(item.path), 0, f"{line.outcome}: {reason}")
+        return report
+
+    def _line(self, suite: SuiteFile, item: pytest.Item, call: pytest.CallInfo[None]) -> CheckLine:
+        check = _check_name(item)
+        case = getattr(item, "funcargs", {}).get("case")
+        measured = case.take_measurement() if isinstance(case, ModelTest) else Measurement()
+        facts = _facts_of(case, suite)
+        outcome, error_type, message, trace = Outcome.PASSED, "", "", ""
+        if call.excinfo is not None:
+            error = call.excinfo.value
+            outcome, error_type = classify_error(error, check, measured)
+            message = f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
+            trace = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
+        elif facts["substitution_reason"]:
+            outcome = Outcome.PASSED_ON_FALLBACK
+            if check == _PARITY:
+                outcome, error_type = Outcome.SKIPPED, "same_device"
+                message = f"same device: {facts['requested_target']} isn't here, and {facts['actual_target']} "
+                message += "against itself says nothing about it"
+        started_at, started = self._started
+        comparison, proof = measured.comparison, measured.execution
+        return CheckLine(
+            run_id=self._writer.run_id if self._writer else "",
+            cell_id=suite.cell.id,
+            check_name=check,
+            outcome=outcome,
+            stage=None if outcome is Outcome.PASSED else measured.stage,
+            error_type=error_type,
+            error_message=message,
+            traceback=trace,
+            precision=suite.cell.precision,
+            model=suite.cell.model,
+            task=suite.cell.task,
+            model_revision=suite.model_revision,
+            config_hash=suite.config_hash,
+            architecture=suite.architecture,
+            suite_hash=suite.suite_hash,
+            started_at=started_at,
+            duration_s=round(time.perf_counter() - started, 6),
+            max_abs_error=comparison.max_abs_error if comparison else None,
+            max_rel_error=comparison.max_rel_error if comparison else None,
+            tolerance=measured.tolerance,
+            native_ops=proof.native if proof else {},
+            offloaded_ops=proof.offloaded if proof else {},
+            unseen=proof.unseen if proof else "",
+            latency_ms=measured.latency_ms,
+            batch=measured.batch,
+            sequence_length=measured.sequence_length,
+            conditions=measured.conditions,
+            **facts,
+        )
+
+    # What never got as far as a check
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        self._root = config.rootpath
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A suite that can't be imported fails in all its checks, at the stage `import`."""
+        path = self._root / report.nodeid
+        if not report.failed or path.suffix != ".py" or self._writer is None:
+            return
+        suite = self._suite(path)
+        for check in suite.checks if suite else ():
+            self._writer.write(_import_failure(self._writer.run_id, suite, check, str(report.longrepr)))  # type: ignore[arg-type]
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if not self._owned or self._writer is None:
+            return
+        reason = "interrupted" if exitstatus == pytest.ExitCode.INTERRUPTED else "finished"
+        self._writer.write(
+            EndLine(run_id=self._writer.run_id, ended_at=now(), reason=reason, counts=dict(self._counts))
+        )
+        self._writer.close()
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._owned and self._writer is not None:
+            terminalreporter.write_line(
+                f"Evidence: {self._writer.path} (plain pytest: a crash would end the session; "
+                "run_test_generation.py --run isolates each suite)"
+            )
+
+
+def _check_name(item: pytest.Item) -> str:
+    return getattr(item, "originalname", item.name).removeprefix("test_")
+
+
+def _decides(report: pytest.TestReport) -> bool:
+    """The call decides a check; so does a setup that failed or skipped, and a teardown that failed."""
+    return report.when == "call" or report.outcome != "passed"
+
+
+def _facts_of(case: object, suite: SuiteFile) -> dict[str, Any]:
+    if isinstance(case, ModelTest):
+        with contextlib.suppress(Exception):  # facts are what failed to be found: the check's own error says why
+            return case.facts()
+    return {
+        "requested_target": str(suite.cell.target),
+        "actual_target": None,
+        "substitution_reason": "",
+        "subject": suite.subject,
+    }
+
+
+def _import_failure(run_id: str, suite: SuiteFile, check: str, text: str) -> CheckLine:
+    last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
+    missing = "ModuleNotFoundError" in text or "ImportError" in text
+    return CheckLine(
+        run_id=run_id,
+        cell_id=suite.cell.id,
+        check_name=check,
+        outcome=Outcome.FAILED,
+        stage=Stage.IMPORT,
+        error_type="missing_dependency" if missing else "unknown",
+        error_message=last.removeprefix("E").strip()[:_LONGEST_MESSAGE],
+        traceback=text[-_LONGEST_TRACEBACK:],
+        requested_target=str(suite.cell.target),
+        actual_target=None,
+        precision=suite.cell.precision,
+        model=suite.cell.model,
+        task=suite.cell.task,
+        subject=suite.subject,
+        suite_hash=suite.suite_hash,
+        started_at=now(),
+        duration_s=0.0,
+    )

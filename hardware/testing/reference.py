@@ -1,0 +1,134 @@
+"""The reference: the same weights on CPU in float64, computed once and kept, so that all targets meet one truth."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..backends._torch import forward, greedy, loss_gradients, to_arrays, to_tensors
+from ..backends.base import Generation
+from .parity import ReferenceNotFinite
+
+if TYPE_CHECKING:
+    import torch
+
+    from .parity import Array, Outputs
+
+
+def as_reference(model: torch.nn.Module) -> torch.nn.Module:
+    """`model` in float64, in place, with experts computed one by one (grouped kernels have no float64)."""
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if config is not None and hasattr(config, "_experts_implementation"):
+            config._experts_implementation = "eager"
+    return model.double().eval()
+
+
+def float64_outputs(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs of a float64 model. Raises `ReferenceNotFinite`, since nothing can be held against NaN."""
+    import torch
+
+    with torch.no_grad():
+        outputs = to_arrays(forward(model, to_tensors(inputs, "cpu", torch.float64)))
+    _require_finite(outputs)
+    return outputs
+
+
+def float64_generation(model: torch.nn.Module, inputs: Mapping[str, Array], *, steps: int) -> Generation:
+    """Greedy decoding in float64 without a cache, so that a fault in a cache can't be in both sides."""
+    import torch
+
+    generation = greedy(model, to_tensors(inputs, "cpu", torch.float64), steps=steps, use_cache=False)
+    _require_finite({"logits": generation.logits})
+    return generation
+
+
+def float64_gradients(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Gradients in float64 by parameter name."""
+    import torch
+
+    gradients = loss_gradients(model, to_tensors(inputs, "cpu", torch.float64))
+    _require_finite(gradients)
+    return gradients
+
+
+def _require_finite(arrays: Outputs) -> None:
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise ReferenceNotFinite(f"the float64 reference is not finite in {name}: nothing can be concluded")
+
+
+def identity_of(model: torch.nn.Module) -> str:
+    """A hash of a model's configuration, weights, modelling source and library versions, as hexadecimal text."""
+    digest = hashlib.sha256()
+    config = getattr(model, "config", None)
+    if config is not None and hasattr(config, "to_json_string"):
+        digest.update(config.to_json_string(use_diff=False).encode())
+    digest.update(type(model).__qualname__.encode())
+    source = inspect.getsourcefile(type(model))
+    if source:
+        digest.update(Path(source).read_bytes())
+    for package in ("torch", "transformers", "numpy"):
+        digest.update(f"{package}=={metadata.version(package)}".encode())
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())
+    return digest.hexdigest()
+
+
+class ReferenceStore:
+    """Keeps reference outputs as safetensors files named by what they depend on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def _path(self, identity: str, inputs: Mapping[str, Array]) -> Path:
+        digest = hashlib.sha256(identity.encode())
+        for name in sorted(inputs):
+            digest.update(f"{name}{inputs[name].dtype}{inputs[name].shape}".encode())
+            digest.update(np.ascontiguousarray(inputs[name]).tobytes())
+        return self.folder / f"{digest.hexdigest()[:32]}.safetensors"
+
+    def get(self, identity: str, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
+        """What is kept for these inputs; None where nothing is, or where the file is broken."""
+        path = self._path(identity, inputs)
+        if not path.is_file():
+            return None
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="numpy") as file:
+                facts: dict[str, Any] = file.metadata() or {}
+                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        except (SafetensorError, OSError, ValueError):
+            return None
+        if facts.get("identity") != identity or facts.get("checksum") != _checksum(found):
+            return None
+        return found
+
+    def put(self, identity: str, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Keep outputs; the file appears whole or not at all."""
+        from safetensors.numpy import save_file
+
+        handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
+        os.close(handle)
+        arrays = {key: np.ascontiguousarray(value) for key, value in outputs.items()}
+        save_file(arrays, name, metadata={"identity": identity, "checksum": _checksum(arrays)})
+        os.replace(name, self._path(identity, inputs))
+
+
+def _checksum(arrays: Mapping[str, Array]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        digest.update(json.dumps([name, str(arrays[name].dtype), list(arrays[name].shape)]).encode())
+        digest.update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,89 @@
+"""Reads what a suite file says of itself, without importing it: its cell, subject and checks."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..cell import Cell
+from ..errors import BrokenInput, HwCompatError
+from ..evidence.record import PlannedCell
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteFile:
+    """A generated suite: `cell`, `subject`, the names of its `checks` in file order, and the hash of its bytes."""
+
+    path: Path
+    cell: Cell
+    subject: str
+    checks: tuple[str, ...]
+    suite_hash: str
+    model_revision: str | None = None
+    config_hash: str | None = None
+    architecture: str | None = None
+    transformers_names: tuple[str, ...] = ()
+
+    def planned(self, verdict: dict[str, object] | None = None) -> PlannedCell:
+        """This suite as an entry of a run's plan."""
+        return PlannedCell(
+            cell_id=self.cell.id,
+            checks=self.checks,
+            suite=self.path.name,
+            suite_hash=self.suite_hash,
+            subject=self.subject,
+            verdict=verdict,
+        )
+
+
+def read_suite(path: Path) -> SuiteFile | None:
+    """What the suite at `path` says of itself; None where the file is no suite (it has no CELL).
+
+    Raises `BrokenInput` where the file doesn't parse or its CELL is no cell.
+    """
+    data = path.read_bytes()
+    try:
+        tree = ast.parse(data, filename=str(path))
+    except (SyntaxError, ValueError) as error:
+        raise BrokenInput(
+            f"the suite {path.name} is no Python", why=str(error), fix="Generate it again with --force."
+        ) from error
+    constants = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    if not isinstance(constants.get("CELL"), str):
+        return None
+    try:
+        cell = Cell.parse(constants["CELL"])
+    except HwCompatError as error:
+        raise BrokenInput(f"the suite {path.name} names no cell", why=str(error)) from error
+    checks = [
+        node.name.removeprefix("test_")
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+    imported = [
+        alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module == "transformers"
+        for alias in node.names
+    ]
+    texts = {name: constants.get(name) for name in ("MODEL_REVISION", "CONFIG_HASH", "ARCHITECTURE")}
+    revision, config_hash, architecture = (v if isinstance(v, str) else None for v in texts.values())
+    return SuiteFile(
+        path=path,
+        cell=cell,
+        subject=str(constants.get("SUBJECT", "tiny")),
+        checks=tuple(checks),
+        suite_hash=hashlib.sha256(data).hexdigest()[:16],
+        model_revision=revision,
+        config_hash=config_hash,
+        architecture=architecture,
+        transformers_names=tuple(imported),
+    )

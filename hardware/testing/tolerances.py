@@ -1,0 +1,48 @@
+"""Looks up how far a target's numbers may be from the reference; the numbers and reasons are `tolerances.toml`."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError
+from ..target import Target
+
+_FILE = Path(__file__).with_name("tolerances.toml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tolerance:
+    """`limit` on the error relative to the output's scale, and the reason for it."""
+
+    target: str
+    precision: str
+    limit: float
+    reason: str
+
+
+@functools.cache
+def load_tolerances() -> tuple[Tolerance, ...]:
+    """All entries of the data file."""
+    entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["tolerance"]
+    return tuple(Tolerance(**entry) for entry in entries)
+
+
+def tolerance_for(target: Target, precision: str) -> Tolerance:
+    """The most specific entry: the target with its variant, the target, any target. Raises `UsageError`."""
+    for name in (str(target.kind), target.name, "*"):
+        for entry in load_tolerances():
+            if entry.target == name and entry.precision == precision:
+                return entry
+    raise UsageError(
+        f"no tolerance is stated for {precision} on {target}",
+        why="without one a comparison would mean nothing",
+        fix=f"Precisions with one: {', '.join(sorted({t.precision for t in load_tolerances()}))}.",
+    )
+
+
+def loosest_limit() -> float:
+    """The largest limit in use: a fault must move outputs by more than this to be heard in any precision."""
+    return max(entry.limit for entry in load_tolerances())
