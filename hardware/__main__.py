@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from .errors import HwCompatError, OutputError
+from .errors import OutputError
+from .front_door import open_door
 from .listing import FORMATS, list_text
 
 
@@ -20,18 +21,14 @@ def main() -> None:
 @click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
 def list_command(format_: str, output: Path | None) -> None:
-    """Detect and print; exits with the error's own code."""
+    """Detect and print."""
     from .detection import detect
 
-    try:
-        text = list_text(detect(), format_)
-        if output is None:
-            click.echo(text, nl=False)
-        else:
-            _write(output, text)
-    except HwCompatError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
+    text = list_text(detect(), format_)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        _write(output, text)
 
 
 def _write(path: Path, text: str) -> None:
@@ -44,4 +41,4 @@ def _write(path: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m hardware", windows_expand_args=False)
+    sys.exit(open_door(main, sys.argv[1:], program="python -m hardware"))

@@ -151,17 +151,13 @@ def _recorded(recipe: Recipe) -> dict[tuple[int, ...], float]:
     return dict(zip(positions, recorded["values"], strict=True))
 
 
-def render(
-    recipe: Recipe, cell: Cell, rule_ids: Sequence[str], *, template_folder: Path | None = None
-) -> str:
+def render(recipe: Recipe, cell: Cell, rule_ids: Sequence[str], *, template_folder: Path | None = None) -> str:
     """The text of the suite for `cell`: the same bytes for the same arguments on every machine.
 
     Raises `UsageError` where no template serves the recipe's architecture.
     """
     target = backend_class(cell.target.name)
-    checks = applicable_checks(
-        generates=recipe.generate, has_mask=recipe.mask_input is not None, can=target.CAN
-    )
+    checks = applicable_checks(generates=recipe.generate, has_mask=recipe.mask_input is not None, can=target.CAN)
     tokens = (recipe.mask_input or "").replace("attention_mask", "input_ids")
     uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
     try:

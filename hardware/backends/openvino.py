@@ -110,7 +110,7 @@ class OpenVINORunnable(Runnable):
         if exported.why_not_exporter:
             self.conditions["why_not_exporter"] = exported.why_not_exporter
         if exported.static:
-            self.conditions["shapes"] = "static: exported anew for each shape"
+            self.conditions["shapes"] = "static"  # exported anew for each shape
         self.actual_dtype = self.execution().dtype
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,21 +68,30 @@ def read_file(path: Path) -> tuple[list[Line], list[BrokenLine]]:
 
 def read_folder(*folders: Path) -> Evidence:
     """All evidence in some folders. A folder that isn't there raises `BrokenInput`; an empty one is empty."""
-    lines: list[Line] = []
-    broken: list[BrokenLine] = []
     for folder in folders:
         if not folder.is_dir():
             raise BrokenInput(f"{folder} is no folder of evidence", fix="Run something with --run first.")
-        for path in sorted(folder.glob("*.jsonl")):
-            found, bad = read_file(path)
-            lines += found
-            broken += bad
+    return _gather([path for folder in folders for path in sorted(folder.glob("*.jsonl"))])
+
+
+def _gather(paths: Sequence[Path]) -> Evidence:
+    lines: list[Line] = []
+    broken: list[BrokenLine] = []
+    for path in paths:
+        found, bad = read_file(path)
+        lines += found
+        broken += bad
     return Evidence(
         runs=tuple(line for line in lines if isinstance(line, RunLine)),
         checks=tuple(line for line in lines if isinstance(line, CheckLine)),
         ends=tuple(line for line in lines if isinstance(line, EndLine)),
         broken=tuple(broken),
     )
+
+
+def read_run(folder: Path, run_id: str) -> Evidence:
+    """The evidence of one run: only its own files are read."""
+    return _gather(sorted(folder.glob(f"{glob.escape(run_id)}-*.jsonl")))
 
 
 def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -48,30 +48,17 @@ def run_child(task: ChildTask) -> int:
     import pytest
 
     from ..evidence.writer import EvidenceWriter
-    from .plugin import NAME, Recorder
+    from .plugin import Recorder
 
     writer = EvidenceWriter(Path(task.evidence), task.run_id)
     recorder = Recorder(writer, on_start=lambda check: _tell(task.pipe, check))
     suite = Path(task.suite)
     arguments = [str(suite), "-c", str(_SUITE_INI), f"--rootdir={suite.parent}", *task.pytest_arguments]
-    code = pytest.main(arguments, plugins=[_Named(recorder, NAME)])
+    code = pytest.main(arguments, plugins=[recorder])
     writer.close()
     sys.stdout.flush()
     sys.stderr.flush()
     return int(code)
-
-
-class _Named:
-    """Registers the recorder under its name, so that a suite folder's `conftest.py` finds it there."""
-
-    def __init__(self, recorder: object, name: str) -> None:
-        self._recorder = recorder
-        self._name = name
-
-    def pytest_configure(self, config: object) -> None:
-        manager = config.pluginmanager  # type: ignore[attr-defined]
-        if not manager.has_plugin(self._name):
-            manager.register(self._recorder, self._name)
 
 
 def _tell(pipe: int, check: str) -> None:

@@ -28,7 +28,6 @@ from .suite_file import SuiteFile, read_suite
 
 EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"
 DEFAULT_EVIDENCE = Path("hwcompat-out") / "evidence"
-NAME = "hwcompat-recorder"
 
 _PARITY = "matches_reference"
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "mem_alloc")
@@ -39,8 +38,8 @@ _LONGEST_TRACEBACK = 12_000
 def pytest_configure(config: pytest.Config) -> None:
     """Record evidence for the suites of this session, unless a runner already does."""
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
-    if not config.pluginmanager.has_plugin(NAME):
-        config.pluginmanager.register(Recorder(), NAME)
+    if not any(isinstance(plugin, Recorder) for plugin in config.pluginmanager.get_plugins()):
+        config.pluginmanager.register(Recorder())
 
 
 def classify_error(error: BaseException, check: str, measured: Measurement) -> tuple[Outcome, str]:

@@ -12,12 +12,14 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,7 @@ class _Ending:
     message: str
     running: str
     log: str
+    deselecting: bool = False
 
 
 Progress = Callable[[SuiteFile, str], None]
@@ -132,8 +135,8 @@ def run_suites(
                 if suite.cell.target in lost:
                     lines = _close(suite, [], writer, "device_lost", "the device was lost in an earlier suite")
                 else:
-                    lines, broken = _run_one(run, suite, writer, limits, pytest_arguments, on_progress)
-                    if broken and not _device_answers(suite.cell.target):
+                    lines, device = _run_one(run, suite, writer, limits, pytest_arguments, on_progress)
+                    if device is _Device.LOST:
                         lost.add(suite.cell.target)
                 counts.update(line.outcome for line in lines)
         except KeyboardInterrupt:
@@ -171,8 +174,8 @@ def _run_one(
     limits: Limits,
     pytest_arguments: Sequence[str],
     on_progress: Progress,
-) -> tuple[list[CheckLine], bool]:
-    """Run one suite. Returns its lines and whether the child broke down."""
+) -> tuple[list[CheckLine], _Device]:
+    """Run one suite. Returns its lines and, where the child broke down, what became of the device."""
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
         reader, pipe = os.pipe()
         task = ChildTask(
@@ -198,9 +201,13 @@ def _run_one(
         finally:
             os.close(reader)
         ending = _ending(status, watch, _tail(Path(task.log)), _oom_kills() > kills, limits)
+        ending = replace(ending, deselecting=bool(pytest_arguments))
         lines = _lines_of(writer, run.run_id, pid, suite)
-        lines += _account_for(suite, lines, ending, writer)
-    return lines, ending.outcome is not None
+        broken = ending.outcome is not None
+        device = _state_of_device(suite.cell.target) if broken else _Device.ANSWERS
+        actual = None if device is _Device.ABSENT or not broken else str(suite.cell.target)
+        lines += _account_for(suite, lines, ending, writer, actual)
+    return lines, device
 
 
 def _start(task: ChildTask, *, fork: bool, reader: int) -> int:
@@ -310,7 +317,11 @@ def _lines_of(writer: EvidenceWriter, run_id: str, pid: int, suite: SuiteFile) -
 
 
 def _account_for(
-    suite: SuiteFile, lines: Sequence[CheckLine], ending: _Ending, writer: EvidenceWriter
+    suite: SuiteFile,
+    lines: Sequence[CheckLine],
+    ending: _Ending,
+    writer: EvidenceWriter,
+    actual_target: str | None,
 ) -> list[CheckLine]:
     """Write a line for each planned check that the child left without one."""
     done = {line.check_name for line in lines}
@@ -320,8 +331,13 @@ def _account_for(
         victim = ending.running if ending.running in left else left[0]
         written.append(_line(suite, victim, writer, ending.outcome, str(ending.outcome), ending.message, ending.log))
         left.remove(victim)
-    reason = f"{ending.message} before it" if ending.outcome is not None else "pytest did not run it"
-    return [*written, *_close(suite, [*lines, *written], writer, "not_reached", reason)]
+    if ending.outcome is not None:
+        error_type, reason = "not_reached", f"{ending.message} before it"
+    elif ending.deselecting:
+        error_type, reason = "deselected", "the arguments for pytest left it out"
+    else:
+        error_type, reason = "not_reached", f"pytest did not run it: {ending.log[-300:]}"
+    return [*written, *_close(suite, [*lines, *written], writer, error_type, reason)]
 
 
 def _close(
@@ -329,7 +345,7 @@ def _close(
 ) -> list[CheckLine]:
     done = {line.check_name for line in lines}
     return [
-        _line(suite, check, writer, Outcome.NOT_RUN, error_type, reason, "")
+        _line(suite, check, writer, Outcome.NOT_RUN, error_type, reason)
         for check in suite.checks
         if check not in done
     ]
@@ -342,7 +358,9 @@ def _line(
     outcome: Outcome,
     error_type: str,
     message: str,
-    log: str,
+    *,
+    log: str = "",
+    actual_target: str | None = None,
 ) -> CheckLine:
     line = CheckLine(
         run_id=writer.run_id,
@@ -354,7 +372,7 @@ def _line(
         error_message=message,
         traceback=log,
         requested_target=str(suite.cell.target),
-        actual_target=None,
+        actual_target=actual_target,
         precision=suite.cell.precision,
         model=suite.cell.model,
         task=suite.cell.task,
@@ -384,24 +402,30 @@ def _count_all(writer: EvidenceWriter, suites: Sequence[SuiteFile]) -> Counter[s
     return Counter(line.outcome for line in lines)
 
 
-def _device_answers(target: Target) -> bool:
-    """Whether the target still computes the known answer; it is reset once where its backend can do that.
+class _Device(StrEnum):
+    """What a probe after a breakdown found."""
 
-    A target that isn't there can't be lost.
-    """
-    return _probe_in_child(target, reset=False) or _probe_in_child(target, reset=True)
+    ANSWERS = "answers"
+    LOST = "lost"
+    ABSENT = "absent"
 
 
-def _probe_in_child(target: Target, *, reset: bool) -> bool:
+def _state_of_device(target: Target) -> _Device:
+    """Whether the target still computes the known answer; it is reset once where its backend can do that."""
+    state = _probe_in_child(target, reset=False)
+    return _probe_in_child(target, reset=True) if state is _Device.LOST else state
+
+
+def _probe_in_child(target: Target, *, reset: bool) -> _Device:
     code = (
-        "import sys; from hardware.backends.factory import get_backend; from hardware.known_answer import agrees\n"
+        "import sys\n"
+        "from hardware.backends.factory import get_backend\n"
+        "from hardware.known_answer import agrees\n"
         f"backend = get_backend({str(target)!r})\n"
-        "if backend.unavailable(): sys.exit(0)\n"
+        "if backend.unavailable(): sys.exit(7)\n"
         f"if {reset!r} and not backend.reset(): sys.exit(1)\n"
         "sys.exit(0 if agrees(backend.known_answer()) else 1)\n"
     )
-    import sys
-
     try:
         done = subprocess.run(
             [sys.executable, "-c", code],
@@ -411,5 +435,5 @@ def _probe_in_child(target: Target, *, reset: bool) -> bool:
             cwd=Path(__file__).parents[2],
         )
     except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+        return _Device.LOST
+    return {0: _Device.ANSWERS, 7: _Device.ABSENT}.get(done.returncode, _Device.LOST)

@@ -1,0 +1,1 @@
+"""Does this model work on that target? Predictions by rule, conclusions from evidence, the matrix of both."""

@@ -1,0 +1,209 @@
+"""From evidence to a verdict: what a cell's check lines say, and no more than they say.
+
+Lines that don't speak of the cell (another target, too small a subject, other versions) are set aside first.
+The rest is judged for each accelerator by itself, and the worst level that is known is the cell's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hardware.cell import Cell
+from hardware.errors import UsageError
+from hardware.evidence.record import CheckLine, Outcome
+from hardware.target import Target
+
+from .judgement import Judgement, describe, judge, one_line
+from .levels import level_rules
+from .verdict import Basis, Level, Verdict, worst
+
+UNNAMED = ""
+"""The accelerator of lines of a run that names none."""
+
+_EVIDENCE = frozenset(o for o in Outcome if o.is_failure or o in (Outcome.PASSED, Outcome.AMBIGUOUS))
+
+
+def conclude(
+    cell: Cell,
+    planned_checks: Sequence[str],
+    checks: Sequence[CheckLine],
+    *,
+    current_versions: Mapping[str, str],
+    run_versions: Mapping[str, Mapping[str, str]],
+    subject_required: str = "tiny",
+    suite_hash: str = "",
+) -> Verdict:
+    """The measured verdict of `cell`; `unknown` wherever the lines don't show more.
+
+    `current_versions` are the versions on which this target's evidence depends, `run_versions` those of each run
+    by its id: evidence of a run that differs, or whose versions aren't known, has the basis `expired`. So has a
+    line of another suite, where `suite_hash` names the present one. `subject_required` is `checkpoint` where the
+    cell's model is a checkpoint. Lines of other cells are left out.
+    """
+    if not planned_checks:
+        return _unknown(cell, ["nothing was planned, so nothing can be concluded"], ())
+    own = [line for line in checks if line.cell_id == cell.id]
+    sorted_lines = _sort(cell, own, current_versions, run_versions, subject_required, suite_hash)
+    verdict = _over_accelerators(cell, planned_checks, sorted_lines.current, Basis.MEASURED)
+    if verdict.level is Level.UNKNOWN and sorted_lines.expired:
+        older = _over_accelerators(cell, planned_checks, sorted_lines.expired, Basis.EXPIRED)
+        reasons = (*sorted_lines.why_expired, *older.reasons)
+        verdict = replace(older, reasons=reasons)
+    if verdict.level is Level.UNKNOWN:
+        return replace(verdict, reasons=_once([*sorted_lines.set_aside, *verdict.reasons]))
+    return verdict
+
+
+def by_accelerator(cell: Cell, planned_checks: Sequence[str], lines: Sequence[CheckLine]) -> dict[str, Judgement]:
+    """A judgement for each accelerator that the lines name; lines that name none belong to all of their run."""
+    return {name: judge(cell, planned_checks, group) for name, group in sorted(_split(lines).items()) if group}
+
+
+def final(predicted: Verdict, concluded: Verdict) -> Verdict:
+    """The answer for one cell: what was measured where that is known, else the prediction and why it isn't.
+
+    Raises `ValueError` for verdicts of two cells.
+    """
+    if predicted.cell != concluded.cell:
+        raise ValueError(f"{predicted.cell} and {concluded.cell} are two cells")
+    if concluded.level is not Level.UNKNOWN:
+        return concluded
+    return replace(predicted, reasons=_once([*predicted.reasons, *concluded.reasons]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sorted:
+    """A cell's lines: those that count, those of other versions, and in words what was set aside and why."""
+
+    current: tuple[CheckLine, ...]
+    expired: tuple[CheckLine, ...]
+    why_expired: tuple[str, ...]
+    set_aside: tuple[str, ...]
+
+
+def _sort(
+    cell: Cell,
+    lines: Sequence[CheckLine],
+    current_versions: Mapping[str, str],
+    run_versions: Mapping[str, Mapping[str, str]],
+    subject_required: str,
+    suite_hash: str,
+) -> _Sorted:
+    current: list[CheckLine] = []
+    expired: list[CheckLine] = []
+    why_expired: list[str] = []
+    set_aside: list[str] = []
+    elsewhere = {line.run_id: line for line in lines if _ran_elsewhere(cell, line)}
+    there = {line.run_id for line in lines if _is_there(cell, line)}
+    for line in lines:
+        if line.run_id in elsewhere:
+            set_aside.append(_substituted(cell, elsewhere[line.run_id]))
+        elif line.run_id not in there:
+            set_aside.append(f"{describe(line)}; nothing says that this was on {cell.target}")
+        elif not level_rules().proves_enough(line.subject, subject_required):
+            set_aside.append(f"evidence from {one_line(line.subject)} says nothing of a {subject_required}")
+        elif why := _why_expired(line, current_versions, run_versions.get(line.run_id), suite_hash):
+            expired.append(line)
+            why_expired.append(why)
+        else:
+            current.append(line)
+    return _Sorted(
+        current=tuple(current),
+        expired=tuple(expired),
+        why_expired=_once(why_expired),
+        set_aside=_once(set_aside),
+    )
+
+
+def _ran_elsewhere(cell: Cell, line: CheckLine) -> bool:
+    """Whether the line shows that its run was on another target: then none of that run's lines count here."""
+    if line.outcome is Outcome.PASSED_ON_FALLBACK or line.substitution_reason:
+        return True
+    return line.actual_target is not None and not _is_there(cell, line)
+
+
+def _is_there(cell: Cell, line: CheckLine) -> bool:
+    """Whether the line names the cell's target as the one that it ran on.
+
+    What a parent writes for a child that died names none, and the other lines of the run tell; where they are
+    silent too, only `cpu`, which nothing is substituted for, is taken at its word.
+    """
+    if line.actual_target is None:
+        return cell.target.name == "cpu"
+    try:
+        actual = Target.parse(line.actual_target)
+    except UsageError:
+        return False
+    return actual.name == cell.target.name and cell.target.variant in ("", actual.variant)
+
+
+def _substituted(cell: Cell, line: CheckLine) -> str:
+    why = f": {one_line(line.substitution_reason)}" if line.substitution_reason else ""
+    return f"the run was on {one_line(line.actual_target or 'another target')}, not on {cell.target}{why}"
+
+
+def _why_expired(line: CheckLine, current: Mapping[str, str], then: Mapping[str, str] | None, suite_hash: str) -> str:
+    if suite_hash and line.suite_hash != suite_hash:
+        return "measured by another suite"
+    if then is None:
+        return "measured with versions that aren't known" if current else ""
+    moved = [
+        f"{name} {then.get(name, 'of an unknown version')}, now {version}"
+        for name, version in sorted(current.items())
+        if then.get(name) != version
+    ]
+    return f"measured with {'; '.join(moved)}" if moved else ""
+
+
+def _split(lines: Sequence[CheckLine]) -> dict[str, list[CheckLine]]:
+    named: dict[str, list[str]] = {}
+    for line in lines:
+        names = named.setdefault(line.run_id, [])
+        if line.accelerator and line.accelerator not in names:
+            names.append(line.accelerator)
+    groups: dict[str, list[CheckLine]] = {}
+    for line in lines:
+        for name in [line.accelerator] if line.accelerator else named[line.run_id] or [UNNAMED]:
+            groups.setdefault(name, []).append(line)
+    return groups
+
+
+def _over_accelerators(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine], basis: Basis) -> Verdict:
+    if not any(line.outcome in _EVIDENCE for line in lines):
+        words = [f"{line.check_name} {_why_not(line)}" for line in lines]
+        return _unknown(cell, words or ["nothing was measured"], lines, basis)
+    judged = by_accelerator(cell, planned, lines)
+    level = worst([one.level for one in judged.values()])
+    several = len(judged) > 1
+    # A better level on another accelerator is said too, so that nobody takes the worst for the only one.
+    reasons = [
+        f"{name}: {text}" if several and name else text for name, one in judged.items() for text in one.reasons
+    ]
+    return Verdict(
+        cell=cell.id,
+        level=level,
+        basis=basis,
+        reasons=_once(reasons),
+        conditions=_once(text for one in judged.values() for text in one.conditions),
+        evidence_ids=_ids(lines),
+    )
+
+
+def _why_not(line: CheckLine) -> str:
+    words = str(line.outcome).replace("_", " ")
+    return f"{words}: {one_line(line.error_message)}" if line.error_message else words
+
+
+def _unknown(
+    cell: Cell, reasons: Iterable[str], lines: Sequence[CheckLine], basis: Basis = Basis.MEASURED
+) -> Verdict:
+    return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=basis, reasons=_once(reasons), evidence_ids=_ids(lines))
+
+
+def _ids(lines: Sequence[CheckLine]) -> tuple[str, ...]:
+    return _once(line.evidence_id for line in lines)
+
+
+def _once(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(texts))

@@ -1,0 +1,176 @@
+"""The closed set of operators that a rule's condition is written with, and how two conditions relate.
+
+`holds` asks one fact. `overlaps` and `covers` compare conditions, so that contradictory and shadowed rules
+are found when rules are loaded and not when somebody is given a wrong answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from .facts import Facts, Value
+
+
+class Condition(Protocol):
+    """One operator with its operand, held against one fact."""
+
+    def holds(self, value: Value) -> bool:
+        """Whether the fact fulfils it; never for a fact that isn't known."""
+
+    def overlaps(self, other: Condition) -> bool:
+        """Whether one fact could fulfil both."""
+
+    def covers(self, other: Condition) -> bool:
+        """Whether each fact that fulfils `other` fulfils this."""
+
+    @property
+    def impossible(self) -> str:
+        """Why no fact could fulfil it; empty where one could."""
+
+
+When = Mapping[str, Condition]
+
+
+@dataclass(frozen=True)
+class Known:
+    """`known = true`: the fact is there, whatever it says."""
+
+    impossible = ""
+
+    def holds(self, value: Value) -> bool:
+        return value is not None and value != () and value != ""
+
+    def overlaps(self, other: Condition) -> bool:
+        return True
+
+    def covers(self, other: Condition) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """`family = "vision"` or `family = {one_of = [...]}`: a text fact is one of these."""
+
+    values: frozenset[str]
+
+    def holds(self, value: Value) -> bool:
+        return value in self.values
+
+    def overlaps(self, other: Condition) -> bool:
+        return bool(self.values & other.values) if isinstance(other, OneOf) else True
+
+    def covers(self, other: Condition) -> bool:
+        return isinstance(other, OneOf) and other.values <= self.values
+
+    @property
+    def impossible(self) -> str:
+        return "" if self.values else "one_of is empty"
+
+
+@dataclass(frozen=True)
+class Contains:
+    """`traits = {contains = ...}`: a list fact holds all of these."""
+
+    values: frozenset[str]
+
+    def holds(self, value: Value) -> bool:
+        return isinstance(value, tuple) and self.values <= set(value)
+
+    def overlaps(self, other: Condition) -> bool:
+        return True
+
+    def covers(self, other: Condition) -> bool:
+        return isinstance(other, Contains) and self.values <= other.values
+
+    @property
+    def impossible(self) -> str:
+        return "" if self.values else "contains is empty"
+
+
+@dataclass(frozen=True)
+class Between:
+    """`parameters = {at_least = ..., at_most = ...}`: a number fact lies in this closed range."""
+
+    at_least: float
+    at_most: float
+
+    def holds(self, value: Value) -> bool:
+        return isinstance(value, int) and self.at_least <= value <= self.at_most
+
+    def overlaps(self, other: Condition) -> bool:
+        if not isinstance(other, Between):
+            return True
+        return max(self.at_least, other.at_least) <= min(self.at_most, other.at_most)
+
+    def covers(self, other: Condition) -> bool:
+        return isinstance(other, Between) and (self.at_least <= other.at_least and other.at_most <= self.at_most)
+
+    @property
+    def impossible(self) -> str:
+        return "" if self.at_least <= self.at_most else f"at_least {self.at_least} is above at_most {self.at_most}"
+
+
+@dataclass(frozen=True)
+class Versions:
+    """`versions.torch = ">=2.9,<3"`: a package's version fits a specifier of PEP 440."""
+
+    specifier: SpecifierSet
+
+    def holds(self, value: Value) -> bool:
+        if not isinstance(value, str):
+            return False
+        try:
+            return self.specifier.contains(Version(value), prereleases=True)
+        except InvalidVersion:
+            return False
+
+    def overlaps(self, other: Condition) -> bool:
+        if not isinstance(other, Versions):
+            return True
+        return any(self._takes(v) and other._takes(v) for v in _samples(self.specifier, other.specifier))
+
+    def covers(self, other: Condition) -> bool:
+        if not isinstance(other, Versions):
+            return False
+        return all(self._takes(v) for v in _samples(self.specifier, other.specifier) if other._takes(v))
+
+    @property
+    def impossible(self) -> str:
+        if any(self._takes(v) for v in _samples(self.specifier)):
+            return ""
+        return f"no version fits {str(self.specifier)!r}"
+
+    def _takes(self, version: Version) -> bool:
+        return self.specifier.contains(version, prereleases=True)
+
+
+def _samples(*specifiers: SpecifierSet) -> list[Version]:
+    """Versions at, just above and between all bounds: two specifiers that agree on these agree everywhere."""
+    bounds = {Version("0"), Version("99999")}
+    for specifier in specifiers:
+        bounds |= {Version(one.version.removesuffix(".*")) for one in specifier}
+    ordered = sorted(bounds)
+    above = [Version(f"{bound.base_version}.0.0.0.1") for bound in ordered]
+    between = [Version(f"{low.major}.{low.minor + 1}") for low, high in pairwise(ordered) if low < high]
+    return sorted({*ordered, *above, *between})
+
+
+def all_hold(when: When, facts: Facts) -> bool:
+    """Whether the facts fulfil each condition."""
+    return all(condition.holds(facts.value(name)) for name, condition in when.items())
+
+
+def all_overlap(first: When, second: When) -> bool:
+    """Whether some model could fulfil both."""
+    return all(first[name].overlaps(second[name]) for name in first.keys() & second.keys())
+
+
+def all_covered(wide: When, narrow: When) -> bool:
+    """Whether each model that fulfils `narrow` fulfils `wide`."""
+    return all(name in narrow and condition.covers(narrow[name]) for name, condition in wide.items())

@@ -1,0 +1,172 @@
+"""The level that the check lines of one cell on one accelerator show, with the reasons and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hardware.cell import Cell
+from hardware.evidence.record import CheckLine, Outcome
+
+from .levels import level_rules
+from .verdict import Level
+
+_LONGEST_REASON = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """A level and what has to be said with it."""
+
+    level: Level
+    reasons: tuple[str, ...]
+    conditions: tuple[str, ...] = ()
+
+
+def judge(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> Judgement:
+    """Judge lines that all count for `cell` on one accelerator, of one run or of several.
+
+    Where runs disagree on a check, the worst of them is taken.
+    """
+    rules = level_rules()
+    failures = [line for line in lines if line.outcome.is_failure]
+    blameless = [line for line in failures if line.error_type in rules.not_the_target]
+    failures = [line for line in failures if line not in blameless]
+    core = _core()
+
+    fatal = [line for line in failures if line.check_name in core and not _ran_partly(line)]
+    if fatal:
+        return Judgement(level=Level.NONE, reasons=tuple(describe(line) for line in fatal))
+    gaps = _gaps(planned, lines, failures, blameless)
+    core_gaps = [text for name, text in gaps if name in core]
+    partial = [describe(line) for line in failures] + list(_partly_done(planned, lines))
+    if core_gaps or (gaps and not partial):
+        return Judgement(level=Level.UNKNOWN, reasons=(*partial, *(text for _, text in gaps)))
+
+    caps = _caps(cell, planned, lines)
+    conditions = (*_said(cell, lines), *caps)
+    heavy = sorted({name for line in lines for name in line.offloaded_ops if rules.has_parameters(name)})
+    if heavy:
+        partial.append(f"operators with parameters ran on the host: {one_line(', '.join(heavy))}")
+    if partial:
+        return Judgement(level=Level.LOW, reasons=(*partial, *(text for _, text in gaps)), conditions=conditions)
+    if caps:
+        return Judgement(
+            level=Level.MEDIUM, reasons=tuple(f"passes only so: {text}" for text in caps), conditions=conditions
+        )
+    where = next((line.accelerator for line in lines if line.accelerator), str(cell.target))
+    return Judgement(
+        level=Level.HIGH,
+        reasons=(f"all {len(set(planned))} planned checks passed on {one_line(where)}",),
+        conditions=conditions,
+    )
+
+
+def _core() -> frozenset[str]:
+    # Imported late: the package brings NumPy along, which a matrix of declared levels doesn't need.
+    from hardware.testing.checks import core_checks
+
+    return core_checks()
+
+
+def describe(line: CheckLine) -> str:
+    """What went wrong in a check, on one line."""
+    words = f"{line.check_name} {_WORDS.get(line.outcome, str(line.outcome).replace('_', ' '))}"
+    if line.stage is not None:
+        words += f" at {line.stage}"
+    message = line.error_message or line.error_type
+    if message:
+        words += f": {one_line(message)}"
+    if line.max_rel_error is not None and line.tolerance is not None and line.max_rel_error > line.tolerance:
+        words += f" (error {line.max_rel_error:.2g}, tolerance {line.tolerance:.2g})"
+    return words
+
+
+_WORDS = {Outcome.TIMEOUT: "ran out of time", Outcome.OUT_OF_MEMORY: "ran out of memory"}
+
+
+def one_line(text: str) -> str:
+    """Untrusted text as one printable line of 200 characters at most."""
+    flat = "".join(char if char.isprintable() else " " for char in text)
+    flat = " ".join(flat.split())
+    return flat if len(flat) <= _LONGEST_REASON else f"{flat[: _LONGEST_REASON - 1]}…"
+
+
+def _ran_partly(line: CheckLine) -> bool:
+    """Whether a failed proof of execution still saw operators on the target."""
+    return line.check_name == level_rules().proof and bool(line.native_ops)
+
+
+def _gaps(
+    planned: Sequence[str],
+    lines: Sequence[CheckLine],
+    failures: Sequence[CheckLine],
+    blameless: Sequence[CheckLine],
+) -> list[tuple[str, str]]:
+    """Planned checks that neither passed nor failed, each with what became of it."""
+    rules = level_rules()
+    gaps: list[tuple[str, str]] = []
+    if rules.compares not in planned:
+        gaps.append((rules.compares, f"{rules.compares} was not planned: {rules.compares_reason}"))
+    failed = {line.check_name for line in failures}
+    partly = {line.check_name for line in lines if _is_partial(line)}
+    for name in dict.fromkeys(planned):
+        own = [line for line in lines if line.check_name == name]
+        unclear = [line for line in own if line.outcome is Outcome.AMBIGUOUS or line in blameless]
+        passed = [line for line in own if line.outcome is Outcome.PASSED]
+        if name in failed:
+            continue
+        if unclear:
+            gaps += [(name, describe(line)) for line in unclear]
+        elif not passed and name not in partly:
+            gaps.append((name, describe(own[-1]) if own else f"{name} was not run"))
+        elif name == rules.proof and not any(line.native_ops for line in passed):
+            gaps.append((name, f"{name} recorded no operator, so it proves nothing"))
+    return gaps
+
+
+def _is_partial(line: CheckLine) -> bool:
+    return (
+        line.outcome is Outcome.SKIPPED
+        and line.error_type in level_rules().partial
+        and line.check_name not in _core()
+    )
+
+
+def _partly_done(planned: Sequence[str], lines: Sequence[CheckLine]) -> Iterator[str]:
+    passed = {line.check_name for line in lines if line.outcome is Outcome.PASSED}
+    for line in lines:
+        if _is_partial(line) and line.check_name in planned and line.check_name not in passed:
+            yield describe(line)
+
+
+def _caps(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tuple[str, ...]:
+    """The conditions under which everything passed and without which it wasn't shown to."""
+    rules = level_rules()
+    caps: list[str] = []
+    passed = [line for line in lines if line.outcome is Outcome.PASSED]
+    computed = {rules.precision(line.actual_dtype) for line in passed if line.actual_dtype}
+    caps += [f"computed in {one_line(name)}, not {cell.precision}" for name in sorted(computed - {cell.precision})]
+    if not computed:
+        caps.append("no check recorded which precision was computed in")
+    for line in passed:
+        caps += rules.limiting(line.conditions)
+    light = sorted({name for line in lines for name in line.offloaded_ops if not rules.has_parameters(name)})
+    if light:
+        caps.append(f"on the host: {one_line(', '.join(light))}")
+    if rules.proof not in planned:
+        caps.append(f"{rules.proof} was not planned: {rules.proof_reason}")
+    return tuple(dict.fromkeys(caps))
+
+
+def _said(cell: Cell, lines: Sequence[CheckLine]) -> Iterator[str]:
+    """What has to be said of a level without changing it."""
+    rules = level_rules()
+    subjects = {line.subject for line in lines}
+    for subject in rules.subjects:
+        if subject in subjects and subject in rules.subject_conditions:
+            yield rules.subject_conditions[subject]
+    if cell.target.name in rules.stated:
+        yield rules.stated[cell.target.name]
+    for text in dict.fromkeys(line.unseen for line in lines if line.unseen):
+        yield f"the proof did not see: {one_line(text)}"

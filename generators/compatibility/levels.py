@@ -1,0 +1,83 @@
+"""What the words of a measured level mean, read from `levels.toml`."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+_FILE = Path(__file__).with_name("levels.toml")
+_PARTS = re.compile(r"[.:/]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """A condition of a run under which a pass is worth `medium` at most; `value` is `*` for any."""
+
+    key: str
+    value: str
+    condition: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LevelRules:
+    """The data file's contents, with the questions that `conclude` asks of them."""
+
+    compares: str
+    compares_reason: str
+    proof: str
+    proof_reason: str
+    not_the_target: frozenset[str]
+    partial: frozenset[str]
+    operators_with_parameters: tuple[str, ...]
+    precision_names: Mapping[str, str]
+    limits: tuple[Limit, ...]
+    stated: Mapping[str, str]
+    subjects: tuple[str, ...]
+    subject_conditions: Mapping[str, str]
+
+    def has_parameters(self, operator: str) -> bool:
+        """Whether an operator, under a runtime's name for it, is one that holds weights."""
+        parts = _PARTS.split(operator.lower())
+        return any(fnmatchcase(part, pattern) for part in parts for pattern in self.operators_with_parameters)
+
+    def precision(self, name: str) -> str:
+        """Our word for a runtime's name of a precision: `torch.float32` and `f32` are `float32`."""
+        short = name.lower().removeprefix("torch.")
+        return self.precision_names.get(short, short)
+
+    def proves_enough(self, subject: str, required: str) -> bool:
+        """Whether what was run proves at least what `required` would. An unknown word proves nothing."""
+        if subject not in self.subjects or required not in self.subjects:
+            return False
+        return self.subjects.index(subject) >= self.subjects.index(required)
+
+    def limiting(self, conditions: Mapping[str, str]) -> Iterable[str]:
+        """What has to be said of a pass under the conditions of a run."""
+        for limit in self.limits:
+            value = conditions.get(limit.key)
+            if value is not None and limit.value in ("*", value):
+                yield limit.condition if limit.value != "*" else f"{limit.condition}: {value}"
+
+
+@functools.cache
+def level_rules() -> LevelRules:
+    """The rules of the data file."""
+    data = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    subjects = dict(data["subjects"])
+    return LevelRules(
+        **data["required"],
+        not_the_target=frozenset(data["not_the_target"]["error_types"]),
+        partial=frozenset(data["partial"]["error_types"]),
+        operators_with_parameters=tuple(data["operators_with_parameters"]["patterns"]),
+        precision_names=data["precision_names"],
+        limits=tuple(Limit(**limit) for limit in data["limiting"]),
+        stated={entry["target"]: entry["condition"] for entry in data["stated"]},
+        subjects=tuple(subjects.pop("order")),
+        subject_conditions=subjects,
+    )

@@ -1,0 +1,182 @@
+"""A matrix as text: a terminal's table, Markdown, JSON or CSV. Each level's basis has a mark and a legend."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+
+from hardware.errors import UsageError, did_you_mean, echo
+
+from .matrix import FamilyCell, Matrix
+from .verdict import Basis, Level, Verdict
+
+CONSOLE_WIDTH = 100
+
+MARKS = {Basis.DECLARED: "*", Basis.PREDICTED: "~", Basis.MEASURED: "+", Basis.EXPIRED: "!"}
+LEGEND = (
+    "* declared   ~ predicted by rules   + measured   ! measured with other versions",
+    "n/m: of m models that were measured there, n are high or medium",
+)
+
+_LONGEST_LABEL = 44
+_GAP = 2
+
+Rows = list[list[str]]
+
+
+def matrix_text(matrix: Matrix, format: str = "table", *, by: str = "family") -> str:
+    """The matrix as text that ends in a newline.
+
+    `format` is table (at most 100 columns wide), markdown, json (always both views) or csv; `by` is family or
+    model. Raises `UsageError` for others.
+    """
+    if format not in _FORMATS:
+        raise _unknown(format, tuple(_FORMATS), "format of a matrix")
+    if by not in _VIEWS:
+        raise _unknown(by, tuple(_VIEWS), "view of a matrix")
+    return _FORMATS[format](matrix, by)
+
+
+def _unknown(name: str, known: tuple[str, ...], noun: str) -> UsageError:
+    return UsageError(f"{echo(name)} is no {noun}", fix=did_you_mean(name, known) or f"Known: {', '.join(known)}.")
+
+
+def mark(level: Level, basis: Basis) -> str:
+    """`high+`; `unknown` rests on nothing and has no mark."""
+    return str(level) if level is Level.UNKNOWN else f"{level}{MARKS[basis]}"
+
+
+def _family_text(cell: FamilyCell) -> str:
+    counts = f" {cell.counts.supported}/{cell.counts.measured}" if cell.counts.measured else ""
+    return mark(cell.level, cell.basis) + counts
+
+
+def _by_family(matrix: Matrix) -> tuple[str, Rows]:
+    return "family", [
+        [family, *(_family_text(cells[name]) for name in matrix.hardware_types)]
+        for family, cells in matrix.families.items()
+    ]
+
+
+def _by_model(matrix: Matrix) -> tuple[str, Rows]:
+    rows = []
+    for row in matrix.rows:
+        levels = [mark(row.verdicts[name].level, row.verdicts[name].basis) for name in matrix.hardware_types]
+        rows.append([row.id, *levels])
+    return "model/task/precision", rows
+
+
+_VIEWS: dict[str, Callable[[Matrix], tuple[str, Rows]]] = {"family": _by_family, "model": _by_model}
+
+
+def _notes(matrix: Matrix) -> list[str]:
+    return [f"{family}: {'; '.join(n)}" for family in matrix.model_families if (n := matrix.family_notes(family))]
+
+
+def _table(matrix: Matrix, by: str) -> str:
+    label, rows = _VIEWS[by](matrix)
+    if not rows:
+        return "No model has a verdict yet.\n"
+    headers = [label, *matrix.hardware_types]
+    short = [[_cut(row[0]), *row[1:]] for row in rows]
+    blocks = [
+        _plain([[line[0], *(line[i] for i in columns)] for line in [headers, *short]])
+        for columns in _blocks([headers, *short])
+    ]
+    return "\n\n".join([*blocks, "\n".join(LEGEND), *filter(None, ["\n".join(_notes(matrix))])]) + "\n"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
+
+
+def _blocks(lines: Rows) -> list[list[int]]:
+    """Indices of the columns of each block, so that no block with its label is wider than the console."""
+    widths = [max(len(line[i]) for line in lines) + _GAP for i in range(len(lines[0]))]
+    blocks: list[list[int]] = [[]]
+    used = widths[0]
+    for i, width in enumerate(widths[1:], 1):
+        if blocks[-1] and used + width > CONSOLE_WIDTH:
+            blocks.append([])
+            used = widths[0]
+        blocks[-1].append(i)
+        used += width
+    return blocks
+
+
+def _plain(lines: Rows) -> str:
+    from tabulate import tabulate
+
+    return str(tabulate(lines[1:], headers=lines[0], tablefmt="simple", disable_numparse=True))
+
+
+def _markdown(matrix: Matrix, by: str) -> str:
+    from tabulate import tabulate
+
+    label, rows = _VIEWS[by](matrix)
+    if not rows:
+        return "No model has a verdict yet.\n"
+    headers = [label, *matrix.hardware_types]
+    table = str(tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True))
+    legend = "\n".join(f"- `{m}` {basis}" for m, basis in zip(MARKS.values(), _MEANINGS, strict=True))
+    parts = [table, f"{legend}\n- {LEGEND[1]}", "\n".join(f"- {note}" for note in _notes(matrix))]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+_MEANINGS = ("declared", "predicted by rules", "measured", "measured with other versions")
+
+
+def _json(matrix: Matrix, by: str) -> str:
+    return json.dumps(matrix.to_dict(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _csv(matrix: Matrix, by: str) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if by == "family":
+        head = ("family", "hardware", "level", "basis", "supported", "measured", "models", "notes")
+        body = [
+            _family_line(family, name, cell)
+            for family, cells in matrix.families.items()
+            for name, cell in cells.items()
+        ]
+        writer.writerows([head, *(_safe(line) for line in body)])
+        return text.getvalue()
+    columns = ("cell", "family", "hardware", "level", "basis", "reasons", "conditions", "rules", "evidence")
+    writer.writerow(columns)
+    for row in matrix.rows:
+        writer.writerows(_safe(_model_line(row.family, name, v)) for name, v in row.verdicts.items())
+    return text.getvalue()
+
+
+def _family_line(family: str, name: str, cell: FamilyCell) -> tuple[object, ...]:
+    counts = cell.counts
+    models = "" if counts.models is None else counts.models
+    basis = _basis(cell.level, cell.basis)
+    return (family, name, cell.level, basis, counts.supported, counts.measured, models, "; ".join(cell.notes))
+
+
+def _model_line(family: str, name: str, verdict: Verdict) -> tuple[object, ...]:
+    lists = (verdict.reasons, verdict.conditions, verdict.rule_ids, verdict.evidence_ids)
+    level = verdict.level
+    return (verdict.cell, family, name, level, _basis(level, verdict.basis), *("; ".join(one) for one in lists))
+
+
+def _basis(level: Level, basis: Basis) -> str:
+    return "" if level is Level.UNKNOWN else str(basis)
+
+
+def _safe(values: Sequence[object]) -> list[str]:
+    """Reasons may quote what a model's code said: a spreadsheet must not take it for a formula."""
+    texts = [str(value) for value in values]
+    return [f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text for text in texts]
+
+
+_FORMATS: dict[str, Callable[[Matrix, str], str]] = {
+    "table": _table,
+    "markdown": _markdown,
+    "json": _json,
+    "csv": _csv,
+}

@@ -1,0 +1,258 @@
+"""One rule, and reading it from a TOML file with errors that name file, rule, field and what was expected."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from hardware.cell import PRECISIONS
+from hardware.errors import BrokenInput, HwCompatError, did_you_mean, echo
+from hardware.target import Target
+
+from .conditions import Between, Condition, Contains, Known, OneOf, Versions, When
+from .facts import LIST_FIELDS, NUMBER_FIELDS, TEXT_FIELDS, VERSION_PREFIX
+from .verdict import Basis, Level
+from .vocabulary import vocabulary
+
+SCHEMA = Path(__file__).with_name("schemas") / "rule.json"
+
+REQUIRED = ("id", "when", "target", "level", "basis", "reason", "source")
+OPTIONAL = ("error_type", "note", "conditions", "since", "until")
+LEVELS = tuple(str(level) for level in Level if level is not Level.UNKNOWN)
+BASES = (str(Basis.DECLARED), str(Basis.PREDICTED))
+
+_ID = re.compile(r"[a-z0-9_]+(?:\.[a-z0-9_-]+)+")
+_SOURCE = re.compile(r"https?://\S+|(?!/)(?!.*\.\.)[A-Za-z0-9_./-]+\.(?:md|toml|json|py)(?:#[a-z0-9-]+)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """If `when` holds for a model, then `targets` have this `level`, for this `reason`, says `source`.
+
+    `when` maps the name of a fact to a condition; `since` and `until` are already part of it as conditions on
+    `versions.transformers`. A target without a variant speaks of all its variants.
+    """
+
+    id: str
+    when: When
+    targets: tuple[Target, ...]
+    level: Level
+    basis: Basis
+    reason: str
+    source: str
+    file: str
+    error_type: str = ""
+    note: str = ""
+    conditions: tuple[str, ...] = ()
+
+    def speaks_of(self, target: Target) -> Target | None:
+        """The target of this rule that `target` falls under, the one with its variant first."""
+        own = [t for t in self.targets if t.name == target.name and t.variant in ("", target.variant)]
+        return max(own, key=lambda t: t.variant, default=None)
+
+    def precedence(self, target: Target) -> tuple[int, bool]:
+        """Larger wins: the number of conditions (a target's variant is one), then predicted over declared."""
+        return len(self.when) + bool(target.variant), self.basis is Basis.PREDICTED
+
+
+def read_rules(path: Path, targets: Iterable[str] = ()) -> tuple[Rule, ...]:
+    """All rules of one file. `targets` are names that rules may use beyond the known ones.
+
+    Raises `BrokenInput`.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BrokenInput(f"the rules in {path.name} cannot be read", why=str(error)) from error
+    for key in data:
+        if key != "rule":
+            raise _Complaint(path.name, "the file", key).says("only [[rule]] is known", did_you_mean(key, ["rule"]))
+    rules = data.get("rule", [])
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+        raise _Complaint(path.name, "the file", "rule").says("a list of tables [[rule]] was expected")
+    known = (*vocabulary().targets, *targets)
+    return tuple(_parse(rule, path.name, number, known) for number, rule in enumerate(rules, 1))
+
+
+@dataclass(frozen=True)
+class _Complaint:
+    """Knows where in a rule file something stands, to say so in an error."""
+
+    file: str
+    rule: str
+    field: str = ""
+
+    def at(self, field: str) -> _Complaint:
+        return _Complaint(self.file, self.rule, field)
+
+    def says(self, expected: str, fix: str = "") -> BrokenInput:
+        return BrokenInput(f"{self.file}, {self.rule}, field {echo(self.field)}", why=expected, fix=fix)
+
+    def word(self, value: Any, known: Iterable[str], noun: str) -> BrokenInput:
+        known = tuple(known)
+        fix = did_you_mean(str(value), known) or f"Known: {', '.join(known)}."
+        return self.says(f"{echo(str(value))} is no {noun}", fix)
+
+
+def _parse(data: Mapping[str, Any], file: str, number: int, known_targets: tuple[str, ...]) -> Rule:
+    name = data.get("id")
+    here = _Complaint(file, f"rule {name}" if isinstance(name, str) else f"rule number {number}")
+    for field in data:
+        if field not in REQUIRED + OPTIONAL:
+            raise here.at(field).word(field, REQUIRED + OPTIONAL, "field of a rule")
+    for field in REQUIRED:
+        if field not in data:
+            raise here.at(field).says("it is required", "Add it.")
+    for field in ("id", "level", "basis", "reason", "source", "error_type", "note", "since", "until"):
+        if field in data and not (isinstance(data[field], str) and data[field].strip()):
+            raise here.at(field).says("text that isn't empty was expected")
+    if not _ID.fullmatch(data["id"]):
+        raise here.at("id").says("an id is written in lower case with dots, such as prior.vision.high")
+    if data["level"] not in LEVELS:
+        raise here.at("level").word(data["level"], LEVELS, "level of a rule")
+    if data["basis"] not in BASES:
+        raise here.at("basis").word(data["basis"], BASES, "basis of a rule")
+    if not _SOURCE.fullmatch(data["source"]):
+        raise here.at("source").says("a link (https://...) or a document of the repository was expected")
+    return Rule(
+        id=data["id"],
+        when=_when(data, here),
+        targets=_targets(data["target"], here.at("target"), known_targets),
+        level=Level(data["level"]),
+        basis=Basis(data["basis"]),
+        reason=data["reason"],
+        source=data["source"],
+        file=file,
+        error_type=data.get("error_type", ""),
+        note=data.get("note", ""),
+        conditions=_texts(data.get("conditions", []), here.at("conditions")),
+    )
+
+
+def _targets(value: Any, here: _Complaint, known: tuple[str, ...]) -> tuple[Target, ...]:
+    names = _texts([value] if isinstance(value, str) else value, here)
+    if not names:
+        raise here.says("at least one target was expected")
+    if len(set(names)) < len(names):
+        raise here.says("a target stands there twice")
+    targets = []
+    for name in names:
+        try:
+            target = Target.parse(name)
+        except HwCompatError as error:
+            raise here.says(str(error)) from error
+        if target.name not in known:
+            raise here.word(target.name, known, "known target")
+        if target.index is not None:
+            raise here.says(f"{name} has an index, and rules speak of no single device")
+        targets.append(target)
+    return tuple(targets)
+
+
+def _texts(value: Any, here: _Complaint) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise here.says("a list of texts was expected")
+    return tuple(value)
+
+
+def _when(data: Mapping[str, Any], here: _Complaint) -> When:
+    table = data["when"]
+    if not isinstance(table, dict) or not table:
+        raise here.at("when").says("a table with at least one condition was expected")
+    when: dict[str, Condition] = {}
+    for name, value in table.items():
+        place = here.at(f"when.{name}")
+        if name == "versions":
+            if not isinstance(value, dict) or not value:
+                raise place.says("a table of packages was expected, such as versions.torch = '>=2.9'")
+            for package, text in value.items():
+                when[VERSION_PREFIX + package] = _versions([text], here.at(f"when.versions.{package}"))
+        elif name in TEXT_FIELDS:
+            when[name] = _text_condition(name, value, place)
+        elif name in LIST_FIELDS:
+            when[name] = _list_condition(name, value, place)
+        elif name in NUMBER_FIELDS:
+            when[name] = _number_condition(value, place)
+        else:
+            raise place.word(name, (*TEXT_FIELDS, *LIST_FIELDS, *NUMBER_FIELDS, "versions"), "known fact")
+    _add_validity(data, table, when, here)
+    for name, condition in when.items():
+        if condition.impossible:
+            raise here.at(f"when.{name}").says(f"the rule can never hold: {condition.impossible}")
+    return when
+
+
+def _add_validity(data: Mapping[str, Any], table: Any, when: dict[str, Condition], here: _Complaint) -> None:
+    given = [data[field] for field in ("since", "until") if field in data]
+    if not given:
+        return
+    written = table.get("versions", {}).get("transformers")
+    texts = [*given, written] if written else given
+    when[VERSION_PREFIX + "transformers"] = _versions(texts, here.at("since" if "since" in data else "until"))
+
+
+def _versions(texts: list[Any], here: _Complaint) -> Versions:
+    if not all(isinstance(text, str) and text.strip() and "===" not in text for text in texts):
+        raise here.says("a version specifier was expected, such as '>=2.9,<3'")
+    try:
+        return Versions(SpecifierSet(",".join(texts)))
+    except InvalidSpecifier as error:
+        raise here.says(f"a version specifier was expected, such as '>=2.9,<3': {error}") from error
+
+
+def _operators(value: Any, allowed: tuple[str, ...], here: _Complaint) -> dict[str, Any]:
+    if not isinstance(value, dict) or not value:
+        raise here.says(f"a table with one of {', '.join(allowed)} was expected")
+    for name in value:
+        if name not in allowed:
+            raise here.word(name, allowed, "operator for this fact")
+    if "known" in value and (value["known"] is not True or len(value) > 1):
+        raise here.says("known stands alone and is true")
+    return value
+
+
+def _text_condition(name: str, value: Any, here: _Complaint) -> Condition:
+    table = {"one_of": [value]} if isinstance(value, str) else _operators(value, ("one_of", "known"), here)
+    if "known" in table:
+        return Known()
+    return OneOf(frozenset(_words(name, _texts(table["one_of"], here), here)))
+
+
+def _list_condition(name: str, value: Any, here: _Complaint) -> Condition:
+    table = _operators(value, ("contains", "known"), here)
+    if "known" in table:
+        return Known()
+    items = table["contains"]
+    return Contains(frozenset(_words(name, _texts([items] if isinstance(items, str) else items, here), here)))
+
+
+def _number_condition(value: Any, here: _Complaint) -> Condition:
+    table = _operators(value, ("at_least", "at_most", "known"), here)
+    if "known" in table:
+        return Known()
+    for name, number in table.items():
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise here.says(f"{name} takes a whole number")
+    return Between(table.get("at_least", -math.inf), table.get("at_most", math.inf))
+
+
+def _words(name: str, values: tuple[str, ...], here: _Complaint) -> tuple[str, ...]:
+    """The same values, after each was found in the closed list of this fact, where there is one."""
+    words = vocabulary()
+    closed = {
+        "family": words.families,
+        "architecture": words.architectures,
+        "traits": words.traits,
+        "precision": PRECISIONS,
+    }.get(name)
+    for value in values:
+        if closed is not None and value not in closed:
+            raise here.word(value, closed, f"known {name}")
+    return values

@@ -1,0 +1,217 @@
+"""Which target a model should take here, step by step with reasons, and what to suggest where a pair doesn't work."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from hardware.cell import Cell
+from hardware.target import Target
+
+from .facts import Facts, RecipeLike, facts_of
+from .rules import RuleSet, predict
+from .verdict import Level, Verdict
+from .vocabulary import vocabulary
+
+_FILE = Path(__file__).with_name("priorities.toml")
+LAST_RESORT = "cpu"
+
+
+class TargetStatusLike(Protocol):
+    """What is needed of a target's status; `memory_bytes` is what one device holds, `None` where unknown."""
+
+    @property
+    def target(self) -> str: ...
+    @property
+    def expected(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def memory_bytes(self) -> int | None: ...
+    @property
+    def device_name(self) -> str: ...
+
+
+class StepResult(StrEnum):
+    """What became of one target of the list."""
+
+    TAKEN = "taken"
+    NOT_HERE = "not_here"
+    NOT_PREFERRED = "not_preferred"
+    MEMORY_TOO_SMALL = "memory_too_small"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One target that was considered."""
+
+    target: str
+    result: StepResult
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The target taken (the last step's), the list it came from, and every step before it."""
+
+    target: str
+    list_name: str
+    steps: tuple[Step, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        steps = [{"target": s.target, "result": str(s.result), "reason": s.reason} for s in self.steps]
+        return {"target": self.target, "list": self.list_name, "steps": steps}
+
+
+@functools.cache
+def _priorities() -> Mapping[str, Any]:
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+
+def priority_list(family: str, architecture: str, traits: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The name of the most specific list and its targets in order.
+
+    With several traits that have lists, the first trait's order holds, of targets that stand in each list.
+    """
+    data = _priorities()
+    named = {trait: tuple(data["trait"][trait]["targets"]) for trait in traits if trait in data["trait"]}
+    if named:
+        first = next(iter(named.values()))
+        shared = tuple(target for target in first if all(target in targets for targets in named.values()))
+        return " and ".join(named), shared
+    for kind, name in (("architecture", architecture), ("family", family)):
+        if name in data[kind]:
+            return name, tuple(data[kind][name]["targets"])
+    return "default", tuple(data["default"]["targets"])
+
+
+def select(
+    family: str,
+    architecture: str,
+    traits: Sequence[str],
+    task: str,
+    statuses: Sequence[TargetStatusLike],
+    memory_needed: int | None,
+) -> Selection:
+    """The first target of the model's list that is here and large enough; at last, always, `cpu`.
+
+    `memory_needed` is in bytes, `None` where it isn't known. `task` is part of the question, and no list depends
+    on it yet.
+    """
+    name, targets = priority_list(family, architecture, traits)
+    steps: list[Step] = []
+    for target in (*(t for t in targets if t != LAST_RESORT), LAST_RESORT):
+        own = [status for status in statuses if Target.parse(status.target).name == target]
+        for status in own:
+            step = _consider(status, memory_needed)
+            steps.append(step)
+            if step.result is StepResult.TAKEN:
+                return Selection(target=step.target, list_name=name, steps=tuple(steps))
+        if not own:
+            steps.append(
+                Step(target=target, result=StepResult.NOT_HERE, reason=f"this machine lists no target {target}")
+            )
+    why = steps.pop().reason
+    steps.append(Step(target=LAST_RESORT, result=StepResult.TAKEN, reason=f"the last that is left, though {why}"))
+    return Selection(target=LAST_RESORT, list_name=name, steps=tuple(steps))
+
+
+def _consider(status: TargetStatusLike, memory_needed: int | None) -> Step:
+    if not status.expected:
+        return Step(target=status.target, result=StepResult.NOT_HERE, reason=status.reason or "it isn't here")
+    why_not = _not_preferred(status)
+    if why_not:
+        return Step(target=status.target, result=StepResult.NOT_PREFERRED, reason=why_not)
+    where = status.device_name or status.target
+    if memory_needed is None:
+        reason = f"{where} is here; how much memory the model needs isn't known"
+    elif status.memory_bytes is None:
+        reason = f"{where} is here; how much memory it has isn't known"
+    else:
+        sizes = f"{_gib(memory_needed)} needed, {_gib(status.memory_bytes)} there"
+        if memory_needed > status.memory_bytes:
+            return Step(target=status.target, result=StepResult.MEMORY_TOO_SMALL, reason=f"{where}: {sizes}")
+        reason = f"{where} is here and large enough: {sizes}"
+    return Step(target=status.target, result=StepResult.TAKEN, reason=reason)
+
+
+def _not_preferred(status: TargetStatusLike) -> str:
+    target = Target.parse(status.target)
+    for entry in _priorities()["needs_device"]:
+        devices = entry["devices"]
+        named = (target.variant, status.device_name.partition(" ")[0].partition(".")[0])
+        if entry["target"] == target.name and not any(name in devices for name in named):
+            return str(entry["reason"])
+    return ""
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    """What to try instead of a pair that doesn't work: other targets, or other models on the same target."""
+
+    hardware: tuple[Verdict, ...]
+    models: tuple[Verdict, ...]
+    reasons: tuple[str, ...]
+
+
+def suggest(
+    present: Verdict, facts: Facts, rules: RuleSet, models: Sequence[RecipeLike] = (), *, limit: int = 3
+) -> Suggestion:
+    """Other hardware for the model of a verdict, and models of its family that its target is said to run better.
+
+    `present` is the verdict, predicted or measured, of the pair that doesn't do; `facts` are those of its model;
+    `models` are what may be suggested. Models of the same architecture and with fewer parameters come first. At
+    most `limit` of each; an empty list has its reason.
+    """
+    cell = Cell.parse(present.cell)
+    elsewhere = [replace(cell, target=Target(name=name)) for name in _in_order(facts)]
+    hardware = [predict(other, facts, rules) for other in elsewhere if other.target.name != cell.target.name]
+    hardware = [verdict for verdict in hardware if _better(verdict, present)]
+    hardware.sort(key=lambda verdict: -(verdict.level.rank or 0))
+    others = [verdict for verdict in _similar(cell, facts, rules, models) if _better(verdict, present)]
+    reasons = []
+    if not hardware:
+        reasons.append(f"no rule rates {cell.model} better on other hardware")
+    if not others:
+        family = facts.family or "unknown"
+        reasons.append(f"no known model of the family {family} is rated better on {cell.target}")
+    return Suggestion(hardware=tuple(hardware[:limit]), models=tuple(others[:limit]), reasons=tuple(reasons))
+
+
+def _similar(cell: Cell, facts: Facts, rules: RuleSet, models: Sequence[RecipeLike]) -> list[Verdict]:
+    """Predictions, on the target of `cell`, for the other models of the family, the most similar first."""
+    family = [one for one in models if one.family == facts.family and one.model_type != facts.model_type]
+    family.sort(key=lambda one: (one.architecture != facts.architecture, _size(one.parameters, facts.parameters)))
+    verdicts = []
+    for one in family:
+        asked = replace(cell, model=one.model_type, task=one.task)
+        verdicts.append(predict(asked, facts_of(one, asked, facts.versions, platform=facts.platform), rules))
+    return verdicts
+
+
+def _in_order(facts: Facts) -> tuple[str, ...]:
+    _, listed = priority_list(facts.family or "", facts.architecture or "", facts.traits)
+    return tuple(dict.fromkeys((*listed, *vocabulary().hardware_types)))
+
+
+def _better(verdict: Verdict, present: Verdict) -> bool:
+    if not verdict.level.is_supported:
+        return False
+    return present.level is Level.UNKNOWN or (verdict.level.rank or 0) > (present.level.rank or 0)
+
+
+def _size(parameters: int | None, than: int | None) -> tuple[bool, bool, int]:
+    """Smaller than the model at hand first, then by size; unknown sizes last."""
+    if parameters is None:
+        return True, True, 0
+    return False, than is not None and parameters > than, parameters

@@ -1,0 +1,53 @@
+"""Family, architecture and traits from what is known of a model type; the facts are in architectures.toml."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .catalog import Catalog
+
+UNKNOWN = "unknown"
+
+
+@functools.cache
+def architecture_data() -> Mapping[str, Any]:
+    """architectures.toml, as it is written."""
+    with (Path(__file__).parent / "architectures.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def shape_of(model_type: str, task: str, catalog: Catalog) -> tuple[str, str, str]:
+    """Family, architecture and confidence of a type whose primary task is `task`."""
+    for exception in architecture_data()["exception"]:
+        if exception["model_type"] == model_type:
+            return (*exception["is"], "high")
+    if task in architecture_data()["task"]:
+        return (*architecture_data()["task"][task], "high")
+    kinds = catalog.modalities(model_type)
+    for line in architecture_data()["modality"]:
+        if set(line["kinds"]) <= kinds:
+            return (*line["is"], "medium")
+    for word, shape in architecture_data()["part"].items():
+        if word in re.split(r"[-_]", model_type):
+            return (*shape, "low")
+    return "other", UNKNOWN, "low"
+
+
+def traits_of(model_type: str, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The traits that a configuration's attributes show, in alphabetical order."""
+    signs = architecture_data()["traits"]
+
+    def shows(sign: str) -> bool:
+        values = [config.get(attribute) for attribute in signs[sign]]
+        return any(v is True or (isinstance(v, int | float) and v > 1) for v in values)
+
+    traits = {trait for trait in ("mixture-of-experts", "state-space") if shows(trait)}
+    if "state-space" in traits and shows("attention"):
+        traits |= {"hybrid"}
+    traits |= {trait for trait, types in architecture_data()["traits_of_type"].items() if model_type in types}
+    return tuple(sorted(traits))

@@ -1,0 +1,218 @@
+"""What the installed transformers can build: model types, configuration classes and classes by task.
+
+Read from the source of its own auto mappings, without importing it (an import takes seconds).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from hardware.errors import BrokenInput, ModelError, did_you_mean, echo
+
+from .recipe import installed_version
+
+_CONFIGS = "CONFIG_MAPPING_NAMES"
+_PROCESSORS = {
+    "text": "TOKENIZER_MAPPING_NAMES",
+    "image": "IMAGE_PROCESSOR_MAPPING_NAMES",
+    "video": "VIDEO_PROCESSOR_MAPPING_NAMES",
+    "audio": "FEATURE_EXTRACTOR_MAPPING_NAMES",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEntry:
+    """One line of tasks.toml: an auto mapping and the task that it stands for."""
+
+    mapping: str
+    task: str
+    auto_class: str
+    outputs: tuple[str, ...]
+    generate: str
+    labels: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskClass:
+    """A task that a model type can do and its class; `auto_class` is empty where there is none."""
+
+    task: str
+    auto_class: str
+    model_class: str
+    entry: TaskEntry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalog:
+    """The auto mappings of one version: configuration class by type, model class by mapping and type."""
+
+    version: str
+    configs: Mapping[str, str]
+    mappings: Mapping[str, Mapping[str, str]]
+
+    @property
+    def model_types(self) -> tuple[str, ...]:
+        """Every model type, in alphabetical order."""
+        return tuple(sorted(self.configs))
+
+    def config_class(self, model_type: str) -> str:
+        """`BertConfig` for `bert`. Raises `ModelError` for an unknown type."""
+        if model_type not in self.configs:
+            raise ModelError(
+                f"{echo(model_type)} is not a model type of transformers {self.version}",
+                fix=did_you_mean(model_type, self.configs),
+            )
+        return self.configs[model_type]
+
+    def tasks_of(self, model_type: str) -> tuple[TaskClass, ...]:
+        """What a type can do, primary task first. Empty for a part of other models that has no class."""
+        self.config_class(model_type)
+        found = {}
+        for entry in task_entries():
+            model_class = self.mappings.get(entry.mapping, {}).get(model_type)
+            if model_class and entry.task not in found:
+                found[entry.task] = TaskClass(
+                    task=entry.task, auto_class=entry.auto_class, model_class=model_class, entry=entry
+                )
+        return tuple(found.values())
+
+    def tasks_of_class(self, model_class: str) -> tuple[TaskEntry, ...]:
+        """The tasks that a class is mapped for, in order of priority."""
+        return tuple(e for e in task_entries() if model_class in self.mappings.get(e.mapping, {}).values())
+
+    def types_of_class(self, model_class: str) -> tuple[str, ...]:
+        """The model types that a class is mapped for."""
+        types = {t for m in self.mappings.values() for t, name in m.items() if name == model_class}
+        return tuple(sorted(types & set(self.configs)))
+
+    def modalities(self, model_type: str) -> frozenset[str]:
+        """Of `text image video audio`, those that the type has a processor for."""
+        return frozenset(kind for kind, name in _PROCESSORS.items() if model_type in self.mappings.get(name, {}))
+
+
+@functools.cache
+def task_entries() -> tuple[TaskEntry, ...]:
+    """The lines of tasks.toml, in their order."""
+    with (Path(__file__).parent / "tasks.toml").open("rb") as file:
+        lines = tomllib.load(file)["entry"]
+    return tuple(TaskEntry(**{**line, "outputs": tuple(line["outputs"])}) for line in lines)
+
+
+def _class_name(node: ast.expr) -> str | None:
+    """The class that a literal names: a string, or the first string in a tuple or dict of them."""
+    match node:
+        case ast.Constant(value=str(name)):
+            return name
+        case ast.IfExp(body=body):
+            return _class_name(body)
+        case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Dict(values=parts):
+            return next(filter(None, map(_class_name, parts)), None)
+    return None
+
+
+def _pairs(node: ast.expr | None) -> dict[str, str]:
+    """`OrderedDict([(key, value), ...])`, a dict, or such a list: names of classes by key."""
+    if isinstance(node, ast.Call):
+        node = node.args[0] if node.args else None
+    pairs: list[tuple[ast.expr | None, ast.expr]] = []
+    if isinstance(node, ast.Dict):
+        pairs = list(zip(node.keys, node.values, strict=True))
+    elif isinstance(node, ast.List | ast.Tuple):
+        pairs = [(e.elts[0], e.elts[1]) for e in node.elts if isinstance(e, ast.Tuple) and len(e.elts) == 2]
+    found = {}
+    for key, value in pairs:
+        if isinstance(key, ast.Constant) and isinstance(key.value, str) and (name := _class_name(value)):
+            found[key.value] = name
+    return found
+
+
+def read_mappings(source: str) -> dict[str, dict[str, str]]:
+    """Every `..._NAMES = OrderedDict(...)` of a module's text. Raises `SyntaxError`."""
+    found: dict[str, dict[str, str]] = {}
+    statements: list[Any] = list(ast.parse(source).body)
+    while statements:
+        statement = statements.pop(0)
+        if isinstance(statement, ast.If | ast.Try):
+            statements[:0] = [*statement.body, *statement.orelse]
+        targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
+        name = getattr(targets[0], "id", "")
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and name.endswith("_NAMES"):
+            pairs = _pairs(statement.value)
+            if pairs:
+                found[name] = pairs
+    return found
+
+
+@functools.cache
+def load_catalog() -> Catalog:
+    """The catalog of the installed transformers. Raises `ModelError` where it can't be read."""
+    version = installed_version()
+    spec = importlib.util.find_spec("transformers")
+    if spec is None or spec.origin is None:
+        raise ModelError("no model can be looked up", why="transformers cannot be found, only its metadata")
+    folder = Path(spec.origin).parent / "models" / "auto"
+    mappings: dict[str, Mapping[str, str]] = {}
+    for path in sorted(folder.glob("*.py")):
+        try:
+            source = path.read_text(encoding="utf-8")
+            if "_NAMES" in source:
+                mappings |= {k: MappingProxyType(v) for k, v in read_mappings(source).items()}
+        except (OSError, ValueError, SyntaxError) as error:
+            raise BrokenInput(f"{path.name} of transformers {version} cannot be read", why=str(error)) from error
+    if _CONFIGS not in mappings:
+        raise ModelError(
+            f"the models of transformers {version} cannot be listed",
+            why=f"no {_CONFIGS} was found in models/auto",
+            fix="Versions 4.57 to 5.23 are known to work.",
+        )
+    return Catalog(version=version, configs=mappings[_CONFIGS], mappings=MappingProxyType(mappings))
+
+
+def _config_file(model_type: str) -> Path | None:
+    """The source file that defines a type's configuration class; None where it can't be found."""
+    catalog = load_catalog()
+    name = catalog.config_class(model_type)
+    spec = importlib.util.find_spec("transformers")
+    if spec is None or spec.origin is None:
+        return None
+    models = Path(spec.origin).parent / "models"
+    module = model_type.replace("-", "_")
+    likely = models / module / f"configuration_{module}.py"
+    for path in [likely, *sorted(models.glob("*/configuration_*.py"))]:
+        if path.is_file() and f"class {name}(" in path.read_text(encoding="utf-8"):
+            return path
+    return None
+
+
+@functools.cache
+def config_defaults(model_type: str) -> Mapping[str, Any]:
+    """Literal defaults of a type's configuration, read from its source: attribute -> value.
+
+    Both styles are read, annotated class attributes (5.x) and arguments of `__init__` (4.x). Empty where the
+    source can't be found; only literals are kept. Raises `ModelError` for an unknown type.
+    """
+    path = _config_file(model_type)
+    if path is None:
+        return MappingProxyType({})
+    name = load_catalog().config_class(model_type)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    body = next(n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
+    pairs: list[tuple[str, ast.expr | None]] = []
+    for node in body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            pairs.append((node.target.id, node.value))
+        elif isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            arguments = [*node.args.args, *node.args.kwonlyargs]
+            plain = node.args.defaults
+            missing = [None] * (len(node.args.args) - len(plain))
+            defaults: list[ast.expr | None] = [*missing, *plain, *node.args.kw_defaults]
+            pairs += [(a.arg, d) for a, d in zip(arguments, defaults, strict=True)]
+    return MappingProxyType({key: value.value for key, value in pairs if isinstance(value, ast.Constant)})

@@ -1,0 +1,90 @@
+"""Reading a checkpoint's folder: config.json and safetensors, nothing that could run code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hardware.errors import BrokenInput, ModelError, echo
+from hardware.testing.checkpoints import weights_hash
+
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+_LARGEST_CONFIG = 10_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A folder with a readable config.json; `weights` are its safetensors files, maybe none."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    model_type: str
+    architectures: tuple[str, ...]
+    weights: tuple[Path, ...]
+
+    @property
+    def weights_hash(self) -> str:
+        """SHA-256 over the bytes of the safetensors files, in the order of their names."""
+        return weights_hash(self.folder)
+
+
+def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
+    """What lies in a folder. Reads config.json and lists files; opens no weights.
+
+    Raises `BrokenInput` where there is no readable config.json, where the weights are pickles only, or, with
+    `needs_weights`, where there are none; `ModelError` where the configuration names no model type.
+    """
+    where = echo(str(folder))
+    config = _read_config(folder, where)
+    weights = tuple(sorted(folder.glob("*.safetensors")))
+    pickles = [path.name for pattern in _PICKLES for path in folder.glob(pattern)]
+    if pickles and not weights:
+        raise BrokenInput(
+            f"the checkpoint {where} is refused",
+            why=f"its weights are pickles ({echo(sorted(pickles)[0])}), and loading a pickle can run code",
+            fix="Save it again with save_pretrained(..., safe_serialization=True).",
+        )
+    if needs_weights and not weights:
+        raise BrokenInput(
+            f"the checkpoint {where} has no weights",
+            why="there is no .safetensors file in it",
+            fix="Fetch the whole checkpoint, or test its model type instead.",
+        )
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or not model_type:
+        raise ModelError(
+            f"the kind of the model in {where} is not known",
+            why="its config.json names no model_type",
+            fix="Name the model type instead, for example: bert.",
+        )
+    named = config.get("architectures")
+    architectures = tuple(n for n in named if isinstance(n, str)) if isinstance(named, list) else ()
+    return Checkpoint(
+        folder=folder, config=config, model_type=model_type, architectures=architectures, weights=weights
+    )
+
+
+def _read_config(folder: Path, where: str) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise BrokenInput(
+            f"{where} is not a checkpoint",
+            why="there is no config.json in it",
+            fix="Name the folder that holds config.json, or a model type.",
+        )
+    try:
+        if path.stat().st_size > _LARGEST_CONFIG:
+            raise ValueError(f"it is larger than {_LARGEST_CONFIG} bytes")
+        config = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise ValueError("it holds no JSON object")
+    except (OSError, ValueError, RecursionError) as error:
+        raise BrokenInput(
+            f"config.json in {where} cannot be read",
+            why=f"it is corrupt or truncated: {' '.join(str(error).split())[:120]}",
+            fix="Fetch it again.",
+        ) from error
+    return config

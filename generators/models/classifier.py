@@ -1,0 +1,263 @@
+"""What a model is: family, architecture, traits and task, from what is known before anything is built.
+
+Sources in this order: the checkpoint's config.json, the auto mappings of the installed transformers, and the
+name only where nothing else is known. Imports neither torch nor transformers, and asks no network.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hardware.errors import BrokenInput, HwCompatError, ModelError, did_you_mean, echo
+
+from .architectures import UNKNOWN, architecture_data, shape_of, traits_of
+from .catalog import Catalog, config_defaults, load_catalog
+from .checkpoint import read_checkpoint
+from .names import last_resort, type_in_name
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification:
+    """What is known of a model. `confidence` is high (mappings, config), medium or low (name only).
+
+    `model` is the text that was asked for, `path` the checkpoint's folder where there is one, `model_class`
+    the class that does the task (empty where unknown), `source` where the answer comes from.
+    """
+
+    model: str
+    model_type: str
+    family: str
+    architecture: str
+    traits: tuple[str, ...]
+    task: str
+    model_class: str
+    confidence: str
+    source: str
+    path: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self) | {"traits": list(self.traits)}
+
+
+def classify(name: str) -> Classification:
+    """Classify a model type, a local folder or a Hub id (its cached config.json, else its name).
+
+    Raises `ModelError` where nothing is known of the name, `BrokenInput` where a folder can't be read.
+    """
+    refused = ModelError(
+        f"{echo(name)} is not the name of a model",
+        why="a name holds letters, digits and ._- with at most one slash, or is the path of a folder",
+        fix="For example: bert, google-bert/bert-base-uncased, ./my-checkpoint.",
+    )
+    if not name or len(name) > 1000 or not name.isprintable():
+        raise refused
+    catalog = load_catalog()
+    if name in catalog.configs:
+        return classify_type(name)
+    try:
+        folder = Path(name).expanduser()
+        is_folder, is_file = folder.is_dir(), folder.is_file()
+    except (OSError, RuntimeError) as error:  # a part too long for the file system, a home of nobody
+        raise refused from error
+    if is_folder:
+        return classify_folder(folder, name)
+    if is_file:
+        raise BrokenInput(
+            f"{echo(name)} is a file", why="a checkpoint is a folder with config.json", fix="Name its folder."
+        )
+    if not _HUB_ID.fullmatch(name) or ".." in name:
+        raise refused
+    cached = _cached_folder(name)
+    return classify_folder(cached, name) if cached else _classify_name(name, catalog)
+
+
+def classify_type(model_type: str, task: str | None = None) -> Classification:
+    """Classify a model type by the mappings. Raises `ModelError` for an unknown type or task."""
+    catalog = load_catalog()
+    tasks = catalog.tasks_of(model_type)
+    chosen = next((t for t in tasks if task in (None, t.task)), None)
+    if task is not None and chosen is None:
+        known = ", ".join(t.task for t in tasks) or "none"
+        raise ModelError(f"{model_type} has no class for {echo(task)}", fix=f"Its tasks: {known}.")
+    family, architecture, confidence = shape_of(model_type, tasks[0].task if tasks else "", catalog)
+    return Classification(
+        model=model_type,
+        model_type=model_type,
+        family=family,
+        architecture=architecture,
+        traits=traits_of(model_type, config_defaults(model_type)),
+        task=chosen.task if chosen else UNKNOWN,
+        model_class=chosen.model_class if chosen else "",
+        confidence=confidence,
+        source=f"auto mappings of transformers {catalog.version}",
+    )
+
+
+def classify_folder(folder: Path, name: str) -> Classification:
+    """Classify a checkpoint by its config.json: the class it names, else its type's primary task."""
+    checkpoint = read_checkpoint(folder)
+    catalog = load_catalog()
+    if checkpoint.model_type not in catalog.configs:
+        own_code = "auto_map" in checkpoint.config
+        raise ModelError(
+            f"{echo(checkpoint.model_type)}, which config.json in {echo(name)} names, is not a model type of "
+            f"transformers {catalog.version}",
+            why="it brings its own code, which is never run" if own_code else "",
+            fix=did_you_mean(checkpoint.model_type, catalog.configs),
+        )
+    found = classify_type(checkpoint.model_type)
+    for model_class in checkpoint.architectures:
+        entries = catalog.tasks_of_class(model_class)
+        if entries and checkpoint.model_type in catalog.types_of_class(model_class):
+            found = replace(found, task=entries[0].task, model_class=model_class)
+            break
+    else:
+        if checkpoint.weights:
+            # Any class but the base would put a random head on weights that don't hold one.
+            base = [t for t in catalog.tasks_of(checkpoint.model_type) if t.auto_class == "AutoModel"]
+            found = replace(found, task=base[0].task, model_class=base[0].model_class) if base else found
+    return replace(
+        found,
+        model=name,
+        traits=traits_of(checkpoint.model_type, {**config_defaults(checkpoint.model_type), **checkpoint.config}),
+        source="config.json",
+        path=str(folder),
+    )
+
+
+def _cached_folder(name: str) -> Path | None:
+    """The snapshot's folder of a Hub id in the local cache; no network is asked."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except HFValidationError as error:
+        raise ModelError(f"{echo(name)} is not a Hub id", why=" ".join(str(error).split())) from error
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _classify_name(name: str, catalog: Catalog) -> Classification:
+    model_type = type_in_name(name, catalog.configs, architecture_data()["alias"])
+    if model_type is None:
+        raise ModelError(
+            f"nothing is known of the model {echo(name)}",
+            why=f"it is not a model type of transformers {catalog.version}, a folder, or a cached Hub id",
+            fix=did_you_mean(name, catalog.configs)
+            or "Name the model type or a folder, or fetch it first with: hf download NAME.",
+        )
+    return replace(classify_type(model_type), model=name, confidence="low", source="name (not in the local cache)")
+
+
+def classify_model(
+    name: str,
+    model_class: str | None = None,
+    tasks: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+) -> Classification:
+    """Classify a model, with what the caller knows of it beside its name.
+
+    `model_class` (`BertForMaskedLM`) and the first of `tasks` override what was found; `methods` of the
+    model (`generate`) count only where nothing else is known. Raises `ModelError`, `BrokenInput`.
+    """
+    catalog = load_catalog()
+    try:
+        found = classify(name)
+    except BrokenInput:
+        raise
+    except ModelError:
+        types = catalog.types_of_class(model_class) if model_class else ()
+        by_method = "text-generation" if "generate" in (methods or ()) else None
+        task = tasks[0] if tasks else by_method
+        if types:
+            found = replace(classify_type(types[0]), model=name, confidence="medium", source="model class")
+        elif task in architecture_data()["task"]:
+            return _of_task(name, str(task), "the task given" if tasks else "the methods given")
+        else:
+            raise
+    if model_class:
+        entries = catalog.tasks_of_class(model_class)
+        if found.model_type not in catalog.types_of_class(model_class):
+            raise ModelError(
+                f"{echo(model_class)} is not a class for {found.model_type}",
+                fix=did_you_mean(model_class, (t.model_class for t in catalog.tasks_of(found.model_type))),
+            )
+        found = replace(found, task=entries[0].task, model_class=model_class)
+    if tasks:
+        chosen = classify_type(found.model_type, tasks[0])
+        found = replace(found, task=chosen.task, model_class=model_class or chosen.model_class)
+    return found
+
+
+def _of_task(name: str, task: str, source: str) -> Classification:
+    family, architecture = architecture_data()["task"][task]
+    return Classification(
+        model=name,
+        model_type=UNKNOWN,
+        family=family,
+        architecture=architecture,
+        traits=(),
+        task=task,
+        model_class="",
+        confidence="low",
+        source=source,
+    )
+
+
+def classify_or_guess(name: str) -> tuple[Classification | None, tuple[str, ...]]:
+    """Never raises: what `classify` says, else what words in the name say, else None; with every reason."""
+    try:
+        return classify(name), ()
+    except HwCompatError as error:
+        task = last_resort(name, architecture_data()["last_resort"])
+        if task is None:
+            return None, (str(error), "no known word is in the name")
+        guess = _of_task(name, task, "words in the name")
+        return guess, (str(error), f"taken for {guess.architecture} by words in the name")
+
+
+@click.command()
+@click.argument("models", nargs=-1, required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of lines.")
+@click.option("--class", "model_class", help="Class of the models, for example BertForMaskedLM.")
+@click.option("--tasks", help="Tasks, separated by commas.")
+@click.option("--methods", help="Methods that the models have, separated by commas.")
+def main(
+    models: tuple[str, ...], as_json: bool, model_class: str | None, tasks: str | None, methods: str | None
+) -> None:
+    """Say what MODELS are: model types, Hub ids or local folders."""
+    found, code = [], 0
+    for name in models:
+        try:
+            found.append(
+                classify_model(
+                    name,
+                    model_class,
+                    tasks.split(",") if tasks else None,
+                    methods.split(",") if methods else None,
+                ).to_dict()
+            )
+        except HwCompatError as error:
+            click.echo(f"error: {error}", err=True)
+            code = error.exit_code
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        for one in found:
+            shown = {k: ", ".join(v) if isinstance(v, list) else v for k, v in one.items()}
+            click.echo("  ".join(f"{key}={value}" for key, value in shown.items() if value))
+    raise SystemExit(code)
+
+
+if __name__ == "__main__":
+    main()

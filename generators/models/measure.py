@@ -1,0 +1,152 @@
+"""Numbers of one model: its outputs against the float64 reference, its operators, and how loud a fault is.
+
+A recipe is accepted only where a fault is much louder than the tolerance of the comparison that must see it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare
+
+from .sites import attention_sites, scale_attention, swap_two
+
+if TYPE_CHECKING:
+    import torch
+
+FLOAT32_ERROR = 5e-6
+"""A tiny model's own float32 error must stay below this."""
+SUBTLE = 100 * 2e-5
+"""A small fault must move the output by at least this: 100 times the float32 tolerance."""
+BFLOAT16_ERROR = 6e-2
+"""And its bfloat16 error below this: three quarters of that precision's tolerance."""
+LOUD = 2 * 8e-2
+"""A doubled attention must move it by at least this: twice the loosest tolerance (bfloat16)."""
+
+
+def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """One forward on CPU in the model's own dtype: the floating outputs as float64 arrays."""
+    import torch
+
+    from hardware.backends._torch import forward, to_arrays, to_tensors
+
+    dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
+    with torch.no_grad():
+        return to_arrays(forward(model, to_tensors(inputs, "cpu", dtype)))
+
+
+def operators_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[str, ...]:
+    """Names (`aten.addmm`) of the operators that one forward dispatches to, in alphabetical order."""
+    from hardware.backends._torch import operator_trace
+
+    with operator_trace("cpu") as trace:
+        run(model, inputs)
+    return tuple(sorted({*trace.native, *trace.offloaded}))
+
+
+def masked_outputs(
+    short: Outputs, long: Outputs, lengths: tuple[int, int], specs: Mapping[str, Any]
+) -> dict[str, str]:
+    """Which outputs have a position for each token, and the mask that covers them.
+
+    `short` and `long` are outputs for two values of the longest length; an output whose second axis follows
+    it is (batch, length, ...). An encoder's output takes the encoder's mask, any other the decoder's.
+    """
+    masks = [name for name, spec in specs.items() if spec["kind"] == "mask"]
+    own = [name for name in masks if not name.startswith("decoder")]
+    decoder = [name for name in masks if name.startswith("decoder")]
+    found = {}
+    for name in sorted(set(short) & set(long)):
+        if min(short[name].ndim, long[name].ndim) < 2:
+            continue
+        if (short[name].shape[1], long[name].shape[1]) == lengths:
+            chosen = own if name.startswith("encoder") else decoder or own
+            if chosen:
+                found[name] = chosen[0]
+    return found
+
+
+def masks_of(masked_by: Mapping[str, str], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The masks that `parity.compare` takes: by output, 1 where a position means something."""
+    return {output: inputs[name] for output, name in masked_by.items()}
+
+
+def sensitivity_of(
+    model: torch.nn.Module,
+    inputs: Mapping[str, Array],
+    reference: Outputs,
+    masked_by: Mapping[str, str],
+    mask_input: str | None,
+) -> dict[str, float]:
+    """How far numerics and faults move the outputs, relative to their scale; infinite where one isn't finite.
+
+    `model` is float32 and is left as it is. Raises `ReferenceNotFinite`.
+    """
+    import torch
+
+    masks = masks_of(masked_by, inputs)
+
+    def moved(change: Callable[[torch.nn.Module], object], given: Mapping[str, Array] = inputs) -> float:
+        changed = copy.deepcopy(model)
+        change(changed)
+        return compare(run(changed, given), reference, masks=masks).max_rel_error
+
+    def scaled(factor: float) -> Callable[[torch.nn.Module], None]:
+        def scale(changed: torch.nn.Module) -> None:
+            for site in sites:
+                scale_attention(changed, site, factor)
+
+        return scale
+
+    sites = attention_sites(model)
+    if not sites:
+        raise ReferenceNotFinite("the model has no matrix, so that no fault can be made in it")
+    measured = {
+        "float32_error": moved(lambda _: None),
+        "bfloat16_error": moved(lambda changed: changed.to(torch.bfloat16)),
+        "attention_x1.1": moved(scaled(1.1)),
+        "attention_x2": moved(scaled(2.0)),
+        "swapped": moved(lambda changed: swap_two(changed, sites[0])),
+    }
+    if mask_input is not None:
+        without = {**inputs, mask_input: np.ones_like(inputs[mask_input])}
+        measured["mask_dropped"] = moved(lambda _: None, without)
+    return {name: float(f"{value:.3g}") for name, value in measured.items()}
+
+
+def faults(sensitivity: Mapping[str, float]) -> list[str]:
+    """Why a tiny model with these figures is not accepted; empty where it is."""
+    reasons = []
+    for name, most in (("float32_error", FLOAT32_ERROR), ("bfloat16_error", BFLOAT16_ERROR)):
+        if not sensitivity[name] < most:
+            reasons.append(f"{name} is {sensitivity[name]:.1e}, must be below {most:.0e}")
+    for name, least in (("attention_x1.1", SUBTLE), ("swapped", SUBTLE), ("attention_x2", LOUD)):
+        if not sensitivity[name] >= least:
+            reasons.append(f"{name} moves the output by {sensitivity[name]:.1e}, must be at least {least:.1e}")
+    return reasons
+
+
+def record(
+    reference: Outputs, output: str, mask: Array | None, *, seed: int, lengths: tuple[int, ...]
+) -> dict[str, Any]:
+    """16 numbers of one output at seeded positions where the mask is 1, and the output's scale there."""
+    array = reference[output]
+    rng = np.random.default_rng(seed)
+    meant = np.argwhere(np.ones(array.shape[:1]) if mask is None else mask)
+    positions = []
+    for place in rng.integers(0, len(meant), 16):
+        rest = [int(rng.integers(0, size)) for size in array.shape[meant.shape[1] :]]
+        positions.append([*map(int, meant[place]), *rest])
+    kept = array if mask is None else array[mask.astype(bool)]
+    return {
+        "output": output,
+        "positions": positions,
+        "values": [float(f"{array[tuple(p)]:.10g}") for p in positions],
+        "scale": float(f"{kept.std():.6g}"),
+        "seed": seed,
+        "lengths": list(lengths),
+    }

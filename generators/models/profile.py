@@ -1,0 +1,81 @@
+"""`profile_of`: everything that is known of the model a user named, ready for prediction and rendering."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from hardware.errors import ModelError, echo
+
+from .classifier import Classification, classify
+from .recipe import Recipe, derive_checkpoint, recipe_for
+
+_BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int8": 1, "int4": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """A model as the user named it, and what stands for it in cells.
+
+    `cell_model` is the model type, or a checkpoint's slug; `folder` is where a checkpoint lies. `note` says
+    what the user should know of the choice, such as a tiny model standing in for a checkpoint that isn't here.
+    """
+
+    asked: str
+    cell_model: str
+    classification: Classification
+    recipe: Recipe
+    folder: Path | None = None
+    note: str = ""
+
+    def memory_needed(self, precision: str) -> int:
+        """Bytes of the parameters alone in a precision: a lower bound of what running takes."""
+        return self.recipe.parameters * _BYTES[precision]
+
+
+def profile_of(name: str, task: str | None = None) -> Profile:
+    """The profile of a model type, a local checkpoint folder or a Hub id.
+
+    Imports torch only for a checkpoint, or for a type whose recipe isn't stored. Raises `ModelError` or
+    `BrokenInput`.
+    """
+    classification = classify(name)
+    if classification.path is not None:
+        folder = Path(classification.path)
+        if any(folder.glob("*.safetensors")):
+            recipe = derive_checkpoint(folder)
+            _check_task(task, recipe.task, name)
+            return Profile(
+                asked=name,
+                cell_model=checkpoint_slug(name, folder),
+                classification=classification,
+                recipe=recipe,
+                folder=folder,
+            )
+    note = ""
+    if name != classification.model_type:
+        fetch = "" if classification.path else f" Fetch it with: hf download {name}."
+        note = f"{echo(name)} has no weights here: a tiny {classification.model_type} runs, and says nothing of "
+        note += f"the checkpoint.{fetch}"
+    return Profile(
+        asked=name,
+        cell_model=classification.model_type,
+        classification=classification,
+        recipe=recipe_for(classification.model_type, task),
+        note=note,
+    )
+
+
+def _check_task(asked: str | None, found: str, name: str) -> None:
+    if asked is not None and asked != found:
+        raise ModelError(f"the checkpoint {echo(name)} does {found}, not {echo(asked)}")
+
+
+def checkpoint_slug(name: str, folder: Path) -> str:
+    """The name of a checkpoint in a cell: a Hub id with its slash replaced, or the folder's own name."""
+    text = name.replace("/", "--") if not Path(name).is_dir() else folder.resolve().name
+    slug = re.sub(r"[^A-Za-z0-9._@+-]", "-", text).lstrip("._@+-")[:120]
+    if not slug:
+        raise ModelError(f"the folder {echo(str(folder))} has no name that a cell could carry", fix="Rename it.")
+    return slug

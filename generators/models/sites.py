@@ -1,0 +1,256 @@
+"""Where a model's attention (or what stands in for it) has its projections, and its tables of positions.
+
+A site names rows of parameters, so that an acceptance test or a mutant can scale a query or swap query and
+key. Names are understood by the roles in roles.toml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from .tiny import roles
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Some output features of one projection.
+
+    `weight` and `bias` are qualified parameter names (`bias` may be empty), `ranges` half-open ranges of
+    features, and `axis` is the axis of the weight that they lie on: 0 for Linear and convolutions, 1 for the
+    transposed projections of GPT-2. An embedding's features lie on axis 1.
+    """
+
+    weight: str
+    bias: str
+    ranges: tuple[tuple[int, int], ...]
+    axis: int
+
+    @property
+    def size(self) -> int:
+        """How many features these are."""
+        return sum(stop - start for start, stop in self.ranges)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """One attention module. `kind`: `attention`, `state-space` (query is C, key is B) or `weight`.
+
+    `query_norm` is a normalisation between the query's projection and the scores.
+    A site of kind `weight` stands in where a model has neither: its largest matrix, as `query`. What could
+    not be found is None; `heads` is 0 where it isn't known.
+    """
+
+    module: str
+    kind: str
+    query: Rows
+    query_norm: Rows | None = None
+    key: Rows | None = None
+    value: Rows | None = None
+    output: Rows | None = None
+    heads: int = 0
+
+
+def attention_sites(model: torch.nn.Module) -> list[Site]:
+    """The sites of a model in the order of its modules; at least one where it has a matrix at all."""
+    modules = dict(model.named_modules())
+    found = []
+    for name, module in modules.items():
+        site = _separate(name, module) or _fused(name, module) or _state_space(name, module)
+        if site is not None:
+            found.append(replace(site, output=_output(name, modules)))
+    if found:
+        return found
+    matrices = [(p.numel(), name) for name, p in model.named_parameters() if p.ndim >= 2]
+    if not matrices:
+        return []
+    size = max(matrices)[0]
+    name = next(name for numel, name in matrices if numel == size)
+    owner = name.rpartition(".")[0]
+    whole = _whole(owner, modules[owner])
+    return [Site(module=owner, kind="weight", query=whole)] if whole else []
+
+
+def position_tables(model: torch.nn.Module) -> list[str]:
+    """Qualified names of the parameters that hold learned positions: (positions or buckets, features)."""
+    known = roles()["parameters"]["position_tables"]
+    return [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.ndim >= 2 and any(part in known for part in name.split("."))
+    ]
+
+
+def scale_rows(model: torch.nn.Module, rows: Rows, factor: float) -> None:
+    """Multiply these features of a projection, weight and bias, in place."""
+    import torch
+
+    with torch.no_grad():
+        for view in _views(model, rows):
+            view.mul_(factor)
+
+
+def scale_attention(model: torch.nn.Module, site: Site, factor: float) -> None:
+    """Multiply a site's attention scores, in place: by the query's normalisation where it has one, else its rows."""
+    scale_rows(model, site.query_norm or site.query, factor)
+
+
+def swap_rows(model: torch.nn.Module, one: Rows, other: Rows) -> None:
+    """Exchange two projections' features in place, biases where both have one.
+
+    Raises `ValueError` where their shapes differ.
+    """
+    import torch
+
+    if not (one.bias and other.bias):
+        one, other = replace(one, bias=""), replace(other, bias="")
+    left, right = list(_views(model, one)), list(_views(model, other))
+    if [v.shape for v in left] != [v.shape for v in right]:
+        raise ValueError(f"{one.weight} and {other.weight} cannot be swapped: their shapes differ")
+    with torch.no_grad():
+        for a, b in zip(left, right, strict=True):
+            kept = a.clone()
+            a.copy_(b)
+            b.copy_(kept)
+
+
+def swap_two(model: torch.nn.Module, site: Site) -> str:
+    """Make the fault "two weights swapped" at a site and say which; the first pair that has equal shapes.
+
+    Query and key; key and value (grouped heads); else the two halves of the query.
+    """
+    for names in (("query", "key"), ("key", "value")):
+        one, other = (getattr(site, name) for name in names)
+        if one and other and one.size == other.size:
+            swap_rows(model, one, other)
+            return " and ".join(names)
+    first, last = halves(site.query)
+    swap_rows(model, first, last)
+    return "halves of the query"
+
+
+def halves(rows: Rows) -> tuple[Rows, Rows]:
+    """The lower and the upper half of the first range."""
+    start, stop = rows.ranges[0]
+    middle = (stop - start) // 2
+    return (
+        replace(rows, ranges=((start, start + middle),)),
+        replace(rows, ranges=((stop - middle, stop),)),
+    )
+
+
+def _views(model: torch.nn.Module, rows: Rows) -> Iterator[torch.Tensor]:
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for start, stop in rows.ranges:
+        yield parameters[rows.weight].narrow(rows.axis, start, stop - start)
+        if rows.bias:
+            yield parameters[rows.bias].narrow(0, start, stop - start)
+
+
+def _whole(name: str, module: Any) -> Rows | None:
+    """All output features of a module that has a weight of at least two axes."""
+    weight = getattr(module, "weight", None)
+    if weight is None or getattr(weight, "ndim", 0) < 2:
+        return None
+    axis = 1 if type(module).__name__ in ("Conv1D", "Embedding") else 0
+    bias = f"{name}.bias" if getattr(module, "bias", None) is not None else ""
+    return Rows(weight=f"{name}.weight", bias=bias, ranges=((0, weight.shape[axis]),), axis=axis)
+
+
+def _child(name: str, module: Any, names: list[str]) -> tuple[str, Rows | None]:
+    for child in names:
+        if child in module._modules:
+            return child, _whole(f"{name}.{child}" if name else child, module._modules[child])
+    return "", None
+
+
+def _number(module: Any, *names: str) -> int:
+    """The first of these attributes that the module, or its configuration, has as a whole number; else 0."""
+    for owner in (module, getattr(module, "config", None)):
+        for name in names:
+            value = getattr(owner, name, None)
+            if isinstance(value, int) and value > 0:
+                return value
+    return 0
+
+
+def _heads(module: Any) -> int:
+    return _number(module, "num_attention_heads", "num_heads", "n_heads", "n_head", "encoder_attention_heads")
+
+
+def _separate(name: str, module: Any) -> Site | None:
+    known = roles()["parameters"]
+    query, key, value = (_child(name, module, known[part])[1] for part in ("query", "key", "value"))
+    if query is None or key is None:
+        return None
+    norm = next((n for n in known["query_norm"] if n in module._modules), "")
+    return Site(
+        module=name,
+        kind="attention",
+        query=query,
+        query_norm=_norm(f"{name}.{norm}", module._modules[norm]) if norm else None,
+        key=key,
+        value=value,
+        heads=_heads(module),
+    )
+
+
+def _norm(name: str, module: Any) -> Rows | None:
+    weight = getattr(module, "weight", None)
+    if weight is None:
+        return None
+    bias = f"{name}.bias" if getattr(module, "bias", None) is not None else ""
+    return Rows(weight=f"{name}.weight", bias=bias, ranges=((0, weight.shape[0]),), axis=0)
+
+
+def _fused(name: str, module: Any) -> Site | None:
+    known = roles()["parameters"]
+    child, whole = _child(name, module, known["fused_blocks"] + known["fused_by_head"])
+    heads = _heads(module)
+    if whole is None or not heads:
+        return None
+    size = whole.ranges[0][1]
+    groups = _number(module, "num_key_value_heads") or heads
+    width = size // (heads + 2 * groups)
+    if child in known["fused_by_head"] and size % (3 * heads) == 0:
+        width = size // (3 * heads)
+        parts = [
+            tuple((3 * width * head + width * part, 3 * width * head + width * (part + 1)) for head in range(heads))
+            for part in range(3)
+        ]
+    elif size == width * (heads + 2 * groups):
+        ends = (0, heads * width, (heads + groups) * width, size)
+        parts = [((ends[i], ends[i + 1]),) for i in range(3)]
+    else:
+        return None
+    query, key, value = (replace(whole, ranges=part) for part in parts)
+    return Site(module=name, kind="attention", query=query, key=key, value=value, heads=heads)
+
+
+def _state_space(name: str, module: Any) -> Site | None:
+    """The projection of a selective state space: time step, then B, then C, each of `state` features."""
+    _, whole = _child(name, module, roles()["parameters"]["state_space"])
+    state = _number(module, "ssm_state_size", "state_size")
+    if whole is None or not state or whole.ranges[0][1] <= 2 * state:
+        return None
+    size = whole.ranges[0][1]
+    return Site(
+        module=name,
+        kind="state-space",
+        query=replace(whole, ranges=((size - state, size),)),
+        key=replace(whole, ranges=((size - 2 * state, size - state),)),
+    )
+
+
+def _output(name: str, modules: dict[str, Any]) -> Rows | None:
+    """The output projection: inside the attention module, else in the module around it."""
+    for scope in (name, name.rpartition(".")[0]):
+        for child in roles()["parameters"]["output"]:
+            full = f"{scope}.{child}" if scope else child
+            if full in modules and (rows := _whole(full, modules[full])) is not None:
+                return rows
+    return None

@@ -1,0 +1,94 @@
+"""From what was asked for to what will be done: a cell, a sealed prediction and a suite's text for each."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from generators.compatibility.facts import facts_of
+from generators.compatibility.rules import RuleSet, predict
+from generators.compatibility.selection import Selection, select
+from generators.compatibility.verdict import Verdict
+from generators.models.profile import Profile
+from generators.suites.render import render
+from hardware.backends.factory import backend_class, resolve_target
+from hardware.cell import Cell
+from hardware.expected_targets import TargetStatus
+from hardware.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSuite:
+    """One suite to be: its cell, the device, the prediction made before anything runs, and its text."""
+
+    profile: Profile
+    cell: Cell
+    device: Target
+    verdict: Verdict
+    text: str
+    required: bool
+    selection: Selection | None = None
+
+    @property
+    def file_name(self) -> str:
+        """The name of the suite's file."""
+        return f"test_{self.cell.slug}.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A device to run on. `required` where the user named it; `selection` where `auto` chose it."""
+
+    target: Target
+    required: bool
+    selection: Selection | None = None
+
+
+def choose_targets(
+    devices: Sequence[str], profile: Profile, precision: str, statuses: Sequence[TargetStatus]
+) -> tuple[Choice, ...]:
+    """The targets that `auto`, `all` and names stand for, each once.
+
+    Raises `UsageError` with did-you-mean for an unknown name.
+    """
+    found: dict[Target, Choice] = {}
+    recipe = profile.recipe
+    for device in devices or ["auto"]:
+        if device.lower() == "auto":
+            needed = profile.memory_needed(precision)
+            chosen = select(recipe.family, recipe.architecture, recipe.traits, recipe.task, statuses, needed)
+            choices = [Choice(target=Target.parse(chosen.target), required=False, selection=chosen)]
+        elif device.lower() == "all":
+            here = [status for status in statuses if status.expected]
+            targets = [Target.parse(status.target) for status in here]
+            choices = [Choice(target=t, required=False) for t in targets if not backend_class(t.name).SIMULATED]
+        else:
+            choices = [Choice(target=resolve_target(device), required=True)]
+        for choice in choices:
+            found.setdefault(choice.target, choice)
+    return tuple(found.values())
+
+
+def plan_suite(
+    profile: Profile,
+    choice: Choice,
+    precision: str,
+    rules: RuleSet,
+    versions: Mapping[str, str],
+    *,
+    template_folder: Path | None = None,
+) -> PlannedSuite:
+    """The suite for one model on one target: predicted, then rendered."""
+    cell = Cell(model=profile.cell_model, task=profile.recipe.task, target=choice.target, precision=precision)
+    verdict = predict(cell, facts_of(profile.recipe, cell, versions, platform=platform.system()), rules)
+    return PlannedSuite(
+        profile=profile,
+        cell=cell,
+        device=choice.target,
+        verdict=verdict,
+        text=render(profile.recipe, cell, verdict.rule_ids, template_folder=template_folder),
+        required=choice.required,
+        selection=choice.selection,
+    )

@@ -1,0 +1,59 @@
+"""What every command line of the product shares: one line for an error, the right exit code, quiet pipes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+import click
+
+from .errors import HwCompatError
+
+INTERRUPTED = 2
+INTERNAL = 3
+USAGE = 4
+
+
+def open_door(command: click.Command, arguments: Sequence[str], *, program: str) -> int:
+    """Run a command and return its exit code: what it returns, or that of the error that it raised.
+
+    Errors are one line on standard error; a traceback is shown only with `--debug` or `LOGLEVEL=DEBUG`.
+    """
+    debug = "--debug" in arguments or os.environ.get("LOGLEVEL", "").upper() == "DEBUG"
+    return _guarded(lambda: command.main(list(arguments), prog_name=program, standalone_mode=False), debug)
+
+
+def _guarded(run: Callable[[], object], debug: bool) -> int:
+    try:
+        code = run()
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except HwCompatError as error:
+        _say(str(error), debug)
+        return error.exit_code
+    except click.exceptions.Exit as error:
+        return int(error.exit_code)
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f" Try: {context.command_path} --help" if context is not None else ""
+        _say(f"{error.format_message()}{hint}", debug)
+        return USAGE
+    except (KeyboardInterrupt, click.Abort):
+        _say("interrupted", False)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough of it. Nothing more may be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        _say(f"internal error: {type(error).__name__}: {error}. Run it again with --debug to see where.", debug)
+        return INTERNAL
+
+
+def _say(message: str, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    flat = " ".join(message.split())
+    click.echo(f"error: {''.join(c if c.isprintable() else '?' for c in flat)}", err=True)

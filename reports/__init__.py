@@ -1,0 +1,1 @@
+"""Evidence becomes findings with causes and remedies, and findings become reports."""

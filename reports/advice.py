@@ -1,0 +1,55 @@
+"""What to do about a finding: from `recommendations/<error_type>.toml` and the diagnostic command of its target."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_FOLDER = Path(__file__).with_name("recommendations")
+_DIAGNOSTICS = Path(__file__).with_name("diagnostics.toml")
+_FALLBACK = "unknown"
+
+
+@functools.cache
+def _advice(error_type: str) -> Mapping[str, Any]:
+    path = _FOLDER / f"{error_type}.toml"
+    if error_type not in known_error_types():
+        path = _FOLDER / f"{_FALLBACK}.toml"
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def known_error_types() -> tuple[str, ...]:
+    """The error types that have a file of recommendations."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+@functools.cache
+def diagnostics() -> Mapping[str, Mapping[str, str]]:
+    """For each target: the `command` of its vendor that shows its state, and the `minimum` versions it needs."""
+    return tomllib.loads(_DIAGNOSTICS.read_text(encoding="utf-8"))
+
+
+def recommend(error_type: str, target: str, *, cause: str = "") -> tuple[str, ...]:
+    """What to do, the most specific first: for this cause, for this target, then in general.
+
+    Where the device itself is in question, the target's minimum versions and its vendor's command follow. An
+    unknown error type gets the advice for `unknown`; `target` may carry a variant, which plays no part.
+    """
+    data = _advice(error_type)
+    name = target.partition(":")[0]
+    texts = [
+        *data.get("cause", {}).get(cause.lower(), ()),
+        *data.get("target", {}).get(name, ()),
+        *data.get("general", ()),
+    ]
+    facts = diagnostics().get(name, {})
+    if data.get("device_in_question"):
+        if "minimum" in facts:
+            texts.append(f"Check the versions: {facts['minimum']}")
+        if "command" in facts:
+            texts.append(f"See what the device says: {facts['command']}")
+    return tuple(dict.fromkeys(texts))

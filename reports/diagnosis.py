@@ -1,0 +1,254 @@
+"""From what checks recorded to findings: the error type made exact, graded, and one finding for one root cause."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hardware.evidence.record import CheckLine, Outcome
+
+from .advice import recommend
+from .finding import ANY_TARGET, Confidence, Finding, Severity, signature
+from .text import one_line
+
+COMPONENT = "compatibility_test"
+
+_FILE = Path(__file__).with_name("patterns.toml")
+_LONGEST_SEARCHED = 20_000
+_BY_OUTCOME = {
+    Outcome.CRASHED: "crashed",
+    Outcome.TIMEOUT: "timeout",
+    Outcome.OUT_OF_MEMORY: "out_of_memory",
+    Outcome.AMBIGUOUS: "ambiguous",
+    Outcome.PASSED_ON_FALLBACK: "device_absent",
+    Outcome.SKIPPED: "skipped",
+    Outcome.NOT_RUN: "not_reached",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorType:
+    """What `patterns.toml` says of an error type."""
+
+    name: str
+    severity: Severity
+    scope: str
+    says: str
+    group: str = ""
+    consequence: bool = False
+    quiet: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """Messages that show an error type."""
+
+    error_type: str
+    of: frozenset[str]
+    confidence: Confidence
+    match: tuple[re.Pattern[str], ...]
+    checks: tuple[str, ...] = ()
+    in_log: bool = False
+    severity: Severity | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """An error type with its grade; `cause` is what the message names (a module, an operator), if it does."""
+
+    error_type: str
+    severity: Severity
+    confidence: Confidence
+    cause: str = ""
+
+
+@functools.cache
+def _data() -> dict[str, Any]:
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def error_types() -> dict[str, ErrorType]:
+    """All known error types by name, in the order of the data file."""
+    return {
+        name: ErrorType(name=name, **{**entry, "severity": Severity(entry["severity"])})
+        for name, entry in _data()["error_type"].items()
+    }
+
+
+@functools.cache
+def patterns() -> tuple[Pattern, ...]:
+    """All patterns, in the order in which they are tried."""
+    return tuple(
+        Pattern(
+            error_type=entry["error_type"],
+            of=frozenset(entry["of"]),
+            confidence=Confidence(entry["confidence"]),
+            match=tuple(re.compile(text, re.IGNORECASE) for text in entry["match"]),
+            checks=tuple(entry.get("checks", ())),
+            in_log=entry.get("in_log", False),
+            severity=Severity(entry["severity"]) if "severity" in entry else None,
+        )
+        for entry in _data()["pattern"]
+    )
+
+
+def identify(message: str, *, recorded: str = "", log: str = "", check: str = "") -> Diagnosis:
+    """The error type that a message shows, starting from the one that was recorded (empty: none was)."""
+    start = recorded or "unknown"
+    for pattern in patterns():
+        if start not in pattern.of or (pattern.checks and check not in pattern.checks):
+            continue
+        searched = f"{message}\n{log}" if pattern.in_log else message
+        for expression in pattern.match:
+            found = expression.search(searched[:_LONGEST_SEARCHED])
+            if found:
+                kind = error_types()[pattern.error_type]
+                # What a typed exception said already is surer than any message.
+                sure = Confidence.HIGH if start == pattern.error_type else pattern.confidence
+                return Diagnosis(
+                    error_type=kind.name,
+                    severity=pattern.severity or kind.severity,
+                    confidence=sure,
+                    cause=(found.groupdict().get("cause") or "").strip(),
+                )
+    known = error_types().get(start, error_types()["unknown"])
+    sure = Confidence.LOW if known.name == "unknown" else Confidence.HIGH
+    return Diagnosis(error_type=known.name, severity=known.severity, confidence=sure)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sighting:
+    """A line that isn't a plain pass, with its diagnosis and the target that it speaks of."""
+
+    line: CheckLine
+    diagnosis: Diagnosis
+    target: str
+
+
+def diagnose(checks: Sequence[CheckLine]) -> list[Finding]:
+    """Findings for what the lines show, one for each root cause, worst first within the order of the lines.
+
+    Pure: timestamps are those of the lines. Lines that are a consequence of another finding (checks not
+    reached after a crash) are added to its evidence.
+    """
+    sightings = [found for line in checks if (found := _see(line)) is not None]
+    causes = [one for one in sightings if not _kind(one).consequence]
+    broken = {(one.line.run_id, one.line.cell_id): one for one in causes if _ended_the_process(one)}
+    groups: dict[tuple[str, ...], list[_Sighting]] = {}
+    for one in causes:
+        groups.setdefault(_key(one), []).append(one)
+    for one in sightings:
+        if _kind(one).consequence:
+            cause = broken.get((one.line.run_id, one.line.cell_id))
+            groups.setdefault(_key(cause or one), []).append(one)
+    findings = [_finding(group) for group in groups.values()]
+    return sorted(findings, key=lambda finding: -finding.severity.rank)
+
+
+def _see(line: CheckLine) -> _Sighting | None:
+    if line.outcome is Outcome.PASSED:
+        return None
+    recorded = line.error_type or _BY_OUTCOME.get(line.outcome, "")
+    message = line.error_message
+    substituted = line.outcome is Outcome.PASSED_ON_FALLBACK or recorded == "same_device"
+    if substituted:
+        message = line.substitution_reason or message
+    diagnosis = identify(message, recorded=recorded, log=line.traceback, check=line.check_name)
+    if error_types()[diagnosis.error_type].quiet:
+        return None
+    if substituted:
+        # Somebody asked for it: however good the reason, it is more than a remark.
+        severity = max(diagnosis.severity, Severity.WARNING, key=lambda one: one.rank)
+        name = "device_absent" if diagnosis.error_type == "same_device" else diagnosis.error_type
+        diagnosis = Diagnosis(
+            error_type=name, severity=severity, confidence=diagnosis.confidence, cause=diagnosis.cause
+        )
+    target = line.requested_target if substituted else line.actual_target or line.requested_target
+    return _Sighting(line=line, diagnosis=diagnosis, target=_kind_of(target))
+
+
+def _kind_of(target: str) -> str:
+    """A target without the index of its device; what isn't a target stays as it is."""
+    return re.sub(r"(?::\d+|\.\d+)$", "", target)
+
+
+def _kind(one: _Sighting) -> ErrorType:
+    return error_types()[one.diagnosis.error_type]
+
+
+def _ended_the_process(one: _Sighting) -> bool:
+    return one.line.outcome in (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY)
+
+
+def _key(one: _Sighting) -> tuple[str, ...]:
+    """What two sightings of one root cause have in common."""
+    kind = _kind(one)
+    group = kind.group or kind.name
+    cause = one.diagnosis.cause or signature(one.line.error_message)
+    match kind.scope:
+        case "machine":
+            return (group, cause)
+        case "target":
+            return (group, one.target)
+        case "cause":
+            return (group, one.target, cause)
+        case _:
+            return (group, one.target, one.line.model, one.line.precision)
+
+
+def _finding(group: Sequence[_Sighting]) -> Finding:
+    order = list(error_types())
+    causes = [one for one in group if not _kind(one).consequence] or list(group)
+    first = min(causes, key=lambda one: (-one.diagnosis.severity.rank, order.index(one.diagnosis.error_type)))
+    models = {one.line.model for one in group}
+    targets = {one.target for one in causes}
+    model = models.pop() if len(models) == 1 else None
+    target = first.target if len(targets) == 1 else ANY_TARGET
+    diagnosis = first.diagnosis
+    return Finding(
+        hardware_type=target,
+        error_type=diagnosis.error_type,
+        severity=diagnosis.severity,
+        confidence=diagnosis.confidence,
+        message=_message(first, group),
+        component=COMPONENT,
+        timestamp=min(one.line.started_at for one in group),
+        model_name=model,
+        recommendations=recommend(diagnosis.error_type, target, cause=diagnosis.cause),
+        traceback=first.line.traceback,
+        cells=tuple(dict.fromkeys(one.line.cell_id for one in group)),
+        evidence_ids=tuple(dict.fromkeys(one.line.evidence_id for one in group)),
+    )
+
+
+def _message(first: _Sighting, group: Sequence[_Sighting]) -> str:
+    """What, where, and the figures: one line."""
+    line = first.line
+    detail = _figures(group) or one_line(line.substitution_reason or line.error_message)
+    names = list(dict.fromkeys(one.line.check_name for one in group if not _kind(one).consequence))
+    names = names or list(dict.fromkeys(one.line.check_name for one in group))
+    cells = list(dict.fromkeys(one.line.cell_id for one in group))
+    where = cells[0] if len(cells) == 1 else f"{len(cells)} cells"
+    stage = f" at {line.stage}" if line.stage is not None and first.diagnosis.error_type != "device_absent" else ""
+    head = _kind(first).says + (f" ({first.diagnosis.cause})" if first.diagnosis.cause else "") + stage
+    return one_line(f"{head}: {detail or 'no message'} [{', '.join(names)} in {where}]", longest=600)
+
+
+def _figures(group: Sequence[_Sighting]) -> str:
+    """The largest error among wrong results, in words; empty where none was measured."""
+    wrong = [one.line for one in group if one.diagnosis.error_type in ("numerical_mismatch", "non_finite")]
+    measured = [(line.max_rel_error, line.tolerance) for line in wrong if line.max_rel_error is not None]
+    offloaded = {name for one in group for name in one.line.offloaded_ops}
+    if measured and wrong:
+        error, tolerance = max(measured, key=lambda pair: (pair[0] != pair[0], pair[0]))
+        allowed = "" if tolerance is None else f", {tolerance:.2g} is allowed"
+        return f"error {error:.2g} of the output's scale{allowed}"
+    if offloaded and group[0].diagnosis.error_type == "silent_offload":
+        return f"on the host: {', '.join(sorted(offloaded)[:8])}"
+    return ""

@@ -1,0 +1,104 @@
+"""`Finding`: one graded problem with its cause, what to do about it, and the evidence that it rests on."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+ANY_TARGET = "any"
+"""The hardware type of what concerns no target, or several."""
+
+
+class Severity(StrEnum):
+    """How bad a finding is, from worst to mildest."""
+
+    CRITICAL = "critical"
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """3 for critical down to 0 for info."""
+        return 3 - list(Severity).index(self)
+
+
+class Confidence(StrEnum):
+    """How sure the error type is: typed where it was raised, told by a known message, or guessed."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One root cause, however many checks and cells it breaks.
+
+    `hardware_type` is a target's name or `any`, `component` the part of the product that found it, `timestamp`
+    the moment (ISO 8601, UTC) at which it was first seen, `model_name` the one model concerned, if it is one.
+    `cells` are cell ids, `evidence_ids` name the lines of evidence. All texts may quote untrusted sources.
+    """
+
+    hardware_type: str
+    error_type: str
+    severity: Severity
+    message: str
+    component: str
+    timestamp: str
+    model_name: str | None = None
+    recommendations: tuple[str, ...] = ()
+    traceback: str = ""
+    confidence: Confidence = Confidence.HIGH
+    cells: tuple[str, ...] = ()
+    evidence_ids: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The same for the same problem in another run: counts and addresses in the message don't matter."""
+        parts = (self.error_type, self.hardware_type, self.component, self.model_name or "", signature(self.message))
+        return f"{self.error_type}-{hashlib.sha256('|'.join(parts).encode(errors='replace')).hexdigest()[:8]}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that `schemas/report.json` describes."""
+        return {
+            "id": self.id,
+            "hardware_type": self.hardware_type,
+            "error_type": self.error_type,
+            "severity": str(self.severity),
+            "confidence": str(self.confidence),
+            "message": self.message,
+            "component": self.component,
+            "timestamp": self.timestamp,
+            "model_name": self.model_name,
+            "recommendations": list(self.recommendations),
+            "traceback": self.traceback,
+            "cells": list(self.cells),
+            "evidence_ids": list(self.evidence_ids),
+        }
+
+
+def signature(message: str) -> str:
+    """A message without what differs between two sightings of one cause: addresses, numbers, folders."""
+    text = re.sub(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?", "#", message)
+    text = re.sub(r"(?:/[^\s/'\":]+)+/", "", text)
+    return " ".join(text.split())[:300]
+
+
+def count(findings: Iterable[Finding]) -> dict[str, int]:
+    """How many findings of each severity; all four are always there."""
+    counts = {str(severity): 0 for severity in Severity}
+    for finding in findings:
+        counts[finding.severity] += 1
+    return counts
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings by severity, then target, type and message: the order of every report."""
+    return tuple(
+        sorted(findings, key=lambda f: (-f.severity.rank, f.hardware_type, f.error_type, f.message, f.cells))
+    )

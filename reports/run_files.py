@@ -1,0 +1,7 @@
+"""placeholder until formats land"""
+
+from pathlib import Path
+
+
+def write_run_reports(result, evidence, folder):
+    return Path("none")

@@ -1,0 +1,92 @@
+"""The table and the verdicts that a person sees when a run is over."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from tabulate import tabulate
+
+from generators.compatibility.verdict import Verdict
+from generators.job import CellResult, JobResult
+from hardware.evidence.record import CheckLine, Outcome
+
+_WIDTH = 100
+_HEADINGS = ("check", "outcome", "asked for", "ran on", "error / tolerance", "time")
+
+
+def run_text(result: JobResult, report: Path) -> str:
+    """Tables, verdicts with their reasons, and where suite, evidence and report lie."""
+    parts = [part for cell in result.cells for part in (_table(cell), _conclusion(cell))]
+    files = [_labelled("Evidence", str(path)) for path in result.evidence]
+    return "\n".join([*parts, *files, _labelled("Report", str(report)), ""])
+
+
+def _table(cell: CellResult) -> str:
+    planned = cell.written.planned
+    head = f"{planned.cell.id}   {planned.profile.recipe.subject}, {planned.profile.recipe.parameters:,} parameters"
+    rows = [_row(check, _line_for(check, cell)) for check in cell.checks]
+    return f"\n{head}\n{tabulate(rows, headers=_HEADINGS, disable_numparse=True)}\n"
+
+
+def _line_for(check: str, cell: CellResult) -> CheckLine | None:
+    """The line that decides: where a check left two, the one that isn't a pass."""
+    own = [line for line in cell.lines if line.check_name == check]
+    return next((line for line in own if line.outcome is not Outcome.PASSED), own[0] if own else None)
+
+
+def _row(check: str, line: CheckLine | None) -> tuple[str, ...]:
+    if line is None:
+        return check, "not_run", "", "", "", ""
+    error = ""
+    if line.max_rel_error is not None and line.tolerance is not None:
+        error = f"{line.max_rel_error:.1e} / {line.tolerance:.0e}"
+    ran_on = line.actual_target or "-"
+    return check, str(line.outcome), line.requested_target, ran_on, error, f"{line.duration_s:.2f} s"
+
+
+def _conclusion(cell: CellResult) -> str:
+    planned, verdict = cell.written.planned, cell.verdict
+    lines = [_labelled("Verdict", f"{verdict.level} ({_basis(verdict)})")]
+    lines += [_labelled("Reason", reason) for reason in verdict.reasons[:6]]
+    lines += [_labelled("Condition", condition) for condition in verdict.conditions]
+    lines.append(_labelled("Predicted", _prediction(planned.verdict)))
+    lines += list(_troubles(cell))
+    if planned.selection is not None:
+        lines += [_labelled("Chosen", f"{s.target}: {s.result} ({s.reason})") for s in planned.selection.steps]
+    lines.append(_labelled("Suite", str(cell.written.path)))
+    return "\n".join(lines)
+
+
+def _basis(verdict: Verdict) -> str:
+    return "nothing measured" if str(verdict.level) == "unknown" else str(verdict.basis)
+
+
+def _prediction(verdict: Verdict) -> str:
+    rules = ", ".join(verdict.rule_ids) or "no rule"
+    return f"{verdict.level} ({verdict.basis}: {rules}), sealed before the run"
+
+
+def _troubles(cell: CellResult) -> Iterator[str]:
+    """The first words of what each check that wasn't passed said, each once."""
+    said: dict[str, list[str]] = {}
+    for line in cell.lines:
+        if line.outcome is not Outcome.PASSED:
+            text = line.error_message or line.substitution_reason
+            said.setdefault(text.splitlines()[0] if text else "", []).append(line.check_name)
+    for text, checks in said.items():
+        if text:
+            yield _labelled("Note", f"{', '.join(checks)}: {text[:300]}")
+
+
+def _labelled(label: str, text: str) -> str:
+    flat = "".join(char if char.isprintable() else "?" for char in text)
+    return textwrap.fill(
+        flat,
+        width=_WIDTH,
+        initial_indent=f"{label:<11}",
+        subsequent_indent=" " * 11,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,252 @@
+"""Generates test suites for models on devices, runs them, and says what was proven.
+
+Examples:
+
+\b
+  python run_test_generation.py --model bert --device auto --run
+  python run_test_generation.py --model gpt2 --model t5 --device openvino --run
+  python run_test_generation.py --model ./my-checkpoint --device cpu --run
+  python run_test_generation.py --hardware-compatibility --format markdown
+  python run_test_generation.py --check hwcompat-out/suites
+
+Without --run the suites are written, and the command that runs them is printed. What follows a lone -- goes to
+pytest.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hardware.cell import PRECISIONS
+from hardware.errors import NothingMatched, UsageError
+from hardware.front_door import open_door
+
+if TYPE_CHECKING:
+    from generators.job import CellResult, JobResult, WrittenSuite
+    from hardware.testing.suite_file import SuiteFile
+
+OUTPUT = Path("hwcompat-out")
+FORMATS = ("table", "json", "markdown", "csv")
+
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command(help=__doc__, context_settings={"max_content_width": 100})
+@click.option("--model", "models", multiple=True, help="Model type, checkpoint folder or Hub id; '-' reads stdin.")
+@click.option("--device", "devices", multiple=True, help="A target, 'all' that may be here, or 'auto' (default).")
+@click.option("--task", "--tasks", "task", help="The task, where it isn't the model's primary one.")
+@click.option("--precision", "precisions", multiple=True, type=click.Choice(PRECISIONS), help="Default: float32.")
+@click.option("--select", multiple=True, help="Keep only cells that fit, such as 'bert/*/cpu/*'.")
+@click.option("--skip", multiple=True, help="Leave out cells that fit.")
+@click.option("--list", "list_cells", is_flag=True, help="Print the cells and do nothing else.")
+@click.option("--run", is_flag=True, help="Run the suites and conclude.")
+@click.option("--timeout", type=click.FloatRange(min=0.1), default=300.0, show_default=True, help="Seconds a check.")
+@click.option("--allow-fallback", is_flag=True, help="A named device that isn't here is no failure.")
+@click.option("--force", is_flag=True, help="Overwrite suites that were edited by hand.")
+@click.option("--output-dir", type=_FOLDER, default=OUTPUT / "suites", show_default=True, help="For suites.")
+@click.option("--evidence", type=_FOLDER, default=OUTPUT / "evidence", show_default=True, help="For evidence.")
+@click.option("--report-dir", type=_FOLDER, default=OUTPUT / "reports", show_default=True, help="For reports.")
+@click.option("--template-dir", type=_FOLDER, help="Templates that come before ours.")
+@click.option("--machine", default="", help="A name for this machine in the evidence.")
+@click.option("--list-devices", is_flag=True, help="What this machine has, and which targets may be here.")
+@click.option("--hardware-compatibility", is_flag=True, help="The matrix, with basis and counts.")
+@click.option("--by", type=click.Choice(("family", "model")), help="One view of the matrix; default both.")
+@click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("--check", "check_folder", type=_FOLDER, help="Say what regenerating would change (exit code 1).")
+@click.option("--update", "update_folder", type=_FOLDER, help="Regenerate what changed in a folder of suites.")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.pass_context
+def main(context: click.Context, /, **options: object) -> int:
+    """Parse, call, print; see `help`."""
+    asked = _Options(**options, pytest_arguments=context.obj or ())
+    if asked.list_devices:
+        return _list_devices(asked)
+    if asked.hardware_compatibility:
+        return _matrix(asked)
+    if asked.check_folder or asked.update_folder:
+        return _compare(asked)
+    return _generate(asked)
+
+
+class _Options:
+    """The command line, by the names of its options."""
+
+    models: tuple[str, ...]
+    devices: tuple[str, ...]
+    task: str | None
+    precisions: tuple[str, ...]
+    select: tuple[str, ...]
+    skip: tuple[str, ...]
+    list_cells: bool
+    run: bool
+    timeout: float
+    allow_fallback: bool
+    force: bool
+    output_dir: Path
+    evidence: Path
+    report_dir: Path
+    template_dir: Path | None
+    machine: str
+    list_devices: bool
+    hardware_compatibility: bool
+    by: str | None
+    format_: str
+    check_folder: Path | None
+    update_folder: Path | None
+    debug: bool
+    pytest_arguments: Sequence[str]
+
+    def __init__(self, **values: object) -> None:
+        self.__dict__.update(values)
+
+
+def _list_devices(asked: _Options) -> int:
+    from hardware.detection import detect
+    from hardware.listing import list_text
+
+    click.echo(list_text(detect(), asked.format_), nl=False)
+    return 0
+
+
+def _matrix(asked: _Options) -> int:
+    from generators.compatibility.current import current_matrix
+    from generators.compatibility.matrix_text import matrix_text
+    from hardware.evidence.writer import now
+
+    matrix = current_matrix(asked.evidence if asked.evidence.is_dir() else None, timestamp=now())
+    views = [asked.by] if asked.by else ["family"] if asked.format_ == "json" else ["family", "model"]
+    click.echo("\n\n".join(matrix_text(matrix, asked.format_, by=view).rstrip() for view in views))
+    return 0
+
+
+def _compare(asked: _Options) -> int:
+    from generators.suites.files import State, compare_folder, write_suite
+    from generators.suites.regenerate import regenerate
+
+    folder = asked.update_folder or asked.check_folder
+    assert folder is not None
+
+    def again(suite: SuiteFile) -> str:
+        return regenerate(suite, template_folder=asked.template_dir)
+
+    compared, texts = compare_folder(folder, again)
+    if not compared:
+        raise NothingMatched(f"{folder} holds no suites", fix="Name the folder that --output-dir wrote to.")
+    for one in compared:
+        if asked.update_folder and one.path in texts:
+            write_suite(folder, one.path.name, texts[one.path], force=asked.force)
+        click.echo(f"{one.state:<8} {one.path.name}" + (f"  ({one.reason})" if one.reason else ""))
+    if asked.update_folder:
+        left = [one for one in compared if one.state in (State.EDITED, State.ORPHAN)]
+        return 1 if left and not asked.force else 0
+    return 0 if all(one.state is State.CURRENT for one in compared) else 1
+
+
+def _generate(asked: _Options) -> int:
+    from generators.job import plan_job, write_suites
+    from generators.models.profile import profile_of
+    from hardware.detection import detect
+
+    names = _model_names(asked.models)
+    profiles = [profile_of(name, asked.task) for name in names]
+    for profile in profiles:
+        if profile.note:
+            click.echo(f"note: {profile.note}", err=True)
+    inventory = detect()
+    planned = plan_job(
+        profiles,
+        asked.devices,
+        asked.precisions or ("float32",),
+        inventory,
+        select=asked.select,
+        skip=asked.skip,
+        template_folder=asked.template_dir,
+    )
+    if asked.list_cells:
+        click.echo("\n".join(suite.cell.id for suite in planned))
+        return 0
+    written = write_suites(planned, asked.output_dir, force=asked.force)
+    for one in written:
+        if str(one.state) == "edited" and not asked.force:
+            click.echo(f"note: {one.path} was edited by hand and is left alone (--force overwrites it)", err=True)
+    if asked.run:
+        return _run(asked, written, inventory)
+    for one in written:
+        click.echo(f"{one.path}  ({one.planned.verdict.level}, {one.planned.verdict.basis})")
+    click.echo(f"Run it: {_next_command(asked)}", err=True)
+    return 0
+
+
+def _model_names(models: Sequence[str]) -> list[str]:
+    names: list[str] = []
+    for model in models:
+        names += [line.strip() for line in sys.stdin if line.strip()] if model == "-" else [model]
+    if not names:
+        raise UsageError(
+            "no model was named" if not models else "no model was named on standard input",
+            fix="For example: python run_test_generation.py --model bert --device auto --run",
+        )
+    return list(dict.fromkeys(names))
+
+
+def _next_command(asked: _Options) -> str:
+    words = [word for model in asked.models for word in ("--model", model)]
+    words += [word for device in asked.devices for word in ("--device", device)]
+    words += [word for precision in asked.precisions for word in ("--precision", precision)]
+    return shlex.join(["python", "run_test_generation.py", *words, "--run"])
+
+
+def _run(asked: _Options, written: Sequence[WrittenSuite], inventory: object) -> int:
+    from generators.job import run_job
+    from hardware.detection import HardwareInfo
+    from hardware.testing.runner import Limits, default_memory_limit
+    from reports.run_files import write_run_reports
+    from reports.run_table import run_text
+
+    assert isinstance(inventory, HardwareInfo)
+    result = run_job(
+        written,
+        inventory,
+        evidence=asked.evidence,
+        command=shlex.join(["python", "run_test_generation.py", *sys.argv[1:]]),
+        machine=asked.machine,
+        limits=Limits(timeout_s=asked.timeout, memory_bytes=default_memory_limit()),
+        pytest_arguments=asked.pytest_arguments,
+        on_progress=lambda suite, check: click.echo(f"{suite.cell.id}  {check}", err=True),
+    )
+    report = write_run_reports(result, asked.evidence, asked.report_dir)
+    click.echo(run_text(result, report))
+    _explain(result, asked)
+    return result.exit_code(allow_fallback=asked.allow_fallback)
+
+
+def _explain(result: JobResult, asked: _Options) -> None:
+    missing: list[CellResult] = [c for c in result.cells if c.substituted and c.written.planned.required]
+    for cell in missing:
+        mild = asked.allow_fallback
+        ending = "allowed by --allow-fallback" if mild else "exit code 1; --allow-fallback makes it 0"
+        click.echo(
+            f"{'note' if mild else 'error'}: {cell.written.planned.device} was asked for and isn't here "
+            f"({cell.substituted}); nothing counts for it ({ending})",
+            err=True,
+        )
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own arguments, and pytest's after a lone `--`."""
+    if "--" not in arguments:
+        return list(arguments), []
+    place = list(arguments).index("--")
+    return list(arguments[:place]), list(arguments[place + 1 :])
+
+
+if __name__ == "__main__":
+    own, for_pytest = _split(sys.argv[1:])
+    main.context_settings["obj"] = for_pytest
+    sys.exit(open_door(main, own, program="run_test_generation.py"))
