@@ -7,14 +7,16 @@ published schema is `schemas/evidence.json`; `SCHEMA_VERSION` changes when a fie
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from ..errors import BrokenInput
 
 SCHEMA_VERSION = 1
+
+_Built = TypeVar("_Built")
 
 
 class Outcome(StrEnum):
@@ -210,6 +212,6 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def _build(cls: Any, data: Mapping[str, Any], **parsed: Any) -> Any:
-    names = {f.name for f in dataclasses.fields(cls)}
+def _build(cls: Callable[..., _Built], data: Mapping[str, Any], **parsed: Any) -> _Built:
+    names = {f.name for f in dataclasses.fields(cast(Any, cls))}
     return cls(**{**{key: value for key, value in data.items() if key in names}, **parsed})

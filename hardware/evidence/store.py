@@ -112,6 +112,7 @@ def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[
             [files],
         )
         connection.execute("SET enable_external_access=false")
-        return connection.execute(sql, list(parameters)).fetchall()
+        rows: list[tuple[Any, ...]] = connection.execute(sql, list(parameters)).fetchall()
+        return rows
     finally:
         connection.close()

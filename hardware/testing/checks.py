@@ -6,6 +6,7 @@ import functools
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _FILE = Path(__file__).with_name("checks.toml")
 
@@ -26,10 +27,12 @@ class Check:
 def all_checks() -> tuple[Check, ...]:
     """Every check, in the order of a suite."""
     entries = tomllib.loads(_FILE.read_text(encoding="utf-8"))["check"]
-    return tuple(
-        Check(**{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()})
-        for entry in entries
-    )
+    return tuple(_check(entry) for entry in entries)
+
+
+def _check(entry: dict[str, Any]) -> Check:
+    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+    return Check(**values)
 
 
 def applicable_checks(*, generates: str, has_mask: bool, can: frozenset[str]) -> tuple[Check, ...]:

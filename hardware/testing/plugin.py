@@ -228,12 +228,12 @@ class Recorder:
 
 
 def _check_name(item: pytest.Item) -> str:
-    return getattr(item, "originalname", item.name).removeprefix("test_")
+    return str(getattr(item, "originalname", item.name)).removeprefix("test_")
 
 
 def _decides(report: pytest.TestReport) -> bool:
     """The call decides a check; so does a setup that failed or skipped, and a teardown that failed."""
-    return report.when == "call" or report.outcome != "passed"
+    return bool(report.when == "call" or report.outcome != "passed")
 
 
 def _facts_of(case: object, suite: SuiteFile) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class ReferenceStore:
         from safetensors import SafetensorError, safe_open
 
         try:
-            with safe_open(path, framework="numpy") as file:
+            with safe_open(path, framework="numpy") as file:  # type: ignore[no-untyped-call]
                 facts: dict[str, Any] = file.metadata() or {}
                 found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         except (SafetensorError, OSError, ValueError):

@@ -329,7 +329,19 @@ def _account_for(
     left = [check for check in suite.checks if check not in done]
     if ending.outcome is not None and left:
         victim = ending.running if ending.running in left else left[0]
-        written.append(_line(suite, victim, writer, ending.outcome, str(ending.outcome), ending.message, ending.log))
+        outcome = ending.outcome
+        written.append(
+            _line(
+                suite,
+                victim,
+                writer,
+                outcome,
+                str(outcome),
+                ending.message,
+                log=ending.log,
+                actual_target=actual_target,
+            )
+        )
         left.remove(victim)
     if ending.outcome is not None:
         error_type, reason = "not_reached", f"{ending.message} before it"

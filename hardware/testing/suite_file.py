@@ -57,10 +57,11 @@ def read_suite(path: Path) -> SuiteFile | None:
         for target in node.targets
         if isinstance(target, ast.Name)
     }
-    if not isinstance(constants.get("CELL"), str):
+    cell_id = constants.get("CELL")
+    if not isinstance(cell_id, str):
         return None
     try:
-        cell = Cell.parse(constants["CELL"])
+        cell = Cell.parse(cell_id)
     except HwCompatError as error:
         raise BrokenInput(f"the suite {path.name} names no cell", why=str(error)) from error
     checks = [

@@ -1,0 +1,57 @@
+# Two commands are all that there is to know:
+#   make run MODEL=bert DEVICE=auto      the main job, in an environment of its own
+#   make test                            all tests
+# make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
+
+MODEL ?= bert
+DEVICE ?= auto
+ARGS ?=
+VENV := .venv
+OWN := $(VENV)/bin/python
+BASE_PYTHON ?= python3
+
+export HF_HUB_DISABLE_TELEMETRY = 1
+
+.PHONY: run test lint mutants bench recipes setup clean
+
+ifdef PYTHON
+run:
+	@$(PYTHON) -m hardware.requirements requirements.txt
+	@$(PYTHON) run_test_generation.py --model '$(MODEL)' --device '$(DEVICE)' --run $(ARGS)
+else
+run: $(VENV)/.ready
+	@$(OWN) run_test_generation.py --model '$(MODEL)' --device '$(DEVICE)' --run $(ARGS)
+endif
+
+test: $(VENV)/.ready-dev
+	$(OWN) -m pytest test $(ARGS)
+
+lint: $(VENV)/.ready-dev
+	$(OWN) -m ruff check .
+	$(OWN) -m ruff format --check .
+	$(OWN) -m mypy
+
+mutants: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.mutants $(ARGS)
+
+bench: $(VENV)/.ready-dev
+	$(OWN) benchmarks/detection.py
+	$(OWN) benchmarks/generation.py
+	$(OWN) benchmarks/warm_run.py
+
+recipes: $(VENV)/.ready
+	$(OWN) -m generators.models.recipe --write bert gpt2 t5 vit clip whisper mixtral mamba
+
+setup: $(VENV)/.ready-dev
+
+$(VENV)/.ready: requirements.txt
+	@test -x $(OWN) || $(BASE_PYTHON) -m venv $(VENV)
+	$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(VENV)/.ready-dev: requirements-dev.txt $(VENV)/.ready
+	$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+clean:
+	rm -rf hwcompat-out .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,148 @@
+"""`python -m benchmarks.mutants`: break the suites of eight kinds of model in ten ways, and see each break caught."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from generators.models.recipe import load_recipe
+from generators.suites.render import TEMPLATES, render
+from hardware.backends._torch import TorchBackend
+from hardware.backends.factory import backend_class
+from hardware.cell import Cell
+from hardware.errors import ModelError, OutputError, UsageError, echo
+from hardware.front_door import open_door
+from hardware.target import Target
+from hardware.testing.suite_file import SuiteFile, read_suite
+
+from .operators import CONTROL, OPERATORS
+from .runs import Job, Result, run_jobs
+from .table import table
+
+MODELS = ("bert", "gpt2", "t5", "vit", "clip", "whisper", "mixtral", "mamba")
+
+
+@click.command()
+@click.option("--model", "models", multiple=True, help="A model type; may be repeated. All eight where none is given.")
+@click.option("--operator", "operators", multiple=True, type=click.Choice(tuple(OPERATORS)), help="May be repeated.")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Sites drawn per operator.")
+@click.option("--clean", type=click.IntRange(min=0), default=20, show_default=True, help="Clean runs per kind.")
+@click.option("--device", default="cpu", show_default=True, help="A target that PyTorch reaches.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the results to this file too.")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+def main(
+    models: tuple[str, ...],
+    operators: tuple[str, ...],
+    seeds: int,
+    clean: int,
+    device: str,
+    json_file: Path | None,
+    debug: bool,
+) -> int:
+    """Break each suite's model in ways that it must notice, and run it clean, where nothing may be noticed.
+
+    Exit code 1 if a mutant lived, changed nothing or ended in another way than a check that disagreed, or if a clean
+    run didn't pass every check.
+    """
+    started = time.monotonic()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported: two children share two cores
+    with tempfile.TemporaryDirectory(prefix="hwcompat-mutants-") as name:
+        folder = Path(name).resolve()
+        suites = render_suites(models or MODELS, device, folder / "suites")
+        jobs = plan(suites, operators or tuple(OPERATORS), seeds, clean)
+        _warm_up(suites)
+        results: list[Result] = []
+        for result in run_jobs(jobs, folder / "runs"):
+            results.append(result)
+            _progress(len(results), len(jobs), result)
+    click.echo(table(results))
+    click.echo(f"{len(jobs)} runs in {time.monotonic() - started:.0f} s", err=True)
+    if json_file is not None:
+        _write(json_file, results)
+    return 0 if all(result.good for result in results) else 1
+
+
+def render_suites(models: Sequence[str], device: str, folder: Path) -> list[SuiteFile]:
+    """Render each model's suite for `device` into `folder`. Raises `UsageError`."""
+    target = Target.parse(device)
+    if not issubclass(backend_class(target.name), TorchBackend):
+        raise UsageError(
+            f"mutants can't be made on {target}",
+            why="only a model that PyTorch runs can be broken in place",
+            fix="Take --device cpu.",
+        )
+    folder.mkdir(parents=True)
+    (folder / "conftest.py").write_text(
+        (TEMPLATES / "suite_conftest.py.j2").read_text(encoding="utf-8"), encoding="utf-8"
+    )
+    suites = []
+    for number, model in enumerate(dict.fromkeys(models)):
+        recipe = load_recipe(model)
+        if recipe is None:
+            raise ModelError(
+                f"{echo(model)} has no stored recipe",
+                fix="Derive one with: python -m generators.models.recipe MODEL",
+            )
+        path = folder / f"test_suite_{number}.py"
+        path.write_text(render(recipe, Cell.parse(f"{model}/{recipe.task}/{target}/float32"), ()), encoding="utf-8")
+        suite = read_suite(path)
+        assert suite is not None
+        suites.append(suite)
+    return suites
+
+
+def plan(suites: Sequence[SuiteFile], operators: Sequence[str], seeds: int, clean: int) -> list[Job]:
+    """All runs. Clean ones take turns: untouched, and through the harness with a break that changes nothing;
+    on one thread and on two."""
+    jobs = [
+        Job(suite=suite, mutant=f"{operator}@{seed}")
+        for suite in suites
+        for operator in operators
+        for seed in range(seeds)
+    ]
+    jobs += [
+        Job(
+            suite=suite,
+            mutant=f"{CONTROL}@{number}" if number % 2 else "",
+            counts=False,
+            threads=1 + number // 2 % 2,
+            number=number,
+        )
+        for suite in suites
+        for number in range(clean)
+    ]
+    return jobs
+
+
+def _warm_up(suites: Sequence[SuiteFile]) -> None:
+    from hardware.testing.runner import warm_up
+
+    importlib.import_module(f"{__package__}.plugin")
+    warm_up(suites)
+
+
+def _progress(done: int, planned: int, result: Result) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"\r\033[K{done}/{planned} {result.job.model} {result.job.mutant}", err=True, nl=done == planned)
+
+
+def _write(path: Path, results: Sequence[Result]) -> None:
+    text = json.dumps([result.to_dict() for result in results], indent=2, allow_nan=False) + "\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"can't write {path}", why=error.strerror or str(error), fix="Name a file in an existing folder."
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants"))

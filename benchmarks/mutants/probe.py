@@ -1,0 +1,56 @@
+"""Tells whether a mutant changed anything: both models are run on the same inputs and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hardware.backends._torch import forward, greedy, to_arrays, to_tensors
+from hardware.testing.parity import compare
+
+if TYPE_CHECKING:
+    import torch
+
+SMALLEST_CHANGE = 5e-6
+"""Below this, relative to the output's scale, a difference may be rounding: a recipe's float32 error stays under it."""
+
+_STEPS = 4
+
+
+def change(
+    clean: torch.nn.Module,
+    mutated: torch.nn.Module,
+    inputs: Mapping[str, Any],
+    *,
+    generates: str = "none",
+    masked_by: Mapping[str, str] | None = None,
+) -> float:
+    """The largest difference relative to the output's scale, where outputs mean something; infinite for NaN.
+
+    Two passes (the second with the rows of the batch turned round: the same shapes, other values) and, for what
+    decodes, the logits of a few steps with the cache. Both models keep whatever they keep between calls.
+    """
+    worst = 0.0
+    for arrays in (dict(inputs), {name: np.ascontiguousarray(array[::-1]) for name, array in inputs.items()}):
+        masks = {output: arrays[name] for output, name in (masked_by or {}).items() if name in arrays}
+        want, got = _run(clean, arrays), _run(mutated, arrays)
+        worst = max(worst, compare(got, want, masks=masks, required=tuple(want)).max_rel_error)
+    if generates != "none":
+        want, got = ({"logits": _decode(model, inputs)} for model in (clean, mutated))
+        worst = max(worst, compare(got, want).max_rel_error)
+    return worst
+
+
+def _run(model: torch.nn.Module, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    import torch
+
+    with torch.no_grad():
+        return to_arrays(forward(model, to_tensors(arrays, "cpu", torch.float32)))
+
+
+def _decode(model: torch.nn.Module, arrays: Mapping[str, Any]) -> Any:
+    import torch
+
+    return greedy(model, to_tensors(arrays, "cpu", torch.float32), steps=_STEPS, use_cache=True).logits

@@ -1,0 +1,63 @@
+"""The text of the table: kinds x operators with the check that caught each break, then rates and what went wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from .operators import OPERATORS
+from .runs import Result, Status
+
+
+def table(results: Sequence[Result]) -> str:
+    """One line for each mutant in the order of kinds and operators, and a sum at the end."""
+    mutants = sorted((result for result in results if result.job.counts), key=_order)
+    rows = [("kind", "mutant", "caught by", "error", "change", "site")]
+    rows += [
+        (
+            result.job.model,
+            result.job.mutant,
+            result.caught_by if result.status is Status.KILLED else str(result.status).upper(),
+            _number(result.error),
+            _number(result.change),
+            result.site or "-",
+        )
+        for result in mutants
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*lines, "", *_meanings(mutants), *_sums(results)])
+
+
+def _order(result: Result) -> tuple[str, int, str]:
+    operator = result.job.mutant.partition("@")[0]
+    return result.job.model, list(OPERATORS).index(operator), result.job.mutant
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"
+
+
+def _meanings(mutants: Sequence[Result]) -> list[str]:
+    used = {result.job.mutant.partition("@")[0] for result in mutants}
+    lines = [f"{name}: {operator.describe}" for name, operator in OPERATORS.items() if name in used]
+    return [*lines, "Broken is always the side under test; error and change are relative to the output's scale.", ""]
+
+
+def _sums(results: Sequence[Result]) -> list[str]:
+    mutants = [result for result in results if result.job.counts]
+    clean = [result for result in results if not result.job.counts]
+    counts = Counter(result.status for result in mutants)
+    lines = [f"{result.job.model} {result.job.mutant or 'clean'}: {result.message}" for result in _bad(results)]
+    if mutants:
+        others = [f"{counts[s]} {s}" for s in (Status.SURVIVED, Status.EQUIVALENT, Status.ERROR) if counts[s]]
+        share = counts[Status.KILLED] / len(mutants)
+        lines.append(", ".join([f"killed {counts[Status.KILLED]} of {len(mutants)} mutants ({share:.1%})", *others]))
+    if clean:
+        raised = sum(not result.good for result in clean)
+        lines.append(f"clean runs that raised something: {raised} of {len(clean)}")
+    return lines
+
+
+def _bad(results: Sequence[Result]) -> list[Result]:
+    return [result for result in results if not result.good and result.message]

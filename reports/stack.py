@@ -1,0 +1,120 @@
+"""Proves each target by computing on it, in a child process: a crash or a hang there becomes a result here."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hardware.expected_targets import TargetStatus
+
+DEFAULT_TIMEOUT_S = 120.0
+"""Importing a large framework from a cold disk takes most of it."""
+
+_MARK = "hwcompat-probe:"
+_ROOT = Path(__file__).parents[1]
+_LOG_TAIL = 4_000
+_PROBE = (
+    "import dataclasses, json, sys\n"
+    "from hardware.detection import probe\n"
+    f"print({_MARK!r} + json.dumps(dataclasses.asdict(probe(sys.argv[1]))), flush=True)\n"
+)
+_WEB = ("webgpu", "webnn")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackResult:
+    """What came of one target.
+
+    `state` is `computed` (three numbers came out right there), `failed` (it should be here and something went
+    wrong) or `absent`. `recorded` is the error type where the way it ended tells it, `log` the child's last words.
+    """
+
+    target: str
+    state: str
+    reason: str = ""
+    recorded: str = ""
+    log: str = ""
+    device_name: str = ""
+    duration_s: float | None = None
+
+
+def run_stack(
+    statuses: Sequence[TargetStatus],
+    *,
+    other_targets: Sequence[str] = (),
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    command: Sequence[str] = (),
+) -> tuple[StackResult, ...]:
+    """Compute on every target that is expected; `other_targets` are names that have no backend yet.
+
+    `command`, to which the target is added, replaces the probe in tests.
+    """
+    results = [
+        _probe(status, timeout_s, command)
+        if status.expected
+        else StackResult(target=status.target, state="absent", reason=status.reason, device_name=status.device_name)
+        for status in statuses
+    ]
+    return (*results, *(_without_backend(name) for name in other_targets))
+
+
+def _without_backend(name: str) -> StackResult:
+    web = "needs a browser; " if name in _WEB else ""
+    return StackResult(target=name, state="absent", reason=f"{web}this version has no backend for {name}")
+
+
+def _probe(status: TargetStatus, timeout_s: float, command: Sequence[str]) -> StackResult:
+    argv = [*(command or (sys.executable, "-c", _PROBE)), status.target]
+    try:
+        done = subprocess.run(
+            argv, timeout=timeout_s, capture_output=True, check=False, cwd=_ROOT, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired as error:
+        reason = f"no answer in {timeout_s:.0f} s"
+        return _failed(status, reason, recorded="timeout", log=_text(error.stderr))
+    except OSError as error:
+        return _failed(status, f"the probe could not be started: {error.strerror}", recorded="component_failed")
+    output = _text(done.stdout)
+    answer = next((line for line in reversed(output.splitlines()) if line.startswith(_MARK)), None)
+    log = _text(done.stderr)[-_LOG_TAIL:]
+    if answer is None:
+        return _failed(status, _ending(done.returncode), recorded="crashed", log=log)
+    result = json.loads(answer.removeprefix(_MARK))
+    if not result["ok"]:
+        got = "" if result["got"] is None else f" (got {result['got']}, expected {result['expected']})"
+        return _failed(status, result["reason"] + got, duration_s=result["duration_s"], log=log)
+    return StackResult(
+        target=status.target,
+        state="computed",
+        device_name=status.device_name,
+        duration_s=result["duration_s"],
+    )
+
+
+def _failed(
+    status: TargetStatus, reason: str, *, recorded: str = "", log: str = "", duration_s: float | None = None
+) -> StackResult:
+    return StackResult(
+        target=status.target,
+        state="failed",
+        reason=reason,
+        recorded=recorded,
+        log=log,
+        device_name=status.device_name,
+        duration_s=duration_s,
+    )
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"ended by {signal.Signals(-code).name}"
+    return f"ended with exit code {code} and no answer"
+
+
+def _text(data: bytes | str | None) -> str:
+    return data.decode(errors="replace") if isinstance(data, bytes) else data or ""

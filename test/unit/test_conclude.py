@@ -1,0 +1,322 @@
+"""What evidence proves: a pass only on the target itself, a failure with its reason, and nothing from absence."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from generators.compatibility.conclude import conclude, final
+from generators.compatibility.levels import level_rules
+from generators.compatibility.verdict import Basis, Level, Verdict
+from hardware.cell import Cell
+from hardware.evidence.record import CheckLine, Outcome, Stage
+from hardware.testing.checks import all_checks
+
+CELL = Cell.parse("gpt2/text-generation/cuda/float32")
+PLAN = tuple(check.name for check in all_checks())
+VERSIONS = {"torch": "2.13.0", "transformers": "5.5.4"}
+NATIVE = {"aten.addmm": 9}
+
+
+def line(check: str, outcome: Outcome = Outcome.PASSED, **changes: object) -> CheckLine:
+    values = {
+        "run_id": "run1",
+        "cell_id": CELL.id,
+        "check_name": check,
+        "outcome": outcome,
+        "subject": "tiny",
+        "requested_target": "cuda",
+        "actual_target": "cuda:0",
+        "precision": "float32",
+        "model": "gpt2",
+        "task": "text-generation",
+        "suite_hash": "abc",
+        "started_at": "2026-01-01T00:00:00Z",
+        "duration_s": 0.1,
+        "accelerator": "H200",
+        "actual_dtype": "float32",
+        "native_ops": NATIVE if check == "runs_natively" else {},
+        **changes,
+    }
+    return CheckLine(**values)
+
+
+def passed(**changes: object) -> dict[str, CheckLine]:
+    return {check: line(check, **changes) for check in PLAN}
+
+
+def ask(lines, plan=PLAN, **changes) -> Verdict:
+    values = {
+        "current_versions": VERSIONS,
+        "run_versions": {"run1": VERSIONS, "run2": VERSIONS},
+        **changes,
+    }
+    return conclude(CELL, plan, list(lines), **values)
+
+
+def with_change(check: str, outcome: Outcome = Outcome.PASSED, **changes: object) -> Verdict:
+    return ask({**passed(), check: line(check, outcome, **changes)}.values())
+
+
+def test_all_passed_on_the_target_is_high_and_names_its_evidence():
+    verdict = ask(passed().values())
+    assert (verdict.level, verdict.basis) == (Level.HIGH, Basis.MEASURED)
+    assert set(verdict.evidence_ids) == {f"run1/{CELL.id}/{check}" for check in PLAN}
+    assert "tiny: operators and numerics, not size" in verdict.conditions
+
+
+def test_no_evidence_and_no_plan_are_unknown():
+    assert ask([]).level is Level.UNKNOWN
+    assert ask(passed().values(), plan=()).level is Level.UNKNOWN
+    assert ask([replace(line(check), cell_id="other/text-generation/cuda/float32") for check in PLAN]).level is (
+        Level.UNKNOWN
+    )
+
+
+@pytest.mark.parametrize("missing", PLAN)
+def test_a_planned_check_without_a_line_leaves_the_cell_unknown(missing):
+    verdict = ask(one for name, one in passed().items() if name != missing)
+    assert verdict.level is Level.UNKNOWN
+    assert f"{missing} was not run" in verdict.reasons
+
+
+@pytest.mark.parametrize("check", PLAN)
+@pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.NOT_RUN, Outcome.AMBIGUOUS])
+def test_what_was_not_decided_is_never_a_pass(check, outcome):
+    verdict = with_change(check, outcome, error_message="same device")
+    assert verdict.level is Level.UNKNOWN
+    assert any(check in reason and "same device" in reason for reason in verdict.reasons)
+
+
+@pytest.mark.parametrize("check", ["builds", "matches_reference", "matches_recorded", "honours_mask"])
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY])
+def test_a_core_check_that_does_not_work_is_none_with_the_reason(check, outcome):
+    verdict = with_change(check, outcome, error_message="no kernel\nfor it", stage=Stage.RUN)
+    assert verdict.level is Level.NONE
+    assert any(check in reason and "no kernel for it" in reason for reason in verdict.reasons)
+
+
+def test_a_core_failure_counts_though_the_rest_was_never_reached():
+    verdict = ask([line("builds", Outcome.CRASHED), line("matches_reference", Outcome.NOT_RUN)])
+    assert verdict.level is Level.NONE
+
+
+def test_the_figures_of_a_wrong_number_are_in_the_reason():
+    verdict = with_change("matches_reference", Outcome.FAILED, max_rel_error=0.32, tolerance=2e-5)
+    assert "(error 0.32, tolerance 2e-05)" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize("check", ["backward", "cache_matches", "save_reload"])
+def test_a_failure_outside_the_core_is_low(check):
+    verdict = with_change(check, Outcome.FAILED, error_message="wrong")
+    assert verdict.level is Level.LOW
+    assert check in verdict.reasons[0]
+
+
+def test_a_failure_outside_the_core_does_not_hide_that_the_core_was_not_run():
+    verdict = ask([line("builds"), line("backward", Outcome.FAILED)])
+    assert verdict.level is Level.UNKNOWN
+    assert any("backward failed" in reason for reason in verdict.reasons)
+
+
+def test_what_the_model_cannot_do_there_is_low_not_a_pass():
+    verdict = with_change("generates_like_reference", Outcome.SKIPPED, error_type="not_applicable")
+    assert verdict.level is Level.LOW
+    core = with_change("honours_mask", Outcome.SKIPPED, error_type="not_applicable")
+    assert core.level is Level.UNKNOWN
+
+
+def test_nothing_native_is_none_and_some_native_is_low():
+    nothing = with_change("runs_natively", Outcome.FAILED, native_ops={}, offloaded_ops={"aten.addmm": 3})
+    assert nothing.level is Level.NONE
+    some = with_change("runs_natively", Outcome.FAILED, offloaded_ops={"aten.sort": 3})
+    assert some.level is Level.LOW
+
+
+def test_an_offloaded_operator_with_parameters_is_low_even_where_the_check_passed():
+    verdict = with_change("runs_natively", offloaded_ops={"aten.native_layer_norm": 1})
+    assert verdict.level is Level.LOW
+    assert any("native_layer_norm" in reason for reason in verdict.reasons)
+
+
+def test_allowed_operators_on_the_host_are_medium_and_named():
+    verdict = with_change("runs_natively", offloaded_ops={"aten.cumsum": 1})
+    assert verdict.level is Level.MEDIUM
+    assert "on the host: aten.cumsum" in verdict.conditions
+
+
+def test_a_proof_that_saw_no_operator_proves_nothing():
+    assert with_change("runs_natively", native_ops={}).level is Level.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("change", "condition"),
+    [
+        ({"actual_dtype": "bfloat16"}, "computed in bfloat16, not float32"),
+        ({"actual_dtype": None}, "no check recorded which precision"),
+        ({"conditions": {"shapes": "static"}}, "static shapes"),
+        ({"conditions": {"size": "512 tokens"}}, "size: 512 tokens"),
+    ],
+)
+def test_a_pass_under_a_condition_is_medium_and_states_it(change, condition):
+    verdict = ask(passed(**change).values())
+    assert verdict.level is Level.MEDIUM
+    assert any(condition in text for text in verdict.conditions)
+
+
+@pytest.mark.parametrize("name", ["torch.float32", "f32", "float32"])
+def test_a_runtimes_own_name_for_the_precision_is_no_condition(name):
+    assert ask(passed(actual_dtype=name).values()).level is Level.HIGH
+
+
+def test_ordinary_conditions_do_not_lower_the_level():
+    verdict = ask(passed(conditions={"optimisation": "O0", "attention": "sdpa"}).values())
+    assert verdict.level is Level.HIGH
+
+
+def test_a_plan_without_a_comparison_or_a_proof_is_not_high():
+    lines = passed().values()
+    assert ask(lines, plan=("builds", "runs_natively")).level is Level.UNKNOWN
+    unproven = ask(lines, plan=("builds", "matches_reference"))
+    assert unproven.level is Level.MEDIUM
+    assert any("runs_natively" in text for text in unproven.conditions)
+
+
+def test_a_substituted_run_says_nothing_of_the_target_that_was_asked_for():
+    facts = {"actual_target": "cpu", "substitution_reason": "no driver", "accelerator": "a CPU"}
+    lines = passed(outcome=Outcome.PASSED_ON_FALLBACK, **facts)
+    verdict = ask(lines.values())
+    assert verdict.level is Level.UNKNOWN
+    assert any("on cpu, not on cuda: no driver" in reason for reason in verdict.reasons)
+    failed = {**lines, "builds": line("builds", Outcome.FAILED, **facts)}
+    assert ask(failed.values()).level is Level.UNKNOWN
+
+
+def test_a_pass_elsewhere_counts_nowhere_even_if_it_calls_itself_passed():
+    assert ask(passed(actual_target="cpu").values()).level is Level.UNKNOWN
+    assert ask(passed(actual_target="not a target").values()).level is Level.UNKNOWN
+    assert ask(passed(substitution_reason="no driver").values()).level is Level.UNKNOWN
+
+
+def test_a_child_that_died_counts_only_if_its_run_was_on_the_target():
+    died = line("matches_reference", Outcome.CRASHED, actual_target=None, accelerator=None)
+    assert ask([line("builds"), died]).level is Level.NONE
+    silent = ask([died])
+    assert silent.level is Level.UNKNOWN
+    assert any("crashed" in reason for reason in silent.reasons)
+    elsewhere = line("builds", Outcome.PASSED_ON_FALLBACK, actual_target="cpu")
+    assert ask([elsewhere, died]).level is Level.UNKNOWN
+
+
+def test_a_missing_library_is_not_the_targets_failure():
+    verdict = with_change("builds", Outcome.FAILED, error_type="missing_dependency", error_message="timm")
+    assert verdict.level is Level.UNKNOWN
+    assert any("timm" in reason for reason in verdict.reasons)
+
+
+def test_tiny_evidence_never_concludes_a_checkpoint():
+    verdict = ask(passed().values(), subject_required="checkpoint")
+    assert verdict.level is Level.UNKNOWN
+    assert any("tiny says nothing of a checkpoint" in reason for reason in verdict.reasons)
+    real = ask(passed(subject="checkpoint").values(), subject_required="checkpoint")
+    assert real.level is Level.HIGH
+    assert not any("tiny" in text for text in real.conditions)
+    assert ask(passed(subject="whatever").values()).level is Level.UNKNOWN
+
+
+def test_other_versions_make_evidence_expired():
+    lines = passed().values()
+    moved = ask(lines, current_versions={**VERSIONS, "torch": "2.14.0"})
+    assert (moved.level, moved.basis) == (Level.HIGH, Basis.EXPIRED)
+    assert any("torch 2.13.0, now 2.14.0" in reason for reason in moved.reasons)
+    assert ask(lines, run_versions={}).basis is Basis.EXPIRED
+    assert ask(lines, suite_hash="another").basis is Basis.EXPIRED
+    assert ask(lines, suite_hash="abc").basis is Basis.MEASURED
+
+
+def test_valid_evidence_goes_before_expired():
+    old = passed(run_id="run2", outcome=Outcome.FAILED)
+    verdict = ask([*passed().values(), *old.values()], run_versions={"run1": VERSIONS, "run2": {"torch": "1"}})
+    assert (verdict.level, verdict.basis) == (Level.HIGH, Basis.MEASURED)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["run1", "run2"])))
+def test_two_runs_that_disagree_give_the_worst_not_the_last(order):
+    runs = {"run1": passed(), "run2": passed(run_id="run2")}
+    runs["run2"]["matches_reference"] = line("matches_reference", Outcome.FAILED, run_id="run2")
+    verdict = ask([one for name in order for one in runs[name].values()])
+    assert verdict.level is Level.NONE
+
+
+def test_accelerators_are_judged_apart_and_the_worst_counts():
+    other = passed(run_id="run2", accelerator="L4")
+    other["backward"] = line("backward", Outcome.FAILED, run_id="run2", accelerator="L4")
+    verdict = ask([*passed().values(), *other.values()])
+    assert verdict.level is Level.LOW
+    assert any(reason.startswith("L4: backward failed") for reason in verdict.reasons)
+    assert any(reason.startswith("H200: all") for reason in verdict.reasons)
+
+
+def test_half_on_one_accelerator_and_half_on_another_is_not_a_whole():
+    first, second = PLAN[:4], PLAN[4:]
+    lines = [
+        *(line(check) for check in first),
+        *(line(check, run_id="run2", accelerator="L4") for check in second),
+    ]
+    assert ask(lines).level is Level.UNKNOWN
+
+
+def test_untrusted_messages_become_one_short_line():
+    verdict = with_change("builds", Outcome.FAILED, error_message="\x1b[31mred\n" + "x" * 5000)
+    assert "\x1b" not in verdict.reasons[0]
+    assert "\n" not in verdict.reasons[0]
+    assert len(verdict.reasons[0]) < 260
+
+
+def test_a_target_without_a_variant_takes_any_of_its_devices():
+    cell = Cell.parse("gpt2/text-generation/openvino/float32")
+    npu = Cell.parse("gpt2/text-generation/openvino:NPU/float32")
+    versions = {"current_versions": VERSIONS, "run_versions": {"run1": VERSIONS}}
+
+    def on(target: str, of: Cell) -> list[CheckLine]:
+        changed = {"actual_target": target, "requested_target": str(of.target), "cell_id": of.id}
+        return list(passed(**changed).values())
+
+    assert conclude(cell, PLAN, on("openvino:CPU", cell), **versions).level is Level.HIGH
+    assert conclude(npu, PLAN, on("openvino:CPU", npu), **versions).level is Level.UNKNOWN
+    assert conclude(npu, PLAN, on("openvino", npu), **versions).level is Level.UNKNOWN
+
+
+def test_the_final_answer_is_the_measured_one_where_it_is_known():
+    predicted = Verdict(cell=CELL.id, level=Level.HIGH, basis=Basis.PREDICTED, rule_ids=("a.b",))
+    measured = ask([line("builds", Outcome.FAILED)])
+    assert final(predicted, measured) is measured
+    open_ = final(predicted, ask([]))
+    assert (open_.level, open_.basis) == (Level.HIGH, Basis.PREDICTED)
+    assert "nothing was measured" in open_.reasons
+    with pytest.raises(ValueError, match="two cells"):
+        final(predicted, replace(measured, cell="a/b/cpu/float32"))
+
+
+@pytest.mark.parametrize(
+    ("name", "has"),
+    [
+        ("aten.addmm", True),
+        ("aten.mm.default", True),
+        ("aten::convolution", True),
+        ("aten.embedding", True),
+        ("aten.native_layer_norm", True),
+        ("openvino.FullyConnected", True),
+        ("MatMul", True),
+        ("Conv", True),
+        ("aten.cumsum", False),
+        ("aten.linalg_vector_norm", False),
+        ("openvino.Convert", False),
+        ("openvino.Gather", False),
+        ("aten._to_copy", False),
+    ],
+)
+def test_operators_with_parameters_are_told_apart(name, has):
+    assert level_rules().has_parameters(name) is has

@@ -1,0 +1,190 @@
+"""The matrix: declared until measured, counts beside each level, a basis that can be seen in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import jsonschema
+import pytest
+
+from generators.compatibility.matrix import SCHEMA, build_matrix
+from generators.compatibility.matrix_text import CONSOLE_WIDTH, matrix_text
+from generators.compatibility.rules import load_rules
+from generators.compatibility.verdict import Basis, Level, Verdict, schema
+from hardware.errors import UsageError
+
+FAMILY_OF = {"bert": "embedding", "albert": "embedding", "gpt2": "text_generation"}
+
+
+def verdict(cell: str, level: Level, basis: Basis = Basis.MEASURED, **changes) -> Verdict:
+    values = {"evidence_ids": (f"run/{cell}/builds",)}
+    if basis is not Basis.MEASURED:
+        values = {"rule_ids": ("test.rule",)}
+    return Verdict(cell=cell, level=level, basis=basis, **{**values, **changes})
+
+
+def matrix(*verdicts: Verdict, **changes):
+    return build_matrix(load_rules(), verdicts, FAMILY_OF, timestamp="2026-01-01T00:00:00Z", **changes)
+
+
+def test_levels_are_declared_until_something_is_measured_and_qnn_is_unknown():
+    families = matrix().families
+    assert (families["vision"]["cuda"].level, families["vision"]["cuda"].basis) == (Level.HIGH, Basis.DECLARED)
+    assert families["audio"]["webnn"].level is Level.NONE
+    assert {cells["qnn"].level for cells in families.values()} == {Level.UNKNOWN}
+    assert {cell.counts.measured for cells in families.values() for cell in cells.values()} == {0}
+
+
+def test_one_models_evidence_never_moves_its_family_but_is_counted():
+    raised = matrix(verdict("gpt2/text-generation/openvino/float32", Level.HIGH)).families
+    cell = raised["text_generation"]["openvino"]
+    assert (cell.level, cell.basis) == (Level.LOW, Basis.DECLARED)
+    assert (cell.counts.supported, cell.counts.measured) == (1, 1)
+    assert cell.evidence == ("run/gpt2/text-generation/openvino/float32/builds",)
+
+
+def test_counts_are_of_models_and_a_model_is_as_good_as_its_worst_cell():
+    found = matrix(
+        verdict("bert/fill-mask/cuda/bfloat16", Level.NONE),
+        verdict("bert/fill-mask/cuda/float32", Level.HIGH),
+        verdict("albert/fill-mask/cuda/float32", Level.MEDIUM),
+        verdict("gpt2/text-generation/cuda/float32", Level.LOW),
+        family_sizes={"embedding": 120},
+    ).families
+    embedding = found["embedding"]["cuda"].counts
+    assert (embedding.supported, embedding.measured, embedding.models) == (1, 2, 120)
+    assert found["text_generation"]["cuda"].counts.supported == 0
+
+
+def test_unknown_and_predicted_and_expired_are_not_counted_as_measured():
+    found = matrix(
+        verdict("bert/fill-mask/cuda/float32", Level.UNKNOWN),
+        verdict("albert/fill-mask/cuda/float32", Level.HIGH, Basis.PREDICTED),
+        verdict("gpt2/text-generation/cuda/float32", Level.HIGH, Basis.EXPIRED),
+    ).families
+    assert {cell.counts.measured for cells in found.values() for cell in cells.values()} == {0}
+
+
+def test_a_measured_model_overrides_its_familys_prior_for_itself_only():
+    rows = {
+        row.id: row
+        for row in matrix(
+            verdict("bert/fill-mask/webgpu/float32", Level.NONE),
+            verdict("albert/fill-mask/cpu/float32", Level.HIGH),
+        ).rows
+    }
+    bert = rows["bert/fill-mask/float32"].verdicts
+    assert (bert["webgpu"].level, bert["webgpu"].basis) == (Level.NONE, Basis.MEASURED)
+    assert (bert["cuda"].level, bert["cuda"].basis) == (Level.HIGH, Basis.DECLARED)
+    other = rows["albert/fill-mask/float32"].verdicts["webgpu"]
+    assert (other.level, other.basis) == (Level.MEDIUM, Basis.DECLARED)
+
+
+def test_measured_goes_before_predicted_but_not_when_it_found_nothing():
+    cell = "bert/fill-mask/cpu/float32"
+    predicted = verdict(cell, Level.HIGH, Basis.PREDICTED)
+    both = matrix(verdict(cell, Level.LOW), predicted).rows[0].verdicts["cpu"]
+    assert (both.level, both.basis) == (Level.LOW, Basis.MEASURED)
+    nothing = matrix(predicted, verdict(cell, Level.UNKNOWN)).rows[0].verdicts["cpu"]
+    assert (nothing.level, nothing.basis) == (Level.HIGH, Basis.PREDICTED)
+
+
+def test_an_unknown_verdict_keeps_its_reason_where_nothing_was_declared():
+    open_ = verdict("bert/fill-mask/qnn/float32", Level.UNKNOWN, reasons=("builds was not run",))
+    assert matrix(open_).rows[0].verdicts["qnn"].reasons == ("builds was not run",)
+
+
+def test_a_target_with_a_variant_has_a_column_of_its_own():
+    found = matrix(verdict("bert/fill-mask/openvino:NPU/float32", Level.HIGH))
+    assert "openvino:NPU" in found.hardware_types
+    assert found.families["embedding"]["openvino"].counts.measured == 0
+    assert found.families["embedding"]["openvino:NPU"].counts.measured == 1
+
+
+def test_a_model_of_no_known_family_is_shown_and_counts_in_none():
+    found = matrix(verdict("mystery/some-task/cuda/float32", Level.HIGH))
+    assert found.rows[0].family == "unknown"
+    assert {cell.counts.measured for cells in found.families.values() for cell in cells.values()} == {0}
+
+
+def test_json_fits_the_schema_and_is_what_reports_expect():
+    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.HIGH))
+    data = json.loads(matrix_text(found, "json"))
+    jsonschema.validate(data, json.loads(SCHEMA.read_text(encoding="utf-8")))
+    assert data["timestamp"] == "2026-01-01T00:00:00Z"
+    assert "cuda" in data["hardware_types"]
+    cell = data["compatibility"]["embedding"]["cuda"]
+    assert (cell["level"], cell["basis"]) == ("high", "declared")
+    assert cell["counts"] == {"measured": 1, "supported": 1, "models": None}
+    assert data["notes"]["text_generation"] == ["memory critical"]
+    for one in data["models"]["bert/fill-mask/float32"]["compatibility"].values():
+        jsonschema.validate(one, schema())
+
+
+@pytest.mark.parametrize("by", ["family", "model"])
+def test_a_table_fits_the_console_and_shows_every_target(by):
+    long = "a" * 100
+    found = matrix(
+        verdict(f"{long}/fill-mask/cuda/float32", Level.HIGH), verdict("bert/fill-mask/cuda/float32", Level.LOW)
+    )
+    text = matrix_text(found, by=by)
+    assert max(len(line) for line in text.splitlines()) <= CONSOLE_WIDTH
+    for name in found.hardware_types:
+        assert f" {name}" in text
+
+
+def test_a_reader_can_tell_declared_from_measured_without_colour():
+    found = matrix(
+        verdict("bert/fill-mask/cuda/float32", Level.MEDIUM), verdict("gpt2/x/cuda/float32", Level.LOW, Basis.EXPIRED)
+    )
+    families = matrix_text(found)
+    assert "high* 1/1" in families
+    assert "* declared" in families
+    assert "unknown" in families
+    assert "unknown*" not in families
+    models = matrix_text(found, by="model")
+    assert "medium+" in models
+    assert "low!" in models
+    assert "+ measured" in models
+    markdown = matrix_text(found, "markdown", by="model")
+    assert "medium+" in markdown
+    assert "- `+` measured" in markdown
+
+
+def test_notes_stand_below_the_table():
+    assert "text_generation: memory critical" in matrix_text(matrix())
+    assert "- embedding: efficient everywhere" in matrix_text(matrix(), "markdown")
+
+
+def test_csv_has_a_row_for_each_cell_with_its_basis():
+    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.HIGH), family_sizes={"embedding": 120})
+    rows = list(csv.DictReader(io.StringIO(matrix_text(found, "csv"))))
+    cuda = next(row for row in rows if (row["family"], row["hardware"]) == ("embedding", "cuda"))
+    assert (cuda["level"], cuda["basis"]) == ("high", "declared")
+    assert (cuda["supported"], cuda["measured"], cuda["models"]) == ("1", "1", "120")
+    qnn = next(row for row in rows if (row["family"], row["hardware"]) == ("embedding", "qnn"))
+    assert (qnn["level"], qnn["basis"]) == ("unknown", "")
+
+
+def test_csv_hands_no_formula_to_a_spreadsheet():
+    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.NONE, reasons=("=cmd()",)))
+    rows = list(csv.DictReader(io.StringIO(matrix_text(found, "csv", by="model"))))
+    assert next(row for row in rows if row["hardware"] == "cuda")["reasons"] == "'=cmd()"
+
+
+def test_no_models_is_said_in_words():
+    assert "No model has a verdict" in matrix_text(matrix(), by="model")
+
+
+def test_an_unknown_format_or_view_is_refused():
+    with pytest.raises(UsageError, match="Did you mean 'markdown'"):
+        matrix_text(matrix(), "markdwon")
+    with pytest.raises(UsageError, match="family, model"):
+        matrix_text(matrix(), by="colour")
+
+
+def test_the_same_input_gives_the_same_text():
+    verdicts = [verdict("bert/fill-mask/cuda/float32", Level.HIGH), verdict("gpt2/x/cpu/float32", Level.LOW)]
+    assert matrix_text(matrix(*verdicts), "json") == matrix_text(matrix(*reversed(verdicts)), "json")

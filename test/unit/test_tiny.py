@@ -1,0 +1,185 @@
+"""Tiny models: divided by one factor, valid, and with sites where faults can be made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from generators.models import tiny
+from generators.models.catalog import load_catalog
+from generators.models.inputs import make_inputs
+from generators.models.recipe import recipe_for
+from generators.models.sites import (
+    Rows,
+    attention_sites,
+    position_tables,
+    scale_attention,
+    scale_rows,
+    swap_rows,
+    swap_two,
+)
+from generators.models.tiny import tiny_config, tiny_configs
+from hardware.errors import ModelError
+
+EIGHT = ("bert", "gpt2", "t5", "vit", "clip", "whisper", "mixtral", "mamba")
+
+
+def model_of(model_type: str) -> Any:
+    from generators.models.derive import build
+
+    recipe = recipe_for(model_type)
+    return build(recipe.config_class, recipe.model_class, recipe.config)
+
+
+@pytest.mark.parametrize("model_type", EIGHT)
+def test_one_divisor_keeps_proportions_and_special_tokens_apart(model_type: str) -> None:
+    import transformers
+
+    arguments = tiny_config(model_type, load_catalog())
+    name = load_catalog().config_class(model_type)
+    small, large = getattr(transformers, name)(**arguments), getattr(transformers, name)()
+    for scope in ("", "text_config", "vision_config"):
+        one, other = (getattr(config, scope, None) if scope else config for config in (small, large))
+        if one is None or not hasattr(one, "num_attention_heads"):
+            continue
+        assert 32 <= one.hidden_size <= 64
+        assert one.hidden_size % one.num_attention_heads == 0
+        assert one.hidden_size // one.num_attention_heads % 4 == 0
+        assert one.num_hidden_layers == 2
+        ids = {n: getattr(one, n, None) for n in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        old = {n: getattr(other, n, None) for n in ids}
+        for n in ids:
+            assert ids[n] is None or 0 <= ids[n] < one.vocab_size
+            assert all((ids[n] == ids[m]) == (old[n] == old[m]) for m in ids)
+
+
+def test_the_ratio_of_grouped_heads_is_kept() -> None:
+    arguments = tiny_config("mixtral", load_catalog())
+    assert arguments["num_attention_heads"] == 4 * arguments["num_key_value_heads"]
+
+
+def test_larger_configurations_follow_the_smallest() -> None:
+    widths = [one["hidden_size"] for one in tiny_configs("bert", load_catalog())]
+    assert widths == sorted(set(widths))
+    assert len(widths) > 1
+
+
+def test_every_kind_of_layer_is_kept() -> None:
+    kinds = tiny_config("gemma3_text", load_catalog())["layer_types"]
+    assert set(kinds) == {"sliding_attention", "full_attention"}
+
+
+def test_every_override_has_its_reason_and_a_known_type() -> None:
+    for model_type, entry in tiny._all_overrides().items():
+        assert entry["reason"]
+        assert model_type in load_catalog().configs
+
+
+def test_failure_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+
+    def broken() -> None:
+        raise ImportError("timm is not installed")
+
+    monkeypatch.setattr(transformers, "BertConfig", broken)
+    with pytest.raises(ModelError, match="timm is not installed"):
+        tiny_config("bert", load_catalog())
+
+
+@pytest.mark.parametrize(
+    ("model_type", "count", "kind", "tables"),
+    [
+        ("bert", 2, "attention", 1),
+        ("gpt2", 2, "attention", 1),
+        ("t5", 6, "attention", 2),
+        ("vit", 2, "attention", 1),
+        ("clip", 4, "attention", 2),
+        ("whisper", 6, "attention", 2),
+        ("mixtral", 2, "attention", 0),
+        ("mamba", 2, "state-space", 0),
+    ],
+)
+def test_sites_and_position_tables(model_type: str, count: int, kind: str, tables: int) -> None:
+    model = model_of(model_type)
+    sites = attention_sites(model)
+    assert [site.kind for site in sites] == [kind] * count
+    assert all(site.key and site.output and (site.value or kind == "state-space") for site in sites)
+    assert len(position_tables(model)) == tables
+
+
+@pytest.mark.parametrize("model_type", EIGHT)
+def test_a_fault_at_any_site_is_heard(model_type: str) -> None:
+    import copy
+
+    from generators.models.measure import masks_of, run
+    from hardware.testing.loud_weights import fill
+    from hardware.testing.parity import compare
+
+    recipe = recipe_for(model_type)
+    model = fill(model_of(model_type), gain=recipe.gain or 1.0)
+    inputs = make_inputs(recipe.inputs)
+    masks, clean = masks_of(recipe.masked_by, inputs), run(model, inputs)
+    for site in attention_sites(model):
+        scaled, swapped = copy.deepcopy(model), copy.deepcopy(model)
+        scale_attention(scaled, site, 1.1)
+        swap_two(swapped, site)
+        for broken in (scaled, swapped):
+            assert compare(run(broken, inputs), clean, masks=masks).max_rel_error > 50 * 2e-5, site
+
+
+def test_scaling_touches_only_the_rows_named() -> None:
+    model = model_of("gpt2")
+    before = {name: p.detach().clone().numpy() for name, p in model.named_parameters()}
+    site = attention_sites(model)[0]
+    scale_rows(model, site.query, 2.0)
+    after = {name: p.detach().numpy() for name, p in model.named_parameters()}
+    assert [n for n in before if not np.array_equal(before[n], after[n])] == [site.query.weight]
+    assert np.array_equal(after[site.query.weight][:, :48], 2 * before[site.query.weight][:, :48])
+    assert np.array_equal(after[site.query.weight][:, 48:], before[site.query.weight][:, 48:])
+
+
+def test_a_normalised_query_is_scaled_after_its_normalisation() -> None:
+    """Scaling the projection itself changes nothing there, so that a mutant made of it would always live."""
+    from generators.models.derive import build
+
+    config = tiny_config("qwen3", load_catalog())
+    site = attention_sites(build("Qwen3Config", "Qwen3ForCausalLM", config))[0]
+    assert site.query_norm is not None
+    assert site.query_norm.weight == "model.layers.0.self_attn.q_norm.weight"
+
+
+def test_swapping_twice_gives_the_model_back_and_other_shapes_are_refused() -> None:
+    model = model_of("mixtral")
+    site = attention_sites(model)[0]
+    before = {name: p.detach().clone().numpy() for name, p in model.named_parameters()}
+    assert swap_two(model, site) == "key and value"
+    swap_two(model, site)
+    assert all(np.array_equal(before[n], p.detach().numpy()) for n, p in model.named_parameters())
+    assert site.key is not None
+    with pytest.raises(ValueError, match="shapes differ"):
+        swap_rows(model, site.query, site.key)
+
+
+def fused(name: str) -> Any:
+    import torch
+
+    attention = torch.nn.Module()
+    attention.num_heads = 2  # type: ignore[assignment]
+    attention.add_module(name, torch.nn.Linear(8, 24))
+    return torch.nn.ModuleDict({"a": attention})
+
+
+def test_fused_projections_are_told_apart() -> None:
+    assert attention_sites(fused("query_key_value"))[0].query.ranges == ((0, 4), (12, 16))
+    value = attention_sites(fused("qkv"))[0].value
+    assert value == Rows(weight="a.qkv.weight", bias="a.qkv.bias", ranges=((16, 24),), axis=0)
+
+
+def test_a_convolutional_model_has_its_largest_matrix_as_site() -> None:
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4, 2))
+    sites = attention_sites(model)
+    assert [(site.kind, site.query.weight) for site in sites] == [("weight", "0.weight")]

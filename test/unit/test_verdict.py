@@ -1,0 +1,69 @@
+"""A verdict survives JSON, rests on something, and a broken one is refused with the field's name."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+
+from generators.compatibility.verdict import Basis, Level, Verdict, schema, worst
+from hardware.errors import BrokenInput
+
+CELL = "bert/fill-mask/openvino:NPU/float32"
+
+
+def make(**changes: object) -> Verdict:
+    values = {
+        "cell": CELL,
+        "level": Level.MEDIUM,
+        "basis": Basis.MEASURED,
+        "reasons": ("because",),
+        "conditions": ("static shapes",),
+        "evidence_ids": ("run/cell/check",),
+    }
+    return Verdict(**{**values, **changes})
+
+
+def test_verdict_is_the_same_after_json_and_fits_the_published_schema():
+    verdict = make()
+    data = verdict.to_dict()
+    jsonschema.validate(data, schema())
+    assert Verdict.from_dict(data) == verdict
+
+
+def test_known_level_needs_a_rule_or_evidence():
+    with pytest.raises(ValueError, match="no rule and no evidence"):
+        make(evidence_ids=())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**make().to_dict(), "evidence_ids": []}, schema())
+    assert make(level=Level.UNKNOWN, evidence_ids=()).level is Level.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"level": "hihg"}, "'level'"),
+        ({"basis": 3}, "'basis'"),
+        ({"reasons": "because"}, "'reasons'"),
+        ({"evidence_ids": []}, "no evidence"),
+        ({"reson": []}, "Did you mean 'reasons'"),
+    ],
+)
+def test_broken_verdict_names_the_field(change, said):
+    with pytest.raises(BrokenInput) as caught:
+        Verdict.from_dict({**make().to_dict(), **change})
+    assert said in str(caught.value)
+
+
+def test_worst_level_ignores_unknown_and_is_unknown_without_any():
+    assert worst([Level.HIGH, Level.UNKNOWN, Level.LOW]) is Level.LOW
+    assert worst([Level.NONE, Level.HIGH]) is Level.NONE
+    assert worst([Level.UNKNOWN]) is Level.UNKNOWN
+    assert worst([]) is Level.UNKNOWN
+
+
+def test_levels_are_ordered_and_unknown_is_not_on_the_scale():
+    on_scale = [Level.NONE, Level.LOW, Level.MEDIUM, Level.HIGH]
+    assert [level.rank for level in on_scale] == [0, 1, 2, 3]
+    assert Level.UNKNOWN.rank is None
+    assert not Level.UNKNOWN.is_supported
+    assert not Level.NONE.is_supported
