@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hardware.cell import PRECISIONS
-from hardware.errors import NothingMatched, UsageError
+from hardware.errors import NothingMatched, OutputError, UsageError
 from hardware.front_door import open_door
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ OUTPUT = Path("hwcompat-out")
 FORMATS = ("table", "json", "markdown", "csv")
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
+_FOLDER_THAT_IS_THERE = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
 @click.command(help=__doc__, context_settings={"max_content_width": 100})
@@ -52,7 +53,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--output-dir", type=_FOLDER, default=OUTPUT / "suites", show_default=True, help="For suites.")
 @click.option("--evidence", type=_FOLDER, default=OUTPUT / "evidence", show_default=True, help="For evidence.")
 @click.option("--report-dir", type=_FOLDER, default=OUTPUT / "reports", show_default=True, help="For reports.")
-@click.option("--template-dir", type=_FOLDER, help="Templates that come before ours.")
+@click.option("--template-dir", type=_FOLDER_THAT_IS_THERE, help="Templates that come before ours.")
 @click.option("--machine", default="", help="A name for this machine in the evidence.")
 @click.option("--list-devices", is_flag=True, help="What this machine has, and which targets may be here.")
 @click.option("--hardware-compatibility", is_flag=True, help="The matrix, with basis and counts.")
@@ -119,7 +120,9 @@ def _matrix(asked: _Options) -> int:
     from generators.compatibility.matrix_text import matrix_text
     from hardware.evidence.writer import now
 
-    matrix = current_matrix(asked.evidence if asked.evidence.is_dir() else None, timestamp=now())
+    # Without evidence there are still rules; but a folder that was named has to be there.
+    absent = asked.evidence == OUTPUT / "evidence" and not asked.evidence.exists()
+    matrix = current_matrix(None if absent else asked.evidence, timestamp=now())
     views = [asked.by] if asked.by else ["family"] if asked.format_ == "json" else ["family", "model"]
     click.echo("\n\n".join(matrix_text(matrix, asked.format_, by=view).rstrip() for view in views))
     return 0
@@ -179,7 +182,7 @@ def _generate(asked: _Options) -> int:
         return _run(asked, written, inventory)
     for one in written:
         click.echo(f"{one.path}  ({one.planned.verdict.level}, {one.planned.verdict.basis})")
-    click.echo(f"Run it: {_next_command(asked)}", err=True)
+    click.echo(f"Run it: {_next_command()}", err=True)
     return 0
 
 
@@ -195,11 +198,11 @@ def _model_names(models: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _next_command(asked: _Options) -> str:
-    words = [word for model in asked.models for word in ("--model", model)]
-    words += [word for device in asked.devices for word in ("--device", device)]
-    words += [word for precision in asked.precisions for word in ("--precision", precision)]
-    return shlex.join(["python", "run_test_generation.py", *words, "--run"])
+def _next_command() -> str:
+    own, for_pytest = _split(sys.argv[1:])
+    return shlex.join(
+        ["python", "run_test_generation.py", *own, "--run", *(["--", *for_pytest] if for_pytest else [])]
+    )
 
 
 def _run(asked: _Options, written: Sequence[WrittenSuite], inventory: object) -> int:
@@ -210,6 +213,7 @@ def _run(asked: _Options, written: Sequence[WrittenSuite], inventory: object) ->
     from reports.run_table import run_text
 
     assert isinstance(inventory, HardwareInfo)
+    _prepare(asked.report_dir)
     result = run_job(
         written,
         inventory,
@@ -224,6 +228,18 @@ def _run(asked: _Options, written: Sequence[WrittenSuite], inventory: object) ->
     click.echo(run_text(result, report))
     _explain(result, asked)
     return result.exit_code(allow_fallback=asked.allow_fallback)
+
+
+def _prepare(report_dir: Path) -> None:
+    """Make the folder for reports before anything runs, so that no run is spent on reports that can't be kept."""
+    try:
+        report_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"reports cannot be written to {report_dir}",
+            why=error.strerror or str(error),
+            fix="Name another folder with --report-dir.",
+        ) from error
 
 
 def _explain(result: JobResult, asked: _Options) -> None:

@@ -13,7 +13,7 @@ from .finding import Severity
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """One part. `state` is `available`, `missing`, `failed` or `unknown`; `severity` grades it where it isn't there."""
+    """One part. `state` is `available`, `missing`, `failed` or `unknown`; `severity` grades its absence."""
 
     name: str
     state: str

@@ -1,4 +1,4 @@
-"""Which lines of evidence speak now: the newest of each check, and a `not_run` for what was planned and never came."""
+"""Which lines of evidence speak now: the newest of each check, and a `not_run` for what never came."""
 
 from __future__ import annotations
 
@@ -84,5 +84,5 @@ def _not_run(run: RunLine, planned: PlannedCell, check: str) -> CheckLine | None
         started_at=run.started_at,
         duration_s=0.0,
         error_type="not_reached",
-        error_message="planned, and no line of evidence tells what became of it",
+        error_message="no line of evidence tells what became of it",
     )

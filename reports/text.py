@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#|~!])")
+_MARKDOWN = re.compile(r"([\\`*\[\]#|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[-+=]|^\d+(?=[.)]))")
+_LINKS = {"://": "&#58;//", "www.": "www&#46;", "@": "&#64;"}
 _LONGEST = 300
 
 
@@ -20,9 +21,17 @@ def one_line(text: str, *, longest: int = _LONGEST) -> str:
 
 
 def markdown(text: str, *, longest: int = _LONGEST) -> str:
-    """The text as one line that Markdown shows as it is: no markup, no HTML, no new table cell."""
+    """The text as one line that Markdown shows as it is: no markup, HTML, link, mention or new table cell."""
     flat = one_line(text, longest=longest).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _MARKDOWN.sub(r"\\\1", flat)
+    escaped = _MARKDOWN.sub(_quoted, flat)
+    for sign, entity in _LINKS.items():
+        escaped = escaped.replace(sign, entity)
+    return escaped
+
+
+def _quoted(match: re.Match[str]) -> str:
+    found = match[0]
+    return f"&#{ord(found[0])};{found[1:]}" if found[0].isdigit() else f"\\{found}"
 
 
 def fenced(text: str) -> str:

@@ -31,7 +31,7 @@ MODELS = ("bert", "gpt2", "t5", "vit", "clip", "whisper", "mixtral", "mamba")
 
 
 @click.command()
-@click.option("--model", "models", multiple=True, help="A model type; may be repeated. All eight where none is given.")
+@click.option("--model", "models", multiple=True, help="A model type; may be repeated. Default: all eight.")
 @click.option("--operator", "operators", multiple=True, type=click.Choice(tuple(OPERATORS)), help="May be repeated.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Sites drawn per operator.")
 @click.option("--clean", type=click.IntRange(min=0), default=20, show_default=True, help="Clean runs per kind.")
@@ -53,7 +53,9 @@ def main(
     run didn't pass every check.
     """
     started = time.monotonic()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported: two children share two cores
+    # Both are read when torch is imported. Threads that spin while they wait stall whoever shares their cores.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with tempfile.TemporaryDirectory(prefix="hwcompat-mutants-") as name:
         folder = Path(name).resolve()
         suites = render_suites(models or MODELS, device, folder / "suites")
@@ -63,6 +65,7 @@ def main(
         for result in run_jobs(jobs, folder / "runs"):
             results.append(result)
             _progress(len(results), len(jobs), result)
+    results.sort(key=lambda result: jobs.index(result.job))  # they came as they ended
     click.echo(table(results))
     click.echo(f"{len(jobs)} runs in {time.monotonic() - started:.0f} s", err=True)
     if json_file is not None:
@@ -100,8 +103,10 @@ def render_suites(models: Sequence[str], device: str, folder: Path) -> list[Suit
 
 
 def plan(suites: Sequence[SuiteFile], operators: Sequence[str], seeds: int, clean: int) -> list[Job]:
-    """All runs. Clean ones take turns: untouched, and through the harness with a break that changes nothing;
-    on one thread and on two."""
+    """All runs. Clean ones take turns: untouched, and through the harness with a break that changes nothing.
+
+    Half of both compute with two threads, since another order of summation must pass too.
+    """
     jobs = [
         Job(suite=suite, mutant=f"{operator}@{seed}")
         for suite in suites

@@ -25,7 +25,7 @@ def drop_mask(model: torch.nn.Module, random: random.Random, inputs: Mapping[str
     causal = [site.module for site in attention_sites(model) if getattr(modules[site.module], "is_causal", False)]
     if causal:
         for name in causal:
-            modules[name].is_causal = False  # type: ignore[assignment]
+            modules[name].is_causal = False
             modules[name].register_forward_pre_hook(_without_causal_mask, with_kwargs=True)
         return f"causal mask of {causal[0]} and {len(causal) - 1} more"
     return _drop_patch(modules, random, type(model).__name__)
@@ -70,19 +70,19 @@ def make_cache_stale(model: torch.nn.Module, random: random.Random, inputs: Mapp
 
     The hooks touch only caches that this model is handed; the reference decodes without one.
     """
-    takes_cache = getattr(model, "can_generate", None)
-    if takes_cache is None or not takes_cache():
+    if not hasattr(model, "can_generate") or not model.can_generate():
         return _reuse_layer(model, random)
     seq2seq = bool(getattr(model.config, "is_encoder_decoder", False))
     modules = dict(model.named_modules())
-    layers = {
-        getattr(modules[site.module], "layer_idx", None)
+    layers: set[int] = {
+        int(modules[site.module].layer_idx)
         for site in attention_sites(model)
-        if not seq2seq or "decoder" in site.module.split(".")
-    } - {None}
+        if isinstance(getattr(modules[site.module], "layer_idx", None), int)
+        and (not seq2seq or "decoder" in site.module.split("."))
+    }
     if not layers:
         raise ValueError(f"{type(model).__name__} decodes, but the layers of its cache are not known")
-    index = int(random.choice(sorted(layers)))
+    index = random.choice(sorted(layers))
     before: list[dict[str, torch.Tensor]] = []
 
     def remember(_module: Any, _args: Any, kwargs: dict[str, Any]) -> None:

@@ -83,7 +83,7 @@ _ALL = (
 OPERATORS: Mapping[str, Operator] = {operator.name: operator for operator in _ALL}
 """The ten, in the order of the table."""
 
-_KNOWN = OPERATORS | {CONTROL: Operator(name=CONTROL, describe="changes nothing", apply=lambda *_: "nowhere")}
+_KNOWN = {**OPERATORS, CONTROL: Operator(name=CONTROL, describe="changes nothing", apply=lambda *_: "nowhere")}
 
 
 def parse_mutant(text: str) -> tuple[str, int]:

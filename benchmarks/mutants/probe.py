@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 SMALLEST_CHANGE = 5e-6
-"""Below this, relative to the output's scale, a difference may be rounding: a recipe's float32 error stays under it."""
+"""A smaller difference, relative to the output's scale, may be rounding: a recipe's float32 error is below."""
 
 _STEPS = 4
 

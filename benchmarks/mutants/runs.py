@@ -9,9 +9,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -137,11 +137,11 @@ def run_jobs(
                 ended, status = os.waitpid(child.pid, os.WNOHANG)
                 if ended:
                     running.remove(child)
-                    yield _conclude(child, os.waitstatus_to_exitcode(status))
+                    yield _finish(child, os.waitstatus_to_exitcode(status))
                 elif time.monotonic() - child.started > deadline_s:
                     running.remove(child)
                     _end(child.pid)
-                    yield _result(child, Status.ERROR, message=f"no end after {deadline_s:.0f} s")
+                    yield Result(job=child.job, status=Status.ERROR, message=f"no end after {deadline_s:.0f} s")
             time.sleep(0.005)
     finally:
         for child in running:
@@ -159,18 +159,19 @@ def _end(pid: int) -> None:
 def _start(job: Job, folder: Path) -> _Child:
     own = folder / f"{job.model}-{job.mutant or 'clean'}-{job.number}"
     own.mkdir(parents=True)
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         return _Child(job=job, pid=pid, folder=own)
     code = 3
     try:
         os.setsid()
-        code = _run(job, own, folder / "cache")
+        code = _run(job, own, folder / "cache", parent)
     finally:
         os._exit(code)
 
 
-def _run(job: Job, own: Path, cache: Path) -> int:
+def _run(job: Job, own: Path, cache: Path, parent: int) -> int:
     """In the child: pytest on the suite with evidence, cache and temporary files of its own."""
     import torch
 
@@ -185,65 +186,67 @@ def _run(job: Job, own: Path, cache: Path) -> int:
         log=str(own / "log"),
         pipe=os.open(os.devnull, os.O_WRONLY),
         memory_limit=0,
+        parent=parent,
         pytest_arguments=("-x", "-p", "benchmarks.mutants.plugin", f"--basetemp={own / 'tmp'}"),
     )
     return run_child(task)
 
 
-def _conclude(child: _Child, code: int) -> Result:
+def _finish(child: _Child, code: int) -> Result:
+    path = child.folder / "mutant.json"
+    made = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     lines = [
         line
-        for path in sorted((child.folder / "evidence").glob("*.jsonl"))
-        for line in read_file(path)[0]
+        for file in sorted((child.folder / "evidence").glob("*.jsonl"))
+        for line in read_file(file)[0]
         if isinstance(line, CheckLine)
     ]
-    odd = next((line for line in lines if line.outcome is not Outcome.PASSED), None)
+    result = conclude(child.job, code, lines, made, _tail(child.folder / "log"))
+    return replace(result, duration_s=time.monotonic() - child.started)
+
+
+def conclude(job: Job, code: int, lines: Sequence[CheckLine], made: Mapping[str, Any], log: str) -> Result:
+    """What came of a job whose child ended with `code`, from its checks and from what it says it broke (`made`).
+
+    A mutant is killed only if it changed something and a check looked and disagreed.
+    """
+    odd = [line for line in lines if line.outcome is not Outcome.PASSED]
+    odd.sort(key=lambda line: line.outcome is not Outcome.FAILED)
+    first = odd[0] if odd else None
+    complete = {line.check_name for line in lines} == set(job.suite.checks)
+    change = float(made["change"]) if made else None
+    message = ""
     if code not in (0, 1) or not lines:
-        return _result(child, Status.ERROR, message=f"ended with {code}: {_tail(child.folder / 'log')}")
-    if not child.job.counts:
-        complete = code == 0 and odd is None and len(lines) == len(child.job.suite.checks)
-        return _result(child, Status.CLEAN) if complete else _result(child, Status.RAISED, odd)
-    return _judge(child, code, odd)
-
-
-def _judge(child: _Child, code: int, odd: CheckLine | None) -> Result:
-    """A mutant's result: it must have changed something, and a check must have looked and disagreed."""
-    made = _made(child.folder)
-    if not made:
-        return _result(child, Status.ERROR, odd, message="no model was broken")
-    if not made["change"] > SMALLEST_CHANGE:
-        return _result(child, Status.EQUIVALENT, odd)
-    if code == 0:
-        return _result(child, Status.SURVIVED, odd)
-    if odd is not None and odd.outcome is Outcome.FAILED and odd.error_type in _CAUGHT:
-        return _result(child, Status.KILLED, odd)
-    return _result(child, Status.ERROR, odd)
-
-
-def _made(folder: Path) -> dict[str, Any]:
-    path = folder / "mutant.json"
-    if not path.is_file():
-        return {}
-    made: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return made | {"change": float(made["change"])}
-
-
-def _result(child: _Child, status: Status, odd: CheckLine | None = None, *, message: str = "") -> Result:
-    made = _made(child.folder)
-    if odd is not None and not message:
-        message = f"{odd.check_name}: {odd.outcome} ({odd.error_type}): {odd.error_message.splitlines()[0]}"
+        status, message = Status.ERROR, f"ended with {code}: {log}"
+    elif not job.counts:
+        status = Status.CLEAN if code == 0 and first is None and complete else Status.RAISED
+    elif change is None:
+        status, message = Status.ERROR, "no model was broken"
+    elif not change > SMALLEST_CHANGE:
+        status, message = Status.EQUIVALENT, f"the outputs changed by {change:.1e} of their scale"
+    elif code == 0:
+        status, message = Status.SURVIVED, "every check passed" if complete else "not every check ran"
+    elif first is not None and first.outcome is Outcome.FAILED and first.error_type in _CAUGHT:
+        status = Status.KILLED
+    else:
+        status = Status.ERROR
+    if first is not None and status not in (Status.KILLED, Status.CLEAN):
+        message = f"{message}; {first.check_name} {first.outcome}: {_first_line(first.error_message)}"
     return Result(
-        job=child.job,
+        job=job,
         status=status,
-        caught_by=odd.check_name if odd is not None else "",
-        error=None if odd is None or odd.max_rel_error is None else float(odd.max_rel_error),
-        change=made.get("change"),
+        caught_by=first.check_name if first is not None else "",
+        error=None if first is None or first.max_rel_error is None else float(first.max_rel_error),
+        change=change,
         site=made.get("site", ""),
         side=made.get("side", ""),
         describe=made.get("describe", ""),
-        message="" if status in (Status.KILLED, Status.CLEAN) else message,
-        duration_s=time.monotonic() - child.started,
+        message=message.removeprefix("; "),
     )
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
 
 
 def _tail(path: Path) -> str:

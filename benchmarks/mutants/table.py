@@ -53,6 +53,9 @@ def _sums(results: Sequence[Result]) -> list[str]:
         others = [f"{counts[s]} {s}" for s in (Status.SURVIVED, Status.EQUIVALENT, Status.ERROR) if counts[s]]
         share = counts[Status.KILLED] / len(mutants)
         lines.append(", ".join([f"killed {counts[Status.KILLED]} of {len(mutants)} mutants ({share:.1%})", *others]))
+        different = {(r.job.model, r.job.mutant.partition("@")[0], r.site) for r in mutants}
+        if len(different) < len(mutants):
+            lines.append(f"{len(different)} of them differ: some seeds draw the same site, some breaks have only one")
     if clean:
         raised = sum(not result.good for result in clean)
         lines.append(f"clean runs that raised something: {raised} of {len(clean)}")

@@ -31,7 +31,7 @@ def scale_attention_scores(model: torch.nn.Module, random: random.Random, _input
 
 
 def swap_query_and_key(model: torch.nn.Module, random: random.Random, _inputs: Mapping[str, Any]) -> str:
-    """Exchange query and key of one attention; of a larger query (grouped heads) as many first rows as the key has."""
+    """Exchange query and key of one attention; of a larger query (grouped heads) the first rows only."""
     site = _draw(model, random, lambda s: s.key is not None and s.key.size <= _first(s.query), "query and key")
     key, query = site.key, site.query
     assert key is not None

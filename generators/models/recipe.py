@@ -184,9 +184,9 @@ def recipe_for(model_type: str, task: str | None = None) -> Recipe:
     stored = load_recipe(model_type, task)
     if stored is not None:
         return stored
-    from .derive import derive_tiny
+    from .derive_child import derive_in_child
 
-    recipe = derive_tiny(model_type, task)
+    recipe = derive_in_child("type", model_type, task)
     write_recipe(recipe, cache_folder("recipes") / recipe.transformers_version / _file_name(model_type, task))
     return recipe
 
@@ -194,11 +194,11 @@ def recipe_for(model_type: str, task: str | None = None) -> Recipe:
 def derive_checkpoint(folder: Path | str) -> Recipe:
     """The recipe of a real checkpoint in a local folder (config.json and safetensors); it is not kept.
 
-    Raises `BrokenInput` or `ModelError` where the folder can't be read or run. Imports torch.
+    Raises `BrokenInput` or `ModelError` where the folder can't be read or run. Takes seconds, in a child process.
     """
-    from .derive import derive_checkpoint as derive
+    from .derive_child import derive_in_child
 
-    return derive(Path(folder))
+    return derive_in_child("checkpoint", str(folder))
 
 
 @click.command()

@@ -6,8 +6,10 @@ text of a docstring (`doc`); a value that went through none is an error, so a mo
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import keyword
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,9 +56,12 @@ def _literal(value: Any, indent: int = 0) -> _Code:
         return _list(value, indent)
     if isinstance(value, str):
         return _Code(_double_quoted(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{value} cannot stand in Python source", why="there is no literal for it")
     if value is None or isinstance(value, bool | int | float):
         return _Code(repr(value))
-    raise TypeError(f"{type(value).__name__} has no literal")
+    # Printing an undefined variable raises, with its name.
+    raise jinja2.TemplateRuntimeError(f"{value} is a {type(value).__name__}, which has no literal")
 
 
 def _list(value: Sequence[Any], indent: int) -> _Code:
@@ -79,7 +84,7 @@ def _inline(value: Mapping[str, str]) -> _Code:
 
 
 def _identifier(value: str) -> _Code:
-    if not value.isidentifier() or keyword.iskeyword(value):
+    if not (value.isascii() and value.isidentifier()) or keyword.iskeyword(value):
         raise UsageError(f"{echo(value)} cannot stand in Python source", why="it is no identifier")
     return _Code(value)
 
@@ -99,6 +104,7 @@ def _join_numbers(values: Sequence[int]) -> _Code:
     return _Code(", ".join(str(int(value)) for value in values))
 
 
+@functools.cache
 def environment(template_folder: Path | None = None) -> jinja2.Environment:
     """The environment of suite templates; a user's folder comes before ours."""
     folders = [folder for folder in (template_folder, TEMPLATES) if folder is not None]
@@ -160,28 +166,34 @@ def render(recipe: Recipe, cell: Cell, rule_ids: Sequence[str], *, template_fold
     checks = applicable_checks(generates=recipe.generate, has_mask=recipe.mask_input is not None, can=target.CAN)
     tokens = (recipe.mask_input or "").replace("attention_mask", "input_ids")
     uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
-    try:
-        template = environment(template_folder).get_template(f"{recipe.architecture}.py.j2")
-    except jinja2.TemplateNotFound as error:
-        raise UsageError(f"no template serves the architecture {recipe.architecture}") from error
     checkpoint = recipe.subject == "checkpoint"
-    body = template.render(
-        cell=cell,
-        recipe=recipe,
-        subject=recipe.subject,
-        command=command_for(cell, model=f"<folder of {cell.model}>" if checkpoint else None),
-        subject_line=_subject_line(recipe),
-        rules_line=", ".join(rule_ids) or "none: nothing is predicted",
-        imports=_imports(recipe),
-        recorded=_recorded(recipe),
-        lengths=tuple(recipe.recorded["lengths"]),
-        checks=checks,
-        uses_mask=uses_mask,
-        masked_tokens=tokens,
-        token_limit=recipe.inputs[tokens]["high"] if tokens in recipe.inputs else 0,
-        computed_dtype="float32" if cell.precision == "tf32" else cell.precision,
-    )
+    values = {
+        "cell": cell,
+        "recipe": recipe,
+        "subject": recipe.subject,
+        "command": command_for(cell, model=f"<folder of {cell.model}>" if checkpoint else None),
+        "subject_line": _subject_line(recipe),
+        "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",
+        "imports": _imports(recipe),
+        "recorded": _recorded(recipe),
+        "lengths": tuple(recipe.recorded["lengths"]),
+        "checks": checks,
+        "uses_mask": uses_mask,
+        "masked_tokens": tokens,
+        "token_limit": recipe.inputs[tokens]["high"] if tokens in recipe.inputs else 0,
+        "computed_dtype": "float32" if cell.precision == "tf32" else cell.precision,
+    }
+    body = _fill(f"{recipe.architecture}.py.j2", recipe.architecture, values, template_folder)
     return stamp(body.rstrip("\n") + "\n")
+
+
+def _fill(name: str, architecture: str, values: Mapping[str, Any], template_folder: Path | None) -> str:
+    try:
+        return environment(template_folder).get_template(name).render(values)
+    except jinja2.TemplateNotFound as error:
+        raise UsageError(f"no template serves the architecture {architecture}") from error
+    except jinja2.TemplateError as error:
+        raise UsageError(f"the template {name} cannot be rendered", why=str(error)) from error
 
 
 def stamp(body: str) -> str:

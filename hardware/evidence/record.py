@@ -18,6 +18,8 @@ SCHEMA_VERSION = 1
 
 _Built = TypeVar("_Built")
 
+_FIELD_TYPES: Mapping[str, type] = {"str": str, "int": int, "Mapping": Mapping}
+
 
 class Outcome(StrEnum):
     """What became of a check. A closed set; only `passed` is a pass."""
@@ -193,25 +195,27 @@ def from_dict(data: Mapping[str, Any]) -> Line:
             return _build(RunLine, data, plan=cells)
         if kind == "check":
             stage = data.get("stage")
-            numbers = {name: _number(data.get(name)) for name in ("max_abs_error", "max_rel_error", "tolerance")}
-            return _build(
-                CheckLine,
-                data,
-                outcome=Outcome(data["outcome"]),
-                stage=Stage(stage) if stage else None,
-                **numbers,
-            )
+            outcome = Outcome(data["outcome"])
+            return _build(CheckLine, data, outcome=outcome, stage=Stage(stage) if stage else None)
         if kind == "end":
             return _build(EndLine, data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise BrokenInput(f"a {kind!r} line of evidence is broken", why=f"{type(error).__name__}: {error}") from error
     raise BrokenInput(f"{kind!r} is no kind of evidence line", fix="Known: run, check, end.")
 
 
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
 def _build(cls: Callable[..., _Built], data: Mapping[str, Any], **parsed: Any) -> _Built:
-    names = {f.name for f in dataclasses.fields(cast(Any, cls))}
-    return cls(**{**{key: value for key, value in data.items() if key in names}, **parsed})
+    known = {f.name: str(f.type) for f in dataclasses.fields(cast(Any, cls)) if f.name not in parsed}
+    return cls(**{name: _typed(name, kind, data[name]) for name, kind in known.items() if name in data}, **parsed)
+
+
+def _typed(name: str, kind: str, value: Any) -> Any:
+    """`value`, if a field annotated as `kind` may hold it: evidence may come from anywhere."""
+    if value is None and kind.endswith(" | None"):
+        return None
+    plain = kind.removesuffix(" | None").partition("[")[0]
+    if plain == "float":
+        return float(value)
+    if not isinstance(value, _FIELD_TYPES[plain]):
+        raise TypeError(f"{name} is {type(value).__name__}, not {kind}")
+    return value

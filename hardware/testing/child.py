@@ -17,10 +17,14 @@ from pathlib import Path
 _SUITE_INI = Path(__file__).with_name("suite.ini")
 _PR_SET_PDEATHSIG = 1
 
+PYTEST_IS_OVER = ""
+"""What a child says in place of a check's name when pytest has come to its end."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ChildTask:
-    """What a child is told. `memory_limit` in bytes, 0 for none; `pipe` is where it names each check it starts."""
+    """What a child is told. `memory_limit` in bytes, 0 for none; `pipe` is where it names each check it starts,
+    `parent` the process that it must not outlive."""
 
     suite: str
     evidence: str
@@ -28,12 +32,13 @@ class ChildTask:
     log: str
     pipe: int
     memory_limit: int
+    parent: int
     pytest_arguments: Sequence[str]
 
 
 def run_child(task: ChildTask) -> int:
     """Run one suite in this process and return pytest's exit code. The process is of no use afterwards."""
-    _die_with_parent()
+    _die_with_parent(task.parent)
     log = os.open(task.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -53,9 +58,11 @@ def run_child(task: ChildTask) -> int:
     writer = EvidenceWriter(Path(task.evidence), task.run_id)
     recorder = Recorder(writer, on_start=lambda check: _tell(task.pipe, check))
     suite = Path(task.suite)
-    arguments = [str(suite), "-c", str(_SUITE_INI), f"--rootdir={suite.parent}", *task.pytest_arguments]
-    code = pytest.main(arguments, plugins=[recorder])
+    # A suite that can't be imported is a failure with its reason, not the end of pytest.
+    settings = ["-c", str(_SUITE_INI), f"--rootdir={suite.parent}", "--continue-on-collection-errors"]
+    code = pytest.main([str(suite), *settings, *task.pytest_arguments], plugins=[recorder])
     writer.close()
+    _tell(task.pipe, PYTEST_IS_OVER)
     sys.stdout.flush()
     sys.stderr.flush()
     return int(code)
@@ -66,10 +73,12 @@ def _tell(pipe: int, check: str) -> None:
         os.write(pipe, f"{check}\n".encode())
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     """Ask Linux to end this process when its parent ends; elsewhere an orphan runs to its end."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before Linux was asked
+        os._exit(1)
 
 
 def command_for(task: ChildTask) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from ..backends.base import Unsupported
+from ..errors import BrokenInput
 from ..evidence.record import CheckLine, EndLine, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from .model_test import Ambiguous, Measurement, ModelTest, NotApplicable
@@ -30,7 +31,14 @@ EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"
 DEFAULT_EVIDENCE = Path("hwcompat-out") / "evidence"
 
 _PARITY = "matches_reference"
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "mem_alloc")
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "out of device memory",
+    "out_of_device_memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "mem_alloc",
+)
 _LONGEST_MESSAGE = 4_000
 _LONGEST_TRACEBACK = 12_000
 
@@ -51,7 +59,11 @@ def classify_error(error: BaseException, check: str, measured: Measurement) -> t
     if isinstance(error, pytest.skip.Exception):
         return Outcome.SKIPPED, "skipped"
     text = str(error).lower()
-    if isinstance(error, MemoryError) or any(sign in text for sign in _OUT_OF_MEMORY):
+    if (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or any(sign in text for sign in _OUT_OF_MEMORY)
+    ):
         return Outcome.OUT_OF_MEMORY, "out_of_memory"
     return Outcome.FAILED, _error_type(error, check, measured)
 
@@ -85,6 +97,7 @@ class Recorder:
         self._writer = writer
         self._on_start = on_start or (lambda _name: None)
         self._suites: dict[Path, SuiteFile | None] = {}
+        self._not_imported: dict[SuiteFile, str] = {}
         self._counts: Counter[str] = Counter()
         self._started = ("", 0.0)
         self._root = Path()
@@ -92,9 +105,12 @@ class Recorder:
     # Planning
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        suites = {id(s): s for s in (self._suite(item.path) for item in session.items) if s is not None}
+        suites = {s.path: s for s in (self._suite(item.path) for item in session.items) if s is not None}
+        suites |= {suite.path: suite for suite in self._not_imported}
         if self._owned and suites and not session.config.option.collectonly:
             self._open_run(list(suites.values()))
+        for suite, text in self._not_imported.items():
+            self._write_import_failures(suite, text)
 
     def _open_run(self, suites: Sequence[SuiteFile]) -> None:
         from ..detection import detect
@@ -118,7 +134,10 @@ class Recorder:
 
     def _suite(self, path: Path) -> SuiteFile | None:
         if path not in self._suites:
-            self._suites[path] = read_suite(path)
+            try:
+                self._suites[path] = read_suite(path)
+            except BrokenInput:  # no suite can be made of it; pytest's own collection says why
+                self._suites[path] = None
         return self._suites[path]
 
     # One check
@@ -204,11 +223,19 @@ class Recorder:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A suite that can't be imported fails in all its checks, at the stage `import`."""
         path = self._root / report.nodeid
-        if not report.failed or path.suffix != ".py" or self._writer is None:
+        if not report.failed or path.suffix != ".py":
             return
         suite = self._suite(path)
-        for check in suite.checks if suite else ():
-            self._writer.write(_import_failure(self._writer.run_id, suite, check, str(report.longrepr)))  # type: ignore[arg-type]
+        if suite is not None:
+            self._not_imported[suite] = str(report.longrepr)
+
+    def _write_import_failures(self, suite: SuiteFile, text: str) -> None:
+        if self._writer is None:  # nothing is recorded where checks are only listed
+            return
+        for check in suite.checks:
+            line = _import_failure(self._writer.run_id, suite, check, text)
+            self._writer.write(line)
+            self._counts[line.outcome] += 1
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if not self._owned or self._writer is None:

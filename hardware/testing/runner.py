@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,17 @@ from ..evidence.record import CheckLine, EndLine, Outcome, RunLine, Stage
 from ..evidence.store import read_file
 from ..evidence.writer import EvidenceWriter, now
 from ..target import Target
-from .child import ChildTask, command_for, run_child
+from .child import PYTEST_IS_OVER, ChildTask, command_for, run_child
 from .suite_file import SuiteFile
 
 DEFAULT_TIMEOUT_S = 300.0
 _MEMORY_SHARE = 0.9
 _GRACE_S = 0.3
+_PYTEST_RAN = (0, 1, 5)
+_PYTEST_INTERNAL = 3
 _PROBE_TIMEOUT_S = 60.0
 _LOG_TAIL = 6_000
+_ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +70,23 @@ def default_memory_limit() -> int:
     return int(read_memory().available_bytes * _MEMORY_SHARE)
 
 
+_warmed_here = False
+
+
+def _may_fork(target: Target) -> bool:
+    """Whether a child may be forked: the target survives it, and torch came in through `warm_up` alone.
+
+    A parent that has computed with torch would hand its children an OpenMP pool whose threads don't exist.
+    """
+    return _warmed_here and backend_class(target.name).FORK_SAFE
+
+
 def warm_up(suites: Sequence[SuiteFile]) -> None:
     """Import what the suites will need, run pytest once on nothing, and freeze the garbage collector."""
     import pytest
 
+    global _warmed_here
+    _warmed_here = _warmed_here or "torch" not in sys.modules
     names = {"torch", "transformers", "hardware.testing.plugin", "safetensors.numpy"}
     for suite in suites:
         names.update(backend_class(suite.cell.target.name).WARM_IMPORTS)
@@ -185,10 +201,11 @@ def _run_one(
             log=str(Path(folder) / "log"),
             pipe=pipe,
             memory_limit=limits.memory_bytes,
+            parent=os.getpid(),
             pytest_arguments=tuple(pytest_arguments),
         )
         kills = _oom_kills()
-        pid = _start(task, fork=backend_class(suite.cell.target.name).FORK_SAFE, reader=reader)
+        pid = _start(task, fork=_may_fork(suite.cell.target), reader=reader)
         os.close(pipe)
         watch = _Watch(pid, reader, limits.timeout_s, lambda check: on_progress(suite, check))
         try:
@@ -200,8 +217,8 @@ def _run_one(
             raise
         finally:
             os.close(reader)
-        ending = _ending(status, watch, _tail(Path(task.log)), _oom_kills() > kills, limits)
-        ending = replace(ending, deselecting=bool(pytest_arguments))
+        oom_killed = _oom_kills() > kills
+        ending = _ending(status, watch, _tail(Path(task.log)), oom_killed, limits, arguments=bool(pytest_arguments))
         lines = _lines_of(writer, run.run_id, pid, suite)
         broken = ending.outcome is not None
         device = _state_of_device(suite.cell.target) if broken else _Device.ANSWERS
@@ -213,7 +230,11 @@ def _run_one(
 def _start(task: ChildTask, *, fork: bool, reader: int) -> int:
     if not fork or not hasattr(os, "fork"):
         return subprocess.Popen(
-            command_for(task), pass_fds=(task.pipe,), start_new_session=True, stdin=subprocess.DEVNULL
+            command_for(task),
+            pass_fds=(task.pipe,),
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            cwd=_ROOT,
         ).pid
     pid = os.fork()
     if pid:
@@ -238,6 +259,7 @@ class _Watch:
         self.timeout_s = timeout_s
         self.on_check = on_check
         self.running = ""
+        self.finished = False
         self.timed_out = False
 
     def wait(self) -> int:
@@ -251,9 +273,8 @@ class _Watch:
                 data = os.read(self.reader, 65536)
                 open_pipe = bool(data)
                 *names, buffer = (buffer + data).split(b"\n")
-                if names:
-                    self.running = names[-1].decode(errors="replace")
-                    self.on_check(self.running)
+                for name in names:
+                    self._hear(name.decode(errors="replace"))
                     deadline = time.monotonic() + self.timeout_s
             elif not open_pipe and not ended:
                 time.sleep(0.01)
@@ -266,15 +287,24 @@ class _Watch:
                 time.sleep(_GRACE_S)
                 return _kill(self.pid)
 
+    def _hear(self, name: str) -> None:
+        self.finished = name == PYTEST_IS_OVER
+        if not self.finished:
+            self.running = name
+            self.on_check(name)
+
 
 def _kill(pid: int) -> int:
     for send in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             send(pid, signal.SIGKILL)
-    return os.waitpid(pid, 0)[1]
+    try:
+        return os.waitpid(pid, 0)[1]
+    except ChildProcessError:  # the interruption came between its end and our noting it
+        return 0
 
 
-def _ending(status: int, watch: _Watch, log: str, oom_killed: bool, limits: Limits) -> _Ending:
+def _ending(status: int, watch: _Watch, log: str, oom_killed: bool, limits: Limits, *, arguments: bool) -> _Ending:
     running = watch.running
     if watch.timed_out:
         message = f"no sign of life for {limits.timeout_s:.0f} s in {running or 'the start'}"
@@ -287,9 +317,11 @@ def _ending(status: int, watch: _Watch, log: str, oom_killed: bool, limits: Limi
             return _Ending(outcome=Outcome.OUT_OF_MEMORY, message=message, running=running, log=log)
         return _Ending(outcome=Outcome.CRASHED, message=f"ended by {name}", running=running, log=log)
     code = os.waitstatus_to_exitcode(status)
-    if code in (0, 1, 5):
-        return _Ending(outcome=None, message="", running=running, log=log)
-    return _Ending(outcome=Outcome.CRASHED, message=f"ended with exit code {code}", running=running, log=log)
+    if not watch.finished or code == _PYTEST_INTERNAL:
+        message = f"ended with exit code {code} before pytest was over"
+        return _Ending(outcome=Outcome.CRASHED, message=message, running=running, log=log)
+    deselecting = arguments and code in _PYTEST_RAN
+    return _Ending(outcome=None, message="", running=running, log=log, deselecting=deselecting)
 
 
 def _oom_kills() -> int:
@@ -327,8 +359,10 @@ def _account_for(
     done = {line.check_name for line in lines}
     written: list[CheckLine] = []
     left = [check for check in suite.checks if check not in done]
-    if ending.outcome is not None and left:
-        victim = ending.running if ending.running in left else left[0]
+    if ending.outcome is not None and suite.checks:
+        # Where every check has its line already, the last one is said to have ended badly as well.
+        victim = ending.running if ending.running in left or not left else left[0]
+        victim = victim or suite.checks[-1]
         outcome = ending.outcome
         written.append(
             _line(
@@ -342,7 +376,6 @@ def _account_for(
                 actual_target=actual_target,
             )
         )
-        left.remove(victim)
     if ending.outcome is not None:
         error_type, reason = "not_reached", f"{ending.message} before it"
     elif ending.deselecting:
@@ -444,7 +477,7 @@ def _probe_in_child(target: Target, *, reset: bool) -> _Device:
             timeout=_PROBE_TIMEOUT_S,
             capture_output=True,
             check=False,
-            cwd=Path(__file__).parents[2],
+            cwd=_ROOT,
         )
     except subprocess.TimeoutExpired:
         return _Device.LOST

@@ -46,9 +46,11 @@ def read_suite(path: Path) -> SuiteFile | None:
     data = path.read_bytes()
     try:
         tree = ast.parse(data, filename=str(path))
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         raise BrokenInput(
-            f"the suite {path.name} is no Python", why=str(error), fix="Generate it again with --force."
+            f"the suite {path.name} is no Python",
+            why=str(error) or "it is nested too deeply",
+            fix="Generate it again with --force.",
         ) from error
     constants = {
         target.id: node.value.value

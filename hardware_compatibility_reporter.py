@@ -1,0 +1,258 @@
+"""`python hardware_compatibility_reporter.py`: what works where, what doesn't, why, and what to change."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from hardware.evidence.store import Evidence
+    from reports.model_check import ModelCheck
+    from reports.report import Report
+    from reports.reporter import HardwareCompatibilityReporter
+
+DEFAULT_EVIDENCE = Path("hwcompat-out") / "evidence"
+_EXAMPLE = "python hardware_compatibility_reporter.py --collect-all --matrix"
+_USAGE, _INTERNAL, _INTERRUPTED = 4, 3, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What was asked for on the command line."""
+
+    collect_all: bool
+    matrix: bool
+    test_hardware: bool
+    models: tuple[str, ...]
+    device: str | None
+    evidence: Path | None
+    format: str
+    output_dir: Path | None
+    fail_on: str
+    debug: bool
+
+    @property
+    def has_action(self) -> bool:
+        return bool(self.collect_all or self.matrix or self.test_hardware or self.models)
+
+    @property
+    def wants_report(self) -> bool:
+        """Whether there is a report beside a matrix and the answers for single models."""
+        return self.collect_all or self.test_hardware
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--collect-all", is_flag=True, help="Report what every part and all evidence show.")
+@click.option("--matrix", is_flag=True, help="Print the compatibility matrix.")
+@click.option("--test-hardware", is_flag=True, help="Compute on every target that is here.")
+@click.option("--check-model", "models", multiple=True, metavar="NAME", help="Does this model run? Repeatable.")
+@click.option("--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here.")
+@click.option(
+    "--evidence",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help=f"Folder of evidence.  [default: {DEFAULT_EVIDENCE}]",
+)
+@click.option("--format", type=click.Choice(["markdown", "json", "junit"]), default="markdown", show_default=True)
+@click.option("--output-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write files instead of printing.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["critical", "error", "warning", "info"]),
+    default="error",
+    show_default=True,
+    help="Exit with 1 for findings of this severity or worse.",
+)
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+def cli(**options: object) -> int:
+    """Say what works where, from rules and evidence. Actions combine.
+
+    \b
+    Example: python hardware_compatibility_reporter.py --collect-all --matrix
+    Exit codes: 0 clean, 1 findings, 2 interrupted, 3 internal error, 4 usage.
+    """
+    return run(Request(**options))  # type: ignore[arg-type] # click gives what the options above declare
+
+
+def run(request: Request) -> int:
+    """Do what was asked, print or write it, and return the exit code."""
+    from reports.finding import Severity
+    from reports.reporter import OUTPUT_FOLDER, HardwareCompatibilityReporter
+
+    _check(request)
+    evidence = _evidence(request)
+    reporter = HardwareCompatibilityReporter(evidence, output_folder=request.output_dir or OUTPUT_FOLDER)
+    answers = [_answer(request, reporter, name) for name in request.models]
+    if request.collect_all:
+        _collect_all(reporter)
+    if request.test_hardware:
+        _note("computing on every target that is here …")
+        reporter.test_full_hardware_stack()
+    report = _report(request, reporter, answers)
+    _deliver(request, reporter, report, answers)
+    limit = Severity(request.fail_on).rank
+    return 1 if any(finding.severity.rank >= limit for finding in report.findings) else 0
+
+
+def _check(request: Request) -> None:
+    from hardware.errors import UsageError
+
+    if not request.has_action:
+        raise UsageError(
+            "nothing was asked for",
+            why="one of --collect-all, --matrix, --test-hardware, --check-model is needed",
+            fix=f"For example: {_EXAMPLE}",
+        )
+    if request.device and not request.models:
+        raise UsageError("--device needs --check-model", fix="Say which model: --check-model bert --device cpu")
+    if request.matrix and request.format == "junit":
+        raise UsageError("a matrix has no junit form", fix="Take --format markdown or json, or leave --matrix out.")
+
+
+def _evidence(request: Request) -> Evidence | None:
+    """The evidence to report on; None where the default folder isn't there, which only means that nothing ran."""
+    from hardware.evidence.store import read_folder
+
+    if request.evidence is not None:
+        return read_folder(request.evidence)
+    if DEFAULT_EVIDENCE.is_dir():
+        return read_folder(DEFAULT_EVIDENCE)
+    _note(f"there is no evidence in {DEFAULT_EVIDENCE}: nothing was measured")
+    return None
+
+
+def _collect_all(reporter: HardwareCompatibilityReporter) -> None:
+    reporter.check_components()
+    reporter.collect_hardware_detection_errors()
+    reporter.collect_resource_pool_errors()
+    reporter.collect_compatibility_test_errors()
+    # A checkpoint's slug needs to be known to nobody: what ran was classified by its folder.
+    for model in sorted({line.model for line in reporter.checks if line.subject != "checkpoint"}):
+        reporter.collect_model_integration_errors(model)
+
+
+def _answer(request: Request, reporter: HardwareCompatibilityReporter, name: str) -> ModelCheck:
+    from generators.compatibility.verdict import Level
+    from hardware.errors import ModelError
+    from hardware.software import is_installed
+    from reports.model_check import check_model, without_transformers
+
+    try:
+        answer = check_model(name, request.device, reporter.evidence, reporter.checks, reporter.inventory())
+    except ModelError as error:
+        if is_installed("transformers"):
+            raise
+        reporter.collect_model_integration_errors(name)
+        return without_transformers(name, request.device, error)
+    if answer.measured.level is not Level.UNKNOWN or answer.findings:
+        return answer
+    target = answer.measured.cell.split("/")[2]
+    named = request.device not in (None, "auto")
+    if named and answer.absent:
+        text = f"{target} was asked for and is not here: {answer.absent}"
+        reporter.add_error(
+            target, "device_absent", text, severity="error", component="model_check", model_name=answer.model
+        )
+    else:
+        text = f"{answer.measured.cell}: {answer.cause}"
+        reporter.add_error(
+            target, "not_measured", text, severity="warning", component="model_check", model_name=answer.model
+        )
+    return answer
+
+
+def _report(request: Request, reporter: HardwareCompatibilityReporter, answers: Sequence[ModelCheck]) -> Report:
+    from reports.finding import worst_first
+
+    report = reporter.report()
+    if not request.collect_all:  # else these findings, and those of other models, are there already
+        own = {finding.id: finding for answer in answers for finding in answer.findings}
+        report = replace(report, findings=worst_first([*report.findings, *own.values()]))
+        cells = {answer.measured.cell for answer in answers}
+        report = replace(report, checks=tuple(line for line in report.checks if line.cell_id in cells))
+    return replace(report, model_checks=tuple(answer.to_dict() for answer in answers))
+
+
+def _deliver(
+    request: Request, reporter: HardwareCompatibilityReporter, report: Report, answers: Sequence[ModelCheck]
+) -> None:
+    for name, text in _products(request, reporter, report, answers):
+        if request.output_dir is None:
+            click.echo(text, nl=False)
+        else:
+            _note(f"written: {reporter.save_to_file(text, name)}")
+
+
+def _products(
+    request: Request, reporter: HardwareCompatibilityReporter, report: Report, answers: Sequence[ModelCheck]
+) -> list[tuple[str, str]]:
+    """File names and texts: one document in JSON and JUnit, else one text for each thing that was asked for."""
+    from reports.formats import SUFFIXES, report_text
+
+    matrix = reporter.matrix() if request.matrix else None
+    name = f"hardware_compatibility_report.{SUFFIXES[request.format]}"
+    if request.format != "markdown":
+        if matrix is not None and not (request.wants_report or answers):
+            from generators.compatibility.matrix_text import matrix_text
+
+            return [("compatibility_matrix.json", matrix_text(matrix, "json"))]
+        whole = replace(report, matrix=matrix.to_dict() if matrix else None)
+        return [(name, report_text(whole, request.format))]
+    products = []
+    if answers:
+        products.append(("model_checks.txt", "".join(answer.text for answer in answers)))
+    if request.wants_report:
+        products.append((name, ("\n" if products and not request.output_dir else "") + report_text(report)))
+    if matrix is not None:
+        from generators.compatibility.matrix_text import matrix_text
+
+        before = "\n" if products and not request.output_dir else ""
+        text = f"{before}# Compatibility matrix\n\n{matrix_text(matrix, 'markdown')}"
+        products.append(("compatibility_matrix.md", text))
+    return products
+
+
+def _note(text: str) -> None:
+    """Progress and remarks go to standard error, with nothing that a terminal would obey."""
+    from reports.text import one_line
+
+    click.echo(one_line(text, longest=2000), err=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, run, and turn every error into one line and an exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        result = cli.main(arguments, prog_name="hardware_compatibility_reporter.py", standalone_mode=False)
+        return int(result or 0)
+    except click.ClickException as error:
+        _note(f"error: {error.format_message()} For example: {_EXAMPLE}")
+        return _USAGE
+    except (click.Abort, KeyboardInterrupt):
+        _note("interrupted")
+        return _INTERRUPTED
+    except Exception as error:  # the last place where an error can be told in one line
+        return _tell(error, debug="--debug" in arguments)
+
+
+def _tell(error: Exception, *, debug: bool) -> int:
+    import traceback
+
+    from hardware.errors import HwCompatError
+    from reports.text import printable
+
+    if debug:
+        click.echo(printable("".join(traceback.format_exception(error))), err=True)
+    if isinstance(error, HwCompatError):
+        _note(f"error: {error}")
+        return error.exit_code
+    _note(f"error: internal: {type(error).__name__}: {error}. Run again with --debug for the traceback.")
+    return _INTERNAL
+
+
+if __name__ == "__main__":
+    sys.exit(main())

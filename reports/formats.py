@@ -1,0 +1,28 @@
+"""The formats that a report can have, by name: one file each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hardware.errors import UsageError, did_you_mean, echo
+
+from .json_report import json_report
+from .junit_report import junit_report
+from .markdown_report import markdown_report
+from .report import Report
+
+FORMATS: dict[str, Callable[[Report], str]] = {
+    "markdown": markdown_report,
+    "json": json_report,
+    "junit": junit_report,
+}
+
+SUFFIXES = {"markdown": "md", "json": "json", "junit": "xml"}
+
+
+def report_text(report: Report, format: str = "markdown") -> str:
+    """The report in a format. Raises `UsageError` for an unknown one."""
+    if format not in FORMATS:
+        fix = did_you_mean(format, FORMATS) or f"Known: {', '.join(FORMATS)}."
+        raise UsageError(f"{echo(format)} is not a format of a report", fix=fix)
+    return FORMATS[format](report)

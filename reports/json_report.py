@@ -1,0 +1,58 @@
+"""A report as JSON, in the shape of `schemas/report.json`. Pure ASCII, so that no terminal is given a command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .report import SCHEMA_VERSION, Report
+
+SCHEMA = Path(__file__).with_name("schemas") / "report.json"
+
+
+def schema() -> dict[str, Any]:
+    """The published JSON Schema."""
+    loaded: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    return loaded
+
+
+def report_object(report: Report) -> dict[str, Any]:
+    """The report as plain JSON values."""
+    data: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "timestamp": report.timestamp,
+        "error_counts": report.error_counts,
+        "errors": [finding.to_dict() for finding in report.findings],
+        "hardware_errors": report.hardware_errors,
+        "models_tested": list(report.models_tested),
+        "outcomes": report.outcomes,
+        "components_available": {
+            one.name: {
+                "available": None if one.state == "unknown" else one.state == "available",
+                "state": one.state,
+                "version": one.version,
+                "reason": one.reason,
+            }
+            for one in report.components
+        },
+        "hardware_stack": {
+            one.target: {
+                "state": one.state,
+                "reason": one.reason,
+                "device_name": one.device_name,
+                "duration_s": one.duration_s,
+            }
+            for one in report.stack
+        },
+    }
+    if report.model_checks:
+        data["model_checks"] = list(report.model_checks)
+    if report.matrix is not None:
+        data["matrix"] = report.matrix
+    return data
+
+
+def json_report(report: Report) -> str:
+    """The text of a JSON report, ending in a newline."""
+    return json.dumps(report_object(report), indent=2, ensure_ascii=True, allow_nan=False) + "\n"

@@ -1,0 +1,56 @@
+"""`Report`: all that a report says, before it has a format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from hardware.evidence.record import CheckLine, Outcome
+
+from .components import Component
+from .finding import Finding, count
+from .stack import StackResult
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Findings worst first, with what was looked at: `checks` are the lines that speak now.
+
+    `matrix` and `model_checks` are JSON objects of what else was asked for in the same call.
+    """
+
+    timestamp: str
+    findings: tuple[Finding, ...]
+    components: tuple[Component, ...] = ()
+    checks: tuple[CheckLine, ...] = ()
+    stack: tuple[StackResult, ...] = ()
+    matrix: dict[str, Any] | None = None
+    model_checks: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def error_counts(self) -> dict[str, int]:
+        """How many findings of each severity."""
+        return count(self.findings)
+
+    @property
+    def hardware_errors(self) -> dict[str, list[str]]:
+        """Ids of findings by hardware type."""
+        grouped: dict[str, list[str]] = {}
+        for finding in self.findings:
+            grouped.setdefault(finding.hardware_type, []).append(finding.id)
+        return dict(sorted(grouped.items()))
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """How many checks came to each outcome; those that none came to are left out."""
+        counts = Counter(line.outcome for line in self.checks)
+        return {str(outcome): counts[outcome] for outcome in Outcome if counts[outcome]}
+
+    @property
+    def models_tested(self) -> tuple[str, ...]:
+        """Models of which at least one check ran."""
+        idle = (Outcome.NOT_RUN, Outcome.SKIPPED)
+        return tuple(sorted({line.model for line in self.checks if line.outcome not in idle}))

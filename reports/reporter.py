@@ -1,0 +1,308 @@
+"""`HardwareCompatibilityReporter`: collects findings from every part of the product and writes reports of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hardware.errors import HwCompatError, OutputError, UsageError, echo
+from hardware.evidence.redaction import redact
+from hardware.evidence.store import Evidence
+from hardware.evidence.writer import now
+
+from .advice import recommend
+from .components import Component, own_parts, packages
+from .current import current_checks
+from .diagnosis import diagnose, error_types, identify
+from .finding import ANY_TARGET, Finding, Severity, worst_first
+from .formats import report_text
+from .report import Report
+from .stack import DEFAULT_TIMEOUT_S, StackResult, run_stack
+
+if TYPE_CHECKING:
+    from generators.compatibility.matrix import Matrix
+    from hardware.detection import HardwareInfo
+    from hardware.evidence.record import CheckLine
+
+OUTPUT_FOLDER = Path("hwcompat-out") / "reports"
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,120}")
+
+
+class HardwareCompatibilityReporter:
+    """Findings of one session. Every `collect_…` adds to them and returns what it found; the same is kept once.
+
+    `evidence` is what was measured (None: nothing). A part that is missing becomes a finding, and the rest goes on.
+    """
+
+    def __init__(self, evidence: Evidence | None = None, *, output_folder: Path = OUTPUT_FOLDER) -> None:
+        self.evidence = evidence or Evidence(runs=(), checks=(), ends=(), broken=())
+        self.output_folder = output_folder
+        self.checks: tuple[CheckLine, ...] = current_checks(self.evidence)
+        self.components: tuple[Component, ...] = ()
+        self.stack: tuple[StackResult, ...] = ()
+        self._findings: dict[tuple[str, tuple[str, ...]], Finding] = {}
+        self._inventory: HardwareInfo | None = None
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings so far, worst first."""
+        return worst_first(self._findings.values())
+
+    def inventory(self) -> HardwareInfo:
+        """This machine's inventory, detected once."""
+        if self._inventory is None:
+            from hardware.detection import detect
+
+            self._inventory = detect()
+        return self._inventory
+
+    # Collecting
+
+    def add_error(
+        self,
+        hardware_type: str,
+        error_type: str,
+        message: str,
+        *,
+        severity: Severity | str | None = None,
+        component: str = "user",
+        model_name: str | None = None,
+        traceback: str = "",
+        cause: str = "",
+    ) -> Finding:
+        """Add one finding. Without `severity` the error type's own is taken (that of `unknown` for a new type).
+
+        Raises `UsageError` for an unknown severity.
+        """
+        kind = error_types().get(error_type, error_types()["unknown"])
+        if severity is not None and severity not in list(Severity):
+            raise UsageError(f"{echo(str(severity))} is not a severity", fix=f"Known: {', '.join(Severity)}.")
+        finding = Finding(
+            hardware_type=hardware_type,
+            error_type=error_type,
+            severity=Severity(severity) if severity is not None else kind.severity,
+            message=redact(message),
+            component=component,
+            timestamp=now(),
+            model_name=model_name,
+            recommendations=recommend(error_type, hardware_type, cause=cause),
+            traceback=redact(traceback),
+        )
+        return self._keep(finding)
+
+    def _keep(self, finding: Finding) -> Finding:
+        return self._findings.setdefault((finding.id, finding.cells), finding)
+
+    def check_components(self) -> dict[str, Component]:
+        """The parts by name, each missing or failing one with a finding. Imports no framework."""
+        self.components = (*packages(), *own_parts())
+        absent = {one.name for one in self.components if one.state == "missing"}
+        for one in self.components:
+            if one.state == "missing":
+                self._component(one, "missing_dependency")
+            # Without transformers no catalog can be read: that is said already.
+            elif one.state == "failed" and not (one.name == "model_classifier" and "transformers" in absent):
+                self._component(one, "component_failed")
+        return {one.name: one for one in self.components}
+
+    def _component(self, one: Component, error_type: str) -> Finding:
+        return self.add_error(
+            ANY_TARGET, error_type, one.reason, severity=one.severity, component=one.name, cause=one.name
+        )
+
+    def collect_hardware_detection_errors(self) -> list[Finding]:
+        """Findings of detection: vendors that failed, devices that are there and can't be used."""
+        component = "hardware_detection"
+        try:
+            inventory = self.inventory()
+        except Exception as error:  # a machine that can't be read must still get a report
+            return [self._failed(component, error)]
+        found = []
+        for vendor in inventory.vendors:
+            if vendor.reason.startswith("the vendor's file failed"):
+                text = f"{vendor.vendor}: {vendor.reason}"
+                found.append(self.add_error(ANY_TARGET, "component_failed", text, component=component))
+            elif vendor.state == "present but unusable":
+                target = _target_of(vendor.vendor)
+                text = f"{vendor.vendor}: {vendor.state}: {vendor.reason}"
+                found.append(self.add_error(target, "device_unusable", text, component=component))
+        return found
+
+    def collect_resource_pool_errors(self) -> list[Finding]:
+        """One remark: this version has no resource pool, so its state is unknown."""
+        text = "State unknown: this version has no resource pool, so nothing can be said of one."
+        return [self.add_error(ANY_TARGET, "not_implemented", text, component="resource_pool")]
+
+    def collect_model_integration_errors(self, model: str) -> list[Finding]:
+        """Findings where a model can't be classified, or only by guessing from its name."""
+        from generators.models.classifier import classify_or_guess
+
+        component = "model_integration"
+        try:
+            found, reasons = classify_or_guess(model)
+        except Exception as error:  # whatever a catalog raises, the report goes on
+            return [self._failed(component, error, model=model)]
+        if not reasons:
+            return []
+        text = "; ".join(reasons)
+        diagnosis = identify(text)
+        kind = diagnosis.error_type if diagnosis.error_type == "missing_dependency" else "unknown_model"
+        sure = found is None or kind == "missing_dependency"
+        severity = Severity.ERROR if sure else Severity.WARNING
+        return [
+            self.add_error(
+                ANY_TARGET,
+                kind,
+                text,
+                severity=severity,
+                component=component,
+                model_name=model,
+                cause=diagnosis.cause,
+            )
+        ]
+
+    def collect_compatibility_test_errors(self, models: Sequence[str] | None = None) -> list[Finding]:
+        """Findings that the evidence shows, for some models or (None) for all, and what is wrong with it."""
+        lines = [line for line in self.checks if models is None or line.model in models]
+        found = [self._keep(finding) for finding in diagnose(lines)]
+        found += self._evidence_errors()
+        if not lines:
+            what = f"of {', '.join(models)}" if models else "of any model"
+            model = models[0] if models and len(models) == 1 else None
+            text = f"nothing was measured {what}: there is no evidence"
+            found.append(
+                self.add_error(ANY_TARGET, "not_measured", text, component="compatibility_test", model_name=model)
+            )
+        return found
+
+    def _evidence_errors(self) -> list[Finding]:
+        component = "evidence"
+        by_file: dict[str, list[str]] = {}
+        for line in self.evidence.broken:
+            by_file.setdefault(line.file, []).append(f"line {line.number}: {line.reason}")
+        found = [
+            self.add_error(ANY_TARGET, "broken_evidence", f"{name}: {len(why)} broken; {why[0]}", component=component)
+            for name, why in by_file.items()
+        ]
+        for run_id in self.evidence.unfinished():
+            text = f"run {run_id} has no end: it still goes on, or it was killed"
+            found.append(self.add_error(ANY_TARGET, "interrupted", text, component=component))
+        return found
+
+    def test_full_hardware_stack(
+        self, *, timeout_s: float = DEFAULT_TIMEOUT_S, command: Sequence[str] = ()
+    ) -> dict[str, StackResult]:
+        """Compute on every target that may be here, each in a child of its own; absent ones get graded findings.
+
+        `timeout_s` is for one target. `command` replaces the probe in tests.
+        """
+        from generators.compatibility.vocabulary import vocabulary
+        from hardware.detection import targets
+
+        statuses = targets(self.inventory())
+        known = {status.target for status in statuses}
+        others = [name for name in vocabulary().targets if name not in known]
+        self.stack = run_stack(statuses, other_targets=others, timeout_s=timeout_s, command=command)
+        for result in self.stack:
+            if result.state != "computed":
+                self._stack_finding(result)
+        return {result.target: result for result in self.stack}
+
+    def _stack_finding(self, result: StackResult) -> Finding:
+        absent = result.state == "absent"
+        diagnosis = identify(result.reason, recorded=result.recorded or ("device_absent" if absent else ""))
+        severity = diagnosis.severity
+        if absent and result.target != "cpu" and diagnosis.error_type == "missing_dependency":
+            severity = Severity.WARNING
+        return self.add_error(
+            result.target,
+            diagnosis.error_type,
+            f"{result.target} {'is not here' if absent else 'failed'}: {result.reason}",
+            severity=severity,
+            component="hardware_stack",
+            traceback=result.log,
+            cause=diagnosis.cause,
+        )
+
+    def _failed(self, component: str, error: Exception, *, model: str | None = None) -> Finding:
+        import traceback
+
+        return self.add_error(
+            ANY_TARGET,
+            "component_failed",
+            str(error) if isinstance(error, HwCompatError) else f"{type(error).__name__}: {error}",
+            component=component,
+            model_name=model,
+            traceback="".join(traceback.format_exception(error)),
+        )
+
+    # Reporting
+
+    def get_recommendations(self, hardware_type: str | None = None, error_type: str | None = None) -> list[str]:
+        """What to do about the findings so far, worst first, each once; or about one target and error type."""
+        if hardware_type is not None and error_type is not None:
+            return list(recommend(error_type, hardware_type))
+        wanted = (
+            finding
+            for finding in self.findings
+            if hardware_type in (None, finding.hardware_type) and error_type in (None, finding.error_type)
+        )
+        return list(dict.fromkeys(text for finding in wanted for text in finding.recommendations))
+
+    def report(self) -> Report:
+        """The report as data."""
+        return Report(
+            timestamp=now(),
+            findings=self.findings,
+            components=self.components,
+            checks=self.checks,
+            stack=self.stack,
+        )
+
+    def generate_report(self, format: str = "markdown") -> str:
+        """The report as text: markdown, json or junit. Raises `UsageError` for another format."""
+        return report_text(self.report(), format)
+
+    def matrix(self) -> Matrix:
+        """Declared levels with what the evidence shows."""
+        from .verdicts import matrix_of
+
+        return matrix_of(self.evidence, self.inventory(), timestamp=now())
+
+    def generate_compatibility_matrix(self) -> dict[str, Any]:
+        """The matrix as the JSON object that `generators/compatibility/schemas/matrix.json` describes."""
+        return self.matrix().to_dict()
+
+    def save_to_file(self, content: str, filename: str) -> Path:
+        """Write a text into the output folder and return its path.
+
+        Raises `UsageError` for a name that isn't a plain file name, `OutputError` where it can't be written.
+        """
+        if not _FILE_NAME.fullmatch(filename) or ".." in filename:
+            raise UsageError(
+                f"{echo(filename)} is not the name of a report",
+                why="letters, digits and ._- are allowed, no folders: reports stay in the output folder",
+            )
+        path = self.output_folder / filename
+        try:
+            self.output_folder.mkdir(parents=True, exist_ok=True)
+            if path.is_symlink():
+                raise OSError("a link is there, and links are not followed")
+            path.write_text(content, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise OutputError(
+                f"the report {echo(str(path))} cannot be written",
+                why=error.strerror or str(error),
+                fix="Name another folder with --output-dir.",
+            ) from error
+        return path
+
+
+def _target_of(vendor: str) -> str:
+    """The target that a vendor's devices stand for; `any` for a vendor without one."""
+    from hardware.backends.factory import ALIASES
+
+    return ALIASES.get(vendor.lower(), ANY_TARGET)

@@ -1,0 +1,144 @@
+"""Starts the command line as a user would, in a process of its own, and reads what it left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.store import Evidence, read_folder
+
+REPOSITORY = Path(__file__).parents[2]
+NETWORK_WATCH = Path(__file__).with_name("network_watch")
+LIMIT_S = 240
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """A process that ended: its exit code, its streams, and the folder that holds all that it wrote."""
+
+    code: int
+    out: str
+    err: str
+    folder: Path
+
+    @property
+    def suites(self) -> Path:
+        return self.folder / "suites"
+
+    @property
+    def reports(self) -> Path:
+        return self.folder / "reports"
+
+    @property
+    def evidence(self) -> Evidence:
+        return read_folder(self.folder / "evidence")
+
+    @property
+    def run_line(self) -> RunLine:
+        (run,) = self.evidence.runs
+        return run
+
+    @property
+    def network(self) -> str:
+        log = self.folder / "network.log"
+        return log.read_text(encoding="utf-8") if log.exists() else ""
+
+    def lines(self, cell: str) -> dict[str, CheckLine]:
+        """The last line of each check of a cell."""
+        return {line.check_name: line for line in self.evidence.checks if line.cell_id == cell}
+
+    def outcomes(self, cell: str) -> dict[str, Outcome]:
+        return {name: line.outcome for name, line in self.lines(cell).items()}
+
+    def verdict(self, cell: str) -> str:
+        """The level that the printed table says of a cell."""
+        after = self.out.partition(f"\n{cell} ")[2]
+        words = after.partition("\nVerdict")[2].split()
+        return words[0] if words else "none was printed"
+
+    @property
+    def error(self) -> str:
+        """The one line that says what was wrong; fails the test where there is another number of them."""
+        (line,) = (line for line in self.err.splitlines() if line.startswith("error: "))
+        assert "Traceback" not in self.err
+        return line
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandLine:
+    """How processes are started: with one cache for all, no network, and one thread for each."""
+
+    cache: Path
+
+    def environment(self, folder: Path, given: Mapping[str, str] | None = None) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("HWCOMPAT_")}
+        return kept | {
+            "HWCOMPAT_CACHE": str(self.cache),
+            "PYTHONPATH": os.pathsep.join([str(NETWORK_WATCH), str(REPOSITORY)]),
+            "TEST_NETWORK_LOG": str(folder / "network.log"),
+            "OMP_NUM_THREADS": "1",
+            **(given or {}),
+        }
+
+    def start(
+        self, folder: Path, *arguments: str | Path, env: Mapping[str, str] | None = None, stdin: str | None = None
+    ) -> subprocess.Popen[str]:
+        """Start `run_test_generation.py` with all its output below `folder`, unless an argument says otherwise."""
+        words = [str(argument) for argument in arguments]
+        for option, name in (("--output-dir", "suites"), ("--evidence", "evidence"), ("--report-dir", "reports")):
+            if option not in words:
+                words = [option, str(folder / name), *words]
+        return self.start_python(folder, "run_test_generation.py", *words, env=env, stdin=stdin)
+
+    def start_python(
+        self, folder: Path, *words: str | Path, env: Mapping[str, str] | None = None, stdin: str | None = None
+    ) -> subprocess.Popen[str]:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "stdin").write_text(stdin or "", encoding="utf-8")
+        with (
+            (folder / "stdin").open(encoding="utf-8") as read,
+            (folder / "out").open("w") as out,
+            (folder / "err").open("w") as err,
+        ):
+            return subprocess.Popen(
+                [sys.executable, *map(str, words)],
+                cwd=REPOSITORY,
+                env=self.environment(folder, env),
+                stdin=read,
+                stdout=out,
+                stderr=err,
+                text=True,
+            )
+
+    def wait(self, process: subprocess.Popen[str], folder: Path) -> Ran:
+        try:
+            code = process.wait(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        out, err = ((folder / name).read_text(encoding="utf-8") for name in ("out", "err"))
+        return Ran(code=code, out=out, err=err, folder=folder)
+
+    def run(
+        self, folder: Path, *arguments: str | Path, env: Mapping[str, str] | None = None, stdin: str | None = None
+    ) -> Ran:
+        return self.wait(self.start(folder, *arguments, env=env, stdin=stdin), folder)
+
+    def pytest(self, folder: Path, *arguments: str | Path, env: Mapping[str, str] | None = None) -> Ran:
+        """Plain pytest, as somebody would call it who knows nothing of our command line."""
+        where = {"HWCOMPAT_EVIDENCE": str(folder / "evidence"), **(env or {})}
+        words = ("-m", "pytest", "-p", "no:cacheprovider", *arguments)
+        return self.wait(self.start_python(folder, *words, env=where), folder)
+
+    def run_all(self, jobs: Mapping[str, tuple[Path, Sequence[str], Mapping[str, str]]]) -> dict[str, Ran]:
+        """Several command lines by name, two at a time."""
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            started = {name: pool.submit(self.run, job[0], *job[1], env=job[2]) for name, job in jobs.items()}
+            return {name: future.result() for name, future in started.items()}

@@ -1,0 +1,142 @@
+"""The main job: one command generates, runs and concludes, and leaves evidence that says the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine, Ran
+
+from generators.compatibility.conclude import conclude
+from hardware.cell import Cell
+from hardware.evidence.record import Outcome
+
+pytestmark = pytest.mark.slow
+
+BERT, VIT = "bert/fill-mask", "vit/image-classification"
+CELLS = [f"{model}/{target}/float32" for model in (BERT, VIT) for target in ("cpu", "openvino", "simulated")]
+
+
+@pytest.fixture(scope="module")
+def auto(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return command_line.run(
+        tmp_path_factory.mktemp("auto"), "--model", "bert", "--device", "auto", "--machine", "desk", "--run"
+    )
+
+
+def test_auto_passes_prints_a_table_and_a_verdict(auto: Ran) -> None:
+    assert auto.code == 0, auto.err
+    cell = auto.run_line.plan[0].cell_id
+    assert auto.verdict(cell) in ("high", "medium")
+    for check in auto.run_line.plan[0].checks:
+        assert f"\n{check} " in auto.out
+    assert "sealed before the run" in auto.out
+    assert "Chosen" in auto.out  # auto says what it took, and why not the others
+
+
+def test_every_file_that_is_named_exists(auto: Ran) -> None:
+    named = [line.split(maxsplit=1)[1] for line in auto.out.splitlines() if line.startswith(("Suite ", "Evidence "))]
+    assert len(named) == 3  # a suite, and the evidence of parent and child
+    assert all(Path(name).is_file() for name in named)
+
+
+def test_stdout_holds_the_product_only(auto: Ran) -> None:
+    assert "fill-mask/cpu/float32  builds" not in auto.out
+    assert "builds" in auto.err  # progress
+
+
+def test_run_line_is_sealed_before_any_check(auto: Ran) -> None:
+    first = min((auto.folder / "evidence").iterdir(), key=lambda path: path.stat().st_ino if False else path.name)
+    kinds = [json.loads(line)["kind"] for line in first.read_text(encoding="utf-8").splitlines()]
+    run = auto.run_line
+    (planned,) = run.plan
+    assert run.machine == "desk"
+    assert run.command.endswith("--run")
+    assert run.isolation == "process"
+    assert run.versions["torch"]
+    assert planned.verdict is not None
+    assert planned.verdict["basis"] in ("predicted", "declared")
+    assert kinds.count("run") <= 1
+    assert all(run.started_at < line.started_at for line in auto.evidence.checks)
+
+
+def test_each_process_has_a_file_of_its_own(auto: Ran) -> None:
+    files = {path.name: path.read_text(encoding="utf-8") for path in (auto.folder / "evidence").iterdir()}
+    kinds = {name: [json.loads(line)["kind"] for line in text.splitlines()] for name, text in files.items()}
+    assert sorted(kinds.values()) == [["check"] * 7, ["run", "end"]]
+    assert all(name.startswith(auto.run_line.run_id) for name in files)
+
+
+def test_three_targets_pass(three_targets: Ran) -> None:
+    assert three_targets.code == 0, three_targets.err
+    assert [planned.cell_id for planned in three_targets.run_line.plan] == CELLS
+    for cell in CELLS:
+        assert three_targets.verdict(cell) in ("high", "medium"), cell
+
+
+def test_every_planned_check_has_one_line(three_targets: Ran) -> None:
+    planned = [(one.cell_id, check) for one in three_targets.run_line.plan for check in one.checks]
+    lines = [(line.cell_id, line.check_name) for line in three_targets.evidence.checks]
+    assert sorted(lines) == sorted(planned)
+    (end,) = three_targets.evidence.ends
+    assert end.reason == "finished"
+    assert end.counts == {"passed": len(planned)}
+
+
+def test_each_line_says_where_it_ran(three_targets: Ran) -> None:
+    for line in three_targets.evidence.checks:
+        target = line.cell_id.split("/")[2]
+        assert line.actual_target == line.requested_target == target
+        assert line.outcome is Outcome.PASSED
+        assert line.subject == "tiny"
+        assert line.accelerator
+
+
+def test_parity_was_measured_against_a_tolerance(three_targets: Ran) -> None:
+    for cell in CELLS:
+        line = three_targets.lines(cell)["matches_reference"]
+        assert line.max_rel_error is not None
+        assert line.tolerance is not None
+        assert 0 <= line.max_rel_error <= line.tolerance
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_concluding_again_from_the_files_gives_what_was_printed(three_targets: Ran, cell: str) -> None:
+    run = three_targets.run_line
+    planned = next(one for one in run.plan if one.cell_id == cell)
+    verdict = conclude(
+        Cell.parse(cell),
+        planned.checks,
+        three_targets.evidence.checks,
+        current_versions={},
+        run_versions={run.run_id: run.versions},
+    )
+    assert verdict.level == three_targets.verdict(cell)
+    assert verdict.basis == "measured"
+    assert set(verdict.evidence_ids) == {line.evidence_id for line in three_targets.lines(cell).values()}
+
+
+def test_simulated_never_speaks_of_a_real_device(three_targets: Ran) -> None:
+    after = three_targets.out.partition(f"{BERT}/simulated/float32 ")[2].partition("Predicted")[0]
+    assert "simulated: proves plumbing, not numerics" in after
+
+
+def test_matrix_counts_what_was_measured(three_targets: Ran, command_line: CommandLine) -> None:
+    evidence = three_targets.folder / "evidence"
+    folder = three_targets.folder / "matrix"
+    ran = command_line.run(folder, "--hardware-compatibility", "--evidence", evidence, "--format", "json")
+    assert ran.code == 0, ran.err
+    assert '"measured"' in ran.out
+
+
+def test_nothing_tries_to_reach_the_network(auto: Ran, three_targets: Ran) -> None:
+    assert auto.network == ""
+    assert three_targets.network == ""
+
+
+def test_the_watch_on_the_network_sees_an_attempt(command_line: CommandLine, tmp_path: Path) -> None:
+    code = "import urllib.request; urllib.request.urlopen('http://192.0.2.1/')"
+    ran = command_line.wait(command_line.start_python(tmp_path, "-c", code), tmp_path)
+    assert ran.code != 0
+    assert "192.0.2.1" in ran.network

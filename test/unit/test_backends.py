@@ -1,0 +1,186 @@
+"""Backends are found by their file's name, chosen by what a user writes, and never guessed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+import pytest
+
+from hardware.backends import factory
+from hardware.backends.base import BaseBackend, Execution, Runnable
+from hardware.backends.factory import (
+    ALIASES,
+    AUTO_ORDER,
+    backend_class,
+    built_in_targets,
+    get_backend,
+    known_targets,
+    resolve_target,
+)
+from hardware.errors import UsageError
+from hardware.target import Target
+
+
+class NoRunnable(Runnable):
+    """The least that satisfies the type."""
+
+    def __call__(self, **inputs):
+        return {}
+
+    def execution(self):
+        return Execution(native={}, offloaded={}, dtype="float32", device="x", unseen="")
+
+
+class PluggedBackend(BaseBackend):
+    """What a plug-in would bring."""
+
+    BACKEND_NAME = "plugged"
+
+    def _check_availability(self):
+        return "no such device"
+
+    def get_device_facts(self):
+        raise NotImplementedError
+
+    def known_answer(self):
+        return (0.0, 0.0, 0.0)
+
+    def load(self, subject, example_inputs, precision):
+        return NoRunnable()
+
+
+@pytest.fixture
+def plugged(monkeypatch):
+    """A plug-in `plugged`, as its package's entry point would declare it."""
+    point = importlib.metadata.EntryPoint("plugged", f"{__name__}:PluggedBackend", factory.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(factory, "_entry_points", lambda: {"plugged": point})
+    return point
+
+
+def test_the_targets_that_ship_are_there():
+    assert {"cpu", "cuda", "rocm", "mps", "xpu", "openvino", "simulated"} <= set(built_in_targets())
+    assert not {"base", "factory", "_torch", "__init__"} & set(built_in_targets())
+
+
+@pytest.mark.parametrize("name", built_in_targets())
+def test_a_target_leads_to_the_one_class_of_its_name(name):
+    assert backend_class(name).BACKEND_NAME == name
+    assert str(get_backend(name).target) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("cpu", "cpu"),
+        (" CPU ", "cpu"),
+        ("cuda:1", "cuda:1"),
+        ("nvidia", "cuda"),
+        ("GPU", "cuda"),
+        ("nvidia:1", "cuda:1"),
+        ("amd", "rocm"),
+        ("intel", "xpu"),
+        ("apple", "mps"),
+        ("OpenVINO:NPU", "openvino:NPU"),
+    ],
+)
+def test_what_a_user_writes_is_resolved(text, target):
+    assert str(resolve_target(text)) == target
+
+
+def test_aliases_and_the_order_of_auto_name_targets_of_the_vocabulary():
+    assert set(ALIASES.values()) <= set(built_in_targets())
+    assert AUTO_ORDER[-1] == "cpu"
+    assert set(AUTO_ORDER) - {"tpu"} <= set(built_in_targets())
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("cdua", "Did you mean 'cuda'?"), ("opnvino", "'openvino'"), ("nvdia", "'nvidia'"), ("autoo", "'auto'")],
+)
+def test_a_misspelt_device_is_an_error_that_offers_the_right_one(text, hint):
+    with pytest.raises(UsageError, match="unknown device") as caught:
+        resolve_target(text)
+    assert hint in str(caught.value)
+    assert "Known: cpu" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", ":", "base", "factory", "_torch", "../cpu", "cpu/../cuda", "hardware", "cuda\0"])
+def test_nothing_but_a_target_is_imported(text):
+    with pytest.raises(UsageError):
+        resolve_target(text)
+
+
+@pytest.mark.parametrize("text", ["cuda:", "cuda:-1", "cuda:1:2", "openvino: NPU"])
+def test_a_known_name_with_a_broken_rest_is_refused(text):
+    with pytest.raises(UsageError):
+        resolve_target(text)
+
+
+def test_a_plug_in_is_a_target_like_the_others(plugged):
+    assert "plugged" in known_targets()
+    backend = get_backend("plugged:2")
+    assert isinstance(backend, PluggedBackend)
+    assert backend.target.index == 2
+    assert not backend.is_available
+    assert backend.unavailable() == "no such device"
+
+
+def test_a_plug_in_that_is_no_backend_is_named(monkeypatch):
+    point = importlib.metadata.EntryPoint("odd", "pathlib:Path", factory.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(factory, "_entry_points", lambda: {"odd": point})
+    with pytest.raises(TypeError, match="plug-in 'odd'"):
+        backend_class("odd")
+
+
+def test_a_plug_in_cannot_take_the_place_of_a_target_that_ships(monkeypatch):
+    point = importlib.metadata.EntryPoint("cpu", f"{__name__}:PluggedBackend", factory.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(factory, "_entry_points", lambda: {"cpu": point})
+    assert backend_class("cpu").__module__ == "hardware.backends.cpu"
+
+
+def test_a_backend_closes_when_its_block_ends(plugged, monkeypatch):
+    closed = []
+    monkeypatch.setattr(PluggedBackend, "close", lambda self: closed.append(self))
+    with get_backend("plugged") as backend:
+        assert closed == []
+    assert closed == [backend]
+
+
+@pytest.mark.parametrize("ability", ["generate", "gradients", "save_and_reload"])
+def test_an_ability_that_a_runnable_lacks_is_not_pretended(ability, tmp_path):
+    runnable = NoRunnable()
+    assert runnable.can == frozenset()
+    call = {
+        "generate": lambda: runnable.generate({}, steps=1),
+        "gradients": lambda: runnable.gradients({}),
+        "save_and_reload": lambda: runnable.save_and_reload(tmp_path),
+    }
+    with pytest.raises(NotImplementedError):
+        call[ability]()
+
+
+def test_only_operators_off_the_allow_list_count_as_beyond_it():
+    proof = Execution(
+        native={"aten.mm": 2},
+        offloaded={"aten.arange": 1, "aten.add": 3},
+        dtype="float32",
+        device="x",
+        unseen="",
+        host_allowed=frozenset({"aten.arange"}),
+    )
+    assert proof.beyond_allowed == {"aten.add": 3}
+
+
+def test_cpu_and_simulated_are_here_and_an_index_that_is_not_says_so():
+    assert get_backend("cpu").is_available
+    assert get_backend("simulated").is_available
+    assert "isn't there" in get_backend(Target(name="cpu", index=7)).unavailable()
+
+
+def test_a_torch_without_a_device_gives_the_reason():
+    import torch
+
+    if torch.version.cuda or torch.version.hip:
+        pytest.skip("this torch is built for a GPU")
+    assert get_backend("cuda").unavailable() == "this torch is built without CUDA"
+    assert not get_backend("rocm").is_available

@@ -1,0 +1,287 @@
+"""What went wrong is told from what was recorded, graded, and said once for each root cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hardware.backends.factory import known_targets
+from hardware.evidence.record import CheckLine, Outcome, Stage
+from reports.advice import diagnostics, known_error_types, recommend
+from reports.diagnosis import diagnose, error_types, identify, patterns
+from reports.finding import Severity
+
+
+def line(cell: str = "bert/fill-mask/cuda/float32", **changes: object) -> CheckLine:
+    model, task, target, precision = cell.split("/")
+    values = {
+        "run_id": "r1",
+        "cell_id": cell,
+        "check_name": "matches_reference",
+        "outcome": Outcome.FAILED,
+        "subject": "tiny",
+        "requested_target": target,
+        "actual_target": target,
+        "precision": precision,
+        "model": model,
+        "task": task,
+        "suite_hash": "h",
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "duration_s": 0.1,
+        "error_type": "unknown",
+    }
+    return CheckLine(**{**values, **changes})
+
+
+MESSAGES = [
+    ("ModuleNotFoundError: No module named 'flash_attn'", "missing_dependency", "flash_attn"),
+    ("ModuleNotFoundError: No module named 'optimum.intel'", "missing_dependency", "optimum"),
+    (
+        "RuntimeError: Cannot load library libopenvino_intel_gpu_plugin.so: libOpenCL.so.1: cannot open shared "
+        "object file: No such file or directory",
+        "missing_dependency",
+        "libOpenCL.so.1",
+    ),
+    ("openvino isn't installed (pip install openvino==2026.4.1)", "missing_dependency", "openvino"),
+    ("AssertionError: Torch not compiled with CUDA enabled", "wrong_build", ""),
+    ("AssertionError: Torch not compiled with XPU enabled", "wrong_build", ""),
+    ("RuntimeError: PyTorch is not linked with support for mps devices", "wrong_build", ""),
+    ("torch 2.13.0+cpu is built for cpu, not for cuda", "wrong_build", ""),
+    ("RuntimeError: No CUDA GPUs are available", "device_absent", ""),
+    ("OpenVINO sees no NPU; it sees CPU", "device_absent", ""),
+    ("no AMD GPU is on the bus", "device_absent", ""),
+    ("no NVIDIA GPU is seen by a driver (hardware absent): no driver", "device_absent", ""),
+    (
+        "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed "
+        "a driver from http://www.nvidia.com/Download/index.aspx",
+        "device_unusable",
+        "",
+    ),
+    ("no NVIDIA GPU is seen by a driver (present but unusable): Driver Not Loaded", "device_unusable", ""),
+    (
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 15.77 GiB "
+        "of which 14.28 GiB is free.",
+        "out_of_memory",
+        "",
+    ),
+    (
+        "RuntimeError: MPS backend out of memory (MPS allocated: 18.10 GB, other allocations: 384.00 KB, "
+        "max allowed: 18.13 GB). Tried to allocate 64.00 MB on private pool.",
+        "out_of_memory",
+        "",
+    ),
+    (
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you "
+        "tried to allocate 4000000000000000 bytes. Error code 12 (Cannot allocate memory)",
+        "out_of_memory",
+        "",
+    ),
+    ("it computed something else (got [1, 2, 3], expected [4, 5, 6])", "numerical_mismatch", ""),
+    ("AssertionError: Tensor-likes are not close!", "numerical_mismatch", ""),
+    ("ended by SIGSEGV", "crashed", ""),
+    ("Fatal Python error: Segmentation fault", "crashed", ""),
+    ("no sign of life for 300 s in matches_reference", "timeout", ""),
+    (
+        "NotImplementedError: The operator 'aten::_fft_r2c' is not currently implemented for the MPS device. If you "
+        "want this op to be added in priority during the prototype phase, please comment on the issue.",
+        "unsupported_operator",
+        "aten::_fft_r2c",
+    ),
+    (
+        "OpConversionFailure: FrontEnd API failed with OpConversionFailure: Model wasn't fully converted. Summary: "
+        "-- No conversion rule found for operations: aten::special_airy_ai",
+        "unsupported_operator",
+        "aten::special_airy_ai",
+    ),
+    ("OpConversionFailure: Model wasn't fully converted. Failed operations detailed log", "export_failed", ""),
+    (
+        "NotImplementedError: \"add_stub\" not implemented for 'Float8_e4m3fn'",
+        "unsupported_dtype",
+        "\"add_stub\" not implemented for 'Float8_e4m3fn'",
+    ),
+    ("RuntimeError: CUDA error: an illegal memory access was encountered", "device_lost", ""),
+    ("RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)", "unknown", ""),
+]
+
+
+@pytest.mark.parametrize(("message", "error_type", "cause"), MESSAGES)
+def test_real_messages_are_recognised_with_what_they_name(message, error_type, cause):
+    found = identify(message)
+    assert (found.error_type, found.cause) == (error_type, cause)
+    assert found.confidence == ("low" if error_type == "unknown" else found.confidence)
+    assert (found.confidence == "low") == (error_type == "unknown")
+
+
+def test_what_the_recorder_knew_is_not_overruled_by_words_in_a_message():
+    found = identify("AssertionError: assert 0.3 <= 1e-05, not out of memory", recorded="silent_offload")
+    assert (found.error_type, found.confidence) == ("silent_offload", "high")
+
+
+def test_log_of_a_dead_process_names_the_cause_behind_the_signal():
+    found = identify(
+        "ended by SIGABRT",
+        recorded="crashed",
+        log="terminate called after throwing an instance of 'std::bad_alloc'",
+    )
+    assert found.error_type == "out_of_memory"
+
+
+def test_other_parameter_count_is_not_called_a_numerical_fault():
+    assert identify("AssertionError: assert 1 == 2", recorded="numerical_mismatch", check="builds").error_type == (
+        "build_mismatch"
+    )
+
+
+def test_wrong_results_in_several_checks_of_a_cell_are_one_finding_with_the_figures():
+    checks = [
+        line(check_name=name, error_type="numerical_mismatch", max_rel_error=error, tolerance=1e-5)
+        for name, error in [("matches_reference", 0.02), ("save_reload", 0.5), ("backward", 0.1)]
+    ]
+    (finding,) = diagnose([line(outcome=Outcome.PASSED, error_type=""), *checks])
+    assert finding.error_type == "numerical_mismatch"
+    assert finding.severity is Severity.ERROR
+    assert "0.5" in finding.message
+    assert "1e-05" in finding.message
+    assert len(finding.evidence_ids) == 3
+    assert finding.cells == ("bert/fill-mask/cuda/float32",)
+
+
+def test_infinity_beside_wrong_numbers_names_the_one_root_cause():
+    nan = line(check_name="matches_reference", error_type="non_finite", max_rel_error=float("inf"), tolerance=1e-5)
+    wrong = line(check_name="backward", error_type="numerical_mismatch", max_rel_error=2.0, tolerance=1e-5)
+    (finding,) = diagnose([wrong, nan])
+    assert finding.error_type == "non_finite"
+
+
+def test_module_missing_for_several_models_and_targets_is_one_finding():
+    message = "ModuleNotFoundError: No module named 'flash_attn'"
+    checks = [
+        line(cell, check_name=check, error_type="missing_dependency", error_message=message, stage=Stage.IMPORT)
+        for cell in ("bert/fill-mask/cuda/float32", "gpt2/text-generation/cpu/float32")
+        for check in ("builds", "matches_reference")
+    ]
+    (finding,) = diagnose(checks)
+    assert len(finding.cells) == 2
+    assert finding.hardware_type == "any"
+    assert finding.model_name is None
+    assert "flash_attn" in finding.message
+    assert any("sdpa" in text for text in finding.recommendations)
+
+
+def test_two_missing_modules_are_two_findings():
+    checks = [
+        line(error_type="missing_dependency", error_message=f"ModuleNotFoundError: No module named '{name}'")
+        for name in ("flash_attn", "openvino")
+    ]
+    assert len(diagnose(checks)) == 2
+
+
+def test_checks_not_reached_after_a_crash_belong_to_the_crash():
+    crash = line(outcome=Outcome.CRASHED, error_type="crashed", error_message="ended by SIGSEGV", actual_target=None)
+    after = [
+        line(check_name=name, outcome=Outcome.NOT_RUN, error_type="not_reached", error_message="ended by SIGSEGV")
+        for name in ("save_reload", "backward")
+    ]
+    (finding,) = diagnose([*after, crash])
+    assert finding.error_type == "crashed"
+    assert finding.severity is Severity.CRITICAL
+    assert len(finding.evidence_ids) == 3
+    assert "SIGSEGV" in finding.message
+
+
+def test_checks_not_reached_without_a_cause_are_a_finding_of_their_own():
+    (finding,) = diagnose([line(outcome=Outcome.NOT_RUN, error_type="not_reached")])
+    assert (finding.error_type, finding.severity) == ("not_reached", Severity.WARNING)
+
+
+def test_run_on_another_target_warns_about_the_one_that_was_asked_for():
+    reason = "torch is built for CUDA, but no CUDA device can be used (nvidia-smi tells more)"
+    fallback = line(
+        outcome=Outcome.PASSED_ON_FALLBACK, error_type="", actual_target="cpu", substitution_reason=reason
+    )
+    parity = replace(fallback, check_name="matches_recorded", outcome=Outcome.SKIPPED, error_type="same_device")
+    (finding,) = diagnose([fallback, parity])
+    assert (finding.error_type, finding.hardware_type) == ("device_absent", "cuda")
+    assert finding.severity is Severity.WARNING
+    assert reason in finding.message
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error_type", "severity"),
+    [
+        (Outcome.TIMEOUT, "timeout", Severity.ERROR),
+        (Outcome.OUT_OF_MEMORY, "out_of_memory", Severity.ERROR),
+        (Outcome.CRASHED, "crashed", Severity.CRITICAL),
+        (Outcome.AMBIGUOUS, "ambiguous", Severity.WARNING),
+    ],
+)
+def test_outcome_alone_is_enough_where_no_error_type_was_recorded(outcome, error_type, severity):
+    (finding,) = diagnose([line(outcome=outcome, error_type="")])
+    assert (finding.error_type, finding.severity) == (error_type, severity)
+
+
+def test_offloaded_operators_are_named():
+    (finding,) = diagnose([line(error_type="silent_offload", offloaded_ops={"aten.mm": 2})])
+    assert "aten.mm" in finding.message
+
+
+def test_passes_and_checks_that_do_not_apply_are_no_findings():
+    skipped = line(outcome=Outcome.SKIPPED, error_type="not_applicable", error_message="cannot save")
+    assert diagnose([line(outcome=Outcome.PASSED, error_type=""), skipped]) == []
+
+
+def test_diagnosis_is_pure_and_takes_the_time_of_the_first_sighting():
+    checks = [
+        line(check_name="b", started_at="2026-01-02", error_message="x"),
+        line(check_name="a", started_at="2026-01-01", error_message="x"),
+    ]
+    assert diagnose(checks) == diagnose(checks)
+    assert diagnose(checks)[0].timestamp == "2026-01-01"
+
+
+def test_finding_keeps_its_id_when_only_figures_change():
+    first, second = (
+        diagnose([line(error_message=f"RuntimeError: failed at 0x{address} after {seconds} s")])[0]
+        for address, seconds in (("7f00aa", 3), ("1234bc", 17))
+    )
+    assert first.id == second.id
+
+
+def test_every_target_and_error_type_has_advice():
+    poor = [
+        (target, error_type)
+        for target in (*known_targets(), *diagnostics(), "any")
+        for error_type in error_types()
+        if not all(text.strip() for text in recommend(error_type, target)) or not recommend(error_type, target)
+    ]
+    assert poor == []
+    assert set(known_error_types()) == set(error_types())
+    assert set(known_targets()) <= set(diagnostics())
+
+
+@pytest.mark.parametrize(
+    ("error_type", "target", "said"),
+    [
+        ("device_absent", "cuda", "nvidia-smi"),
+        ("device_absent", "rocm", "rocminfo"),
+        ("device_absent", "mps", "torch.backends.mps.is_available()"),
+        ("device_absent", "mps", "torch 1.12"),
+        ("device_absent", "openvino:NPU", "available_devices"),
+        ("device_absent", "qnn", "QNN_SDK_ROOT"),
+        ("device_absent", "webnn", "browser"),
+        ("memory_pressure", "cuda", "Close other applications that use the GPU"),
+        ("memory_pressure", "cuda", "smaller model or a smaller batch"),
+        ("memory_pressure", "cuda", "FP16"),
+        ("memory_pressure", "cuda", "Split the model across"),
+        ("something_new", "cpu", "traceback"),
+    ],
+)
+def test_advice_names_the_vendors_command_and_versions(error_type, target, said):
+    assert any(said in text for text in recommend(error_type, target))
+
+
+def test_patterns_name_only_error_types_that_are_known():
+    for pattern in patterns():
+        assert pattern.error_type in error_types()
+        assert pattern.of <= {*error_types()}

@@ -1,0 +1,116 @@
+"""What must not be written isn't, and what is harmless stays readable."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hardware.evidence.redaction import redact, redact_all
+
+pytestmark = pytest.mark.usefixtures("fresh_redaction")
+
+HF = "hf" + "_" + "AbCdEfGhIjKlMnOpQrStUvWx"
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        HF,
+        "ghp" + "_0123456789abcdefABCDEF0123456789abcd",
+        "github_pat" + "_11AAAAAAA0abcdefghijkl",
+        "glpat" + "-abcdefghij0123456789",
+        "sk" + "-proj-abcdefghij0123456789",
+        "xoxb" + "-1234567890-abcdefghij",
+        "AKIA" + "ABCDEFGHIJKLMNOP",
+        "eyJ" + "hbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3.SflKxwRJSMeKKF2QT4",
+    ],
+)
+def test_tokens_are_taken_out_wherever_they_stand(secret):
+    for text in (secret, f"failed with {secret}.", f"url?x={secret}&y=1", f'{{"a": "{secret}"}}'):
+        assert secret not in redact(text)
+        assert "<" in redact(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Authorization: Bearer s3cr3tvalue",
+        "authorization: basic s3cr3tvalue",
+        "password=s3cr3tvalue",
+        "API_KEY: s3cr3tvalue",
+        "?token=s3cr3tvalue&x=1",
+        "https://me:s3cr3tvalue@host.example/x",
+        "redis://:s3cr3tvalue@host",
+        "https://s3cr3tvalue@host.example/x",
+    ],
+)
+def test_credentials_are_taken_out_of_headers_settings_and_urls(text):
+    assert "s3cr3tvalue" not in redact(text)
+
+
+def test_a_url_keeps_what_tells_where_it_led():
+    assert redact("https://me:pw@index.example/simple") == "https://<credentials>@index.example/simple"
+
+
+def test_addresses_of_people_are_taken_out():
+    assert redact("ask jane.doe+x@mail.example.org now") == "ask <email> now"
+
+
+def test_home_folders_are_taken_out(monkeypatch, tmp_path):
+    home = tmp_path / "somebody"
+    monkeypatch.setenv("HOME", str(home))
+    assert redact(f"{home}/x.py") == "~/x.py"
+    assert "jdoe" not in redact("/home/jdoe/x.py /Users/jdoe/y.py C:\\Users\\jdoe\\z.py")
+
+
+def test_the_users_and_the_machines_name_are_taken_out(monkeypatch):
+    monkeypatch.setattr(getpass, "getuser", lambda: "jdoe")
+    monkeypatch.setattr(socket, "gethostname", lambda: "workstation-7")
+    assert redact("jdoe on workstation-7 ran jdoes") == "<user> on <host> ran jdoes"
+
+
+def test_secrets_of_the_environment_are_taken_out_by_their_variables_name(monkeypatch):
+    monkeypatch.setenv("MY_SERVICE_TOKEN", "plain-words-here")
+    monkeypatch.setenv("HARMLESS", "another-plain-word")
+    assert redact("saw plain-words-here and another-plain-word") == "saw <MY_SERVICE_TOKEN> and another-plain-word"
+
+
+def test_a_user_without_an_entry_in_the_password_database_is_no_error(monkeypatch):
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    assert redact("all is well") == "all is well"
+
+
+def test_keys_are_redacted_like_values_at_every_depth():
+    value = {f"k {HF}": [{"x": (HF, 1, None, True)}], 3: {"inner": {HF: HF}}}
+    assert HF not in json.dumps(redact_all(value))
+    assert redact_all(value)["3"]
+    assert redact_all((1, None, 2.5, True)) == [1, None, 2.5, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "assert 0.5 <= 2e-05",
+        "bert/fill-mask/openvino:NPU/float32",
+        "aten._scaled_dot_product_flash_attention_for_cpu",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)",
+        "num_key_value_heads=2, pad_token_id=511, tokenizer: fast",
+        "libcuda.so.1: cannot open shared object file",
+        "sk-learn and hf-hub",
+    ],
+)
+def test_what_an_engineer_needs_stays(text):
+    assert redact(text) == text
+
+
+@given(st.text(max_size=200))
+def test_redacting_twice_changes_nothing_more(text):
+    assert redact(redact(text)) == redact(text)

@@ -1,0 +1,184 @@
+"""The same findings and counts in every format, and nothing untrusted gets out of its place."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+
+from hardware.errors import UsageError
+from hardware.evidence.record import CheckLine, Outcome
+from reports.components import Component
+from reports.diagnosis import diagnose
+from reports.finding import Finding, Severity, worst_first
+from reports.formats import FORMATS, report_text
+from reports.json_report import schema
+from reports.report import Report
+from reports.stack import StackResult
+from reports.text import fenced, markdown
+
+HOSTILE = "a|b `c` <script>alert(1)</script>\n# head\x1b[31m \x9b2J \u202e [x](http://evil.example) @user ```"
+
+
+def line(check_name: str, outcome: Outcome, **changes: object) -> CheckLine:
+    values = {
+        "run_id": "r1",
+        "cell_id": "bert/fill-mask/cpu/float32",
+        "check_name": check_name,
+        "outcome": outcome,
+        "subject": "tiny",
+        "requested_target": "cpu",
+        "actual_target": "cpu",
+        "precision": "float32",
+        "model": "bert",
+        "task": "fill-mask",
+        "suite_hash": "h",
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "duration_s": 0.25,
+    }
+    return CheckLine(**{**values, **changes})
+
+
+def make_report(text: str = "plain") -> Report:
+    checks = (
+        line("builds", Outcome.PASSED),
+        line("a", Outcome.FAILED, error_type="unknown", error_message=text, traceback=text),
+        line("b", Outcome.CRASHED, error_type="crashed", error_message="ended by SIGSEGV"),
+        line("c", Outcome.TIMEOUT, error_type="timeout", error_message="no sign of life for 5 s"),
+        line("d", Outcome.OUT_OF_MEMORY, error_type="out_of_memory", error_message="no memory"),
+        line("e", Outcome.AMBIGUOUS, error_type="ambiguous", error_message="two tokens are as good"),
+        line("f", Outcome.SKIPPED, error_type="not_applicable", error_message="cannot save"),
+        line("g", Outcome.NOT_RUN, error_type="not_reached", error_message="ended before it"),
+        line(
+            "h",
+            Outcome.PASSED_ON_FALLBACK,
+            cell_id="bert/fill-mask/cuda/float32",
+            requested_target="cuda",
+            substitution_reason="no CUDA device can be used",
+        ),
+    )
+    other = Finding(
+        hardware_type="cpu",
+        error_type="component_failed",
+        severity=Severity.ERROR,
+        message=text,
+        component=text,
+        timestamp="2026-01-01T00:00:00+00:00",
+        model_name=text,
+        recommendations=(text,),
+        traceback=text,
+    )
+    return Report(
+        timestamp="2026-01-02T00:00:00+00:00",
+        findings=worst_first([*diagnose(checks), other]),
+        components=(Component(name="torch", state="missing", reason=text),),
+        checks=checks,
+        stack=(StackResult(target="cpu", state="failed", reason=text),),
+    )
+
+
+def test_json_fits_the_published_schema_and_counts_what_it_lists():
+    report = make_report(HOSTILE)
+    data = json.loads(report_text(report, "json"))
+    jsonschema.validate(data, schema())
+    severities = [error["severity"] for error in data["errors"]]
+    assert {name: severities.count(name) for name in data["error_counts"]} == data["error_counts"]
+    assert sum(len(ids) for ids in data["hardware_errors"].values()) == len(data["errors"])
+    assert data["models_tested"] == ["bert"]
+    assert data["components_available"]["torch"]["available"] is False
+
+
+def test_junit_has_a_suite_for_each_cell_and_maps_each_outcome():
+    root = ElementTree.fromstring(report_text(make_report(), "junit"))
+    suite = root.find("testsuite[@name='bert/fill-mask/cpu/float32']")
+    marks = {case.get("name"): [child.tag for child in case] for case in suite.findall("testcase")}
+    assert marks == {
+        "builds": [],
+        "a": ["failure"],
+        "b": ["error"],
+        "c": ["error"],
+        "d": ["error"],
+        "e": ["skipped"],
+        "f": ["skipped"],
+        "g": ["skipped"],
+    }
+    fallback = root.find("testsuite[@name='bert/fill-mask/cuda/float32']/testcase/skipped")
+    assert "passed_on_fallback: no CUDA device can be used" in fallback.get("message")
+    assert suite.attrib.items() >= {"tests": "8", "failures": "1", "errors": "3", "skipped": "3"}.items()
+    assert all(skip.get("message").partition(": ")[2] for skip in root.iter("skipped"))
+
+
+def test_counts_of_findings_agree_in_all_formats():
+    report = make_report()
+    counts = json.loads(report_text(report, "json"))["error_counts"]
+    root = ElementTree.fromstring(report_text(report, "junit"))
+    properties = {one.get("name"): int(one.get("value")) for one in root.iter("property")}
+    assert properties == counts
+    text = report_text(report, "markdown")
+    assert "Findings: " + ", ".join(f"{number} {name}" for name, number in counts.items()) in text
+    assert all(text.count(f"### {name}: ") == number for name, number in counts.items())
+
+
+def test_junit_names_the_diagnosis_and_what_to_do():
+    root = ElementTree.fromstring(report_text(make_report(), "junit"))
+    error = root.find(".//testcase[@name='b']/error")
+    assert error.get("type") == "crashed"
+    assert "What to do" in error.text
+
+
+def test_finding_without_a_check_fails_in_junit():
+    root = ElementTree.fromstring(report_text(make_report("no such part"), "junit"))
+    failure = root.find("testsuite[@name='findings']/testcase/failure")
+    assert "no such part" in failure.get("message")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_control_character_of_untrusted_text_reaches_a_report(format):
+    text = report_text(make_report(HOSTILE), format)
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert not {"\x1b", "\x9b", "\u202e"} & set(text)
+
+
+def test_junit_of_hostile_text_is_still_xml_without_elements_of_its_own():
+    root = ElementTree.fromstring(report_text(make_report(HOSTILE + "\x00\ud800\ufffe]]>"), "junit"))
+    assert root.find(".//script") is None
+
+
+def test_markdown_keeps_hostile_text_inside_its_cell():
+    text = report_text(make_report(HOSTILE), "markdown")
+    assert "<script>" not in text.replace(fenced(HOSTILE), "")
+    rows = [row for row in text.splitlines() if row.startswith("| [")]
+    assert rows
+    assert {row.replace("\\|", "").count("|") for row in rows} == {6}
+    assert "\n# head" not in text.replace(fenced(HOSTILE), "")
+
+
+def test_markdown_escapes_links_mentions_and_marks():
+    shown = markdown("[x](http://evil.example) @user **b** `c` a_b _i_ www.evil.example")
+    assert "://" not in shown
+    assert "www." not in shown
+    assert "@" not in shown
+    assert "\\[x\\]" in shown
+    assert "\\*\\*b" in shown
+    assert "a_b" in shown
+
+
+def test_code_block_cannot_be_left_by_its_content():
+    block = fenced("a\n````\nb").splitlines()
+    assert block[0].startswith("`````")
+    assert block[-1] == "`````"
+
+
+def test_report_without_anything_says_that_nothing_was_measured():
+    report = Report(timestamp="2026-01-02T00:00:00+00:00", findings=())
+    text = report_text(report, "markdown")
+    assert "No findings." in text
+    assert "Nothing was measured" in text
+    jsonschema.validate(json.loads(report_text(report, "json")), schema())
+
+
+def test_unknown_format_is_refused_with_a_hint():
+    with pytest.raises(UsageError, match="Did you mean 'json'"):
+        report_text(make_report(), "jsn")

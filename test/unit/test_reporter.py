@@ -1,0 +1,333 @@
+"""The reporter collects from every part, computes on targets in children, and stays in its output folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+import jsonschema
+import pytest
+
+from generators.compatibility.matrix import SCHEMA as MATRIX_SCHEMA
+from hardware.errors import OutputError, UsageError
+from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
+from hardware.evidence.store import BrokenLine, Evidence
+from hardware.expected_targets import TargetStatus
+from reports import components, reporter
+from reports.current import current_checks
+from reports.finding import Severity
+from reports.json_report import schema
+from reports.reporter import HardwareCompatibilityReporter
+from reports.stack import StackResult, run_stack
+
+CELL = "bert/fill-mask/cpu/float32"
+
+
+def line(check_name: str = "matches_reference", outcome: Outcome = Outcome.PASSED, **changes: object) -> CheckLine:
+    values = {
+        "run_id": "r1",
+        "cell_id": CELL,
+        "check_name": check_name,
+        "outcome": outcome,
+        "subject": "tiny",
+        "requested_target": "cpu",
+        "actual_target": "cpu",
+        "precision": "float32",
+        "model": "bert",
+        "task": "fill-mask",
+        "suite_hash": "h",
+        "started_at": "2026-01-01T00:00:01",
+        "duration_s": 0.1,
+        "accelerator": "a CPU",
+    }
+    return CheckLine(**{**values, **changes})
+
+
+def run(run_id: str = "r1", started_at: str = "2026-01-01T00:00:00", checks: tuple[str, ...] = ()) -> RunLine:
+    planned = PlannedCell(cell_id=CELL, checks=checks, suite="s.py", suite_hash="h", subject="tiny")
+    return RunLine(
+        run_id=run_id,
+        started_at=started_at,
+        command="",
+        machine="",
+        inventory={},
+        versions={},
+        plan=(planned,) if checks else (),
+    )
+
+
+def evidence(*lines: CheckLine, runs: tuple[RunLine, ...] = (), broken: tuple[BrokenLine, ...] = ()) -> Evidence:
+    ends = tuple(EndLine(run_id=one.run_id, ended_at="", reason="finished", counts={}) for one in runs)
+    return Evidence(runs=runs, checks=lines, ends=ends, broken=broken)
+
+
+def status(target: str, expected: bool = True, reason: str = "") -> TargetStatus:
+    return TargetStatus(target=target, expected=expected, reason=reason)
+
+
+def child(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", code)
+
+
+def test_newest_line_of_a_check_replaces_older_ones():
+    failed = line(outcome=Outcome.FAILED, error_type="unknown")
+    passed = line(run_id="r2", started_at="2026-01-02")
+    assert current_checks(evidence(passed, failed)) == (passed,)
+    assert HardwareCompatibilityReporter(evidence(failed, passed)).collect_compatibility_test_errors() == []
+
+
+def test_other_accelerator_does_not_hide_a_failure():
+    failed = line(outcome=Outcome.FAILED, error_type="unknown")
+    elsewhere = line(run_id="r2", started_at="2026-01-02", accelerator="another CPU")
+    assert len(current_checks(evidence(failed, elsewhere))) == 2
+
+
+def test_interrupted_run_does_not_hide_what_was_shown_before():
+    failed = line(outcome=Outcome.FAILED, error_type="unknown")
+    cut = line(run_id="r2", started_at="2026-01-02", outcome=Outcome.NOT_RUN, error_type="interrupted")
+    assert current_checks(evidence(failed, cut)) == (failed,)
+
+
+def test_planned_check_without_a_line_is_not_run():
+    found = current_checks(evidence(line("builds"), runs=(run(checks=("builds", "backward")),)))
+    assert {one.check_name: one.outcome for one in found} == {
+        "builds": Outcome.PASSED,
+        "backward": Outcome.NOT_RUN,
+    }
+
+
+def test_without_evidence_it_says_that_nothing_was_measured():
+    (finding,) = HardwareCompatibilityReporter().collect_compatibility_test_errors()
+    assert (finding.error_type, finding.severity) == ("not_measured", Severity.INFO)
+
+
+def test_only_the_models_asked_for_are_reported():
+    failed = line(outcome=Outcome.FAILED, error_type="unknown", error_message="boom")
+    one = HardwareCompatibilityReporter(evidence(failed))
+    assert [f.error_type for f in one.collect_compatibility_test_errors(["gpt2"])] == ["not_measured"]
+    assert [f.model_name for f in one.collect_compatibility_test_errors(["bert"])] == ["bert"]
+
+
+def test_broken_lines_and_killed_runs_are_findings():
+    broken = BrokenLine(file="x.jsonl", number=3, reason="not an object")
+    killed = Evidence(runs=(run("r9"),), checks=(line(),), ends=(), broken=(broken,))
+    found = HardwareCompatibilityReporter(killed).collect_compatibility_test_errors()
+    texts = {finding.error_type: finding.message for finding in found}
+    assert "x.jsonl" in texts["broken_evidence"]
+    assert "r9" in texts["interrupted"]
+
+
+def test_same_problem_collected_twice_is_kept_once():
+    one = HardwareCompatibilityReporter(evidence(line(outcome=Outcome.FAILED, error_type="unknown")))
+    one.collect_compatibility_test_errors()
+    one.collect_compatibility_test_errors()
+    one.collect_resource_pool_errors()
+    one.collect_resource_pool_errors()
+    assert len(one.findings) == 2
+
+
+def test_resource_pool_is_said_to_be_unknown():
+    (finding,) = HardwareCompatibilityReporter().collect_resource_pool_errors()
+    assert (finding.component, finding.severity) == ("resource_pool", Severity.INFO)
+    assert "unknown" in finding.message
+
+
+def test_added_error_is_graded_advised_and_free_of_secrets():
+    one = HardwareCompatibilityReporter()
+    finding = one.add_error("cuda", "memory_pressure", "token=hunter2hunter2 is low")
+    assert finding.severity is Severity.WARNING
+    assert "hunter2" not in finding.message
+    assert any("Close other applications" in text for text in one.get_recommendations())
+    with pytest.raises(UsageError, match="is not a severity"):
+        one.add_error("cuda", "unknown", "x", severity="fatal")
+
+
+def test_recommendations_come_worst_first_and_for_one_pair():
+    one = HardwareCompatibilityReporter()
+    one.add_error("cpu", "ambiguous", "x")
+    one.add_error("cuda", "device_lost", "y")
+    assert "Xid" in one.get_recommendations()[0]
+    assert one.get_recommendations("mps", "device_absent")[0].startswith("MPS exists on Macs")
+
+
+def test_missing_packages_are_findings_and_the_rest_goes_on(monkeypatch):
+    gone = ("torch", "transformers", "openvino")
+    monkeypatch.setattr(components, "is_installed", lambda module: module not in gone)
+    one = HardwareCompatibilityReporter()
+    parts = one.check_components()
+    assert {name for name, part in parts.items() if part.state == "missing"} == set(gone)
+    assert parts["hardware_detection"].state == "available"
+    grades = {f.component: f.severity for f in one.findings if f.error_type == "missing_dependency"}
+    assert grades == {"torch": Severity.ERROR, "transformers": Severity.ERROR, "openvino": Severity.WARNING}
+    assert any("pip install torch" in text for text in one.get_recommendations())
+
+
+def test_part_that_fails_is_a_finding_and_the_others_are_tried(monkeypatch):
+    def broken() -> object:
+        raise RuntimeError("no such folder")
+
+    monkeypatch.setattr(components, "_rules", broken)
+    one = HardwareCompatibilityReporter()
+    parts = one.check_components()
+    assert (parts["compatibility_rules"].state, parts["model_classifier"].state) == ("failed", "available")
+    assert any("no such folder" in finding.message for finding in one.findings)
+
+
+def test_unknown_model_is_a_finding_and_a_known_one_is_none():
+    one = HardwareCompatibilityReporter()
+    assert one.collect_model_integration_errors("bert") == []
+    (finding,) = one.collect_model_integration_errors("brt")
+    assert (finding.error_type, finding.model_name) == ("unknown_model", "brt")
+    assert "'bert'" in finding.message
+
+
+def test_detection_that_fails_is_a_finding(monkeypatch):
+    one = HardwareCompatibilityReporter()
+    monkeypatch.setattr(one, "inventory", lambda: 1 / 0)
+    (finding,) = one.collect_hardware_detection_errors()
+    assert finding.error_type == "component_failed"
+    assert "ZeroDivisionError" in finding.traceback
+
+
+def test_device_that_is_there_and_unusable_is_an_error():
+    one = HardwareCompatibilityReporter()
+    inventory = one.inventory()
+    (nvidia,) = [facts for facts in inventory.vendors if facts.vendor == "NVIDIA"]
+    facts = replace(nvidia, hardware="present", driver="missing", library="ok", reason="no driver", simulated=False)
+    one._inventory = replace(inventory, vendors=(replace(facts, hardware=type(nvidia.hardware)("present")),))
+    (finding,) = one.collect_hardware_detection_errors()
+    assert (finding.hardware_type, finding.error_type) == ("cuda", "device_unusable")
+    assert finding.severity is Severity.ERROR
+
+
+def test_cpu_really_computes_in_a_child():
+    (result,) = run_stack([status("cpu")])
+    assert (result.state, result.reason) == ("computed", "")
+    assert "torch" not in sys.modules or result.duration_s is not None
+
+
+@pytest.mark.parametrize(
+    ("code", "recorded", "said"),
+    [
+        ("import os; os.abort()", "crashed", "SIGABRT"),
+        ("import sys; sys.exit(7)", "crashed", "exit code 7"),
+        ("import time; time.sleep(60)", "timeout", "no answer in 1 s"),
+    ],
+)
+def test_child_that_dies_or_hangs_is_a_result(code, recorded, said):
+    results = run_stack([status("cuda"), status("mps", False, "needs macOS")], timeout_s=1, command=child(code))
+    assert (results[0].state, results[0].recorded) == ("failed", recorded)
+    assert said in results[0].reason
+    assert (results[1].state, results[1].reason) == ("absent", "needs macOS")
+
+
+def stack_of(monkeypatch: pytest.MonkeyPatch, *results: StackResult) -> HardwareCompatibilityReporter:
+    monkeypatch.setattr(reporter, "run_stack", lambda statuses, **_options: results)
+    one = HardwareCompatibilityReporter()
+    one.test_full_hardware_stack()
+    return one
+
+
+@pytest.mark.parametrize(
+    ("result", "error_type", "severity"),
+    [
+        (StackResult(target="cuda", state="absent", reason="no NVIDIA GPU is on the bus"), "device_absent", "info"),
+        (
+            StackResult(target="webgpu", state="absent", reason="needs a browser; this version has no backend"),
+            "device_absent",
+            "info",
+        ),
+        (
+            StackResult(
+                target="cuda",
+                state="absent",
+                reason="no NVIDIA GPU is seen by a driver (present but unusable): Driver Not Loaded",
+            ),
+            "device_unusable",
+            "error",
+        ),
+        (
+            StackResult(target="cuda", state="absent", reason="torch 2.13.0+cpu is built for cpu, not for cuda"),
+            "wrong_build",
+            "warning",
+        ),
+        (
+            StackResult(target="openvino", state="absent", reason="openvino isn't installed: pip install openvino"),
+            "missing_dependency",
+            "warning",
+        ),
+        (
+            StackResult(target="cpu", state="absent", reason="torch isn't installed: pip install torch"),
+            "missing_dependency",
+            "error",
+        ),
+        (
+            StackResult(target="cuda", state="failed", reason="ended by SIGSEGV", recorded="crashed"),
+            "crashed",
+            "critical",
+        ),
+        (
+            StackResult(target="mps", state="failed", reason="it computed something else (got [0.0])"),
+            "numerical_mismatch",
+            "error",
+        ),
+    ],
+)
+def test_each_target_that_did_not_compute_is_graded(monkeypatch, result, error_type, severity):
+    (finding,) = stack_of(monkeypatch, result).findings
+    assert (finding.hardware_type, finding.error_type) == (result.target, error_type)
+    assert finding.severity == severity
+    assert finding.recommendations
+
+
+def test_every_known_target_is_in_the_stack(monkeypatch):
+    seen: dict[str, object] = {}
+
+    def remember(statuses, *, other_targets, **_options):
+        seen.update({one.target: one for one in statuses}, **dict.fromkeys(other_targets))
+        return ()
+
+    monkeypatch.setattr(reporter, "run_stack", remember)
+    HardwareCompatibilityReporter().test_full_hardware_stack()
+    named = {"cpu", "cuda", "rocm", "mps", "xpu", "tpu", "openvino", "qnn", "webnn", "webgpu", "simulated"}
+    assert named <= set(seen)
+
+
+def test_report_of_everything_collected_fits_the_schema():
+    one = HardwareCompatibilityReporter(evidence(line(outcome=Outcome.FAILED, error_type="numerical_mismatch")))
+    one.check_components()
+    one.collect_compatibility_test_errors()
+    data = json.loads(one.generate_report(format="json"))
+    jsonschema.validate(data, schema())
+    assert data["error_counts"]["error"] == 1
+    assert data["hardware_errors"] == {"cpu": [data["errors"][0]["id"]]}
+
+
+def test_matrix_shows_declared_levels_and_what_was_measured():
+    checks = ("builds", "matches_reference")
+    data = HardwareCompatibilityReporter(
+        evidence(line("builds"), line(), runs=(run(checks=checks),))
+    ).generate_compatibility_matrix()
+    jsonschema.validate(data, json.loads(MATRIX_SCHEMA.read_text(encoding="utf-8")))
+    assert data["compatibility"]["vision"]["openvino"]["level"] == "high"
+    assert "bert/fill-mask/float32" in data["models"]
+
+
+@pytest.mark.parametrize("name", ["../x.md", "/tmp/x.md", "a/b.md", "..", "", ".hidden", "a\\b", "x\n.md", "a..b"])
+def test_names_with_parts_of_a_path_are_refused(name, tmp_path):
+    one = HardwareCompatibilityReporter(output_folder=tmp_path / "out")
+    with pytest.raises(UsageError, match="not the name of a report"):
+        one.save_to_file("x", name)
+    assert not (tmp_path / "out").exists()
+
+
+def test_report_is_saved_in_the_output_folder_and_links_are_not_followed(tmp_path):
+    one = HardwareCompatibilityReporter(output_folder=tmp_path / "out")
+    path = one.save_to_file("text\n", "report.md")
+    assert path == tmp_path / "out" / "report.md"
+    assert path.read_text(encoding="utf-8") == "text\n"
+    (tmp_path / "out" / "link.md").symlink_to(tmp_path / "elsewhere.md")
+    with pytest.raises(OutputError, match="links are not followed"):
+        one.save_to_file("x", "link.md")
+    assert not (tmp_path / "elsewhere.md").exists()

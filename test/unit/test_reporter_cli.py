@@ -1,0 +1,269 @@
+"""The reporter's front door: products on stdout, everything else on stderr, and exit codes that can be relied on."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from hardware.detection import detect
+from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
+from hardware.evidence.versions import versions_of
+from hardware.evidence.writer import EvidenceWriter
+
+ROOT = Path(__file__).resolve().parents[2]
+_spec = importlib.util.spec_from_file_location("reporter_door", ROOT / "hardware_compatibility_reporter.py")
+door = sys.modules["reporter_door"] = importlib.util.module_from_spec(_spec)  # test/ has a door of the same name
+_spec.loader.exec_module(door)
+
+CHECKS = ("builds", "matches_reference", "matches_recorded", "honours_mask", "runs_natively")
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def record(folder: Path, target: str = "cpu", broken: str = "", **changes: object) -> None:
+    """Evidence of one whole run of bert, in which the check `broken` failed."""
+    cell = f"bert/fill-mask/{target}/float32"
+    writer = EvidenceWriter(folder, "r1")
+    versions = versions_of(detect())
+    plan = (PlannedCell(cell_id=cell, checks=CHECKS, suite="s.py", suite_hash="h", subject="tiny"),)
+    writer.write(
+        RunLine(
+            run_id="r1",
+            started_at="2026-01-01T00:00:00",
+            command="",
+            machine="",
+            inventory={},
+            versions=versions,
+            plan=plan,
+        )
+    )
+    for check in CHECKS:
+        failed = {"outcome": Outcome.FAILED, **changes} if check == broken else {"outcome": Outcome.PASSED}
+        values = {
+            "run_id": "r1",
+            "cell_id": cell,
+            "check_name": check,
+            "subject": "tiny",
+            "requested_target": target,
+            "actual_target": target,
+            "precision": "float32",
+            "actual_dtype": "float32",
+            "native_ops": {"aten.mm": 1} if check == "runs_natively" else {},
+            "model": "bert",
+            "task": "fill-mask",
+            "suite_hash": "h",
+            "started_at": "2026-01-01T00:00:01",
+            "duration_s": 0.1,
+            "accelerator": "a device",
+        }
+        writer.write(CheckLine(**{**values, **failed}))
+    writer.write(EndLine(run_id="r1", ended_at="2026-01-01T00:00:02", reason="finished", counts={}))
+    writer.close()
+
+
+def test_without_an_action_it_is_a_usage_error_with_an_example(capsys):
+    assert door.main([]) == 4
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: nothing was asked for")
+    assert "python hardware_compatibility_reporter.py --collect-all" in shown.err
+    assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--matrx"],
+        ["--collect-all", "--format", "pdf"],
+        ["--collect-all", "--fail-on", "never"],
+        ["--matrix", "--device", "cpu"],
+        ["--matrix", "--format", "junit"],
+        ["--collect-all", "--evidence", "no-such-folder"],
+        ["--check-model", "brt"],
+        ["--check-model", "bert", "--device", "cdua"],
+        ["--check-model", "bert\x1b[31m"],
+    ],
+)
+def test_wrong_usage_is_one_line_on_stderr_and_exit_code_4(arguments, capsys):
+    assert door.main(arguments) == 4
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert [text for text in shown.err.splitlines() if text.startswith("error: ")]
+    assert "Traceback" not in shown.err
+    assert "\x1b" not in shown.err
+
+
+def test_no_evidence_is_a_report_that_says_so(capsys):
+    assert door.main(["--collect-all"]) == 0
+    shown = capsys.readouterr()
+    assert "Nothing was measured" in shown.out
+    assert "there is no evidence in" in shown.err
+
+
+def test_default_folder_of_evidence_is_found(capsys):
+    record(Path("hwcompat-out") / "evidence")
+    assert door.main(["--collect-all"]) == 0
+    assert "5 passed" in capsys.readouterr().out
+
+
+def test_failed_check_is_exit_code_1_and_fail_on_moves_the_limit(capsys):
+    record(Path("e"), broken="matches_reference", error_type="numerical_mismatch", max_rel_error=0.5, tolerance=1e-5)
+    arguments = ["--collect-all", "--evidence", "e"]
+    assert door.main(arguments) == 1
+    assert door.main([*arguments, "--fail-on", "critical"]) == 0
+    record(Path("w"), broken="matches_reference", outcome=Outcome.AMBIGUOUS, error_type="ambiguous")
+    assert door.main(["--collect-all", "--evidence", "w"]) == 0
+    assert door.main(["--collect-all", "--evidence", "w", "--fail-on", "warning"]) == 1
+    capsys.readouterr()
+
+
+def test_first_line_for_a_model_says_verdict_cause_and_change(capsys):
+    record(Path("e"), broken="matches_reference", error_type="numerical_mismatch", max_rel_error=0.5, tolerance=1e-5)
+    assert door.main(["--check-model", "bert", "--device", "cpu", "--evidence", "e"]) == 1
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("bert/fill-mask/cpu/float32: none (measured). Cause: ")
+    assert "error 0.5 of the output's scale" in first
+    assert "Change: Run the same cell on cpu" in first
+
+
+def test_model_that_passed_is_clean(capsys):
+    record(Path("e"))
+    assert door.main(["--check-model", "bert", "--device", "cpu", "--evidence", "e"]) == 0
+    assert ": high (measured). Cause: all 5 planned checks passed" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_model_without_evidence_is_unknown_with_the_command_that_measures_it(capsys):
+    assert door.main(["--check-model", "bert", "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out.splitlines()[0]
+    assert shown.startswith("bert/fill-mask/cpu/float32: unknown. Cause: nothing was measured.")
+    assert shown.endswith("python run_test_generation.py --model bert --device cpu --run")
+    assert door.main(["--check-model", "bert", "--device", "cpu", "--fail-on", "warning"]) == 1
+
+
+def test_evidence_from_a_tiny_model_does_not_measure_a_checkpoint(capsys):
+    record(Path("e"))
+    door.main(["--check-model", "google-bert/bert-base-uncased", "--device", "cpu", "--evidence", "e"])
+    assert capsys.readouterr().out.startswith("bert-base-uncased/fill-mask/cpu/float32: unknown.")
+
+
+def test_device_that_was_named_and_is_not_here_fails(capsys):
+    assert door.main(["--check-model", "bert", "--device", "mps"]) == (1 if sys.platform != "darwin" else 0)
+    assert "bert/fill-mask/mps/float32: unknown" in capsys.readouterr().out
+
+
+def test_actions_combine_into_one_json_document(capsys):
+    record(Path("e"))
+    arguments = ["--collect-all", "--matrix", "--check-model", "bert", "--device", "cpu", "--evidence", "e"]
+    assert door.main([*arguments, "--format", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["model_checks"][0]["verdict"]["level"] == "high"
+    assert data["matrix"]["compatibility"]["embedding"]["cpu"]["counts"]["measured"] == 1
+    assert data["outcomes"] == {"passed": 5}
+
+
+def test_matrix_alone_is_the_matrix_of_the_published_schema(capsys):
+    assert door.main(["--matrix", "--format", "json"]) == 0
+    assert "compatibility" in json.loads(capsys.readouterr().out)
+
+
+def test_junit_of_evidence_can_be_read(capsys):
+    record(Path("e"), broken="builds", error_type="unknown", error_message="boom")
+    assert door.main(["--collect-all", "--format", "junit", "--evidence", "e"]) == 1
+    root = ElementTree.fromstring(capsys.readouterr().out)
+    assert (root.get("failures"), root.get("errors")) == ("1", "0")
+
+
+def test_files_go_into_the_output_folder_and_stdout_stays_empty(capsys):
+    assert door.main(["--collect-all", "--matrix", "--output-dir", "out"]) == 0
+    assert capsys.readouterr().out == ""
+    names = {path.name for path in Path("out").iterdir()}
+    assert names == {"hardware_compatibility_report.md", "compatibility_matrix.md"}
+
+
+def test_hardware_is_tested_and_shown(monkeypatch, capsys):
+    from reports import reporter
+    from reports.stack import StackResult
+
+    dead = StackResult(target="cuda", state="failed", reason="ended by SIGSEGV", recorded="crashed")
+    monkeypatch.setattr(reporter, "run_stack", lambda statuses, **_options: (dead,))
+    assert door.main(["--test-hardware"]) == 1
+    assert "| cuda | failed | - | ended by SIGSEGV |" in capsys.readouterr().out
+
+
+def test_internal_error_is_exit_code_3_and_its_traceback_only_for_debug(monkeypatch, capsys):
+    def broken(*_arguments: object) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(door, "run", broken)
+    assert door.main(["--matrix"]) == 3
+    assert "Traceback" not in (shown := capsys.readouterr().err)
+    assert "boom" in shown
+    assert door.main(["--matrix", "--debug"]) == 3
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_both_doors_open_and_import_no_framework():
+    code = (
+        "import runpy, sys\n"
+        "sys.argv = ['x', '--matrix', '--collect-all', '--format', 'json']\n"
+        "try:\n"
+        f"    runpy.run_path({str(ROOT / 'test' / 'hardware_compatibility_reporter.py')!r}, run_name='__main__')\n"
+        "except SystemExit as end:\n"
+        "    heavy = {'torch', 'transformers', 'openvino', 'duckdb', 'pandas'} & set(sys.modules)\n"
+        "    print(end.code, sorted(heavy), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["models_tested"] == []
+    assert done.stderr.splitlines()[-1] == "0 []"
+
+
+def test_help_imports_nothing_of_ours():
+    code = (
+        "import sys; import hardware_compatibility_reporter as door; door.main(['--help'])\n"
+        "print(sorted(n for n in sys.modules if n.partition('.')[0] in ('hardware', 'generators', 'reports')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "--check-model" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_it_goes_on_without_torch_transformers_and_openvino(tmp_path):
+    import click
+    import numpy
+    import packaging
+    import platformdirs
+    import psutil
+    import tabulate
+
+    few = tmp_path / "few"
+    few.mkdir()
+    for module in (click, numpy, packaging, platformdirs, psutil, tabulate):
+        folder = Path(module.__file__).parent
+        for path in (folder, folder.with_name(f"{folder.name}.libs")):
+            if path.exists():
+                (few / path.name).symlink_to(path)
+    arguments = ["--collect-all", "--test-hardware", "--matrix", "--check-model", "bert", "--format", "json"]
+    done = subprocess.run(
+        [sys.executable, "-S", str(ROOT / "hardware_compatibility_reporter.py"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(few)},
+    )
+    assert done.returncode == 1, done.stderr
+    data = json.loads(done.stdout)
+    missing = {name for name, part in data["components_available"].items() if part["state"] == "missing"}
+    assert {"torch", "transformers", "openvino"} <= missing
+    assert data["hardware_stack"]["cpu"]["state"] == "absent"
+    assert data["matrix"]["compatibility"]["vision"]["cuda"]["level"] == "high"
+    assert "transformers is not installed" in data["model_checks"][0]["cause"]

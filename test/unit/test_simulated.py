@@ -1,0 +1,178 @@
+"""The simulated device: it obeys the whole contract, and breaks in exactly the way that it is told to."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hardware import known_answer
+from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.factory import get_backend
+from hardware.backends.simulated import FAULT_KINDS, FAULT_VARIABLE, Fault
+from hardware.errors import UsageError
+
+INPUTS = {"x": np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)}
+
+
+class Stopped(BaseException):
+    """Stands for the end of a process."""
+
+
+def model() -> Any:
+    import torch
+
+    from hardware.testing.loud_weights import fill
+
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.Linear(8, 8)
+            self.norm = torch.nn.LayerNorm(8)
+
+        def forward(self, x):
+            return {"out": self.norm(self.first(x))}
+
+    return fill(Two())
+
+
+def loaded(precision: str = "float32") -> Any:
+    subject = ModelSubject(model=model(), task="none", identity="0")
+    return get_backend("simulated").load(subject, INPUTS, precision)
+
+
+def break_it(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    monkeypatch.setenv(FAULT_VARIABLE, fault)
+
+
+def test_without_a_fault_it_computes_what_the_cpu_computes():
+    want = get_backend("cpu").load(ModelSubject(model=model(), task="none", identity="0"), INPUTS, "float32")
+    np.testing.assert_array_equal(loaded()(**INPUTS)["out"], want(**INPUTS)["out"])
+
+
+def test_the_proof_names_what_ran_and_says_what_it_cannot_see():
+    proof = loaded().execution()
+    assert proof.native["aten.addmm"] == 1
+    assert proof.native["aten.native_layer_norm"] == 1
+    assert proof.offloaded == {}
+    assert proof.dtype == "float32"
+    assert "simulated" in proof.unseen
+
+
+def test_every_result_says_that_the_device_is_simulated(monkeypatch):
+    assert loaded().conditions["device"] == "simulated"
+    assert "fault" not in loaded().conditions
+    break_it(monkeypatch, "wrong:aten.mm")
+    assert loaded().conditions["fault"] == "wrong:aten.mm"
+
+
+def test_a_wrong_kernel_changes_the_output_a_little(monkeypatch):
+    right = loaded()(**INPUTS)["out"]
+    break_it(monkeypatch, "wrong:aten.native_layer_norm")
+    np.testing.assert_allclose(loaded()(**INPUTS)["out"], right * 1.01, rtol=1e-5)
+
+
+def test_a_nan_kernel_gives_nan(monkeypatch):
+    break_it(monkeypatch, "nan:aten.addmm")
+    assert np.isnan(loaded()(**INPUTS)["out"]).any()
+
+
+def test_a_fault_in_an_operator_that_never_runs_changes_nothing(monkeypatch):
+    right = loaded()(**INPUTS)["out"]
+    break_it(monkeypatch, "nan:aten.convolution")
+    np.testing.assert_array_equal(loaded()(**INPUTS)["out"], right)
+
+
+def test_a_full_device_is_told_as_out_of_memory(monkeypatch):
+    import torch
+
+    break_it(monkeypatch, "oom")
+    with pytest.raises(torch.OutOfMemoryError):
+        loaded()(**INPUTS)
+
+
+@pytest.mark.parametrize(("kind", "module", "name"), [("crash", os, "abort"), ("hang", time, "sleep")])
+def test_a_crash_aborts_and_a_hang_sleeps(monkeypatch, kind, module, name):
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    break_it(monkeypatch, kind)
+    runnable = loaded()
+    monkeypatch.setattr(module, name, stop)
+    with pytest.raises(Stopped):
+        runnable(**INPUTS)
+
+
+def test_an_operator_that_ran_on_the_host_is_missing_in_the_ledger_though_numbers_are_right(monkeypatch):
+    right = loaded()(**INPUTS)["out"]
+    break_it(monkeypatch, "host:aten.addmm")
+    runnable = loaded()
+    np.testing.assert_array_equal(runnable(**INPUTS)["out"], right)
+    assert runnable.execution().beyond_allowed == {"aten.addmm": 1}
+    assert "aten.addmm" not in runnable.execution().native
+
+
+def test_the_proof_is_the_same_however_often_it_is_taken():
+    runnable = loaded()
+    runnable(**INPUTS)
+    assert runnable.execution() == runnable.execution()
+
+
+def test_the_known_answer_is_known_and_a_full_device_does_not_give_it(monkeypatch):
+    import torch
+
+    assert known_answer.agrees(get_backend("simulated").known_answer())
+    break_it(monkeypatch, "oom")
+    with pytest.raises(torch.OutOfMemoryError):
+        get_backend("simulated").known_answer()
+
+
+def test_half_precision_computes_in_half_precision():
+    assert loaded("bfloat16").execution().dtype == "bfloat16"
+
+
+def test_a_precision_that_it_lacks_is_unsupported():
+    with pytest.raises(Unsupported, match="int4") as caught:
+        loaded("int4")
+    assert caught.value.error_type == "unsupported_dtype"
+
+
+def test_gradients_are_those_of_the_cpu():
+    want = get_backend("cpu").load(ModelSubject(model=model(), task="none", identity="0"), INPUTS, "float32")
+    got, expected = loaded().gradients(INPUTS), want.gradients(INPUTS)
+    assert set(got) == {"first.weight", "first.bias", "norm.weight", "norm.bias"}
+    for name, value in expected.items():
+        np.testing.assert_array_equal(got[name], value)
+
+
+@pytest.mark.parametrize("kind", FAULT_KINDS)
+def test_each_kind_of_fault_parses_and_prints_back(kind):
+    for text in (kind, f"{kind}:aten.mm"):
+        assert str(Fault.parse(text)) == text
+
+
+def test_a_seed_always_chooses_the_same_operator_and_seeds_differ():
+    assert Fault.parse("wrong@7") == Fault.parse("wrong@7")
+    assert len({Fault.parse(f"wrong@{seed}").operator for seed in range(30)}) > 3
+
+
+def test_a_fault_without_an_operator_hits_those_with_parameters_only():
+    fault = Fault.parse("wrong")
+    assert fault.hits("aten.addmm")
+    assert not fault.hits("aten.view")
+    assert not Fault.parse("wrong:aten.mm").hits("aten.addmm")
+
+
+@pytest.mark.parametrize("text", ["", "wrng", "wrong:", "wrong@", "wrong@x", "wrong:aten mm", "crash;ls", "CRASH"])
+def test_what_is_no_fault_is_refused_with_the_known_ones(text):
+    with pytest.raises(UsageError, match=r"no fault of the simulated device.*Known: wrong, nan"):
+        Fault.parse(text)
+
+
+def test_a_misspelt_fault_is_offered_the_right_one(monkeypatch):
+    break_it(monkeypatch, "crsh:aten.mm")
+    with pytest.raises(UsageError, match="Did you mean 'crash'"):
+        get_backend("simulated")
