@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 DEFAULT_EVIDENCE = Path("hwcompat-out") / "evidence"
 _EXAMPLE = "python hardware_compatibility_reporter.py --collect-all --matrix"
-_USAGE, _INTERNAL, _INTERRUPTED = 4, 3, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,33 +224,10 @@ def _note(text: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, run, and turn every error into one line and an exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        result = cli.main(arguments, prog_name="hardware_compatibility_reporter.py", standalone_mode=False)
-        return int(result or 0)
-    except click.ClickException as error:
-        _note(f"error: {error.format_message()} For example: {_EXAMPLE}")
-        return _USAGE
-    except (click.Abort, KeyboardInterrupt):
-        _note("interrupted")
-        return _INTERRUPTED
-    except Exception as error:  # the last place where an error can be told in one line
-        return _tell(error, debug="--debug" in arguments)
+    from hardware.front_door import open_door
 
-
-def _tell(error: Exception, *, debug: bool) -> int:
-    import traceback
-
-    from hardware.errors import HwCompatError
-    from reports.text import printable
-
-    if debug:
-        click.echo(printable("".join(traceback.format_exception(error))), err=True)
-    if isinstance(error, HwCompatError):
-        _note(f"error: {error}")
-        return error.exit_code
-    _note(f"error: internal: {type(error).__name__}: {error}. Run again with --debug for the traceback.")
-    return _INTERNAL
+    own = list(sys.argv[1:] if arguments is None else arguments)
+    return open_door(cli, own, program="hardware_compatibility_reporter.py")
 
 
 if __name__ == "__main__":

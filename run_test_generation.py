@@ -118,11 +118,13 @@ def _list_devices(asked: _Options) -> int:
 def _matrix(asked: _Options) -> int:
     from generators.compatibility.current import current_matrix
     from generators.compatibility.matrix_text import matrix_text
+    from hardware.detection import detect
+    from hardware.evidence.store import read_folder
     from hardware.evidence.writer import now
 
     # Without evidence there are still rules; but a folder that was named has to be there.
     absent = asked.evidence == OUTPUT / "evidence" and not asked.evidence.exists()
-    matrix = current_matrix(None if absent else asked.evidence, timestamp=now())
+    matrix = current_matrix(None if absent else read_folder(asked.evidence), detect(), timestamp=now())
     views = [asked.by] if asked.by else ["family"] if asked.format_ == "json" else ["family", "model"]
     click.echo("\n\n".join(matrix_text(matrix, asked.format_, by=view).rstrip() for view in views))
     return 0

@@ -28,7 +28,7 @@ class HwCompatError(Exception):
     def __str__(self) -> str:
         parts = [self.what]
         if self.why:
-            parts.append(f"because {self.why}")
+            parts.append(self.why)
         text = ": ".join(parts)
         return f"{text}. {self.fix}" if self.fix else text
 

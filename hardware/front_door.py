@@ -22,7 +22,13 @@ def open_door(command: click.Command, arguments: Sequence[str], *, program: str)
     Errors are one line on standard error; a traceback is shown only with `--debug` or `LOGLEVEL=DEBUG`.
     """
     debug = "--debug" in arguments or os.environ.get("LOGLEVEL", "").upper() == "DEBUG"
-    return _guarded(lambda: command.main(list(arguments), prog_name=program, standalone_mode=False), debug)
+
+    def run() -> object:
+        # Not `command.main`, which makes a broken pipe an exit with code 1.
+        with command.make_context(program, list(arguments)) as context:
+            return command.invoke(context)
+
+    return _guarded(run, debug)
 
 
 def _guarded(run: Callable[[], object], debug: bool) -> int:
@@ -44,12 +50,16 @@ def _guarded(run: Callable[[], object], debug: bool) -> int:
         _say("interrupted", False)
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough of it. Nothing more may be written at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _end_quietly()
     except Exception as error:
         _say(f"internal error: {type(error).__name__}: {error}. Run it again with --debug to see where.", debug)
         return INTERNAL
+
+
+def _end_quietly() -> int:
+    """Whoever read our output has enough of it. Nothing more may be written at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _say(message: str, debug: bool) -> None:

@@ -11,7 +11,19 @@ import sys
 from pathlib import Path
 
 ESSENTIAL = frozenset(
-    "torch transformers safetensors numpy jinja2 pytest tabulate click packaging platformdirs psutil".split()
+    {
+        "torch",
+        "transformers",
+        "safetensors",
+        "numpy",
+        "jinja2",
+        "pytest",
+        "tabulate",
+        "click",
+        "packaging",
+        "platformdirs",
+        "psutil",
+    }
 )
 """Without one of these the main job can't run at all; without others a target or a format is missing."""
 

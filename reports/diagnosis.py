@@ -243,12 +243,12 @@ def _message(first: _Sighting, group: Sequence[_Sighting]) -> str:
 def _figures(group: Sequence[_Sighting]) -> str:
     """The largest error among wrong results, in words; empty where none was measured."""
     wrong = [one.line for one in group if one.diagnosis.error_type in ("numerical_mismatch", "non_finite")]
-    measured = [(line.max_rel_error, line.tolerance) for line in wrong if line.max_rel_error is not None]
+    measured = [(line.max_rel_error, line) for line in wrong if line.max_rel_error is not None]
     offloaded = {name for one in group for name in one.line.offloaded_ops}
-    if measured and wrong:
-        error, tolerance = max(measured, key=lambda pair: (pair[0] != pair[0], pair[0]))
-        allowed = "" if tolerance is None else f", {tolerance:.2g} is allowed"
-        return f"error {error:.2g} of the output's scale{allowed}"
+    if measured:
+        error, line = max(measured, key=lambda pair: (pair[0] != pair[0], pair[0]))
+        allowed = "" if line.tolerance is None else f", {line.tolerance:.2g} is allowed"
+        return f"error {error:.2g} of the output's scale in {line.check_name}{allowed}"
     if offloaded and group[0].diagnosis.error_type == "silent_offload":
         return f"on the host: {', '.join(sorted(offloaded)[:8])}"
     return ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from generators.compatibility.current import verdict_of
 from generators.compatibility.facts import Facts, facts_of
 from generators.compatibility.rules import load_rules, predict
 from generators.compatibility.selection import select
@@ -26,7 +27,6 @@ from hardware.target import Target
 from .diagnosis import diagnose
 from .finding import Finding, worst_first
 from .text import one_line
-from .verdicts import verdict_of
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
@@ -101,7 +101,7 @@ def check_model(
     is_checkpoint = found.path is not None or found.source.startswith("name")
     cell = Cell(model=_slug(name) if is_checkpoint else found.model_type, task=found.task, target=target)
     predicted = predict(cell, _facts(found, cell, inventory), load_rules())
-    measured = verdict_of(cell, evidence, inventory, subject_required=CHECKPOINT if is_checkpoint else "tiny")
+    measured = verdict_of(cell, evidence, checks, inventory, subject_required=CHECKPOINT if is_checkpoint else "tiny")
     findings = tuple(worst_first(diagnose([line for line in checks if line.cell_id == cell.id])))
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
     if found.confidence == "low":

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from generators.compatibility.current_checks import current_checks
 from hardware.errors import HwCompatError, OutputError, UsageError, echo
 from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
@@ -14,7 +15,6 @@ from hardware.evidence.writer import now
 
 from .advice import recommend
 from .components import Component, own_parts, packages
-from .current import current_checks
 from .diagnosis import diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
@@ -268,9 +268,9 @@ class HardwareCompatibilityReporter:
 
     def matrix(self) -> Matrix:
         """Declared levels with what the evidence shows."""
-        from .verdicts import matrix_of
+        from generators.compatibility.current import current_matrix
 
-        return matrix_of(self.evidence, self.inventory(), timestamp=now())
+        return current_matrix(self.evidence, self.inventory(), timestamp=now())
 
     def generate_compatibility_matrix(self) -> dict[str, Any]:
         """The matrix as the JSON object that `generators/compatibility/schemas/matrix.json` describes."""

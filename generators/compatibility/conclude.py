@@ -13,6 +13,7 @@ from hardware.cell import Cell
 from hardware.errors import UsageError
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.target import Target
+from hardware.testing.suite_file import EDITED
 
 from .judgement import Judgement, describe, judge, one_line
 from .levels import level_rules
@@ -101,6 +102,8 @@ def _sort(
             set_aside.append(_substituted(cell, elsewhere[line.run_id]))
         elif line.run_id not in there:
             set_aside.append(f"{describe(line)}; nothing says that this was on {cell.target}")
+        elif line.conditions.get(EDITED):
+            set_aside.append("the suite was edited by hand, so what its checks assert isn't known")
         elif not level_rules().proves_enough(line.subject, subject_required):
             set_aside.append(f"evidence from {one_line(line.subject)} says nothing of a {subject_required}")
         elif why := _why_expired(line, current_versions, run_versions.get(line.run_id), suite_hash):

@@ -1,21 +1,25 @@
-"""The matrix as it stands now: declared levels, predictions for known models, and what evidence says of them."""
+"""From a folder of evidence to verdicts and the matrix as they stand now: the one way for every front door.
+
+Imports neither torch nor transformers.
+"""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from generators.models.recipe import Recipe, stored_recipes
 from hardware.backends.factory import backend_class, known_targets
 from hardware.cell import Cell
+from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, PlannedCell
-from hardware.evidence.store import Evidence, read_folder
-from hardware.software import package_versions
+from hardware.evidence.store import Evidence
+from hardware.evidence.versions import versions_of
 from hardware.target import Target
 
 from .conclude import conclude, final
+from .current_checks import current_checks
 from .facts import facts_of
 from .matrix import Matrix, build_matrix
 from .rules import RuleSet, load_rules, predict
@@ -23,31 +27,24 @@ from .verdict import Verdict
 from .vocabulary import vocabulary
 
 
-def current_matrix(evidence: Path | None, *, timestamp: str, precision: str = "float32") -> Matrix:
-    """Levels of families and of the models whose recipe is stored; `evidence` is a folder, or None for none.
-
-    Imports neither torch nor transformers.
-    """
+def current_matrix(
+    evidence: Evidence | None, inventory: HardwareInfo, *, timestamp: str, precision: str = "float32"
+) -> Matrix:
+    """Levels of families and of models: declared, predicted for the recipes that are stored, measured where known."""
     rules = load_rules()
-    versions = current_versions()
-    recipes = stored_recipes()
-    verdicts = [
-        _predicted(recipe, Target(name=name), precision, rules, versions)
-        for recipe in recipes
+    recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
+    predicted = {
+        verdict.cell: verdict
+        for recipe in recipes.values()
         for name in vocabulary().hardware_types
-    ]
-    family_of = {recipe.model_type: recipe.family for recipe in recipes}
-    if evidence is not None:
-        predicted = {verdict.cell: verdict for verdict in verdicts}
-        for verdict in measured_verdicts(read_folder(evidence), versions):
-            before = predicted.get(verdict.cell)
-            verdicts.append(final(before, verdict) if before else verdict)
-    return build_matrix(rules, verdicts, family_of, timestamp=timestamp)
-
-
-def current_versions() -> dict[str, str]:
-    """Versions of the packages here, by name; drivers aren't read."""
-    return {name: version for name, version in package_versions().items() if version}
+        for verdict in [_predicted(recipe, Target(name=name), precision, rules, versions_of(inventory))]
+    }
+    verdicts = list(predicted.values())
+    for verdict in measured_verdicts(evidence, inventory) if evidence else ():
+        before = predicted.get(verdict.cell)
+        verdicts.append(final(before, verdict) if before else verdict)
+    models = sorted({Cell.parse(verdict.cell).model for verdict in verdicts})
+    return build_matrix(rules, verdicts, _families(models, recipes), timestamp=timestamp)
 
 
 def _predicted(
@@ -57,37 +54,63 @@ def _predicted(
     return predict(cell, facts_of(recipe, cell, versions, platform=platform.system()), rules)
 
 
-def measured_verdicts(evidence: Evidence, versions: Mapping[str, str]) -> list[Verdict]:
-    """What evidence says of each cell that was ever planned, from the newest plan of the cell.
+def _families(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str, str]:
+    from generators.models.classifier import classify_or_guess
 
-    Runs of other versions than `versions` give verdicts on the basis `expired`.
-    """
-    newest: dict[str, PlannedCell] = {}
-    for run in sorted(evidence.runs, key=lambda run: run.started_at):
-        for planned in run.plan:
-            newest[planned.cell_id] = planned
-    lines: dict[str, list[CheckLine]] = {}
-    for line in evidence.checks:
-        lines.setdefault(line.cell_id, []).append(line)
-    run_versions = {run.run_id: run.versions for run in evidence.runs}
-    verdicts = []
-    for cell_id, planned in sorted(newest.items()):
+    found = {}
+    for model in models:
+        if model in recipes:
+            found[model] = recipes[model].family
+        elif (known := classify_or_guess(model)[0]) is not None:
+            found[model] = known.family
+    return found
+
+
+def measured_verdicts(evidence: Evidence, inventory: HardwareInfo) -> tuple[Verdict, ...]:
+    """The verdicts of all cells that the evidence names, in the order of their ids."""
+    named = {line.cell_id for line in evidence.checks} | {c.cell_id for run in evidence.runs for c in run.plan}
+    checks = current_checks(evidence)
+    cells = []
+    for id_ in sorted(named):
         try:
-            cell = Cell.parse(cell_id)
-        except HwCompatError:  # written by another version, or by somebody else: it names no cell of ours
+            cells.append(Cell.parse(id_))
+        except HwCompatError:  # reported as broken evidence by the reporter, and no cell to conclude about
             continue
-        verdicts.append(
-            conclude(
-                cell,
-                planned.checks,
-                lines.get(cell_id, []),
-                current_versions=relevant_versions(cell, versions),
-                run_versions=run_versions,
-                subject_required=planned.subject,
-                suite_hash=planned.suite_hash,
-            )
-        )
-    return verdicts
+    return tuple(verdict_of(cell, evidence, checks, inventory) for cell in cells)
+
+
+def verdict_of(
+    cell: Cell,
+    evidence: Evidence,
+    checks: Sequence[CheckLine],
+    inventory: HardwareInfo,
+    *,
+    subject_required: str = "",
+) -> Verdict:
+    """What the evidence says of one cell on the versions of this machine; `unknown` where it says nothing.
+
+    `checks` are the lines of the evidence that speak now. The newest plan of the cell says which checks it has,
+    under which suite, and on which subject, unless `subject_required` does.
+    """
+    plan = _newest_plan(cell, evidence)
+    own = [line for line in checks if line.cell_id == cell.id]
+    return conclude(
+        cell,
+        plan.checks if plan else tuple(dict.fromkeys(line.check_name for line in own)),
+        own,
+        current_versions=relevant_versions(cell, versions_of(inventory)),
+        run_versions={run.run_id: run.versions for run in evidence.runs},
+        subject_required=subject_required or (plan.subject if plan else "tiny"),
+        suite_hash=plan.suite_hash if plan else "",
+    )
+
+
+def _newest_plan(cell: Cell, evidence: Evidence) -> PlannedCell | None:
+    for run in sorted(evidence.runs, key=lambda run: run.started_at, reverse=True):
+        for planned in run.plan:
+            if planned.cell_id == cell.id:
+                return planned
+    return None
 
 
 def relevant_versions(cell: Cell, versions: Mapping[str, str]) -> dict[str, str]:

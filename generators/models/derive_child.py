@@ -63,9 +63,7 @@ def _answer(question: str) -> None:
             recipe = derive_tiny(asked["name"], asked["task"])
         said = {"recipe": recipe.to_dict()}
     except HwCompatError as error:
-        said = {
-            "error": {"class": type(error).__name__, "what": error.what, "why": error.why, "fix": error.fix}
-        }
+        said = {"error": {"class": type(error).__name__, "what": error.what, "why": error.why, "fix": error.fix}}
     Path(asked["answer"]).write_text(json.dumps(said), encoding="utf-8")
 
 

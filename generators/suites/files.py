@@ -10,9 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from hardware.errors import BrokenInput, HwCompatError, OutputError
-from hardware.testing.suite_file import SuiteFile, read_suite
+from hardware.testing.suite_file import SuiteFile, is_edited, read_suite
 
-from .render import TEMPLATES, is_edited
+from .render import TEMPLATES
 
 _CONFTEST = "conftest.py"
 

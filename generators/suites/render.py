@@ -7,7 +7,6 @@ text of a docstring (`doc`); a value that went through none is an error, so a mo
 from __future__ import annotations
 
 import functools
-import hashlib
 import keyword
 import math
 import shlex
@@ -22,9 +21,9 @@ from hardware.backends.factory import backend_class
 from hardware.cell import Cell
 from hardware.errors import UsageError, echo
 from hardware.testing.checks import applicable_checks
+from hardware.testing.suite_file import stamp
 
 TEMPLATES = Path(__file__).parents[2] / "templates"
-STAMP = "# generated: sha256 "
 
 _WIDTH = 88
 
@@ -160,7 +159,7 @@ def _recorded(recipe: Recipe) -> dict[tuple[int, ...], float]:
 def render(recipe: Recipe, cell: Cell, rule_ids: Sequence[str], *, template_folder: Path | None = None) -> str:
     """The text of the suite for `cell`: the same bytes for the same arguments on every machine.
 
-    Raises `UsageError` where no template serves the recipe's architecture.
+    Raises `UsageError` where no template serves the recipe's architecture, or where a user's template is broken.
     """
     target = backend_class(cell.target.name)
     checks = applicable_checks(generates=recipe.generate, has_mask=recipe.mask_input is not None, can=target.CAN)
@@ -183,29 +182,15 @@ def render(recipe: Recipe, cell: Cell, rule_ids: Sequence[str], *, template_fold
         "token_limit": recipe.inputs[tokens]["high"] if tokens in recipe.inputs else 0,
         "computed_dtype": "float32" if cell.precision == "tf32" else cell.precision,
     }
-    body = _fill(f"{recipe.architecture}.py.j2", recipe.architecture, values, template_folder)
+    body = _fill(recipe.architecture, values, template_folder)
     return stamp(body.rstrip("\n") + "\n")
 
 
-def _fill(name: str, architecture: str, values: Mapping[str, Any], template_folder: Path | None) -> str:
+def _fill(architecture: str, values: Mapping[str, Any], template_folder: Path | None) -> str:
+    name = f"{architecture}.py.j2"
     try:
         return environment(template_folder).get_template(name).render(values)
     except jinja2.TemplateNotFound as error:
         raise UsageError(f"no template serves the architecture {architecture}") from error
     except jinja2.TemplateError as error:
         raise UsageError(f"the template {name} cannot be rendered", why=str(error)) from error
-
-
-def stamp(body: str) -> str:
-    """`body` with a last line that holds its hash, by which an edit is seen."""
-    return f"{body}\n\n{STAMP}{_digest(body)}\n"
-
-
-def is_edited(text: str) -> bool:
-    """Whether a suite's text isn't what was generated: its hash is missing or another one."""
-    body, separator, digest = text.rpartition(f"\n\n{STAMP}")
-    return not separator or digest.strip() != _digest(body)
-
-
-def _digest(body: str) -> str:
-    return hashlib.sha256(body.encode()).hexdigest()[:16]

@@ -29,12 +29,16 @@ class NoSuchIndex(UsageError, IndexError):
 
 
 class HardwareState(StrEnum):
+    """Whether the bus or the driver shows a device of the vendor."""
+
     PRESENT = "present"
     ABSENT = "absent"
     UNKNOWN = "unknown"
 
 
 class DriverState(StrEnum):
+    """Whether the vendor's kernel driver answers; `denied` is one that refuses this user."""
+
     OK = "ok"
     MISSING = "missing"
     DENIED = "denied"
@@ -42,6 +46,8 @@ class DriverState(StrEnum):
 
 
 class LibraryState(StrEnum):
+    """Whether the library that reads the vendor's devices can be loaded."""
+
     OK = "ok"
     MISSING = "missing"
     UNKNOWN = "unknown"

@@ -104,7 +104,7 @@ def _spoil(output: Any, kind: str) -> Any:
     if kind == "wrong":
         return output * 1.01
     spoiled = output.clone()
-    spoiled.view(-1)[-1] = float("nan")
+    spoiled[(-1,) * spoiled.dim()] = float("nan")
     return spoiled
 
 

@@ -19,6 +19,7 @@ SCHEMA_VERSION = 1
 _Built = TypeVar("_Built")
 
 _FIELD_TYPES: Mapping[str, type] = {"str": str, "int": int, "Mapping": Mapping}
+_VALUE_TYPES: Mapping[str, type] = {"Mapping[str, str]": str, "Mapping[str, int]": int}
 
 
 class Outcome(StrEnum):
@@ -218,4 +219,7 @@ def _typed(name: str, kind: str, value: Any) -> Any:
         return float(value)
     if not isinstance(value, _FIELD_TYPES[plain]):
         raise TypeError(f"{name} is {type(value).__name__}, not {kind}")
+    held = _VALUE_TYPES.get(kind, object)
+    if plain == "Mapping" and not all(isinstance(item, held) for item in value.values()):
+        raise TypeError(f"{name} holds something else than {held.__name__}")
     return value

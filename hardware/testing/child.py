@@ -58,8 +58,13 @@ def run_child(task: ChildTask) -> int:
     writer = EvidenceWriter(Path(task.evidence), task.run_id)
     recorder = Recorder(writer, on_start=lambda check: _tell(task.pipe, check))
     suite = Path(task.suite)
-    # A suite that can't be imported is a failure with its reason, not the end of pytest.
-    settings = ["-c", str(_SUITE_INI), f"--rootdir={suite.parent}", "--continue-on-collection-errors"]
+    settings = [
+        "-c",
+        str(_SUITE_INI),
+        f"--rootdir={suite.parent}",
+        "--continue-on-collection-errors",  # a suite that can't be imported fails with its reason
+        "--capture=sys",  # what native code says when it dies belongs in the log, not in a file of pytest's
+    ]
     code = pytest.main([str(suite), *settings, *task.pytest_arguments], plugins=[recorder])
     writer.close()
     _tell(task.pipe, PYTEST_IS_OVER)

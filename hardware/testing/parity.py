@@ -76,3 +76,28 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
     absolute = float(np.abs(actual - reference).max())
     scale = max(float(reference.std()), _SMALLEST_SCALE)
     return Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=name)
+
+
+def compare_gradients(got: Outputs, want: Outputs) -> Comparison:
+    """Compare all gradients of a model (arrays by parameter name) as one vector.
+
+    The error is the larger of two: the distance relative to the length of `want`, and the largest difference
+    relative to its largest element. Gradients are mostly small with a few large elements, so that a standard
+    deviation is no scale for them. Raises `ReferenceNotFinite`; other names or shapes are an infinite error.
+    """
+    names = sorted(want)
+    if sorted(got) != names or any(got[name].shape != want[name].shape for name in names) or not names:
+        return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst="gradients (other parameters)")
+    actual, reference = (
+        np.concatenate([np.asarray(one[name], dtype=np.float64).ravel() for name in names]) for one in (got, want)
+    )
+    if not np.isfinite(reference).all() or not reference.any():
+        raise ReferenceNotFinite("the reference gradients are zero or not finite: nothing can be concluded")
+    if not np.isfinite(actual).all():
+        return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst="gradients (not finite)")
+    difference = actual - reference
+    largest = float(np.abs(difference).max())
+    relative = max(
+        float(np.linalg.norm(difference) / np.linalg.norm(reference)), largest / float(np.abs(reference).max())
+    )
+    return Comparison(max_rel_error=relative, max_abs_error=largest, worst="gradients")

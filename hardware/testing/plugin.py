@@ -25,7 +25,7 @@ from ..evidence.record import CheckLine, EndLine, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from .model_test import Ambiguous, Measurement, ModelTest, NotApplicable
 from .parity import ReferenceNotFinite
-from .suite_file import SuiteFile, read_suite
+from .suite_file import EDITED, SuiteFile, read_suite
 
 EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"
 DEFAULT_EVIDENCE = Path("hwcompat-out") / "evidence"
@@ -174,7 +174,7 @@ class Recorder:
         if call.excinfo is not None:
             error = call.excinfo.value
             outcome, error_type = classify_error(error, check, measured)
-            message = f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
+            message = _message(error, measured)
             trace = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
         elif facts["substitution_reason"]:
             outcome = Outcome.PASSED_ON_FALLBACK
@@ -211,7 +211,7 @@ class Recorder:
             latency_ms=measured.latency_ms,
             batch=measured.batch,
             sequence_length=measured.sequence_length,
-            conditions=measured.conditions,
+            conditions={**measured.conditions, **({EDITED: "by hand"} if suite.edited else {})},
             **facts,
         )
 
@@ -252,6 +252,16 @@ class Recorder:
                 f"Evidence: {self._writer.path} (plain pytest: a crash would end the session; "
                 "run_test_generation.py --run isolates each suite)"
             )
+
+
+def _message(error: BaseException, measured: Measurement) -> str:
+    """What a person reads first: for numbers that disagree, how far and where; else the error's own words."""
+    comparison, limit = measured.comparison, measured.tolerance
+    if isinstance(error, AssertionError):
+        if comparison is not None and limit is not None and not comparison.max_rel_error <= limit:
+            return f"off by {comparison}; the tolerance is {limit:.0e}"
+        return (str(error).splitlines() or ["the check did not hold"])[0][:_LONGEST_MESSAGE]
+    return f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
 
 
 def _check_name(item: pytest.Item) -> str:

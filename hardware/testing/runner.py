@@ -6,6 +6,7 @@ child would hang in OpenMP. A crash, a hang or a kill costs one suite; what the 
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import os
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ..backends.factory import backend_class
+from ..errors import HwCompatError
 from ..evidence.record import CheckLine, EndLine, Outcome, RunLine, Stage
 from ..evidence.store import read_file
 from ..evidence.writer import EvidenceWriter, now
@@ -37,7 +39,7 @@ _GRACE_S = 0.3
 _PYTEST_RAN = (0, 1, 5)
 _PYTEST_INTERNAL = 3
 _PROBE_TIMEOUT_S = 60.0
-_LOG_TAIL = 6_000
+_LOG_TAIL = 12_000
 _ROOT = Path(__file__).parents[2]
 
 
@@ -83,23 +85,33 @@ def _may_fork(target: Target) -> bool:
 
 def warm_up(suites: Sequence[SuiteFile]) -> None:
     """Import what the suites will need, run pytest once on nothing, and freeze the garbage collector."""
-    import pytest
-
     global _warmed_here
     _warmed_here = _warmed_here or "torch" not in sys.modules
+    # Threads that spin while they wait would starve their siblings as soon as two processes share the cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     names = {"torch", "transformers", "hardware.testing.plugin", "safetensors.numpy"}
-    for suite in suites:
-        names.update(backend_class(suite.cell.target.name).WARM_IMPORTS)
+    for target in {suite.cell.target for suite in suites}:
+        with suppress(HwCompatError):  # the suite itself will say what the target lacks
+            backend_class(target.name)(target)  # sets what its runtime reads when it is imported
+        names.update(backend_class(target.name).WARM_IMPORTS)
     for name in sorted(names):
-        with suppress(ImportError):  # the suite itself will say what is missing
+        with suppress(Exception):  # the suite itself will say what is missing or broken
             importlib.import_module(name)
     _import_classes(suites)
+    _warm_pytest()
+    gc.collect()
+    gc.freeze()
+
+
+@functools.cache
+def _warm_pytest() -> None:
+    """Run pytest once in this process: the first time costs seconds, and children inherit what it left."""
+    import pytest
+
     with tempfile.TemporaryDirectory() as folder, _silenced():
         empty = Path(folder) / "test_nothing.py"
         empty.write_text("def test_nothing():\n    assert True\n", encoding="utf-8")
         pytest.main([str(empty), "-c", str(Path(__file__).with_name("suite.ini")), f"--rootdir={folder}"])
-    gc.collect()
-    gc.freeze()
 
 
 def _import_classes(suites: Sequence[SuiteFile]) -> None:
@@ -143,7 +155,7 @@ def run_suites(
     writer.write(run)
     counts: Counter[str] = Counter()
     lost: set[Target] = set()
-    reason = "finished"
+    reason = "aborted"
     with _terminate_interrupts():
         try:
             warm_up(suites)
@@ -155,6 +167,7 @@ def run_suites(
                     if device is _Device.LOST:
                         lost.add(suite.cell.target)
                 counts.update(line.outcome for line in lines)
+            reason = "finished"
         except KeyboardInterrupt:
             reason = "interrupted"
             raise
@@ -334,10 +347,13 @@ def _oom_kills() -> int:
 
 
 def _tail(path: Path) -> str:
+    """The end of a child's log, without the list of loaded extension modules that follows a stack."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")[-_LOG_TAIL:]
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+    kept = [line for line in text.splitlines(keepends=True) if not line.startswith("Extension modules: ")]
+    return "".join(kept)[-_LOG_TAIL:]
 
 
 def _lines_of(writer: EvidenceWriter, run_id: str, pid: int, suite: SuiteFile) -> list[CheckLine]:

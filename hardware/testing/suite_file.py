@@ -11,6 +11,13 @@ from ..cell import Cell
 from ..errors import BrokenInput, HwCompatError
 from ..evidence.record import PlannedCell
 
+STAMP = "# generated: sha256 "
+"""How the last line of a suite begins: the hash of all before it follows, so that an edit is seen."""
+
+
+EDITED = "suite edited"
+"""The condition that every line of an edited suite carries: what its checks assert isn't known."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteFile:
@@ -25,6 +32,7 @@ class SuiteFile:
     config_hash: str | None = None
     architecture: str | None = None
     transformers_names: tuple[str, ...] = ()
+    edited: bool = False
 
     def planned(self, verdict: dict[str, object] | None = None) -> PlannedCell:
         """This suite as an entry of a run's plan."""
@@ -89,4 +97,20 @@ def read_suite(path: Path) -> SuiteFile | None:
         config_hash=config_hash,
         architecture=architecture,
         transformers_names=tuple(imported),
+        edited=is_edited(data.decode("utf-8", errors="replace")),
     )
+
+
+def stamp(body: str) -> str:
+    """`body` with a last line that holds its hash, by which an edit is seen."""
+    return f"{body}\n\n{STAMP}{_digest(body)}\n"
+
+
+def is_edited(text: str) -> bool:
+    """Whether a suite's text isn't what was generated: its hash is missing or another one."""
+    body, separator, digest = text.rpartition(f"\n\n{STAMP}")
+    return not separator or digest.strip() != _digest(body)
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()[:16]

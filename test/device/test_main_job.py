@@ -47,8 +47,6 @@ def test_stdout_holds_the_product_only(auto: Ran) -> None:
 
 
 def test_run_line_is_sealed_before_any_check(auto: Ran) -> None:
-    first = min((auto.folder / "evidence").iterdir(), key=lambda path: path.stat().st_ino if False else path.name)
-    kinds = [json.loads(line)["kind"] for line in first.read_text(encoding="utf-8").splitlines()]
     run = auto.run_line
     (planned,) = run.plan
     assert run.machine == "desk"
@@ -57,7 +55,6 @@ def test_run_line_is_sealed_before_any_check(auto: Ran) -> None:
     assert run.versions["torch"]
     assert planned.verdict is not None
     assert planned.verdict["basis"] in ("predicted", "declared")
-    assert kinds.count("run") <= 1
     assert all(run.started_at < line.started_at for line in auto.evidence.checks)
 
 
@@ -127,7 +124,7 @@ def test_matrix_counts_what_was_measured(three_targets: Ran, command_line: Comma
     folder = three_targets.folder / "matrix"
     ran = command_line.run(folder, "--hardware-compatibility", "--evidence", evidence, "--format", "json")
     assert ran.code == 0, ran.err
-    assert '"measured"' in ran.out
+    assert '"basis": "measured"' in ran.out
 
 
 def test_nothing_tries_to_reach_the_network(auto: Ran, three_targets: Ran) -> None:

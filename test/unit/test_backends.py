@@ -64,7 +64,7 @@ def test_the_targets_that_ship_are_there():
 
 @pytest.mark.parametrize("name", built_in_targets())
 def test_a_target_leads_to_the_one_class_of_its_name(name):
-    assert backend_class(name).BACKEND_NAME == name
+    assert name == backend_class(name).BACKEND_NAME
     assert str(get_backend(name).target) == name
 
 
@@ -104,7 +104,9 @@ def test_a_misspelt_device_is_an_error_that_offers_the_right_one(text, hint):
     assert "Known: cpu" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", ":", "base", "factory", "_torch", "../cpu", "cpu/../cuda", "hardware", "cuda\0"])
+@pytest.mark.parametrize(
+    "text", ["", ":", "base", "factory", "_torch", "../cpu", "cpu/../cuda", "hardware", "cuda\0"]
+)
 def test_nothing_but_a_target_is_imported(text):
     with pytest.raises(UsageError):
         resolve_target(text)

@@ -12,7 +12,7 @@ from hardware.errors import HwCompatError, did_you_mean, echo
 
 def test_a_message_has_what_why_and_fix_in_this_order():
     assert str(HwCompatError("it broke", why="it was old", fix="Buy another.")) == (
-        "it broke: because it was old. Buy another."
+        "it broke: it was old. Buy another."
     )
     assert str(HwCompatError("it broke")) == "it broke"
     assert str(HwCompatError("it broke", fix="Mend it.")) == "it broke. Mend it."

@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from generators.models.recipe import SHIPPED, Recipe, read_recipe
-from generators.suites.render import command_for, environment, is_edited, render, stamp
+from generators.suites.render import command_for, environment, render
 from hardware.cell import Cell
 from hardware.errors import HwCompatError, UsageError
 from hardware.target import Target
+from hardware.testing.suite_file import is_edited, stamp
 
 VERSION = "5.5.4"
 HOSTILE = (
@@ -27,7 +28,7 @@ HOSTILE = (
     '""""""',
     "\\",
     '\\"""',
-    "\\\\\"\"\"\\",
+    '\\\\"""\\',
     "\n",
     "\r\n",
     "\f",
@@ -55,7 +56,9 @@ HOSTILE = (
     "`ls`",
 )
 
-hostile = st.sampled_from(HOSTILE) | st.text(max_size=12) | st.lists(st.sampled_from(HOSTILE), max_size=4).map("".join)
+hostile = (
+    st.sampled_from(HOSTILE) | st.text(max_size=12) | st.lists(st.sampled_from(HOSTILE), max_size=4).map("".join)
+)
 
 
 def recipe_of(model_type: str) -> Recipe:
@@ -154,8 +157,8 @@ def test_an_architecture_is_no_way_to_another_file(architecture):
 def test_hostile_text_does_not_change_what_a_shell_would_run():
     import shlex
 
-    command = command_for(cell_of(recipe_of("bert")), model="a b'; rm -rf ~ \"$(x)\"")
-    assert shlex.split(command)[3] == "a b'; rm -rf ~ \"$(x)\""
+    command = command_for(cell_of(recipe_of("bert")), model='a b\'; rm -rf ~ "$(x)"')
+    assert shlex.split(command)[3] == 'a b\'; rm -rf ~ "$(x)"'
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -184,7 +187,9 @@ def test_hostile_text_in_a_configuration_never_becomes_code(text, other, number)
 
 
 @settings(max_examples=80, deadline=None)
-@given(text=hostile, where=st.sampled_from(["config_class", "model_class", "output", "outputs", "masked_by", "input"]))
+@given(
+    text=hostile, where=st.sampled_from(["config_class", "model_class", "output", "outputs", "masked_by", "input"])
+)
 def test_a_hostile_name_is_refused_or_stays_a_name(text, where):
     recipe = recipe_of("bert")
 
@@ -238,7 +243,7 @@ def test_a_docstring_cannot_be_ended_by_what_stands_in_it(text):
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_that_python_has_no_literal_for_is_refused(number):
     recipe = recipe_of("bert")
-    with pytest.raises(UsageError, match="no literal|no identifier"):
+    with pytest.raises(UsageError, match="no literal for it"):
         rendered(replace(recipe, config={**recipe.config, "x": number}))
 
 
@@ -251,7 +256,9 @@ def test_only_a_name_passes_for_a_name(name):
 # Templates
 
 
-@pytest.mark.parametrize("template", ["{{ value }}", "{{ value ~ 'x' }}", "{{ value | upper }}", "{{ value | literal | upper }}"])
+@pytest.mark.parametrize(
+    "template", ["{{ value }}", "{{ value ~ 'x' }}", "{{ value | upper }}", "{{ value | literal | upper }}"]
+)
 def test_a_template_variable_without_a_filter_that_makes_it_code_raises(template):
     with pytest.raises(jinja2.TemplateRuntimeError, match="without a filter"):
         environment().from_string(template).render(value="x")

@@ -9,13 +9,13 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
+from generators.compatibility.current_checks import current_checks
 from generators.compatibility.matrix import SCHEMA as MATRIX_SCHEMA
 from hardware.errors import OutputError, UsageError
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import BrokenLine, Evidence
 from hardware.expected_targets import TargetStatus
 from reports import components, reporter
-from reports.current import current_checks
 from reports.finding import Severity
 from reports.json_report import schema
 from reports.reporter import HardwareCompatibilityReporter

@@ -73,7 +73,15 @@ def test_a_persons_own_test_file_is_no_suite(suite, text):
 
 @pytest.mark.parametrize(
     "data",
-    [b"def (", b"\xff\xfe\x00", b"x = 1\0", b"CELL = 'bert'\n", b"CELL = '../../x/y/z'\n", b"(" * 5000, b"x = " + b"-" * 100_000 + b"1\n"],
+    [
+        b"def (",
+        b"\xff\xfe\x00",
+        b"x = 1\0",
+        b"CELL = 'bert'\n",
+        b"CELL = '../../x/y/z'\n",
+        b"(" * 5000,
+        b"x = " + b"-" * 100_000 + b"1\n",
+    ],
     ids=["syntax", "not-utf8", "null", "no-cell", "path", "brackets", "nested"],
 )
 def test_a_broken_suite_names_its_file(suite, data):

@@ -24,7 +24,8 @@ def test_parts_are_told_apart():
 
 
 @pytest.mark.parametrize(
-    "text", ["", " cpu", "cpu ", "cpu\n", "CPU", "cuda:", "cuda:-1", "cuda:1:2", "../cpu", "cuda:99999", "a" * 40, "é"]
+    "text",
+    ["", " cpu", "cpu ", "cpu\n", "CPU", "cuda:", "cuda:-1", "cuda:1:2", "../cpu", "cuda:99999", "a" * 40, "é"],
 )
 def test_what_is_no_target_is_refused_with_examples(text):
     with pytest.raises(UsageError, match=r"is not a target.*openvino:NPU"):

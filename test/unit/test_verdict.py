@@ -16,7 +16,7 @@ def make(**changes: object) -> Verdict:
         "cell": CELL,
         "level": Level.MEDIUM,
         "basis": Basis.MEASURED,
-        "reasons": ("because",),
+        "reasons": ("why",),
         "conditions": ("static shapes",),
         "evidence_ids": ("run/cell/check",),
     }
@@ -43,7 +43,7 @@ def test_known_level_needs_a_rule_or_evidence():
     [
         ({"level": "hihg"}, "'level'"),
         ({"basis": 3}, "'basis'"),
-        ({"reasons": "because"}, "'reasons'"),
+        ({"reasons": "why"}, "'reasons'"),
         ({"evidence_ids": []}, "no evidence"),
         ({"reson": []}, "Did you mean 'reasons'"),
     ],

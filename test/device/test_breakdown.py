@@ -1,0 +1,188 @@
+"""Suites that break in every way that a suite can, side by side in one run: each is told for what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine, Ran
+
+from hardware.evidence.record import Outcome, Stage
+from hardware.testing.suite_file import read_suite
+
+pytestmark = pytest.mark.slow
+
+CELLS = {
+    "killed": "bert/fill-mask/cpu/float32",
+    "memory": "gpt2/text-generation/cpu/float32",
+    "bad_alloc": "t5/text2text-generation/cpu/float32",
+    "leaves": "vit/image-classification/cpu/float32",
+    "import": "clip/zero-shot-image-classification/cpu/float32",
+    "teardown": "whisper/automatic-speech-recognition/cpu/float32",
+    "sealed": "mixtral/text-generation/cpu/float32",
+    "weakened": "mamba/text-generation/cpu/float32",
+}
+HEAD = """
+import os
+import resource
+import signal
+from pathlib import Path
+
+import pytest
+
+CELL = {cell!r}
+
+
+def test_first():
+    pass
+
+
+"""
+BODIES = {
+    "killed": """
+def test_second():
+    os.kill(os.getpid(), signal.SIGSEGV)
+""",
+    "memory": """
+def test_second():
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    assert limit != resource.RLIM_INFINITY
+    bytearray(limit)
+""",
+    "bad_alloc": """
+def test_second():
+    os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\\n")
+    os.abort()
+""",
+    "leaves": """
+def test_second():
+    os._exit(0)
+""",
+    "import": """
+import a_package_that_is_not_there
+
+
+def test_second():
+    pass
+""",
+    "teardown": """
+@pytest.fixture
+def case():
+    yield
+    os.abort()
+
+
+def test_second(case):
+    pass
+
+
+""",
+    "sealed": """
+def test_second():
+    (path,) = Path({evidence!r}).glob(f"*-{{os.getppid()}}.jsonl")
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    assert '"kind": "run"' in first
+    assert CELL in first
+    assert '"verdict": {{' in first
+""",
+}
+LAST = """
+
+def test_third():
+    pass
+"""
+
+
+def _write_suites(folder: Path, evidence: Path) -> None:
+    for name, body in BODIES.items():
+        cell = CELLS[name]
+        text = HEAD.format(cell=cell) + (body.format(evidence=str(evidence)) if name == "sealed" else body)
+        text += LAST if name != "teardown" else ""
+        slug = cell.replace("/", "_").replace("-", "_")
+        (folder / f"test_{slug}.py").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def broken(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("broken")
+    models = [word for cell in CELLS.values() for word in ("--model", cell.split("/")[0])]
+    assert command_line.run(folder, *models, "--device", "cpu").code == 0
+    weakened = folder / "suites" / "test_mamba_text_generation_cpu_float32.py"
+    text = weakened.read_text(encoding="utf-8")
+    strict = "assert case.recorded_error("
+    assert strict in text
+    weakened.write_text(text.replace(strict, "print(").replace(" <= case.tolerance", "", 0), encoding="utf-8")
+    _write_suites(folder / "suites", folder / "evidence")
+    return command_line.run(folder, *models, "--device", "cpu", "--run")
+
+
+def test_the_run_goes_on_to_its_end(broken: Ran) -> None:
+    assert broken.code == 1, broken.err
+    (end,) = broken.evidence.ends
+    assert end.reason == "finished"
+    assert [planned.cell_id for planned in broken.run_line.plan] == list(CELLS.values())
+    for planned in broken.run_line.plan:
+        assert set(broken.lines(planned.cell_id)) == set(planned.checks)
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "words"),
+    [
+        ("killed", Outcome.CRASHED, "SIGSEGV"),
+        ("memory", Outcome.OUT_OF_MEMORY, "MemoryError"),
+        ("bad_alloc", Outcome.OUT_OF_MEMORY, "want of memory"),
+        ("leaves", Outcome.CRASHED, "exit code 0 before pytest was over"),
+        ("import", Outcome.FAILED, "a_package_that_is_not_there"),
+        ("teardown", Outcome.CRASHED, "SIGABRT"),
+        ("sealed", Outcome.PASSED, ""),
+    ],
+)
+def test_what_broke_and_how(broken: Ran, name: str, outcome: Outcome, words: str) -> None:
+    told = [
+        (line.outcome, line.error_message)
+        for line in broken.evidence.checks
+        if (line.cell_id, line.check_name) == (CELLS[name], "second")
+    ]
+    assert any(said is outcome and words in message for said, message in told), told
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_no_hand_made_suite_gives_a_good_verdict(broken: Ran, name: str) -> None:
+    assert broken.verdict(CELLS[name]) in ("none", "low", "unknown")
+
+
+@pytest.mark.parametrize("name", ["killed", "bad_alloc", "leaves"])
+def test_what_came_before_a_crash_stays_and_what_came_after_was_not_run(broken: Ran, name: str) -> None:
+    outcomes = broken.outcomes(CELLS[name])
+    assert outcomes["first"] is Outcome.PASSED
+    assert outcomes["third"] is Outcome.NOT_RUN
+
+
+def test_memory_that_python_lacks_ends_one_check_only(broken: Ran) -> None:
+    assert broken.outcomes(CELLS["memory"])["third"] is Outcome.PASSED
+
+
+def test_a_crash_keeps_the_stack(broken: Ran) -> None:
+    assert "test_second" in broken.lines(CELLS["killed"])["second"].traceback
+
+
+def test_a_suite_that_cannot_be_imported_fails_in_every_check(broken: Ran) -> None:
+    for line in broken.lines(CELLS["import"]).values():
+        assert (line.outcome, line.stage, line.error_type) == (Outcome.FAILED, Stage.IMPORT, "missing_dependency")
+
+
+def test_a_crash_after_the_last_check_is_not_lost(broken: Ran) -> None:
+    lines = [line for line in broken.evidence.checks if line.cell_id == CELLS["teardown"]]
+    outcomes = {line.outcome for line in lines if line.check_name == "second"}
+    assert outcomes == {Outcome.PASSED, Outcome.CRASHED}
+    assert broken.verdict(CELLS["teardown"]) != "high"
+
+
+def test_a_weakened_suite_is_named_and_known_by_its_hash(broken: Ran) -> None:
+    path = broken.suites / "test_mamba_text_generation_cpu_float32.py"
+    suite = read_suite(path)
+    assert suite is not None
+    planned = next(one for one in broken.run_line.plan if one.cell_id == CELLS["weakened"])
+    assert planned.suite_hash == suite.suite_hash
+    assert {line.suite_hash for line in broken.lines(CELLS["weakened"]).values()} == {suite.suite_hash}
+    assert f"note: {path} was edited by hand and is left alone" in broken.err

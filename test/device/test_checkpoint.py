@@ -1,0 +1,90 @@
+"""Real weights: a checkpoint is tested as itself, and a suite never runs on other weights than its own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine, Ran
+
+from hardware.evidence.record import Outcome
+from hardware.testing.checkpoints import weights_hash
+from hardware.testing.suite_file import read_suite
+
+pytestmark = pytest.mark.slow
+
+NAME = "mini-embedder"
+TARGETS = ("cpu", "openvino")
+
+
+@pytest.fixture(scope="module")
+def folder(real_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint under a name of our own; its weights aren't copied."""
+    made = tmp_path_factory.mktemp("checkpoints") / NAME
+    made.mkdir()
+    shutil.copy(real_checkpoint / "config.json", made)
+    (made / "model.safetensors").symlink_to(real_checkpoint / "model.safetensors")
+    return made
+
+
+@pytest.fixture(scope="module")
+def measured(folder: Path, command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    devices = [word for target in TARGETS for word in ("--device", target)]
+    return command_line.run(tmp_path_factory.mktemp("measured"), "--model", folder, *devices, "--run")
+
+
+def _cell(measured: Ran, target: str) -> str:
+    return next(one.cell_id for one in measured.run_line.plan if f"/{target}/" in one.cell_id)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_real_weights_pass(measured: Ran, target: str) -> None:
+    assert measured.code == 0, measured.err + measured.out
+    cell = _cell(measured, target)
+    assert cell.startswith(f"{NAME}/")
+    assert measured.verdict(cell) in ("high", "medium")
+    assert set(measured.outcomes(cell).values()) == {Outcome.PASSED}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_evidence_names_the_weights_by_their_hash(measured: Ran, folder: Path, target: str) -> None:
+    for line in measured.lines(_cell(measured, target)).values():
+        assert line.subject == "checkpoint"
+        assert line.model_revision == weights_hash(folder)
+
+
+def test_a_suite_holds_no_path_of_the_weights(measured: Ran, folder: Path) -> None:
+    for path in measured.suites.glob("test_*.py"):
+        assert str(folder.parent) not in path.read_text(encoding="utf-8")
+        suite = read_suite(path)
+        assert suite is not None
+        assert suite.model_revision == weights_hash(folder)
+
+
+def test_other_weights_are_refused_by_the_old_suite(
+    measured: Ran, folder: Path, command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = tmp_path_factory.mktemp("other") / NAME
+    shutil.copytree(folder, other)
+    with (other / "model.safetensors").open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(b"\x00\x00\x00\x3f")  # the last weight becomes 0.5: a valid file with another number
+    (suite,) = measured.suites.glob("*_cpu_float32.py")
+    ran = command_line.pytest(tmp_path_factory.mktemp("refused"), suite, env={"HWCOMPAT_CHECKPOINTS": str(other)})
+    assert ran.code == 1
+    assert {line.outcome for line in ran.evidence.checks} == {Outcome.FAILED}
+    for line in ran.evidence.checks:
+        assert "wasn't found" in line.error_message
+        assert "hold other weights" in line.error_message
+        assert "generate the suite again" in line.error_message
+
+
+def test_without_its_weights_a_suite_says_how_to_name_them(
+    measured: Ran, command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (suite,) = measured.suites.glob("*_cpu_float32.py")
+    ran = command_line.pytest(tmp_path_factory.mktemp("nowhere"), suite, "-k", "builds")
+    assert ran.code == 1
+    (line,) = ran.evidence.checks
+    assert "HWCOMPAT_CHECKPOINTS" in line.error_message

@@ -1,0 +1,138 @@
+"""A device that is told to break: each fault shows as what it is, and never as a pass."""
+
+from __future__ import annotations
+
+import pytest
+from command_line import CommandLine, Ran
+
+from hardware.evidence.record import Outcome, Stage
+
+pytestmark = pytest.mark.slow
+
+BERT = "bert/fill-mask/simulated/float32"
+VIT = "vit/image-classification/simulated/float32"
+ONE, TWO = ("--model", "bert"), ("--model", "bert", "--model", "vit")
+
+# By name: the models, the fault, the deadline in seconds. The probe of a device multiplies two matrices, so that a
+# broken normalisation leaves it answering, and a break of everything with parameters does not.
+FAULTS = {
+    "wrong": (ONE, "wrong", 300),
+    "nan": (ONE, "nan:aten.addmm", 300),
+    "oom": (ONE, "oom", 300),
+    "host": (ONE, "host", 300),
+    "hang": (ONE, "hang:aten.native_layer_norm", 6),
+    "crash": (TWO, "crash:aten.native_layer_norm", 300),
+    "lost": (TWO, "crash", 300),
+}
+EXPECTED = {
+    "wrong": (Outcome.FAILED, Stage.COMPARE, "numerical_mismatch"),
+    "nan": (Outcome.FAILED, Stage.COMPARE, "non_finite"),
+    "oom": (Outcome.OUT_OF_MEMORY, Stage.RUN, "out_of_memory"),
+    "hang": (Outcome.TIMEOUT, Stage.RUN, "timeout"),
+    "crash": (Outcome.CRASHED, Stage.RUN, "crashed"),
+    "lost": (Outcome.CRASHED, Stage.RUN, "crashed"),
+}
+
+
+@pytest.fixture(scope="module")
+def faulty(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    jobs = {
+        name: (
+            tmp_path_factory.mktemp(name),
+            [*models, "--device", "simulated", "--timeout", str(timeout), "--run"],
+            {"HWCOMPAT_SIMULATED_FAULT": fault},
+        )
+        for name, (models, fault, timeout) in FAULTS.items()
+    }
+    return command_line.run_all(jobs)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_is_a_failure_of_the_whole_command(faulty: dict[str, Ran], fault: str) -> None:
+    ran = faulty[fault]
+    assert ran.code == 1, ran.err
+    assert "Traceback" not in ran.err
+    (end,) = ran.evidence.ends
+    assert end.reason == "finished"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_verdict_of_a_broken_device_is_neither_high_nor_medium(faulty: dict[str, Ran], fault: str) -> None:
+    assert faulty[fault].verdict(BERT) in ("none", "low")
+
+
+@pytest.mark.parametrize("fault", EXPECTED)
+def test_outcome_stage_and_error_type(faulty: dict[str, Ran], fault: str) -> None:
+    line = faulty[fault].lines(BERT)["matches_reference"]
+    assert (line.outcome, line.stage, line.error_type) == EXPECTED[fault]
+    assert line.actual_target == "simulated"
+    assert line.error_message
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_planned_check_has_a_line(faulty: dict[str, Ran], fault: str) -> None:
+    ran = faulty[fault]
+    for planned in ran.run_line.plan:
+        assert set(ran.lines(planned.cell_id)) == set(planned.checks)
+
+
+@pytest.mark.parametrize("fault", ["wrong", "nan", "oom"])
+def test_no_check_that_computes_a_value_passes(faulty: dict[str, Ran], fault: str) -> None:
+    outcomes = faulty[fault].outcomes(BERT)
+    for check in ("matches_reference", "matches_recorded", "honours_mask", "save_reload", "backward"):
+        assert outcomes[check].is_failure, check
+
+
+def test_wrong_numbers_are_shown_with_their_tolerance(faulty: dict[str, Ran]) -> None:
+    line = faulty["wrong"].lines(BERT)["matches_reference"]
+    assert line.max_rel_error is not None
+    assert line.tolerance is not None
+    assert line.max_rel_error > 100 * line.tolerance
+
+
+def test_operators_on_the_host_are_named(faulty: dict[str, Ran]) -> None:
+    line = faulty["host"].lines(BERT)["runs_natively"]
+    assert (line.outcome, line.error_type) == (Outcome.FAILED, "silent_offload")
+    assert {"aten.addmm", "aten.embedding"} <= set(line.offloaded_ops)
+    assert faulty["host"].outcomes(BERT)["matches_reference"] is Outcome.PASSED
+    assert faulty["host"].verdict(BERT) == "low"
+
+
+def test_a_hang_is_ended_and_says_where(faulty: dict[str, Ran]) -> None:
+    line = faulty["hang"].lines(BERT)["matches_reference"]
+    assert "6 s" in line.error_message
+    assert "simulated.py" in line.traceback  # the stack at the moment when it was ended
+
+
+@pytest.mark.parametrize("fault", ["hang", "crash", "lost"])
+def test_after_a_breakdown_the_rest_of_the_suite_is_not_run(faulty: dict[str, Ran], fault: str) -> None:
+    outcomes = faulty[fault].outcomes(BERT)
+    assert list(outcomes.values()).count(Outcome.NOT_RUN) == len(outcomes) - 2
+    assert outcomes["builds"] is Outcome.PASSED  # what was measured before stays
+    reasons = {line.error_message for line in faulty[fault].lines(BERT).values() if line.outcome is Outcome.NOT_RUN}
+    assert all(reasons)
+
+
+def test_a_device_that_still_answers_gets_the_next_suite(faulty: dict[str, Ran]) -> None:
+    outcomes = faulty["crash"].outcomes(VIT)
+    assert outcomes["builds"] is Outcome.PASSED
+    assert outcomes["matches_reference"] is Outcome.CRASHED
+
+
+def test_a_lost_device_gets_nothing_more(faulty: dict[str, Ran]) -> None:
+    lines = faulty["lost"].lines(VIT).values()
+    assert {(line.outcome, line.error_type) for line in lines} == {(Outcome.NOT_RUN, "device_lost")}
+    assert faulty["lost"].verdict(VIT) == "unknown"
+
+
+def test_a_fault_that_nobody_knows_is_refused(
+    command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("unknown-fault")
+    ran = command_line.run(
+        folder, "--model", "bert", "--device", "simulated", "--run", env={"HWCOMPAT_SIMULATED_FAULT": "wrog"}
+    )
+    assert ran.code == 1
+    line = ran.lines(BERT)["matches_reference"]
+    assert line.outcome is Outcome.FAILED
+    assert "Did you mean 'wrong'" in line.error_message

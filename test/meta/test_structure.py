@@ -1,0 +1,307 @@
+"""The structure that the architecture promises, read from the source: floors, sizes, contracts, tests that assert."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from hardware.backends.factory import built_in_targets
+from hardware.testing.tolerances import load_tolerances
+
+ROOT = Path(__file__).parents[2]
+FLOORS = ("hardware", "generators", "reports")
+DOORS = ("run_test_generation.py", "hardware_compatibility_reporter.py", "hardware/__main__.py")
+FORBIDDEN = {
+    "hardware": {"generators", "reports", "benchmarks", "test"},
+    "generators": {"reports", "benchmarks", "test"},
+    "reports": {"benchmarks", "test"},
+}
+HEAVY = (
+    "torch",
+    "transformers",
+    "openvino",
+    "optimum",
+    "nncf",
+    "duckdb",
+    "pandas",
+    "jsonschema",
+    "pynvml",
+    "onnxruntime",
+)
+ABILITIES = {"generate", "backward", "save"}
+LONGEST_FILE, LONGEST_FUNCTION = 400, 60
+
+
+def product_files() -> list[Path]:
+    """All Python files of the product."""
+    inside = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
+    return [*inside, *(path for path in sorted(ROOT.glob("*.py")))]
+
+
+def files_of_tests() -> list[Path]:
+    """All test files but the golden suites, which are output."""
+    return [path for path in sorted((ROOT / "test").rglob("test_*.py")) if "suites" not in path.parts]
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """First parts of the modules that are imported absolutely, with how many dots a relative import has."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name.partition(".")[0], 0) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").partition(".")[0], node.level
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_a_floor_imports_only_from_floors_below_it(floor: str) -> None:
+    wrong = [
+        f"{name_of(path)} imports {module}"
+        for path in sorted((ROOT / floor).rglob("*.py"))
+        for module, level in imported(tree_of(path))
+        if level == 0 and module in FORBIDDEN[floor]
+    ]
+    assert not wrong
+
+
+def test_hardware_imports_itself_relatively_so_that_it_can_travel_alone() -> None:
+    wrong = [
+        name_of(path)
+        for path in sorted((ROOT / "hardware").rglob("*.py"))
+        if ("hardware", 0) in imported(tree_of(path))
+    ]
+    assert not wrong
+
+
+def test_no_relative_import_leaves_its_floor() -> None:
+    wrong = []
+    for path in (p for floor in FLOORS for p in (ROOT / floor).rglob("*.py")):
+        depth = len(path.relative_to(ROOT).parts) - 1
+        wrong += [name_of(path) for _, level in imported(tree_of(path)) if level > depth]
+    assert not wrong
+
+
+def _ends_the_process(node: ast.AST) -> bool:
+    if isinstance(node, ast.Raise):
+        raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        return isinstance(raised, ast.Name) and raised.id == "SystemExit"
+    if not isinstance(node, ast.Call):
+        return False
+    called = node.func
+    if isinstance(called, ast.Name):
+        return called.id in ("exit", "quit")
+    return isinstance(called, ast.Attribute) and called.attr == "exit" and ast.unparse(called.value) == "sys"
+
+
+def test_only_front_doors_end_the_process() -> None:
+    """A module that is a command line of its own may, below `if __name__ == "__main__"` or in its command."""
+    wrong = []
+    for path in product_files():
+        tree = tree_of(path)
+        below = [n for n in tree.body if isinstance(n, ast.If) and "__name__" in ast.unparse(n.test)]
+        commands = [n for n in tree.body if isinstance(n, ast.FunctionDef) and "command" in _decorators(n)]
+        allowed = {id(inner) for node in (*below, *commands) for inner in ast.walk(node)}
+        wrong += [
+            f"{name_of(path)}:{node.lineno}"  # type: ignore[attr-defined]
+            for node in ast.walk(tree)
+            if _ends_the_process(node) and id(node) not in allowed
+        ]
+    assert not wrong
+
+
+def _decorators(node: ast.FunctionDef) -> str:
+    return " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def test_importing_the_product_imports_no_framework() -> None:
+    modules = []
+    for path in (p for floor in FLOORS for p in sorted((ROOT / floor).rglob("*.py"))):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[-1] != "__main__":
+            modules.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    code = f"""
+import importlib, json, sys
+guilty = {{}}
+for name in {modules!r}:
+    importlib.import_module(name)
+    for heavy in {HEAVY!r}:
+        if heavy in sys.modules:
+            guilty.setdefault(heavy, name)
+print(json.dumps(guilty))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {}
+
+
+def test_generating_a_suite_whose_recipe_is_known_imports_no_framework(tmp_path: Path) -> None:
+    code = f"""
+import runpy, sys
+sys.argv = ["run_test_generation.py", "--model", "bert", "--device", "cpu", "--output-dir", {str(tmp_path)!r}]
+try:
+    runpy.run_path("run_test_generation.py", run_name="__main__")
+except SystemExit as error:
+    assert error.code == 0, error.code
+print([name for name in {HEAVY!r} if name in sys.modules and name != 'pynvml'])  # detection asks the driver
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert list(tmp_path.glob("test_*.py"))
+
+
+@pytest.mark.parametrize("name", built_in_targets())
+def test_a_backends_file_obeys_the_contract_without_its_runtime(name: str) -> None:
+    from hardware.backends.base import BaseBackend
+    from hardware.backends.factory import backend_class
+    from hardware.cell import PRECISIONS
+
+    tree = tree_of(ROOT / "hardware" / "backends" / f"{name}.py")
+    named = [
+        ast.literal_eval(node.value)
+        for outer in tree.body
+        if isinstance(outer, ast.ClassDef)
+        for node in outer.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "BACKEND_NAME"
+    ]
+    assert named == [name]
+    backend = backend_class(name)
+    assert issubclass(backend, BaseBackend)
+    assert not backend.__abstractmethods__
+    assert backend.EXPIRES_ON
+    assert all(isinstance(package, str) and package for package in backend.EXPIRES_ON)
+    assert backend.CAN <= ABILITIES
+    assert backend.COMPILE_DEADLINE_S > 0
+    assert "float32" in backend.PRECISIONS
+    assert set(backend.PRECISIONS) <= set(PRECISIONS)
+
+
+def test_every_precision_that_a_backend_offers_has_a_tolerance_with_a_reason() -> None:
+    from hardware.backends.factory import backend_class
+    from hardware.target import Target
+    from hardware.testing.tolerances import tolerance_for
+
+    assert all(entry.reason.strip() for entry in load_tolerances())
+    for name in built_in_targets():
+        for precision in backend_class(name).PRECISIONS:
+            assert tolerance_for(Target(name=name), precision).limit > 0
+
+
+def test_every_data_file_parses() -> None:
+    found = [path for floor in FLOORS for path in (ROOT / floor).rglob("*") if path.suffix in (".toml", ".json")]
+    assert len(found) > 10
+    for path in found:
+        text = path.read_text(encoding="utf-8")
+        parsed = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        assert parsed, name_of(path)
+
+
+def test_every_schema_is_one_and_names_itself_once() -> None:
+    schemas = [json.loads(path.read_text()) for floor in FLOORS for path in (ROOT / floor).rglob("schemas/*.json")]
+    assert schemas
+    for schema in schemas:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    ids = [schema["$id"] for schema in schemas if "$id" in schema]
+    assert len(ids) == len(set(ids))
+
+
+def test_no_file_and_no_function_is_too_long() -> None:
+    wrong = []
+    for path in product_files():
+        lines = len(path.read_text(encoding="utf-8").splitlines())
+        if lines > LONGEST_FILE:
+            wrong.append(f"{name_of(path)} has {lines} lines")
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or 0) - node.lineno + 1
+                if length > LONGEST_FUNCTION:
+                    wrong.append(f"{name_of(path)}: {node.name} has {length} lines")
+    assert not wrong
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    wrong = [name_of(path) for path in product_files() if tree_of(path).body and not ast.get_docstring(tree_of(path))]
+    assert not wrong
+
+
+def test_every_public_function_and_class_says_what_it_does() -> None:
+    """Methods that fulfil a contract are told by the contract."""
+    wrong = [
+        f"{name_of(path)}: {node.name}"
+        for path in product_files()
+        for node in tree_of(path).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
+        and not (isinstance(node, ast.FunctionDef) and "command" in _decorators(node))
+    ]
+    assert not wrong
+
+
+def test_no_product_class_looks_like_a_test_or_a_catch_all() -> None:
+    wrong = [
+        f"{name_of(path)}: {node.name}"
+        for path in product_files()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef)
+        and (node.name.startswith("Test") or node.name.endswith(("Manager", "Helper", "Utils", "Util")))
+    ]
+    assert not wrong
+
+
+def _asserts(node: ast.AST, helpers: set[str]) -> bool:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Assert):
+            return True
+        if isinstance(inner, ast.Call):
+            called = ast.unparse(inner.func)
+            last = called.rpartition(".")[2]
+            if last in ("raises", "warns", "fail") or last.startswith("assert_") or last == "validate":
+                return True
+            if called in helpers:
+                return True
+    return False
+
+
+def test_every_test_asserts_something() -> None:
+    wrong = []
+    for path in files_of_tests():
+        functions = [n for n in tree_of(path).body if isinstance(n, ast.FunctionDef)]
+        helpers = {n.name for n in functions if not n.name.startswith("test_") and _asserts(n, set())}
+        wrong += [
+            f"{name_of(path)}: {node.name}"
+            for node in functions
+            if node.name.startswith("test_") and not _asserts(node, helpers)
+        ]
+    assert not wrong
+
+
+def test_tests_are_functions_and_no_test_folder_is_a_package() -> None:
+    classes = [
+        f"{name_of(path)}: {node.name}"
+        for path in files_of_tests()
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test")
+    ]
+    assert not classes
+    assert not list((ROOT / "test").rglob("__init__.py"))
+
+
+def test_names_of_test_files_are_unique_because_pytest_imports_them_by_name() -> None:
+    names = [path.name for path in files_of_tests()]
+    assert sorted(set(names)) == sorted(names)

@@ -1,0 +1,135 @@
+"""bert/fill-mask/openvino/float32
+
+Made by   python run_test_generation.py --model bert --device openvino
+Subject   tiny: 90,416 parameters, weights set by name; no download
+Recipe    transformers 5.5.4
+Rules     golden.first, golden.second
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import BertConfig, BertForMaskedLM
+
+from hardware.testing import ModelTest
+
+CELL = "bert/fill-mask/openvino/float32"
+SUBJECT = "tiny"
+ARCHITECTURE = "encoder-only"
+CONFIG_HASH = "0698cdf072e1d9455b2e4ba372434beef0365e168e8d89ef4ee6d4fa5ae3cf0b"
+
+CONFIG = {
+    "hidden_size": 48,
+    "intermediate_size": 192,
+    "max_position_embeddings": 128,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "pad_token_id": 511,
+    "vocab_size": 512,
+}
+PARAMETERS = 90_416
+
+# logits of the float64 reference by position, in transformers 5.5.4
+RECORDED = {
+    (1, 5, 323): 0.1191496735,
+    (0, 15, 278): -1.953634512,
+    (0, 12, 286): -0.9049621248,
+    (0, 6, 478): -2.047839639,
+    (0, 7, 142): -1.518019212,
+    (0, 1, 417): -1.337888196,
+    (0, 1, 343): 0.60326937,
+    (0, 0, 1): -0.3422081078,
+    (0, 4, 201): -0.5206770595,
+    (1, 4, 438): 1.034658321,
+    (1, 0, 283): -4.660252334,
+    (1, 6, 17): -1.054879053,
+    (0, 12, 391): 1.737662442,
+    (0, 15, 373): -2.384298165,
+    (1, 8, 433): -0.7210907635,
+    (1, 2, 89): -1.476703736,
+}
+
+
+def make_model() -> BertForMaskedLM:
+    return BertForMaskedLM(BertConfig(**CONFIG))
+
+
+def make_inputs(
+    seed: int = 0,
+    lengths: tuple[int, ...] = (16, 9),
+) -> dict[str, np.ndarray]:
+    """Random tokens; the second row is padded, so that a dropped mask shows."""
+    random = np.random.default_rng(seed)
+    rows = np.array(lengths)[:, None]
+    columns = np.arange(max(lengths))
+    input_ids = random.integers(0, 511, (len(lengths), max(lengths)))
+    attention_mask = (columns < rows).astype(np.int64)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+    }
+
+
+@pytest.fixture(scope="module")
+def case() -> Iterator[ModelTest]:
+    with ModelTest(
+        CELL,
+        make_model,
+        make_inputs(),
+        gain=1.5,
+        outputs=("logits",),
+        masked_by={"logits": "attention_mask"},
+    ) as case:
+        yield case
+
+
+def test_builds(case: ModelTest) -> None:
+    """The model comes out with the parameters that the recipe counted."""
+    assert case.parameter_count() == PARAMETERS
+
+
+def test_matches_reference(case: ModelTest) -> None:
+    """Float64 on CPU gives the same, also for other values and other shapes."""
+    for inputs in (
+        make_inputs(),
+        make_inputs(seed=1),
+        make_inputs(seed=2, lengths=(5, 12, 7)),
+    ):
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
+def test_matches_recorded(case: ModelTest) -> None:
+    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+
+
+def test_honours_mask(case: ModelTest) -> None:
+    """What stands at padded positions changes nothing; dropping the mask does."""
+    inputs = make_inputs()
+    mask, tokens = inputs["attention_mask"], inputs["input_ids"]
+    kept = mask == 1
+    other_padding = np.where(kept, tokens, (tokens + 1) % 511)
+    scrambled = case.run(inputs | {"input_ids": other_padding})
+    unmasked = case.run(inputs | {"attention_mask": np.ones_like(mask)})
+    assert case.error(scrambled, case.reference(inputs)) <= case.tolerance
+    assert case.difference(unmasked, case.reference(inputs)) > 2 * case.tolerance
+
+
+def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
+    """What is saved and loaded again computes the same."""
+    inputs = make_inputs()
+    again = case.save_and_reload(tmp_path, inputs)
+    assert case.error(again, case.reference(inputs)) <= case.tolerance
+
+
+def test_runs_natively(case: ModelTest) -> None:
+    """The runtime's own records: every operator on the target, in this precision."""
+    execution = case.execution()
+    assert execution.native
+    assert not execution.beyond_allowed
+    assert execution.dtype == "float32"
+
+
+# generated: sha256 8599883782e9a3a2

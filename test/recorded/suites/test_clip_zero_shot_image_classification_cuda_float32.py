@@ -1,0 +1,144 @@
+"""clip/zero-shot-image-classification/cuda/float32
+
+Made by   python run_test_generation.py --model clip --device cuda
+Subject   tiny: 251,937 parameters, weights set by name; no download
+Recipe    transformers 5.5.4
+Rules     golden.first, golden.second
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import CLIPConfig, CLIPModel
+
+from hardware.testing import ModelTest
+
+CELL = "clip/zero-shot-image-classification/cuda/float32"
+SUBJECT = "tiny"
+ARCHITECTURE = "multimodal"
+CONFIG_HASH = "96d8fd931688fa1bfa656a31a92e2b4b35ac306e3eb8e261d0bea611a080cc97"
+
+CONFIG = {
+    "projection_dim": 32,
+    "text_config": {
+        "bos_token_id": 510,
+        "eos_token_id": 509,
+        "hidden_size": 32,
+        "intermediate_size": 128,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 2,
+        "pad_token_id": 511,
+        "projection_dim": 32,
+        "vocab_size": 512,
+    },
+    "vision_config": {
+        "hidden_size": 48,
+        "image_size": 128,
+        "intermediate_size": 192,
+        "num_attention_heads": 3,
+        "num_hidden_layers": 2,
+        "projection_dim": 32,
+    },
+}
+PARAMETERS = 251_937
+
+# logits_per_image of the float64 reference by position, in transformers 5.5.4
+RECORDED = {
+    (1, 1): -0.1592633408,
+    (0, 1): -0.1054330073,
+    (0, 0): -0.1860331566,
+    (1, 0): -0.2420422236,
+}
+
+
+def make_model() -> CLIPModel:
+    return CLIPModel(CLIPConfig(**CONFIG))
+
+
+def make_inputs(
+    seed: int = 0,
+    lengths: tuple[int, ...] = (16, 9),
+) -> dict[str, np.ndarray]:
+    """Random tokens and noise for an image; the second text is padded."""
+    random = np.random.default_rng(seed)
+    rows = np.array(lengths)[:, None]
+    columns = np.arange(max(lengths))
+    input_ids = random.integers(0, 509, (len(lengths), max(lengths)))
+    input_ids[:, -1] = 509
+    shape = (len(lengths), 3, 128, 128)
+    pixel_values = random.standard_normal(shape).astype(np.float32)
+    attention_mask = (columns < rows).astype(np.int64)
+    return {
+        "input_ids": input_ids,
+        "pixel_values": pixel_values,
+        "attention_mask": attention_mask,
+    }
+
+
+@pytest.fixture(scope="module")
+def case() -> Iterator[ModelTest]:
+    with ModelTest(
+        CELL,
+        make_model,
+        make_inputs(),
+        gain=1.0,
+        outputs=("logits_per_image", "text_embeds", "image_embeds"),
+    ) as case:
+        yield case
+
+
+def test_builds(case: ModelTest) -> None:
+    """The model comes out with the parameters that the recipe counted."""
+    assert case.parameter_count() == PARAMETERS
+
+
+def test_matches_reference(case: ModelTest) -> None:
+    """Float64 on CPU gives the same, also for other values and other shapes."""
+    for inputs in (
+        make_inputs(),
+        make_inputs(seed=1),
+        make_inputs(seed=2, lengths=(5, 12, 7)),
+    ):
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
+def test_matches_recorded(case: ModelTest) -> None:
+    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    assert case.recorded_error("logits_per_image", RECORDED) <= case.tolerance
+
+
+def test_honours_mask(case: ModelTest) -> None:
+    """What stands at padded positions changes nothing; dropping the mask does."""
+    inputs = make_inputs()
+    mask, tokens = inputs["attention_mask"], inputs["input_ids"]
+    kept = (mask == 1) | (tokens == 509)
+    other_padding = np.where(kept, tokens, (tokens + 1) % 509)
+    scrambled = case.run(inputs | {"input_ids": other_padding})
+    unmasked = case.run(inputs | {"attention_mask": np.ones_like(mask)})
+    assert case.error(scrambled, case.reference(inputs)) <= case.tolerance
+    assert case.difference(unmasked, case.reference(inputs)) > 2 * case.tolerance
+
+
+def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
+    """What is saved and loaded again computes the same."""
+    inputs = make_inputs()
+    again = case.save_and_reload(tmp_path, inputs)
+    assert case.error(again, case.reference(inputs)) <= case.tolerance
+
+
+def test_backward(case: ModelTest) -> None:
+    """Gradients of every parameter agree with float64."""
+    assert case.gradient_error() <= case.tolerance
+
+
+def test_runs_natively(case: ModelTest) -> None:
+    """The runtime's own records: every operator on the target, in this precision."""
+    execution = case.execution()
+    assert execution.native
+    assert not execution.beyond_allowed
+    assert execution.dtype == "float32"
+
+
+# generated: sha256 31f961d636c04df1

@@ -1,0 +1,155 @@
+"""gpt2/text-generation/cuda/float32
+
+Made by   python run_test_generation.py --model gpt2 --device cuda
+Subject   tiny: 87,360 parameters, weights set by name; no download
+Recipe    transformers 5.5.4
+Rules     golden.first, golden.second
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from hardware.testing import ModelTest
+
+CELL = "gpt2/text-generation/cuda/float32"
+SUBJECT = "tiny"
+ARCHITECTURE = "decoder-only"
+CONFIG_HASH = "6bf92377fe72664e728fce2288502126fa70fc3810769a6a4a1eb436138482f2"
+
+CONFIG = {
+    "bos_token_id": 511,
+    "eos_token_id": 511,
+    "n_embd": 48,
+    "n_head": 3,
+    "n_layer": 2,
+    "n_positions": 128,
+    "vocab_size": 512,
+}
+PARAMETERS = 87_360
+
+# logits of the float64 reference by position, in transformers 5.5.4
+RECORDED = {
+    (1, 12, 323): -0.7768727414,
+    (0, 15, 278): -0.1364356214,
+    (0, 12, 286): 1.056427507,
+    (0, 6, 478): -4.541012117,
+    (0, 7, 142): 0.375447942,
+    (0, 1, 417): -2.581229312,
+    (0, 1, 343): -0.7053222114,
+    (0, 0, 1): 0.5447138911,
+    (0, 4, 201): 1.782684916,
+    (1, 11, 438): 0.1294260049,
+    (1, 7, 283): -4.192729097,
+    (1, 13, 17): 0.4971766809,
+    (0, 12, 391): -1.105323242,
+    (0, 15, 373): -1.019467633,
+    (1, 15, 433): -1.69647316,
+    (1, 9, 89): 1.832839388,
+}
+
+
+def make_model() -> GPT2LMHeadModel:
+    return GPT2LMHeadModel(GPT2Config(**CONFIG))
+
+
+def make_inputs(
+    seed: int = 0,
+    lengths: tuple[int, ...] = (16, 9),
+) -> dict[str, np.ndarray]:
+    """Random tokens, padded on the left, where a causal mask hides no padding."""
+    random = np.random.default_rng(seed)
+    rows = np.array(lengths)[:, None]
+    columns = np.arange(max(lengths))
+    input_ids = random.integers(0, 511, (len(lengths), max(lengths)))
+    attention_mask = (columns >= max(lengths) - rows).astype(np.int64)
+    position_ids = np.maximum(attention_mask.cumsum(axis=1) - 1, 0)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "position_ids": position_ids,
+    }
+
+
+@pytest.fixture(scope="module")
+def case() -> Iterator[ModelTest]:
+    with ModelTest(
+        CELL,
+        make_model,
+        make_inputs(),
+        gain=1.5,
+        outputs=("logits",),
+        masked_by={"logits": "attention_mask"},
+        generates="causal",
+    ) as case:
+        yield case
+
+
+def test_builds(case: ModelTest) -> None:
+    """The model comes out with the parameters that the recipe counted."""
+    assert case.parameter_count() == PARAMETERS
+
+
+def test_matches_reference(case: ModelTest) -> None:
+    """Float64 on CPU gives the same, also for other values and other shapes."""
+    for inputs in (
+        make_inputs(),
+        make_inputs(seed=1),
+        make_inputs(seed=2, lengths=(5, 12, 7)),
+    ):
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
+def test_matches_recorded(case: ModelTest) -> None:
+    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+
+
+def test_honours_mask(case: ModelTest) -> None:
+    """What stands at padded positions changes nothing; dropping the mask does."""
+    inputs = make_inputs()
+    mask, tokens = inputs["attention_mask"], inputs["input_ids"]
+    kept = mask == 1
+    other_padding = np.where(kept, tokens, (tokens + 1) % 511)
+    scrambled = case.run(inputs | {"input_ids": other_padding})
+    unmasked = case.run(inputs | {"attention_mask": np.ones_like(mask)})
+    assert case.error(scrambled, case.reference(inputs)) <= case.tolerance
+    assert case.difference(unmasked, case.reference(inputs)) > 2 * case.tolerance
+
+
+def test_generates_like_reference(case: ModelTest) -> None:
+    """Greedy decoding with a cache gives float64's tokens and logits without one."""
+    got, want = case.generate(), case.reference_generate()
+    assert case.same_tokens(got, want)
+    assert case.logits_error(got, want) <= case.tolerance
+
+
+def test_cache_matches(case: ModelTest) -> None:
+    """Logits decoded step by step are those of one pass over the whole sequence."""
+    assert case.replay_error(case.generate()) <= case.tolerance
+
+
+def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
+    """What is saved and loaded again computes the same."""
+    inputs = make_inputs()
+    again = case.save_and_reload(tmp_path, inputs)
+    assert case.error(again, case.reference(inputs)) <= case.tolerance
+
+
+def test_backward(case: ModelTest) -> None:
+    """Gradients of every parameter agree with float64."""
+    assert case.gradient_error() <= case.tolerance
+
+
+def test_runs_natively(case: ModelTest) -> None:
+    """The runtime's own records: every operator on the target, in this precision."""
+    execution = case.execution()
+    assert execution.native
+    assert not execution.beyond_allowed
+    assert execution.dtype == "float32"
+
+
+# generated: sha256 a3c54efc19ea344e

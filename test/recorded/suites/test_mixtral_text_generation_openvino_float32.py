@@ -1,0 +1,153 @@
+"""mixtral/text-generation/openvino/float32
+
+Made by   python run_test_generation.py --model mixtral --device openvino
+Subject   tiny: 430,912 parameters, weights set by name; no download
+Recipe    transformers 5.5.4
+Rules     golden.first, golden.second
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import MixtralConfig, MixtralForCausalLM
+
+from hardware.testing import ModelTest
+
+CELL = "mixtral/text-generation/openvino/float32"
+SUBJECT = "tiny"
+ARCHITECTURE = "decoder-only"
+CONFIG_HASH = "92151c14d7e75b47b964ea9bf81af56149765a23d1a264e88ece9fffdd1361ae"
+
+CONFIG = {
+    "bos_token_id": 511,
+    "eos_token_id": 510,
+    "hidden_size": 64,
+    "intermediate_size": 224,
+    "max_position_embeddings": 128,
+    "num_attention_heads": 8,
+    "num_hidden_layers": 2,
+    "num_key_value_heads": 2,
+    "num_local_experts": 4,
+    "vocab_size": 512,
+}
+PARAMETERS = 430_912
+
+# logits of the float64 reference by position, in transformers 5.5.4
+RECORDED = {
+    (1, 12, 323): 0.4094176281,
+    (0, 15, 278): -0.1456671755,
+    (0, 12, 286): -0.06722636325,
+    (0, 6, 478): -0.7853840456,
+    (0, 7, 142): 0.390033678,
+    (0, 1, 417): -0.2688494365,
+    (0, 1, 343): -1.249899289,
+    (0, 0, 1): -2.121214305,
+    (0, 4, 201): 0.2441466473,
+    (1, 11, 438): 0.5962342164,
+    (1, 7, 283): -1.519759795,
+    (1, 13, 17): -0.6143701435,
+    (0, 12, 391): -1.469655032,
+    (0, 15, 373): 0.2998921079,
+    (1, 15, 433): 0.3683430237,
+    (1, 9, 89): -1.202991386,
+}
+
+
+def make_model() -> MixtralForCausalLM:
+    return MixtralForCausalLM(MixtralConfig(**CONFIG))
+
+
+def make_inputs(
+    seed: int = 0,
+    lengths: tuple[int, ...] = (16, 9),
+) -> dict[str, np.ndarray]:
+    """Random tokens, padded on the left, where a causal mask hides no padding."""
+    random = np.random.default_rng(seed)
+    rows = np.array(lengths)[:, None]
+    columns = np.arange(max(lengths))
+    input_ids = random.integers(0, 510, (len(lengths), max(lengths)))
+    attention_mask = (columns >= max(lengths) - rows).astype(np.int64)
+    position_ids = np.maximum(attention_mask.cumsum(axis=1) - 1, 0)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "position_ids": position_ids,
+    }
+
+
+@pytest.fixture(scope="module")
+def case() -> Iterator[ModelTest]:
+    with ModelTest(
+        CELL,
+        make_model,
+        make_inputs(),
+        gain=1.0,
+        outputs=("logits",),
+        masked_by={"logits": "attention_mask"},
+        generates="causal",
+    ) as case:
+        yield case
+
+
+def test_builds(case: ModelTest) -> None:
+    """The model comes out with the parameters that the recipe counted."""
+    assert case.parameter_count() == PARAMETERS
+
+
+def test_matches_reference(case: ModelTest) -> None:
+    """Float64 on CPU gives the same, also for other values and other shapes."""
+    for inputs in (
+        make_inputs(),
+        make_inputs(seed=1),
+        make_inputs(seed=2, lengths=(5, 12, 7)),
+    ):
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
+def test_matches_recorded(case: ModelTest) -> None:
+    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+
+
+def test_honours_mask(case: ModelTest) -> None:
+    """What stands at padded positions changes nothing; dropping the mask does."""
+    inputs = make_inputs()
+    mask, tokens = inputs["attention_mask"], inputs["input_ids"]
+    kept = mask == 1
+    other_padding = np.where(kept, tokens, (tokens + 1) % 510)
+    scrambled = case.run(inputs | {"input_ids": other_padding})
+    unmasked = case.run(inputs | {"attention_mask": np.ones_like(mask)})
+    assert case.error(scrambled, case.reference(inputs)) <= case.tolerance
+    assert case.difference(unmasked, case.reference(inputs)) > 2 * case.tolerance
+
+
+def test_generates_like_reference(case: ModelTest) -> None:
+    """Greedy decoding with a cache gives float64's tokens and logits without one."""
+    got, want = case.generate(), case.reference_generate()
+    assert case.same_tokens(got, want)
+    assert case.logits_error(got, want) <= case.tolerance
+
+
+def test_cache_matches(case: ModelTest) -> None:
+    """Logits decoded step by step are those of one pass over the whole sequence."""
+    assert case.replay_error(case.generate()) <= case.tolerance
+
+
+def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
+    """What is saved and loaded again computes the same."""
+    inputs = make_inputs()
+    again = case.save_and_reload(tmp_path, inputs)
+    assert case.error(again, case.reference(inputs)) <= case.tolerance
+
+
+def test_runs_natively(case: ModelTest) -> None:
+    """The runtime's own records: every operator on the target, in this precision."""
+    execution = case.execution()
+    assert execution.native
+    assert not execution.beyond_allowed
+    assert execution.dtype == "float32"
+
+
+# generated: sha256 89ef22103d1f43ca

@@ -1,0 +1,158 @@
+"""t5/text2text-generation/simulated/float32
+
+Made by   python run_test_generation.py --model t5 --device simulated
+Subject   tiny: 74,240 parameters, weights set by name; no download
+Recipe    transformers 5.5.4
+Rules     golden.first, golden.second
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import T5Config, T5ForConditionalGeneration
+
+from hardware.testing import ModelTest
+
+CELL = "t5/text2text-generation/simulated/float32"
+SUBJECT = "tiny"
+ARCHITECTURE = "encoder-decoder"
+CONFIG_HASH = "2c5fbfda5a013ab7b5bb0861375e88ae977e4995a2cf94bb46480e8a536a97bf"
+
+CONFIG = {
+    "d_ff": 128,
+    "d_kv": 16,
+    "d_model": 32,
+    "decoder_start_token_id": 511,
+    "eos_token_id": 510,
+    "num_decoder_layers": 2,
+    "num_heads": 2,
+    "num_layers": 2,
+    "pad_token_id": 511,
+    "vocab_size": 512,
+}
+PARAMETERS = 74_240
+
+# logits of the float64 reference by position, in transformers 5.5.4
+RECORDED = {
+    (1, 4, 278): 0.1134702902,
+    (1, 3, 478): -0.1029595392,
+    (1, 1, 417): 0.03932967395,
+    (0, 4, 1): -0.0003747968863,
+    (0, 2, 438): -0.1135469232,
+    (0, 3, 17): 0.1087415773,
+    (0, 5, 373): 0.07902996706,
+    (0, 5, 89): -0.02882722886,
+    (0, 0, 441): -0.04505358881,
+    (1, 0, 277): 0.1192561517,
+    (1, 0, 153): 0.01927950679,
+    (1, 3, 216): 0.1294545462,
+    (1, 2, 14): 0.04289651204,
+    (1, 0, 63): 0.07608076359,
+    (1, 0, 343): -0.1314070508,
+    (1, 3, 331): -0.1033352227,
+}
+
+
+def make_model() -> T5ForConditionalGeneration:
+    return T5ForConditionalGeneration(T5Config(**CONFIG))
+
+
+def make_inputs(
+    seed: int = 0,
+    lengths: tuple[int, ...] = (16, 9),
+) -> dict[str, np.ndarray]:
+    """Random tokens for both sides; the second row of the encoder is padded."""
+    random = np.random.default_rng(seed)
+    rows = np.array(lengths)[:, None]
+    columns = np.arange(max(lengths))
+    input_ids = random.integers(0, 510, (len(lengths), max(lengths)))
+    attention_mask = (columns < rows).astype(np.int64)
+    decoder_input_ids = random.integers(0, 510, (len(lengths), 7))
+    return {
+        "input_ids": input_ids,
+        "attention_mask": attention_mask,
+        "decoder_input_ids": decoder_input_ids,
+    }
+
+
+@pytest.fixture(scope="module")
+def case() -> Iterator[ModelTest]:
+    with ModelTest(
+        CELL,
+        make_model,
+        make_inputs(),
+        gain=0.5,
+        outputs=("logits",),
+        masked_by={"encoder_last_hidden_state": "attention_mask"},
+        generates="seq2seq",
+    ) as case:
+        yield case
+
+
+def test_builds(case: ModelTest) -> None:
+    """The model comes out with the parameters that the recipe counted."""
+    assert case.parameter_count() == PARAMETERS
+
+
+def test_matches_reference(case: ModelTest) -> None:
+    """Float64 on CPU gives the same, also for other values and other shapes."""
+    for inputs in (
+        make_inputs(),
+        make_inputs(seed=1),
+        make_inputs(seed=2, lengths=(5, 12, 7)),
+    ):
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
+def test_matches_recorded(case: ModelTest) -> None:
+    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+
+
+def test_honours_mask(case: ModelTest) -> None:
+    """What stands at padded positions changes nothing; dropping the mask does."""
+    inputs = make_inputs()
+    mask, tokens = inputs["attention_mask"], inputs["input_ids"]
+    kept = mask == 1
+    other_padding = np.where(kept, tokens, (tokens + 1) % 510)
+    scrambled = case.run(inputs | {"input_ids": other_padding})
+    unmasked = case.run(inputs | {"attention_mask": np.ones_like(mask)})
+    assert case.error(scrambled, case.reference(inputs)) <= case.tolerance
+    assert case.difference(unmasked, case.reference(inputs)) > 2 * case.tolerance
+
+
+def test_generates_like_reference(case: ModelTest) -> None:
+    """Greedy decoding with a cache gives float64's tokens and logits without one."""
+    got, want = case.generate(), case.reference_generate()
+    assert case.same_tokens(got, want)
+    assert case.logits_error(got, want) <= case.tolerance
+
+
+def test_cache_matches(case: ModelTest) -> None:
+    """Logits decoded step by step are those of one pass over the whole sequence."""
+    assert case.replay_error(case.generate()) <= case.tolerance
+
+
+def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
+    """What is saved and loaded again computes the same."""
+    inputs = make_inputs()
+    again = case.save_and_reload(tmp_path, inputs)
+    assert case.error(again, case.reference(inputs)) <= case.tolerance
+
+
+def test_backward(case: ModelTest) -> None:
+    """Gradients of every parameter agree with float64."""
+    assert case.gradient_error() <= case.tolerance
+
+
+def test_runs_natively(case: ModelTest) -> None:
+    """The runtime's own records: every operator on the target, in this precision."""
+    execution = case.execution()
+    assert execution.native
+    assert not execution.beyond_allowed
+    assert execution.dtype == "float32"
+
+
+# generated: sha256 68ff814c2e5b4703

@@ -1,0 +1,119 @@
+"""vit/image-classification/cuda/float32
+
+Made by   python run_test_generation.py --model vit --device cuda
+Subject   tiny: 94,906 parameters, weights set by name; no download
+Recipe    transformers 5.5.4
+Rules     golden.first, golden.second
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import ViTConfig, ViTForImageClassification
+
+from hardware.testing import ModelTest
+
+CELL = "vit/image-classification/cuda/float32"
+SUBJECT = "tiny"
+ARCHITECTURE = "vision"
+CONFIG_HASH = "1354f4b4b56a3c2d9224eda36bfba2693a254065a4e834a65a5c1c9fb0f10ac0"
+
+CONFIG = {
+    "hidden_size": 48,
+    "image_size": 64,
+    "intermediate_size": 192,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "num_labels": 10,
+}
+PARAMETERS = 94_906
+
+# logits of the float64 reference by position, in transformers 5.5.4
+RECORDED = {
+    (1, 6): -1.172258756,
+    (1, 5): 1.825280651,
+    (0, 9): -1.813421125,
+    (0, 2): -0.1105661211,
+    (0, 8): 0.483430044,
+    (0, 6): -0.8665197762,
+    (0, 0): -0.02978225237,
+    (0, 3): -2.525113642,
+    (1, 8): 1.101331455,
+    (1, 0): 0.4314639343,
+    (1, 7): 0.1743138217,
+    (1, 1): -1.184950063,
+}
+
+
+def make_model() -> ViTForImageClassification:
+    return ViTForImageClassification(ViTConfig(**CONFIG))
+
+
+def make_inputs(
+    seed: int = 0,
+    lengths: tuple[int, ...] = (16, 9),
+) -> dict[str, np.ndarray]:
+    """Noise of the size of an image, one for each entry of `lengths`."""
+    random = np.random.default_rng(seed)
+    shape = (len(lengths), 3, 64, 64)
+    pixel_values = random.standard_normal(shape).astype(np.float32)
+    return {
+        "pixel_values": pixel_values,
+    }
+
+
+@pytest.fixture(scope="module")
+def case() -> Iterator[ModelTest]:
+    with ModelTest(
+        CELL,
+        make_model,
+        make_inputs(),
+        gain=1.5,
+        outputs=("logits",),
+    ) as case:
+        yield case
+
+
+def test_builds(case: ModelTest) -> None:
+    """The model comes out with the parameters that the recipe counted."""
+    assert case.parameter_count() == PARAMETERS
+
+
+def test_matches_reference(case: ModelTest) -> None:
+    """Float64 on CPU gives the same, also for other values and other shapes."""
+    for inputs in (
+        make_inputs(),
+        make_inputs(seed=1),
+        make_inputs(seed=2, lengths=(5, 12, 7)),
+    ):
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
+def test_matches_recorded(case: ModelTest) -> None:
+    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+
+
+def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
+    """What is saved and loaded again computes the same."""
+    inputs = make_inputs()
+    again = case.save_and_reload(tmp_path, inputs)
+    assert case.error(again, case.reference(inputs)) <= case.tolerance
+
+
+def test_backward(case: ModelTest) -> None:
+    """Gradients of every parameter agree with float64."""
+    assert case.gradient_error() <= case.tolerance
+
+
+def test_runs_natively(case: ModelTest) -> None:
+    """The runtime's own records: every operator on the target, in this precision."""
+    execution = case.execution()
+    assert execution.native
+    assert not execution.beyond_allowed
+    assert execution.dtype == "float32"
+
+
+# generated: sha256 85dc9d17e3b0a753

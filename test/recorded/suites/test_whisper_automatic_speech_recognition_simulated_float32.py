@@ -1,0 +1,145 @@
+"""whisper/automatic-speech-recognition/simulated/float32
+
+Made by   python run_test_generation.py --model whisper --device simulated
+Subject   tiny: 253,248 parameters, weights set by name; no download
+Recipe    transformers 5.5.4
+Rules     golden.first, golden.second
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+from hardware.testing import ModelTest
+
+CELL = "whisper/automatic-speech-recognition/simulated/float32"
+SUBJECT = "tiny"
+ARCHITECTURE = "speech"
+CONFIG_HASH = "5951029aaf1e2c0938bea1a2b2d5fc3b4e6c3fa25d87c8753115d982825f0cec"
+
+CONFIG = {
+    "bos_token_id": 511,
+    "d_model": 48,
+    "decoder_attention_heads": 3,
+    "decoder_ffn_dim": 192,
+    "decoder_layers": 2,
+    "decoder_start_token_id": 510,
+    "encoder_attention_heads": 3,
+    "encoder_ffn_dim": 192,
+    "encoder_layers": 2,
+    "eos_token_id": 511,
+    "max_target_positions": 128,
+    "pad_token_id": 511,
+    "vocab_size": 512,
+}
+PARAMETERS = 253_248
+
+# logits of the float64 reference by position, in transformers 5.5.4
+RECORDED = {
+    (1, 10, 278): 0.2311210668,
+    (1, 8, 478): -1.117733486,
+    (1, 4, 417): 0.04914337976,
+    (0, 10, 1): 0.3481273613,
+    (0, 6, 438): 1.056716173,
+    (0, 8, 17): 1.931963231,
+    (0, 12, 373): -0.3405833325,
+    (0, 13, 89): 1.796882362,
+    (0, 1, 441): -0.6174595105,
+    (1, 0, 277): 0.01834632977,
+    (1, 1, 153): 0.6668976899,
+    (1, 7, 216): 0.07166784249,
+    (1, 6, 14): 0.4609343514,
+    (1, 0, 63): 1.153552875,
+    (1, 0, 343): -0.8081009668,
+    (1, 8, 331): -1.042602333,
+}
+
+
+def make_model() -> WhisperForConditionalGeneration:
+    return WhisperForConditionalGeneration(WhisperConfig(**CONFIG))
+
+
+def make_inputs(
+    seed: int = 0,
+    lengths: tuple[int, ...] = (16, 9),
+) -> dict[str, np.ndarray]:
+    """Noise for the encoder; the decoder's second row is padded on the left."""
+    random = np.random.default_rng(seed)
+    shape = (len(lengths), 80, 3000)
+    input_features = random.standard_normal(shape).astype(np.float32)
+    decoder_input_ids = random.integers(0, 510, (len(lengths), max(lengths)))
+    return {
+        "input_features": input_features,
+        "decoder_input_ids": decoder_input_ids,
+    }
+
+
+@pytest.fixture(scope="module")
+def case() -> Iterator[ModelTest]:
+    with ModelTest(
+        CELL,
+        make_model,
+        make_inputs(),
+        gain=1.0,
+        outputs=("logits",),
+        generates="seq2seq",
+    ) as case:
+        yield case
+
+
+def test_builds(case: ModelTest) -> None:
+    """The model comes out with the parameters that the recipe counted."""
+    assert case.parameter_count() == PARAMETERS
+
+
+def test_matches_reference(case: ModelTest) -> None:
+    """Float64 on CPU gives the same, also for other values and other shapes."""
+    for inputs in (
+        make_inputs(),
+        make_inputs(seed=1),
+        make_inputs(seed=2, lengths=(5, 12, 7)),
+    ):
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
+def test_matches_recorded(case: ModelTest) -> None:
+    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+
+
+def test_generates_like_reference(case: ModelTest) -> None:
+    """Greedy decoding with a cache gives float64's tokens and logits without one."""
+    got, want = case.generate(), case.reference_generate()
+    assert case.same_tokens(got, want)
+    assert case.logits_error(got, want) <= case.tolerance
+
+
+def test_cache_matches(case: ModelTest) -> None:
+    """Logits decoded step by step are those of one pass over the whole sequence."""
+    assert case.replay_error(case.generate()) <= case.tolerance
+
+
+def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
+    """What is saved and loaded again computes the same."""
+    inputs = make_inputs()
+    again = case.save_and_reload(tmp_path, inputs)
+    assert case.error(again, case.reference(inputs)) <= case.tolerance
+
+
+def test_backward(case: ModelTest) -> None:
+    """Gradients of every parameter agree with float64."""
+    assert case.gradient_error() <= case.tolerance
+
+
+def test_runs_natively(case: ModelTest) -> None:
+    """The runtime's own records: every operator on the target, in this precision."""
+    execution = case.execution()
+    assert execution.native
+    assert not execution.beyond_allowed
+    assert execution.dtype == "float32"
+
+
+# generated: sha256 53a1cdd6c4862493

@@ -1,0 +1,145 @@
+"""From models, devices and patterns to suites: each once, none by accident, and an empty plan is an error."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from generators import plan
+from generators.job import plan_job, write_suites
+from generators.models.profile import profile_of
+from generators.plan import choose_targets
+from hardware.detection import HardwareInfo, detect
+from hardware.errors import NothingMatched, UsageError
+from hardware.expected_targets import TargetStatus
+from hardware.target import Target
+
+
+@pytest.fixture(scope="module")
+def here() -> HardwareInfo:
+    return detect()
+
+
+def statuses(*present: str) -> list[TargetStatus]:
+    names = ("cpu", "cuda", "mps", "openvino", "simulated")
+    return [TargetStatus(target=n, expected=n in present, memory_bytes=2**34, reason="absent") for n in names]
+
+
+def ids(suites) -> list[str]:
+    return [suite.cell.id for suite in suites]
+
+
+def chosen(devices, *present: str) -> list[str]:
+    return [str(one.target) for one in choose_targets(devices, profile_of("bert"), "float32", statuses(*present))]
+
+
+def test_a_named_device_is_required_and_one_that_auto_takes_is_not():
+    (named,) = choose_targets(["cuda"], profile_of("bert"), "float32", statuses("cpu"))
+    assert (named.target, named.required) == (Target.parse("cuda"), True)
+    (taken,) = choose_targets(["auto"], profile_of("bert"), "float32", statuses("cpu", "cuda"))
+    assert (str(taken.target), taken.required) == ("cuda", False)
+    assert taken.selection is not None
+
+
+def test_auto_is_what_is_meant_without_a_device():
+    assert chosen([], "cpu", "cuda") == chosen(["AUTO"], "cpu", "cuda") == ["cuda"]
+    assert chosen([], "cpu") == ["cpu"]
+
+
+def test_all_is_everything_that_may_be_here_and_never_a_simulation():
+    assert chosen(["all"], "cpu", "openvino", "simulated") == ["cpu", "openvino"]
+
+
+def test_a_device_that_is_named_twice_runs_once():
+    assert chosen(["cpu", "CPU", "all"], "cpu", "openvino") == ["cpu", "openvino"]
+    (cpu,) = choose_targets(["cpu", "auto"], profile_of("bert"), "float32", statuses("cpu"))
+    assert cpu.required
+
+
+def test_a_misspelt_device_stops_before_anything_is_planned(here):
+    with pytest.raises(UsageError, match="Did you mean 'cuda'"):
+        plan_job([profile_of("bert")], ["cpu", "cdua"], ["float32"], here)
+
+
+def test_every_model_device_and_precision_is_a_cell(here):
+    models = [profile_of("bert"), profile_of("gpt2")]
+    suites = plan_job(models, ["cpu", "openvino"], ["float32", "bfloat16"], here)
+    assert len(set(ids(suites))) == 8
+    assert "gpt2/text-generation/openvino/bfloat16" in ids(suites)
+    assert len({suite.file_name for suite in suites}) == 8
+
+
+def test_each_suite_has_a_prediction_before_anything_runs_and_the_text_of_its_cell(here):
+    (suite,) = plan_job([profile_of("bert")], ["cpu"], ["float32"], here)
+    assert suite.verdict.cell == suite.cell.id
+    assert str(suite.verdict.basis) != "measured"
+    assert f'CELL = "{suite.cell.id}"' in suite.text
+    assert suite.file_name == "test_bert_fill_mask_cpu_float32.py"
+
+
+def test_an_index_chooses_the_device_and_leaves_the_cell_alone(here):
+    (suite,) = plan_job([profile_of("bert")], ["cuda:1"], ["float32"], here)
+    assert suite.cell.id == "bert/fill-mask/cuda/float32"
+    assert suite.device.index == 1
+
+
+@pytest.mark.parametrize(
+    ("select", "skip", "left"),
+    [
+        (["*/cpu/*"], [], {"cpu"}),
+        ([], ["*/cpu/*"], {"openvino", "simulated"}),
+        (["*/cpu/*", "*/openvino/*"], ["bert/*/openvino/*"], {"cpu"}),
+        (["bert/*"], [], {"cpu", "openvino", "simulated"}),
+    ],
+)
+def test_patterns_keep_and_leave_out_cells(here, select, skip, left):
+    devices = ["cpu", "openvino", "simulated"]
+    suites = plan_job([profile_of("bert")], devices, ["float32"], here, select=select, skip=skip)
+    assert {suite.cell.target.name for suite in suites} == left
+
+
+@pytest.mark.parametrize(("select", "skip"), [(["gpt2/*"], []), ([], ["*"]), (["*/cpu/*"], ["bert/*"])])
+def test_a_selection_that_leaves_nothing_is_an_error_that_shows_the_cells(here, select, skip):
+    with pytest.raises(NothingMatched, match="bert/fill-mask/cpu/float32") as caught:
+        plan_job([profile_of("bert")], ["cpu"], ["float32"], here, select=select, skip=skip)
+    assert caught.value.exit_code == 5
+
+
+def test_planning_the_same_gives_the_same(here):
+    models = [profile_of("bert"), profile_of("t5")]
+    first, second = (plan_job(models, ["cpu", "cuda"], ["float32"], here) for _ in range(2))
+    assert [suite.text for suite in first] == [suite.text for suite in second]
+
+
+def test_written_suites_are_the_planned_ones_and_an_edited_one_is_left(here, tmp_path):
+    planned = plan_job([profile_of("bert")], ["cpu", "openvino"], ["float32"], here)
+    (first, second) = write_suites(planned, tmp_path, force=False)
+    assert [str(one.state) for one in (first, second)] == ["new", "new"]
+    assert second.path.read_text() == planned[1].text
+    first.path.write_text("# mine\n")
+    assert [str(one.state) for one in write_suites(planned, tmp_path, force=False)] == ["edited", "current"]
+    assert first.path.read_text() == "# mine\n"
+    write_suites(planned, tmp_path, force=True)
+    assert first.path.read_text() == planned[0].text
+
+
+def test_memory_that_auto_asks_for_is_that_of_the_precision(monkeypatch):
+    asked = []
+
+    def watch(*arguments):
+        asked.append(arguments[5])
+        return SELECT(*arguments)
+
+    SELECT = plan.select
+    monkeypatch.setattr(plan, "select", watch)
+    profile = profile_of("bert")
+    for precision in ("float32", "float16"):
+        choose_targets(["auto"], profile, precision, statuses("cpu"))
+    assert asked == [4 * profile.recipe.parameters, 2 * profile.recipe.parameters]
+
+
+def test_another_task_is_another_cell(here):
+    recipe = replace(profile_of("bert").recipe, task="fill-mask-again")
+    suites = plan_job([profile_of("bert"), replace(profile_of("bert"), recipe=recipe)], ["cpu"], ["float32"], here)
+    assert ids(suites) == ["bert/fill-mask/cpu/float32", "bert/fill-mask-again/cpu/float32"]
