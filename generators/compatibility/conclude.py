@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 
 from hardware.cell import Cell
 from hardware.errors import UsageError
-from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.record import EDITED, CheckLine, Outcome
 from hardware.target import Target
-from hardware.testing.suite_file import EDITED
 
 from .judgement import Judgement, describe, judge, one_line
 from .levels import level_rules

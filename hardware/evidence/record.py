@@ -16,6 +16,9 @@ from ..errors import BrokenInput
 
 SCHEMA_VERSION = 1
 
+EDITED = "suite edited"
+"""The condition that every line of an edited suite carries: what its checks assert isn't known."""
+
 _Built = TypeVar("_Built")
 
 _FIELD_TYPES: Mapping[str, type] = {"str": str, "int": int, "Mapping": Mapping}
@@ -220,6 +223,6 @@ def _typed(name: str, kind: str, value: Any) -> Any:
     if not isinstance(value, _FIELD_TYPES[plain]):
         raise TypeError(f"{name} is {type(value).__name__}, not {kind}")
     held = _VALUE_TYPES.get(kind, object)
-    if plain == "Mapping" and not all(isinstance(item, held) for item in value.values()):
+    if isinstance(value, Mapping) and not all(isinstance(item, held) for item in value.values()):
         raise TypeError(f"{name} holds something else than {held.__name__}")
     return value

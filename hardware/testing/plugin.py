@@ -21,11 +21,11 @@ import pytest
 
 from ..backends.base import Unsupported
 from ..errors import BrokenInput
-from ..evidence.record import CheckLine, EndLine, Outcome, RunLine, Stage
+from ..evidence.record import EDITED, CheckLine, EndLine, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from .model_test import Ambiguous, Measurement, ModelTest, NotApplicable
 from .parity import ReferenceNotFinite
-from .suite_file import EDITED, SuiteFile, read_suite
+from .suite_file import SuiteFile, read_suite
 
 EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"
 DEFAULT_EVIDENCE = Path("hwcompat-out") / "evidence"

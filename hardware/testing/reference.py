@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +34,25 @@ def as_reference(model: torch.nn.Module) -> torch.nn.Module:
     return model.double().eval()
 
 
+@contextlib.contextmanager
+def _default_float64() -> Iterator[None]:
+    """What modelling code makes without naming a dtype, masks above all, is float64 too: float64's smallest
+    number doesn't fit into a mask of float32."""
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def float64_outputs(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Outputs of a float64 model. Raises `ReferenceNotFinite`, since nothing can be held against NaN."""
     import torch
 
-    with torch.no_grad():
+    with torch.no_grad(), _default_float64():
         outputs = to_arrays(forward(model, to_tensors(inputs, "cpu", torch.float64)))
     _require_finite(outputs)
     return outputs
@@ -47,7 +62,8 @@ def float64_generation(model: torch.nn.Module, inputs: Mapping[str, Array], *, s
     """Greedy decoding in float64 without a cache, so that a fault in a cache can't be in both sides."""
     import torch
 
-    generation = greedy(model, to_tensors(inputs, "cpu", torch.float64), steps=steps, use_cache=False)
+    with _default_float64():
+        generation = greedy(model, to_tensors(inputs, "cpu", torch.float64), steps=steps, use_cache=False)
     _require_finite({"logits": generation.logits})
     return generation
 
@@ -56,7 +72,8 @@ def float64_gradients(model: torch.nn.Module, inputs: Mapping[str, Array]) -> di
     """Gradients in float64 by parameter name."""
     import torch
 
-    gradients = loss_gradients(model, to_tensors(inputs, "cpu", torch.float64))
+    with _default_float64():
+        gradients = loss_gradients(model, to_tensors(inputs, "cpu", torch.float64))
     _require_finite(gradients)
     return gradients
 

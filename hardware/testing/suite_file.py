@@ -15,10 +15,6 @@ STAMP = "# generated: sha256 "
 """How the last line of a suite begins: the hash of all before it follows, so that an edit is seen."""
 
 
-EDITED = "suite edited"
-"""The condition that every line of an edited suite carries: what its checks assert isn't known."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class SuiteFile:
     """A generated suite: `cell`, `subject`, the names of its `checks` in file order, and the hash of its bytes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,8 +137,9 @@ class CommandLine:
         words = ("-m", "pytest", "-p", "no:cacheprovider", *arguments)
         return self.wait(self.start_python(folder, *words, env=where), folder)
 
-    def run_all(self, jobs: Mapping[str, tuple[Path, Sequence[str], Mapping[str, str]]]) -> dict[str, Ran]:
-        """Several command lines by name, two at a time."""
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            started = {name: pool.submit(self.run, job[0], *job[1], env=job[2]) for name, job in jobs.items()}
-            return {name: future.result() for name, future in started.items()}
+
+def together(jobs: Mapping[str, Callable[[], Ran]]) -> dict[str, Ran]:
+    """Several processes by name, two at a time."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        started = {name: pool.submit(job) for name, job in jobs.items()}
+        return {name: future.result() for name, future in started.items()}

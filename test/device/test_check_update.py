@@ -43,8 +43,8 @@ def _orphan(suites: Path) -> str:
 
 def _templates(folder: Path) -> Path:
     folder.mkdir()
-    text = (REPOSITORY / "templates" / "encoder-only.py.j2").read_text(encoding="utf-8")
-    (folder / "encoder-only.py.j2").write_text(text + "\n# a house rule\n", encoding="utf-8")
+    text = (REPOSITORY / "templates" / "suite.py.j2").read_text(encoding="utf-8")
+    (folder / "suite.py.j2").write_text(text + "\n# a house rule\n", encoding="utf-8")
     return folder
 
 

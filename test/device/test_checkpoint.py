@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine, Ran
+from command_line import CommandLine, Ran, together
 
 from hardware.evidence.record import Outcome
 from hardware.testing.checkpoints import weights_hash
@@ -62,16 +62,29 @@ def test_a_suite_holds_no_path_of_the_weights(measured: Ran, folder: Path) -> No
         assert suite.model_revision == weights_hash(folder)
 
 
-def test_other_weights_are_refused_by_the_old_suite(
+@pytest.fixture(scope="module")
+def without_its_weights(
     measured: Ran, folder: Path, command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+) -> dict[str, Ran]:
+    """The old suite under plain pytest, with other weights and with none."""
     other = tmp_path_factory.mktemp("other") / NAME
     shutil.copytree(folder, other)
     with (other / "model.safetensors").open("r+b") as file:
         file.seek(-4, 2)
         file.write(b"\x00\x00\x00\x3f")  # the last weight becomes 0.5: a valid file with another number
     (suite,) = measured.suites.glob("*_cpu_float32.py")
-    ran = command_line.pytest(tmp_path_factory.mktemp("refused"), suite, env={"HWCOMPAT_CHECKPOINTS": str(other)})
+    refused, nowhere = (tmp_path_factory.mktemp(name) for name in ("refused", "nowhere"))
+    named = {"HWCOMPAT_CHECKPOINTS": str(other)}
+    return together(
+        {
+            "other": lambda: command_line.pytest(refused, suite, env=named),
+            "none": lambda: command_line.pytest(nowhere, suite, "-k", "builds"),
+        }
+    )
+
+
+def test_other_weights_are_refused_by_the_old_suite(without_its_weights: dict[str, Ran]) -> None:
+    ran = without_its_weights["other"]
     assert ran.code == 1
     assert {line.outcome for line in ran.evidence.checks} == {Outcome.FAILED}
     for line in ran.evidence.checks:
@@ -80,11 +93,8 @@ def test_other_weights_are_refused_by_the_old_suite(
         assert "generate the suite again" in line.error_message
 
 
-def test_without_its_weights_a_suite_says_how_to_name_them(
-    measured: Ran, command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    (suite,) = measured.suites.glob("*_cpu_float32.py")
-    ran = command_line.pytest(tmp_path_factory.mktemp("nowhere"), suite, "-k", "builds")
+def test_without_its_weights_a_suite_says_how_to_name_them(without_its_weights: dict[str, Ran]) -> None:
+    ran = without_its_weights["none"]
     assert ran.code == 1
     (line,) = ran.evidence.checks
     assert "HWCOMPAT_CHECKPOINTS" in line.error_message

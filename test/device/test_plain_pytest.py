@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
-from command_line import CommandLine, Ran
+from command_line import CommandLine, Ran, together
 
 from hardware.evidence.record import Outcome, Stage
 
@@ -19,12 +22,38 @@ def generated(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def whole(generated: Ran, command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """bert under plain pytest, with a person's own test beside it."""
-    (generated.suites / "test_of_my_own.py").write_text("def test_mine():\n    pass\n", encoding="utf-8")
+def ran(generated: Ran, command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """Plain pytest on a suite and a person's own test, on some checks only, and on a folder that is half broken;
+    and our own command with arguments for pytest."""
     own = generated.suites / "test_of_my_own.py"
+    own.write_text("def test_mine():\n    pass\n", encoding="utf-8")
     suite = generated.suites / "test_bert_fill_mask_cpu_float32.py"
-    return command_line.pytest(tmp_path_factory.mktemp("whole"), suite, own)
+    ours = ("--model", "bert", "--device", "cpu", "--run", "--")
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("whole", "chosen", "broken", "ours", "refused")}
+    half_broken = _half_broken(generated, folders["broken"] / "suites")
+    return together(
+        {
+            "whole": lambda: command_line.pytest(folders["whole"], suite, own),
+            "chosen": lambda: command_line.pytest(folders["chosen"], suite, "-k", "builds"),
+            "broken": lambda: command_line.pytest(folders["broken"], half_broken),
+            "ours": lambda: command_line.run(folders["ours"], *ours, "-k", "builds"),
+            "refused": lambda: command_line.run(folders["refused"], *ours, "--nonsense"),
+        }
+    )
+
+
+def _half_broken(generated: Ran, folder: Path) -> Path:
+    """A copy of the suites of which one imports what isn't there, and a file that is no Python."""
+    shutil.copytree(generated.suites, folder)
+    broken = folder / "test_vit_image_classification_cpu_float32.py"
+    broken.write_text("import a_package_that_is_not_there\n" + broken.read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "test_no_python.py").write_text("def (:\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def whole(ran: dict[str, Ran]) -> Ran:
+    return ran["whole"]
 
 
 def test_what_was_generated_can_be_run_by_hand(generated: Ran) -> None:
@@ -54,55 +83,41 @@ def test_missing_isolation_is_said(whole: Ran) -> None:
     assert str(whole.folder / "evidence") in whole.out
 
 
-def test_what_is_deselected_never_counts_as_passed(
-    generated: Ran, command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    suite = generated.suites / "test_bert_fill_mask_cpu_float32.py"
-    ran = command_line.pytest(tmp_path_factory.mktemp("chosen"), suite, "-k", "builds")
-    assert ran.code == 0
-    assert ran.outcomes(BERT) == {"builds": Outcome.PASSED}
-    assert len(ran.run_line.plan[0].checks) == 7  # planned, and without a line: not run
+def test_what_is_deselected_never_counts_as_passed(ran: dict[str, Ran]) -> None:
+    chosen = ran["chosen"]
+    assert chosen.code == 0
+    assert chosen.outcomes(BERT) == {"builds": Outcome.PASSED}
+    assert len(chosen.run_line.plan[0].checks) == 7  # planned, and without a line: not run
 
 
-def test_our_own_command_says_what_was_deselected(
-    generated: Ran, command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    ran = command_line.run(
-        tmp_path_factory.mktemp("ours"), "--model", "bert", "--device", "cpu", "--run", "--", "-k", "builds"
-    )
-    assert ran.code == 0
-    lines = ran.lines(BERT)
+def test_our_own_command_says_what_was_deselected(ran: dict[str, Ran]) -> None:
+    ours = ran["ours"]
+    assert ours.code == 0
+    lines = ours.lines(BERT)
     assert lines.pop("builds").outcome is Outcome.PASSED
     assert {(line.outcome, line.error_type) for line in lines.values()} == {(Outcome.NOT_RUN, "deselected")}
-    assert ran.verdict(BERT) == "unknown"
+    assert ours.verdict(BERT) == "unknown"
 
 
-def test_an_argument_that_pytest_refuses_is_no_success(
-    command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    ran = command_line.run(
-        tmp_path_factory.mktemp("refused"), "--model", "bert", "--device", "cpu", "--run", "--", "--nonsense"
-    )
-    assert ran.code == 1
-    lines = ran.lines(BERT).values()
+def test_an_argument_that_pytest_refuses_is_no_success(ran: dict[str, Ran]) -> None:
+    refused = ran["refused"]
+    assert refused.code == 1
+    lines = refused.lines(BERT).values()
     assert {(line.outcome, line.error_type) for line in lines} == {(Outcome.NOT_RUN, "not_reached")}
     assert all("--nonsense" in line.error_message for line in lines)
 
 
-def test_a_suite_that_cannot_be_imported_is_recorded_too(
-    command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("unimportable")
-    generated = command_line.run(folder, "--model", "bert", "--model", "vit", "--device", "cpu")
-    broken = generated.suites / "test_vit_image_classification_cpu_float32.py"
-    broken.write_text("import a_package_that_is_not_there\n" + broken.read_text(encoding="utf-8"), encoding="utf-8")
-    (generated.suites / "test_no_python.py").write_text("def (:\n", encoding="utf-8")
-    ran = command_line.pytest(folder, generated.suites)
-    assert ran.code == 2
-    assert "INTERNALERROR" not in ran.out + ran.err
-    lines = ran.lines(VIT).values()
-    assert len(lines) == len(next(one for one in ran.run_line.plan if one.cell_id == VIT).checks)
+def test_a_suite_that_cannot_be_imported_is_recorded_too(ran: dict[str, Ran]) -> None:
+    broken = ran["broken"]
+    assert broken.code == 2
+    assert "INTERNALERROR" not in broken.out + broken.err
+    lines = broken.lines(VIT).values()
+    assert len(lines) == len(next(one for one in broken.run_line.plan if one.cell_id == VIT).checks)
     for line in lines:
         assert (line.outcome, line.stage, line.error_type) == (Outcome.FAILED, Stage.IMPORT, "missing_dependency")
         assert "a_package_that_is_not_there" in line.error_message
-    assert ran.outcomes(BERT) == {}  # planned and not run
+    assert broken.outcomes(BERT) == {}  # nothing was run, so nothing is said
+
+
+def test_nothing_is_sent(ran: dict[str, Ran]) -> None:
+    assert {name: one.network for name, one in ran.items() if one.network} == {}

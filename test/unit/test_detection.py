@@ -21,6 +21,7 @@ from hardware.backends.factory import known_targets
 from hardware.detection import HardwareInfo
 from hardware.errors import BackendUnavailable, UsageError
 from hardware.expected_targets import expected_targets
+from hardware.front_door import open_door
 from hardware.listing import list_text
 from hardware.software import TorchBuild, parse_torch_version
 from hardware.system.cpu import read_cpu
@@ -355,10 +356,12 @@ def test_markdown_list_is_written_to_a_file(tmp_path: Path, here: HardwareInfo) 
     assert "\\|" in list_text(machine(here, CUDA, replace(H200, model="A|B")), "markdown")
 
 
-def test_an_output_that_cannot_be_written_is_one_line_and_code_4(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["list", "--output", str(tmp_path / "no" / "file")])
-    assert result.exit_code == 4
-    assert result.output.startswith("error: can't write")
+def test_an_output_that_cannot_be_written_is_one_line_and_code_4(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["list", "--output", str(tmp_path / "no" / "file")]
+    assert open_door(main, arguments, program="python -m hardware") == 4
+    assert capsys.readouterr().err.startswith("error: can't write")
 
 
 def test_an_unknown_format_is_refused(here: HardwareInfo) -> None:
