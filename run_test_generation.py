@@ -133,12 +133,15 @@ def _matrix(asked: _Options) -> int:
 def _compare(asked: _Options) -> int:
     from generators.suites.files import State, compare_folder, write_suite
     from generators.suites.regenerate import regenerate
+    from hardware.detection import detect
 
     folder = asked.update_folder or asked.check_folder
     assert folder is not None
 
+    inventory = detect()
+
     def again(suite: SuiteFile) -> str:
-        return regenerate(suite, template_folder=asked.template_dir)
+        return regenerate(suite, inventory, template_folder=asked.template_dir)
 
     compared, texts = compare_folder(folder, again)
     if not compared:

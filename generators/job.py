@@ -89,13 +89,12 @@ def plan_job(
 ) -> tuple[PlannedSuite, ...]:
     """Every suite that was asked for. Raises `NothingMatched` where selection leaves none."""
     rules = load_rules()
-    versions = versions_of(inventory)
     statuses = targets(inventory)
     planned: dict[str, PlannedSuite] = {}
     for profile in profiles:
         for precision in precisions:
             for choice in choose_targets(devices, profile, precision, statuses):
-                suite = plan_suite(profile, choice, precision, rules, versions, template_folder=template_folder)
+                suite = plan_suite(profile, choice, precision, rules, inventory, template_folder=template_folder)
                 planned.setdefault(suite.cell.id, suite)
     kept = [suite for suite in planned.values() if _chosen(suite.cell, select, skip)]
     if not kept:

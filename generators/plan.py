@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from generators.compatibility.facts import facts_of
+from generators.compatibility.facts import facts_here
 from generators.compatibility.rules import RuleSet, predict
 from generators.compatibility.selection import Selection, select
 from generators.compatibility.verdict import Verdict
@@ -15,6 +14,7 @@ from generators.models.profile import Profile
 from generators.suites.render import render
 from hardware.backends.factory import backend_class, resolve_target
 from hardware.cell import Cell
+from hardware.detection import HardwareInfo
 from hardware.expected_targets import TargetStatus
 from hardware.target import Target
 
@@ -76,13 +76,13 @@ def plan_suite(
     choice: Choice,
     precision: str,
     rules: RuleSet,
-    versions: Mapping[str, str],
+    inventory: HardwareInfo,
     *,
     template_folder: Path | None = None,
 ) -> PlannedSuite:
     """The suite for one model on one target: predicted, then rendered."""
     cell = Cell(model=profile.cell_model, task=profile.recipe.task, target=choice.target, precision=precision)
-    verdict = predict(cell, facts_of(profile.recipe, cell, versions, platform=platform.system()), rules)
+    verdict = predict(cell, facts_here(profile.recipe, cell, inventory), rules)
     return PlannedSuite(
         profile=profile,
         cell=cell,

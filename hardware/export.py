@@ -14,25 +14,21 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .backends.base import ModelSubject, Unsupported
-from .paths import cache_folder
+from .errors import OutputError
+from .paths import CACHE_VARIABLE, cache_folder
 
 if TYPE_CHECKING:
     from .backends.base import Array, Inputs
 
-OPENVINO_OPTIONS: Mapping[str, Mapping[str, str]] = {
-    # On processors with AMX the CPU plug-in computes in bfloat16, and keeps the key-value cache in 8 or 16 bits,
-    # unless it is told not to. A float32 answer needs both settings.
-    "float32": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"},
-    "bfloat16": {"INFERENCE_PRECISION_HINT": "bf16", "KV_CACHE_PRECISION": "bf16"},
-    "float16": {"INFERENCE_PRECISION_HINT": "f16", "KV_CACHE_PRECISION": "f16"},
-}
+Opener = Callable[["Exported"], Callable[[Mapping[str, Any]], dict[str, Any]]]
+"""Opens an export on the runtime's own CPU in float32, as a function from arrays to outputs."""
 
 _VERIFIED = "verified.json"
 _VERIFY_LIMIT = 1e-4
@@ -59,7 +55,7 @@ def quiet_telemetry() -> None:
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
 
-def export_openvino(subject: ModelSubject, example: Inputs) -> Exported:
+def export_openvino(subject: ModelSubject, example: Inputs, open_on_cpu: Opener) -> Exported:
     """The OpenVINO model of a torch module, from the cache or made now.
 
     Tries optimum-intel's exporter, then `openvino.convert_model`. Raises `Unsupported` with error type
@@ -69,7 +65,7 @@ def export_openvino(subject: ModelSubject, example: Inputs) -> Exported:
     kept = cache_folder("exports") / _key(subject, example)
     facts = _read_facts(kept)
     if facts is None:
-        facts = _export_into(kept, subject, example)
+        facts = _export_into(kept, subject, example, open_on_cpu)
     return Exported(folder=kept, **facts)
 
 
@@ -88,35 +84,38 @@ def _read_facts(folder: Path) -> dict[str, Any] | None:
         return None
 
 
-def _export_into(kept: Path, subject: ModelSubject, example: Inputs) -> dict[str, Any]:
+def _export_into(kept: Path, subject: ModelSubject, example: Inputs, open_on_cpu: Opener) -> dict[str, Any]:
     work = Path(tempfile.mkdtemp(prefix="export-", dir=kept.parent))
     try:
         with contextlib.redirect_stdout(None), _quiet_logging():
             expected = _torch_outputs(subject, example)
             made = _export(subject, example, work)
-            error = _verify(made, subject, example, expected)
-            static = made.method == "convert_model" and not _holds_for_other_shapes(made, subject, example)
+            error = _verify(open_on_cpu(made), made.method, subject, example, expected)
+            static = made.method == "convert_model" and not _holds_for_other_shapes(
+                open_on_cpu, made, subject, example
+            )
         facts = {"method": made.method, "why_not_exporter": made.why_not_exporter, "static": static}
         (work / _VERIFIED).write_text(json.dumps({**facts, "error": error}), encoding="utf-8")
         if kept.exists() and _read_facts(kept) is None:
             shutil.rmtree(kept, ignore_errors=True)  # left half-made by a process that was killed
         with contextlib.suppress(OSError):  # another process was faster: its export is as good as ours
             os.replace(work, kept)
+        if _read_facts(kept) is None:
+            raise OutputError(
+                f"the export could not be kept in {kept}", fix=f"Name another folder in {CACHE_VARIABLE}."
+            )
         return facts
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _holds_for_other_shapes(made: Exported, subject: ModelSubject, example: Inputs) -> bool:
+def _holds_for_other_shapes(open_on_cpu: Opener, made: Exported, subject: ModelSubject, example: Inputs) -> bool:
     """Whether the export is right for one row, two positions shorter, as well."""
     from .testing.parity import compare
 
     smaller = {name: array[:1, 2:] if array.ndim == 2 else array[:1] for name, array in example.items()}
     try:
-        from .backends.openvino import open_exported
-
-        opened = open_exported(made, subject.task, "CPU", OPENVINO_OPTIONS["float32"])
-        got = opened(smaller)
+        got = open_on_cpu(made)(smaller)
     except RuntimeError:  # the runtime refuses shapes that the trace froze
         return False
     want = _torch_outputs(subject, smaller)
@@ -242,15 +241,19 @@ def _traceable_masks() -> Iterator[None]:
             ALL_MASK_ATTENTION_FUNCTIONS.register(name, function)
 
 
-def _verify(made: Exported, subject: ModelSubject, example: Inputs, expected: Mapping[str, Array]) -> float:
-    from .backends.openvino import open_exported
+def _verify(
+    opened: Callable[[Mapping[str, Array]], dict[str, Array]],
+    method: str,
+    subject: ModelSubject,
+    example: Inputs,
+    expected: Mapping[str, Array],
+) -> float:
     from .testing.parity import compare
 
-    opened = open_exported(made, subject.task, "CPU", OPENVINO_OPTIONS["float32"])
     comparison = compare(opened(dict(example)), expected, masks=_masks(subject, example))
     if not comparison.max_rel_error <= _VERIFY_LIMIT:
         raise Unsupported(
-            f"the {made.method} export gives other numbers than torch on OpenVINO's own CPU device: {comparison}",
+            f"the {method} export gives other numbers than torch on OpenVINO's own CPU device: {comparison}",
             error_type="conversion_wrong",
         )
     return comparison.max_rel_error

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-PACKAGES = ("torch", "transformers", "openvino", "optimum-intel", "numpy", "pytest")
+PACKAGES = ("torch", "transformers", "openvino", "optimum-intel", "nncf", "numpy", "safetensors", "pytest")
 
 
 @dataclass(frozen=True, kw_only=True)

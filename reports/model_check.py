@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import platform
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from generators.compatibility.current import verdict_of
-from generators.compatibility.facts import Facts, facts_of
+from generators.compatibility.facts import facts_here
 from generators.compatibility.rules import load_rules, predict
 from generators.compatibility.selection import select
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.architectures import UNKNOWN
 from generators.models.classifier import Classification, classify
+from generators.models.profile import checkpoint_slug
 from generators.models.recipe import Recipe, load_recipe
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell
 from hardware.detection import targets
 from hardware.errors import HwCompatError
-from hardware.evidence.versions import versions_of
 from hardware.target import Target
 
 from .diagnosis import diagnose
@@ -99,8 +97,8 @@ def check_model(
     statuses = targets(inventory)
     target, notes = _target(device, found, statuses)
     is_checkpoint = found.path is not None or found.source.startswith("name")
-    cell = Cell(model=_slug(name) if is_checkpoint else found.model_type, task=found.task, target=target)
-    predicted = predict(cell, _facts(found, cell, inventory), load_rules())
+    cell = Cell(model=checkpoint_slug(name) if is_checkpoint else found.model_type, task=found.task, target=target)
+    predicted = predict(cell, facts_here(_stored_recipe(found) or found, cell, inventory), load_rules())
     measured = verdict_of(cell, evidence, checks, inventory, subject_required=CHECKPOINT if is_checkpoint else "tiny")
     findings = tuple(worst_first(diagnose([line for line in checks if line.cell_id == cell.id])))
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
@@ -121,7 +119,7 @@ def check_model(
 def without_transformers(name: str, device: str | None, error: HwCompatError) -> ModelCheck:
     """The answer where no model can be looked up: unknown, for a reason that has a remedy."""
     target = Target(name="cpu") if device in (None, "auto") else resolve_target(str(device))
-    cell = Cell(model=_slug(name), task=UNKNOWN, target=target)
+    cell = Cell(model=checkpoint_slug(name), task=UNKNOWN, target=target)
     verdict = Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, reasons=(str(error),))
     return ModelCheck(
         model=name,
@@ -140,28 +138,6 @@ def _target(
     chosen = select(found.family, found.architecture, found.traits, found.task, statuses, None)
     steps = "; ".join(f"{step.target}: {step.reason}" for step in chosen.steps)
     return Target.parse(chosen.target), (f"device chosen from the list for {chosen.list_name}: {steps}",)
-
-
-def _slug(name: str) -> str:
-    return Path(name).name or name
-
-
-def _facts(found: Classification, cell: Cell, inventory: HardwareInfo) -> Facts:
-    versions = versions_of(inventory)
-    system = platform.system().lower()
-    recipe = _stored_recipe(found)
-    if recipe is not None:
-        return facts_of(recipe, cell, versions, platform=system)
-    return Facts(
-        model_type=found.model_type,
-        family=found.family,
-        architecture=found.architecture,
-        traits=found.traits,
-        task=cell.task,
-        precision=cell.precision,
-        versions=versions,
-        platform=system,
-    )
 
 
 def _stored_recipe(found: Classification) -> Recipe | None:

@@ -18,6 +18,9 @@ from .judgement import Judgement, describe, judge, one_line
 from .levels import level_rules
 from .verdict import Basis, Level, Verdict, worst
 
+ABSENT = "absent"
+"""The version of what isn't installed: going away and coming are moves too."""
+
 UNNAMED = ""
 """The accelerator of lines of a run that names none."""
 
@@ -151,9 +154,9 @@ def _why_expired(line: CheckLine, current: Mapping[str, str], then: Mapping[str,
     if then is None:
         return "measured with versions that aren't known" if current else ""
     moved = [
-        f"{name} {then.get(name, 'of an unknown version')}, now {version}"
+        f"{name} {then.get(name, ABSENT)}, now {version}"
         for name, version in sorted(current.items())
-        if then.get(name) != version
+        if then.get(name, ABSENT) != version
     ]
     return f"measured with {'; '.join(moved)}" if moved else ""
 

@@ -5,7 +5,6 @@ Imports neither torch nor transformers.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping, Sequence
 
 from generators.models.recipe import Recipe, stored_recipes
@@ -18,9 +17,9 @@ from hardware.evidence.store import Evidence
 from hardware.evidence.versions import versions_of
 from hardware.target import Target
 
-from .conclude import conclude, final
+from .conclude import ABSENT, conclude, final
 from .current_checks import current_checks
-from .facts import facts_of
+from .facts import facts_here
 from .matrix import Matrix, build_matrix
 from .rules import RuleSet, load_rules, predict
 from .verdict import Verdict
@@ -37,7 +36,7 @@ def current_matrix(
         verdict.cell: verdict
         for recipe in recipes.values()
         for name in vocabulary().hardware_types
-        for verdict in [_predicted(recipe, Target(name=name), precision, rules, versions_of(inventory))]
+        for verdict in [_predicted(recipe, Target(name=name), precision, rules, inventory)]
     }
     verdicts = list(predicted.values())
     for verdict in measured_verdicts(evidence, inventory) if evidence else ():
@@ -47,11 +46,9 @@ def current_matrix(
     return build_matrix(rules, verdicts, _families(models, recipes), timestamp=timestamp)
 
 
-def _predicted(
-    recipe: Recipe, target: Target, precision: str, rules: RuleSet, versions: Mapping[str, str]
-) -> Verdict:
+def _predicted(recipe: Recipe, target: Target, precision: str, rules: RuleSet, inventory: HardwareInfo) -> Verdict:
     cell = Cell(model=recipe.model_type, task=recipe.task, target=target, precision=precision)
-    return predict(cell, facts_of(recipe, cell, versions, platform=platform.system()), rules)
+    return predict(cell, facts_here(recipe, cell, inventory), rules)
 
 
 def _families(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str, str]:
@@ -117,5 +114,4 @@ def relevant_versions(cell: Cell, versions: Mapping[str, str]) -> dict[str, str]
     """Those versions whose change invalidates evidence on the cell's target; all where the target isn't known."""
     if cell.target.name not in known_targets():
         return dict(versions)
-    names = backend_class(cell.target.name).EXPIRES_ON
-    return {name: versions[name] for name in names if name in versions}
+    return {name: versions.get(name, ABSENT) for name in backend_class(cell.target.name).EXPIRES_ON}

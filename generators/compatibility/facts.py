@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import Protocol
 
 from hardware.cell import Cell
+from hardware.detection import HardwareInfo
+from hardware.evidence.versions import versions_of
 
 Value = str | int | tuple[str, ...] | None
 
@@ -86,3 +88,11 @@ def facts_of(
         versions=dict(versions),
         platform=platform,
     )
+
+
+def facts_here(recipe: RecipeLike, cell: Cell, inventory: HardwareInfo) -> Facts:
+    """The facts of a recipe or a classification, asked about in `cell` on the machine of `inventory`.
+
+    The one way in which predictions get their facts, so that the same question has the same answer everywhere.
+    """
+    return facts_of(recipe, cell, versions_of(inventory), platform=inventory.host.system)

@@ -7,6 +7,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from hardware.backends.factory import known_targets
+
 _FILE = Path(__file__).with_name("vocabulary.toml")
 
 
@@ -17,8 +19,16 @@ class Vocabulary:
     families: tuple[str, ...]
     architectures: tuple[str, ...]
     traits: tuple[str, ...]
-    targets: tuple[str, ...]
+    target_order: tuple[str, ...]
+    planned_targets: tuple[str, ...]
     not_hardware: tuple[str, ...]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The targets that have a backend, and those that are planned."""
+        known = {*known_targets(), *self.planned_targets}
+        ordered = [name for name in self.target_order if name in known]
+        return (*ordered, *sorted(known - set(ordered)))
 
     @property
     def hardware_types(self) -> tuple[str, ...]:

@@ -44,6 +44,15 @@ class Classification:
     source: str
     path: str | None = None
 
+    @property
+    def parameters(self) -> None:
+        """Not known before a recipe is."""
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """Not known before a recipe is."""
+        return ()
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return asdict(self) | {"traits": list(self.traits)}

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hardware.target import Target
 from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare
+from hardware.testing.tolerances import loosest_limit, tolerance_for
 
 from .sites import attention_sites, scale_attention, swap_two
 
@@ -20,12 +22,13 @@ if TYPE_CHECKING:
 
 FLOAT32_ERROR = 5e-6
 """A tiny model's own float32 error must stay below this."""
-SUBTLE = 100 * 2e-5
+_CPU = Target(name="cpu")
+SUBTLE = 100 * tolerance_for(_CPU, "float32").limit
 """A small fault must move the output by at least this: 100 times the float32 tolerance."""
-BFLOAT16_ERROR = 6e-2
+BFLOAT16_ERROR = 0.75 * tolerance_for(_CPU, "bfloat16").limit
 """And its bfloat16 error below this: three quarters of that precision's tolerance."""
-LOUD = 2 * 8e-2
-"""A doubled attention must move it by at least this: twice the loosest tolerance (bfloat16)."""
+LOUD = 2 * loosest_limit()
+"""A doubled attention must move it by at least this: twice the loosest tolerance."""
 
 
 def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:

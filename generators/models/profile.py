@@ -48,7 +48,7 @@ def profile_of(name: str, task: str | None = None) -> Profile:
             _check_task(task, recipe.task, name)
             return Profile(
                 asked=name,
-                cell_model=checkpoint_slug(name, folder),
+                cell_model=checkpoint_slug(name),
                 classification=classification,
                 recipe=recipe,
                 folder=folder,
@@ -72,10 +72,11 @@ def _check_task(asked: str | None, found: str, name: str) -> None:
         raise ModelError(f"the checkpoint {echo(name)} does {found}, not {echo(asked)}")
 
 
-def checkpoint_slug(name: str, folder: Path) -> str:
-    """The name of a checkpoint in a cell: a Hub id with its slash replaced, or the folder's own name."""
-    text = name.replace("/", "--") if not Path(name).is_dir() else folder.resolve().name
+def checkpoint_slug(name: str) -> str:
+    """The name of a checkpoint in a cell: a Hub id with its slash replaced, or a folder's own name."""
+    folder = Path(name).expanduser()
+    text = folder.resolve().name if folder.is_dir() else name.replace("/", "--")
     slug = re.sub(r"[^A-Za-z0-9._@+-]", "-", text).lstrip("._@+-")[:120]
     if not slug:
-        raise ModelError(f"the folder {echo(str(folder))} has no name that a cell could carry", fix="Rename it.")
+        raise ModelError(f"{echo(name)} has no name that a cell could carry", fix="Rename it.")
     return slug

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from .base import BaseBackend, DeviceFacts, Execution, Generation, ModelSubject, Runnable, Unsupported
+from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
     import torch
@@ -44,7 +44,7 @@ PARAMETER_OPERATORS = frozenset(
         "aten._grouped_mm",
     }
 )
-"""Operators that carry a model's weight: offloading one of them makes a cell `low`."""
+"""Operators that carry weights: what a fault of the simulated device hits, and what the dtype is read off."""
 
 _COMPUTE = PARAMETER_OPERATORS - {"aten.embedding"}
 
@@ -249,6 +249,7 @@ class TorchRunnable(Runnable):
             dtype=computed[0][0] if computed else self.actual_dtype,
             device=str(self.device),
             unseen=self.backend.UNSEEN,
+            host_allowed=self.backend.HOST_ALLOWED,
         )
 
     def close(self) -> None:
@@ -297,8 +298,8 @@ class TorchBackend(BaseBackend):
     def _device_count(self, torch: Any) -> int:
         return int(getattr(torch, self.DEVICE_TYPE).device_count())
 
-    def get_device_facts(self) -> DeviceFacts:
-        return DeviceFacts(device=str(self.torch_device()), name=self.DEVICE_TYPE)
+    def get_device_info(self) -> DeviceInfo:
+        return self.device_info(str(self.torch_device()), self.DEVICE_TYPE)
 
     def known_answer(self) -> tuple[float, float, float]:
         import torch

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -110,13 +110,35 @@ class Runnable(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceFacts:
-    """What a backend knows of the device that it computes on; memory in bytes, `None` where it isn't told."""
+class DeviceInfo:
+    """The device that a backend computes on. Memory in bytes; `None` where it isn't told.
 
-    device: str
-    name: str
-    memory_bytes: int | None = None
+    `device_type` is the runtime's own name of it (`cuda:0`, `CPU`).
+    """
+
+    backend: str
+    device_type: str
+    device_id: int
+    device_name: str
+    compute_capability: str | None = None
+    total_memory_bytes: int | None = None
+    driver_version: str | None = None
+    is_available: bool = True
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def total_memory_gb(self) -> float | None:
+        """Total memory in GiB."""
+        return None if self.total_memory_bytes is None else self.total_memory_bytes / 2**30
+
+    @property
+    def total_memory_mb(self) -> float | None:
+        """Total memory in MiB."""
+        return None if self.total_memory_bytes is None else self.total_memory_bytes / 2**20
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, the derived sizes with them."""
+        return {**asdict(self), "total_memory_gb": self.total_memory_gb, "total_memory_mb": self.total_memory_mb}
 
 
 class BaseBackend(ABC):
@@ -127,12 +149,14 @@ class BaseBackend(ABC):
     """Packages whose change of version invalidates evidence of this backend."""
 
     FORK_SAFE: ClassVar[bool] = True
-    COMPILE_DEADLINE_S: ClassVar[float] = 120.0
     CAN: ClassVar[frozenset[str]] = frozenset()
     """What the runnables of this backend can do, known before anything is loaded."""
 
     WARM_IMPORTS: ClassVar[tuple[str, ...]] = ()
     """Modules that a runner's parent may import before it forks."""
+
+    HOST_ALLOWED: ClassVar[frozenset[str]] = frozenset()
+    """The short list of shape, index and mask operators that may run on the host; a cell with them is `medium`."""
 
     PRECISIONS: ClassVar[tuple[str, ...]] = ("float32",)
     SIMULATED: ClassVar[bool] = False
@@ -157,8 +181,28 @@ class BaseBackend(ABC):
         """Whether the runtime says that the target can be used; `known_answer` proves it."""
         return not self.unavailable()
 
+    def device_info(
+        self,
+        device_type: str,
+        name: str,
+        *,
+        memory: int | None = None,
+        capability: str | None = None,
+        **properties: str,
+    ) -> DeviceInfo:
+        """A `DeviceInfo` of this backend; what every subclass would write alike."""
+        return DeviceInfo(
+            backend=self.BACKEND_NAME,
+            device_type=device_type,
+            device_id=self.target.index or 0,
+            device_name=name,
+            compute_capability=capability,
+            total_memory_bytes=memory,
+            properties=properties,
+        )
+
     @abstractmethod
-    def get_device_facts(self) -> DeviceFacts:
+    def get_device_info(self) -> DeviceInfo:
         """The device behind the target."""
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._torch import TorchBackend
-from .base import DeviceFacts
+from .base import DeviceInfo
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ class CPUBackend(TorchBackend):
     def _device_count(self, torch: Any) -> int:
         return 1
 
-    def get_device_facts(self) -> DeviceFacts:
+    def get_device_info(self) -> DeviceInfo:
         from ..system.cpu import read_cpu
 
-        return DeviceFacts(device="cpu", name=read_cpu().model or "CPU")
+        return self.device_info("cpu", read_cpu().model or "CPU")

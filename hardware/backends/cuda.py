@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._torch import TorchBackend
-from .base import DeviceFacts, ModelSubject, Runnable
+from .base import DeviceInfo, ModelSubject, Runnable
 
 
 class NVIDIABackend(TorchBackend):
@@ -37,14 +37,11 @@ class NVIDIABackend(TorchBackend):
 
         torch.cuda.empty_cache()
 
-    def get_device_facts(self) -> DeviceFacts:
+    def get_device_info(self) -> DeviceInfo:
         import torch
 
         device = self.torch_device()
         found = torch.cuda.get_device_properties(device)
-        return DeviceFacts(
-            device=str(device),
-            name=found.name,
-            memory_bytes=found.total_memory,
-            properties={"compute_capability": f"{found.major}.{found.minor}"},
+        return self.device_info(
+            str(device), found.name, memory=found.total_memory, capability=f"{found.major}.{found.minor}"
         )

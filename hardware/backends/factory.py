@@ -16,9 +16,6 @@ ENTRY_POINT_GROUP = "hwcompat.backends"
 ALIASES = {"nvidia": "cuda", "gpu": "cuda", "amd": "rocm", "hip": "rocm", "intel": "xpu", "apple": "mps"}
 """Vendor names that are accepted for targets."""
 
-AUTO_ORDER = ("cuda", "rocm", "tpu", "xpu", "mps", "cpu")
-"""What `auto` tries for callers without a model."""
-
 _NOT_TARGETS = {"base", "factory"}
 
 

@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..export import OPENVINO_OPTIONS, Exported, export_openvino, quiet_telemetry
-from .base import BaseBackend, DeviceFacts, Execution, Generation, ModelSubject, Runnable, Unsupported
+from ..export import Exported, export_openvino, quiet_telemetry
+from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
+
+OPENVINO_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    # On processors with AMX the CPU plug-in computes in bfloat16, and keeps the key-value cache in 8 or 16 bits,
+    # unless it is told not to. A float32 answer needs both settings.
+    "float32": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"},
+    "bfloat16": {"INFERENCE_PRECISION_HINT": "bf16", "KV_CACHE_PRECISION": "bf16"},
+    "float16": {"INFERENCE_PRECISION_HINT": "f16", "KV_CACHE_PRECISION": "f16"},
+}
 
 _CLASSES = {
     "fill-mask": "OVModelForMaskedLM",
@@ -62,11 +70,9 @@ class _Opened:
         return to_arrays(floating_outputs({**dict(output.items()), **tensors}))
 
 
-def open_exported(
-    exported: Exported, task: str, device: str, options: Mapping[str, str]
-) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-    """The exported model as a function from arrays to floating-point outputs."""
-    return _Opened(exported, task, device, options)
+def _open_on_cpu(task: str) -> Callable[[Exported], _Opened]:
+    """How an export is opened to be verified: on OpenVINO's own CPU device, in float32."""
+    return lambda exported: _Opened(exported, task, "CPU", OPENVINO_OPTIONS["float32"])
 
 
 def _compiled_models(model: Any) -> list[Any]:
@@ -98,7 +104,7 @@ class OpenVINORunnable(Runnable):
         self.subject = subject
         self.example = dict(example)
         self.precision = precision
-        self.exported = export_openvino(subject, example)
+        self.exported = export_openvino(subject, example, _open_on_cpu(subject.task))
         self._open(self.exported)
         self._by_shape = {_shapes(example): self.opened}
 
@@ -118,7 +124,7 @@ class OpenVINORunnable(Runnable):
             return self.opened(inputs)
         shapes = _shapes(inputs)
         if shapes not in self._by_shape:
-            exported = export_openvino(self.subject, inputs)
+            exported = export_openvino(self.subject, inputs, _open_on_cpu(self.subject.task))
             options = OPENVINO_OPTIONS[self.precision]
             self._by_shape[shapes] = _Opened(exported, self.subject.task, self.backend.device, options)
         return self._by_shape[shapes](inputs)
@@ -180,6 +186,7 @@ class OpenVINORunnable(Runnable):
             dtype=_PRECISION_NAMES.get(name, name),
             device=",".join(sorted(set(devices))) or "unknown",
             unseen="what a plug-in does inside one node; transfers between host and device",
+            host_allowed=self.backend.HOST_ALLOWED,
         )
 
 
@@ -218,11 +225,11 @@ class OpenVINOBackend(BaseBackend):
             return f"OpenVINO sees no {self.device}; it sees {', '.join(devices) or 'nothing'}"
         return ""
 
-    def get_device_facts(self) -> DeviceFacts:
+    def get_device_info(self) -> DeviceInfo:
         import openvino
 
         name = openvino.Core().get_property(self.device, "FULL_DEVICE_NAME")
-        return DeviceFacts(device=self.device, name=str(name).strip())
+        return self.device_info(self.device, str(name).strip())
 
     def known_answer(self) -> tuple[float, float, float]:
         import openvino

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._torch import TorchBackend
-from .base import DeviceFacts
+from .base import DeviceInfo
 
 
 class AMDBackend(TorchBackend):
@@ -27,14 +27,10 @@ class AMDBackend(TorchBackend):
 
         torch.cuda.empty_cache()
 
-    def get_device_facts(self) -> DeviceFacts:
+    def get_device_info(self) -> DeviceInfo:
         import torch
 
         device = self.torch_device()
         found = torch.cuda.get_device_properties(device)
-        return DeviceFacts(
-            device=str(device),
-            name=found.name,
-            memory_bytes=found.total_memory,
-            properties={"architecture": getattr(found, "gcnArchName", "unknown")},
-        )
+        architecture = getattr(found, "gcnArchName", "unknown")
+        return self.device_info(str(device), found.name, memory=found.total_memory, architecture=architecture)

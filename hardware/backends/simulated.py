@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from ..errors import UsageError, did_you_mean, echo
 from ._torch import PARAMETER_OPERATORS, TorchRunnable, operator_trace
-from .base import DeviceFacts, Execution, ModelSubject, Runnable
+from .base import DeviceInfo, Execution, ModelSubject, Runnable
 from .cpu import CPUBackend
 
 FAULT_VARIABLE = "HWCOMPAT_SIMULATED_FAULT"
@@ -139,6 +139,7 @@ class SimulatedRunnable(TorchRunnable):
             dtype=self._proof(trace).dtype,
             device="simulated:0",
             unseen=self.backend.UNSEEN,
+            host_allowed=self.backend.HOST_ALLOWED,
         )
 
 
@@ -159,8 +160,8 @@ class SimulatedBackend(CPUBackend):
         driver: AbstractContextManager[Any] = _driver(self.ledger, self.fault)
         return driver
 
-    def get_device_facts(self) -> DeviceFacts:
-        return DeviceFacts(device="simulated:0", name="simulated device (host kernels)")
+    def get_device_info(self) -> DeviceInfo:
+        return self.device_info("simulated:0", "simulated device (host kernels)")
 
     def load(self, subject: ModelSubject, example_inputs: Any, precision: str) -> Runnable:
         return super().load(subject, example_inputs, precision)

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from ._torch import TorchBackend
-from .base import DeviceFacts
+from .base import DeviceInfo
 
 
 class IntelBackend(TorchBackend):
@@ -32,9 +32,9 @@ class IntelBackend(TorchBackend):
 
         torch.xpu.empty_cache()
 
-    def get_device_facts(self) -> DeviceFacts:
+    def get_device_info(self) -> DeviceInfo:
         import torch
 
         device = self.torch_device()
         found = torch.xpu.get_device_properties(device)
-        return DeviceFacts(device=str(device), name=found.name, memory_bytes=found.total_memory)
+        return self.device_info(str(device), found.name, memory=found.total_memory)

@@ -349,7 +349,7 @@ class ModelTest:
             "requested_target": str(self.requested_target),
             "actual_target": str(self.actual_target),
             "substitution_reason": self.substitution_reason,
-            "accelerator": self.backend.get_device_facts().name,
+            "accelerator": self.backend.get_device_info().device_name,
             "actual_dtype": loaded.actual_dtype if loaded is not None else None,
             "subject": str(self.subject),
         }

@@ -10,7 +10,6 @@ from hardware.backends import factory
 from hardware.backends.base import BaseBackend, Execution, Runnable
 from hardware.backends.factory import (
     ALIASES,
-    AUTO_ORDER,
     backend_class,
     built_in_targets,
     get_backend,
@@ -87,10 +86,8 @@ def test_what_a_user_writes_is_resolved(text, target):
     assert str(resolve_target(text)) == target
 
 
-def test_aliases_and_the_order_of_auto_name_targets_of_the_vocabulary():
+def test_aliases_name_targets():
     assert set(ALIASES.values()) <= set(built_in_targets())
-    assert AUTO_ORDER[-1] == "cpu"
-    assert set(AUTO_ORDER) - {"tpu"} <= set(built_in_targets())
 
 
 @pytest.mark.parametrize(
