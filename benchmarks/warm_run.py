@@ -27,8 +27,9 @@ from hardware.evidence.record import RunLine
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now
 from hardware.target import Target
-from hardware.testing.runner import Limits, run_suites, warm_up
+from hardware.testing.runner import Limits, run_suites
 from hardware.testing.suite_file import SuiteFile, read_suite
+from hardware.testing.warm import warm_up
 
 
 def _write(folder: Path) -> list[SuiteFile]:

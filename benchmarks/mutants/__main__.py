@@ -128,7 +128,7 @@ def plan(suites: Sequence[SuiteFile], operators: Sequence[str], seeds: int, clea
 
 
 def _warm_up(suites: Sequence[SuiteFile]) -> None:
-    from hardware.testing.runner import warm_up
+    from hardware.testing.warm import warm_up
 
     importlib.import_module(f"{__package__}.plugin")
     warm_up(suites)

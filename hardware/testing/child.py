@@ -16,6 +16,8 @@ from pathlib import Path
 
 _SUITE_INI = Path(__file__).with_name("suite.ini")
 _PR_SET_PDEATHSIG = 1
+_REWRITERS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+"""Variables by which a shell that once ran other tests would deselect or rewrite ours."""
 
 PYTEST_IS_OVER = ""
 """What a child says in place of a check's name when pytest has come to its end."""
@@ -50,6 +52,9 @@ def run_child(task: ChildTask) -> int:
     if task.memory_limit:
         resource.setrlimit(resource.RLIMIT_DATA, (task.memory_limit, task.memory_limit))
 
+    for name in _REWRITERS:
+        os.environ.pop(name, None)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     import pytest
 
     from ..evidence.writer import EvidenceWriter
@@ -62,6 +67,7 @@ def run_child(task: ChildTask) -> int:
         "-c",
         str(_SUITE_INI),
         f"--rootdir={suite.parent}",
+        "--noconftest",  # a suite stands alone: no other file decides what its checks mean
         "--continue-on-collection-errors",  # a suite that can't be imported fails with its reason
         "--capture=sys",  # what native code says when it dies belongs in the log, not in a file of pytest's
     ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -58,7 +58,6 @@ class Measurement:
     latency_ms: float | None = None
     batch: int | None = None
     sequence_length: int | None = None
-    conditions: dict[str, str] = field(default_factory=dict)
 
 
 class ModelTest:
@@ -188,7 +187,6 @@ class ModelTest:
         started = time.perf_counter()
         arrays = runnable(**inputs)
         self.measured.latency_ms = (time.perf_counter() - started) * 1e3
-        self.measured.conditions = dict(runnable.conditions)
         first = next(iter(inputs.values()))
         self.measured.batch = int(first.shape[0])
         tokens = inputs.get("input_ids")
@@ -352,6 +350,7 @@ class ModelTest:
             "accelerator": self.backend.get_device_info().device_name,
             "actual_dtype": loaded.actual_dtype if loaded is not None else None,
             "subject": str(self.subject),
+            "conditions": dict(loaded.conditions) if loaded is not None else {},
         }
 
 

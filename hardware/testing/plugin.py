@@ -6,7 +6,6 @@ isolation of crashes is missing there, and the run line says so.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import sys
@@ -21,8 +20,9 @@ import pytest
 
 from ..backends.base import Unsupported
 from ..errors import BrokenInput
-from ..evidence.record import EDITED, CheckLine, EndLine, Outcome, RunLine, Stage
+from ..evidence.record import CheckLine, EndLine, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
+from .lines import line_for
 from .model_test import Ambiguous, Measurement, ModelTest, NotApplicable
 from .parity import ReferenceNotFinite
 from .suite_file import SuiteFile, read_suite
@@ -169,13 +169,15 @@ class Recorder:
         check = _check_name(item)
         case = getattr(item, "funcargs", {}).get("case")
         measured = case.take_measurement() if isinstance(case, ModelTest) else Measurement()
-        facts = _facts_of(case, suite)
+        facts, why_no_facts = _facts_of(case)
         outcome, error_type, message, trace = Outcome.PASSED, "", "", ""
         if call.excinfo is not None:
             error = call.excinfo.value
             outcome, error_type = classify_error(error, check, measured)
             message = _message(error, measured)
             trace = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
+        elif why_no_facts:
+            outcome, error_type, message = Outcome.FAILED, "unknown", f"nothing says where it ran: {why_no_facts}"
         elif facts["substitution_reason"]:
             outcome = Outcome.PASSED_ON_FALLBACK
             if check == _PARITY:
@@ -184,22 +186,15 @@ class Recorder:
                 message += "against itself says nothing about it"
         started_at, started = self._started
         comparison, proof = measured.comparison, measured.execution
-        return CheckLine(
-            run_id=self._writer.run_id if self._writer else "",
-            cell_id=suite.cell.id,
-            check_name=check,
-            outcome=outcome,
+        return line_for(
+            suite,
+            self._writer.run_id if self._writer else "",
+            check,
+            outcome,
             stage=None if outcome is Outcome.PASSED else measured.stage,
             error_type=error_type,
             error_message=message,
             traceback=trace,
-            precision=suite.cell.precision,
-            model=suite.cell.model,
-            task=suite.cell.task,
-            model_revision=suite.model_revision,
-            config_hash=suite.config_hash,
-            architecture=suite.architecture,
-            suite_hash=suite.suite_hash,
             started_at=started_at,
             duration_s=round(time.perf_counter() - started, 6),
             max_abs_error=comparison.max_abs_error if comparison else None,
@@ -209,9 +204,9 @@ class Recorder:
             offloaded_ops=proof.offloaded if proof else {},
             unseen=proof.unseen if proof else "",
             latency_ms=measured.latency_ms,
+            peak_memory_bytes=_peak_memory(),
             batch=measured.batch,
             sequence_length=measured.sequence_length,
-            conditions={**measured.conditions, **({EDITED: "by hand"} if suite.edited else {})},
             **facts,
         )
 
@@ -273,37 +268,36 @@ def _decides(report: pytest.TestReport) -> bool:
     return bool(report.when == "call" or report.outcome != "passed")
 
 
-def _facts_of(case: object, suite: SuiteFile) -> dict[str, Any]:
-    if isinstance(case, ModelTest):
-        with contextlib.suppress(Exception):  # facts are what failed to be found: the check's own error says why
-            return case.facts()
-    return {
-        "requested_target": str(suite.cell.target),
-        "actual_target": None,
-        "substitution_reason": "",
-        "subject": suite.subject,
-    }
+def _facts_of(case: object) -> tuple[dict[str, Any], str]:
+    """What the case says of itself, and why it can't where it can't."""
+    if not isinstance(case, ModelTest):
+        return {}, "the suite has no case of ModelTest, so nothing says where it ran"
+    try:
+        return case.facts(), ""
+    except Exception as error:  # a backend may raise anything here; a check without facts is no pass
+        return {}, f"{type(error).__name__}: {error}"
 
 
 def _import_failure(run_id: str, suite: SuiteFile, check: str, text: str) -> CheckLine:
     last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
     missing = "ModuleNotFoundError" in text or "ImportError" in text
-    return CheckLine(
-        run_id=run_id,
-        cell_id=suite.cell.id,
-        check_name=check,
-        outcome=Outcome.FAILED,
+    return line_for(
+        suite,
+        run_id,
+        check,
+        Outcome.FAILED,
         stage=Stage.IMPORT,
         error_type="missing_dependency" if missing else "unknown",
         error_message=last.removeprefix("E").strip()[:_LONGEST_MESSAGE],
         traceback=text[-_LONGEST_TRACEBACK:],
-        requested_target=str(suite.cell.target),
-        actual_target=None,
-        precision=suite.cell.precision,
-        model=suite.cell.model,
-        task=suite.cell.task,
-        subject=suite.subject,
-        suite_hash=suite.suite_hash,
-        started_at=now(),
-        duration_s=0.0,
     )
+
+
+def _peak_memory() -> int | None:
+    """The most memory that this process has held so far, in bytes: of the whole process, imports included."""
+    try:
+        import resource
+    except ImportError:  # only Unix tells
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)

@@ -1,0 +1,87 @@
+"""Warms a runner's parent: imports what suites need and runs pytest once, but never computes a tensor.
+
+After one large matrix product in the parent, a forked child would hang in OpenMP.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ..backends.factory import backend_class
+from ..errors import HwCompatError
+from ..target import Target
+from .suite_file import SuiteFile
+
+_warmed_here = False
+
+
+def may_fork(target: Target) -> bool:
+    """Whether a child may be forked: the target survives it, and torch came in through `warm_up` alone.
+
+    A parent that has computed with torch would hand its children an OpenMP pool whose threads don't exist.
+    """
+    return _warmed_here and backend_class(target.name).FORK_SAFE
+
+
+def warm_up(suites: Sequence[SuiteFile]) -> None:
+    """Import what the suites will need, run pytest once on nothing, and freeze the garbage collector."""
+    global _warmed_here
+    _warmed_here = _warmed_here or "torch" not in sys.modules
+    # Threads that spin while they wait would starve their siblings as soon as two processes share the cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    names = {"torch", "transformers", "hardware.testing.plugin", "safetensors.numpy"}
+    for target in {suite.cell.target for suite in suites}:
+        with suppress(HwCompatError):  # the suite itself will say what the target lacks
+            backend_class(target.name)(target)  # sets what its runtime reads when it is imported
+        names.update(backend_class(target.name).WARM_IMPORTS)
+    for name in sorted(names):
+        with suppress(Exception):  # the suite itself will say what is missing or broken
+            importlib.import_module(name)
+    _import_classes(suites)
+    _warm_pytest()
+    gc.collect()
+    gc.freeze()
+
+
+@functools.cache
+def _warm_pytest() -> None:
+    """Run pytest once in this process: the first time costs seconds, and children inherit what it left."""
+    import pytest
+
+    with tempfile.TemporaryDirectory() as folder, _silenced():
+        empty = Path(folder) / "test_nothing.py"
+        empty.write_text("def test_nothing():\n    assert True\n", encoding="utf-8")
+        pytest.main([str(empty), "-c", str(Path(__file__).with_name("suite.ini")), f"--rootdir={folder}"])
+
+
+def _import_classes(suites: Sequence[SuiteFile]) -> None:
+    """transformers imports a model's module when its class is first named: name them here, once."""
+    with suppress(ImportError):
+        library = importlib.import_module("transformers")
+        for name in sorted({name for suite in suites for name in suite.transformers_names}):
+            with suppress(Exception):  # whatever a class's module raises, the suite's own import will tell
+                getattr(library, name)
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Standard output and error go nowhere, at the level of the file descriptors."""
+    kept = [os.dup(1), os.dup(2)]
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
+        yield
+    finally:
+        for number, descriptor in zip((1, 2), kept, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        os.close(nothing)
