@@ -1,10 +1,12 @@
 # Two commands are all that there is to know:
 #   make run MODEL=bert DEVICE=auto      the main job, in an environment of its own
 #   make test                            all tests
+# More: make lint | mutants | bench | recipes | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
+# ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
-MODEL ?= bert
-DEVICE ?= auto
+export MODEL ?= bert
+export DEVICE ?= auto
 ARGS ?=
 VENV := .venv
 OWN := $(VENV)/bin/python
@@ -12,15 +14,18 @@ BASE_PYTHON ?= python3
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: run test lint mutants bench recipes setup clean
+.PHONY: help run test lint mutants bench recipes setup clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile
 
 ifdef PYTHON
 run:
-	@$(PYTHON) -m hardware.requirements requirements.txt
-	@$(PYTHON) run_test_generation.py --model '$(MODEL)' --device '$(DEVICE)' --run $(ARGS)
+	@"$(PYTHON)" -m hardware.requirements requirements.txt
+	@"$(PYTHON)" run_test_generation.py --model "$$MODEL" --device "$$DEVICE" --run $(ARGS)
 else
 run: $(VENV)/.ready
-	@$(OWN) run_test_generation.py --model '$(MODEL)' --device '$(DEVICE)' --run $(ARGS)
+	@$(OWN) run_test_generation.py --model "$$MODEL" --device "$$DEVICE" --run $(ARGS)
 endif
 
 test: $(VENV)/.ready-dev
@@ -45,13 +50,14 @@ recipes: $(VENV)/.ready
 setup: $(VENV)/.ready-dev
 
 $(VENV)/.ready: requirements.txt
+	@echo "Setting up $(VENV): about 2 GB and some minutes, once" >&2
 	@test -x $(OWN) || $(BASE_PYTHON) -m venv $(VENV)
-	$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
 $(VENV)/.ready-dev: requirements-dev.txt $(VENV)/.ready
-	$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
 clean:
-	rm -rf hwcompat-out .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .mypy_cache .ruff_cache .pytest_cache test/.pytest_cache

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS
+
 if TYPE_CHECKING:
     from hardware.evidence.store import Evidence
     from reports.model_check import ModelCheck
     from reports.report import Report
     from reports.reporter import HardwareCompatibilityReporter
 
-DEFAULT_EVIDENCE = Path("hwcompat-out") / "evidence"
 _EXAMPLE = "python hardware_compatibility_reporter.py --collect-all --matrix"
 
 
@@ -38,6 +39,11 @@ class Request:
     @property
     def has_action(self) -> bool:
         return bool(self.collect_all or self.matrix or self.test_hardware or self.models)
+
+    @property
+    def wants_evidence(self) -> bool:
+        """Whether anything that was asked for rests on evidence."""
+        return bool(self.collect_all or self.matrix or self.models)
 
     @property
     def wants_report(self) -> bool:
@@ -80,11 +86,11 @@ def cli(**options: object) -> int:
 def run(request: Request) -> int:
     """Do what was asked, print or write it, and return the exit code."""
     from reports.finding import Severity
-    from reports.reporter import OUTPUT_FOLDER, HardwareCompatibilityReporter
+    from reports.reporter import HardwareCompatibilityReporter
 
     _check(request)
     evidence = _evidence(request)
-    reporter = HardwareCompatibilityReporter(evidence, output_folder=request.output_dir or OUTPUT_FOLDER)
+    reporter = HardwareCompatibilityReporter(evidence, output_folder=request.output_dir or DEFAULT_REPORTS)
     answers = [_answer(request, reporter, name) for name in request.models]
     if request.collect_all:
         _collect_all(reporter)
@@ -118,6 +124,8 @@ def _evidence(request: Request) -> Evidence | None:
 
     if request.evidence is not None:
         return read_folder(request.evidence)
+    if not request.wants_evidence:
+        return None
     if DEFAULT_EVIDENCE.is_dir():
         return read_folder(DEFAULT_EVIDENCE)
     _note(f"there is no evidence in {DEFAULT_EVIDENCE}: nothing was measured")
@@ -150,17 +158,19 @@ def _answer(request: Request, reporter: HardwareCompatibilityReporter, name: str
     if answer.measured.level is not Level.UNKNOWN or answer.findings:
         return answer
     target = answer.measured.cell.split("/")[2]
-    named = request.device not in (None, "auto")
-    if named and answer.absent:
-        text = f"{target} was asked for and is not here: {answer.absent}"
-        reporter.add_error(
-            target, "device_absent", text, severity="error", component="model_check", model_name=answer.model
-        )
+    if request.device not in (None, "auto") and answer.absent:
+        text, kind, severity = f"{target} was asked for and is not here: {answer.absent}", answer.absence, "error"
     else:
-        text = f"{answer.measured.cell}: {answer.cause}"
-        reporter.add_error(
-            target, "not_measured", text, severity="warning", component="model_check", model_name=answer.model
-        )
+        text, kind, severity = f"{answer.measured.cell}: {answer.cause}", "not_measured", "warning"
+    reporter.add_error(
+        target,
+        kind,
+        text,
+        severity=severity,
+        component="model_check",
+        model_name=answer.model,
+        command=answer.command,
+    )
     return answer
 
 
@@ -172,7 +182,8 @@ def _report(request: Request, reporter: HardwareCompatibilityReporter, answers: 
         own = {finding.id: finding for answer in answers for finding in answer.findings}
         report = replace(report, findings=worst_first([*report.findings, *own.values()]))
         cells = {answer.measured.cell for answer in answers}
-        report = replace(report, checks=tuple(line for line in report.checks if line.cell_id in cells))
+        checks = tuple(line for line in report.checks if line.cell_id in cells)
+        report = replace(report, checks=checks, evidence_asked=bool(answers))
     return replace(report, model_checks=tuple(answer.to_dict() for answer in answers))
 
 

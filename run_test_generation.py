@@ -25,20 +25,22 @@ import click
 
 from hardware.cell import PRECISIONS
 from hardware.errors import NothingMatched, OutputError, UsageError
-from hardware.front_door import open_door
+from hardware.evidence.versions import VERSION
+from hardware.front_door import INTERRUPTED, open_door, terminal_width
+from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
 
 if TYPE_CHECKING:
     from generators.job import CellResult, JobResult, WrittenSuite
+    from hardware.detection import HardwareInfo
     from hardware.testing.suite_file import SuiteFile
 
-OUTPUT = Path("hwcompat-out")
 FORMATS = ("table", "json", "markdown", "csv")
 
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FOLDER_THAT_IS_THERE = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
-@click.command(help=__doc__, context_settings={"max_content_width": 100})
+@click.command(help=__doc__, context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]})
 @click.option("--model", "models", multiple=True, help="Model type, checkpoint folder or Hub id; '-' reads stdin.")
 @click.option("--device", "devices", multiple=True, help="A target, 'all' that may be here, or 'auto' (default).")
 @click.option("--task", "--tasks", "task", help="The task, where it isn't the model's primary one.")
@@ -50,9 +52,9 @@ _FOLDER_THAT_IS_THERE = click.Path(path_type=Path, file_okay=False, exists=True)
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=300.0, show_default=True, help="Seconds a check.")
 @click.option("--allow-fallback", is_flag=True, help="A named device that isn't here is no failure.")
 @click.option("--force", is_flag=True, help="Overwrite suites that were edited by hand.")
-@click.option("--output-dir", type=_FOLDER, default=OUTPUT / "suites", show_default=True, help="For suites.")
-@click.option("--evidence", type=_FOLDER, default=OUTPUT / "evidence", show_default=True, help="For evidence.")
-@click.option("--report-dir", type=_FOLDER, default=OUTPUT / "reports", show_default=True, help="For reports.")
+@click.option("--output-dir", type=_FOLDER, default=DEFAULT_SUITES, show_default=True, help="For suites.")
+@click.option("--evidence", type=_FOLDER, default=DEFAULT_EVIDENCE, show_default=True, help="For evidence.")
+@click.option("--report-dir", type=_FOLDER, default=DEFAULT_REPORTS, show_default=True, help="For reports.")
 @click.option("--template-dir", type=_FOLDER_THAT_IS_THERE, help="Templates that come before ours.")
 @click.option("--machine", default="", help="A name for this machine in the evidence.")
 @click.option("--list-devices", is_flag=True, help="What this machine has, and which targets may be here.")
@@ -62,10 +64,13 @@ _FOLDER_THAT_IS_THERE = click.Path(path_type=Path, file_okay=False, exists=True)
 @click.option("--check", "check_folder", type=_FOLDER, help="Say what regenerating would change (exit code 1).")
 @click.option("--update", "update_folder", type=_FOLDER, help="Regenerate what changed in a folder of suites.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.version_option(VERSION, prog_name="hwcompat")
 @click.pass_context
 def main(context: click.Context, /, **options: object) -> int:
     """Parse, call, print; see `help`."""
     asked = _Options(**options, pytest_arguments=context.obj or ())
+    if not (asked.list_devices or asked.hardware_compatibility) and _was_given(context, "format_"):
+        raise UsageError("--format goes with --list-devices or --hardware-compatibility", fix="Leave it out.")
     if asked.list_devices:
         return _list_devices(asked)
     if asked.hardware_compatibility:
@@ -73,6 +78,10 @@ def main(context: click.Context, /, **options: object) -> int:
     if asked.check_folder or asked.update_folder:
         return _compare(asked)
     return _generate(asked)
+
+
+def _was_given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
 class _Options:
@@ -123,10 +132,15 @@ def _matrix(asked: _Options) -> int:
     from hardware.evidence.writer import now
 
     # Without evidence there are still rules; but a folder that was named has to be there.
-    absent = asked.evidence == OUTPUT / "evidence" and not asked.evidence.exists()
+    absent = asked.evidence == DEFAULT_EVIDENCE and not asked.evidence.exists()
     matrix = current_matrix(None if absent else read_folder(asked.evidence), detect(), timestamp=now())
-    views = [asked.by] if asked.by else ["family"] if asked.format_ == "json" else ["family", "model"]
-    click.echo("\n\n".join(matrix_text(matrix, asked.format_, by=view).rstrip() for view in views))
+    one_view = asked.format_ in ("json", "csv")  # JSON holds both; CSV is one table
+    views = [asked.by] if asked.by else ["family"] if one_view else ["family", "model"]
+    width = terminal_width()
+    parts = [
+        matrix_text(matrix, asked.format_, by=view, width=width, legend=view == views[-1]).rstrip() for view in views
+    ]
+    click.echo("\n\n".join(parts))
     return 0
 
 
@@ -150,6 +164,10 @@ def _compare(asked: _Options) -> int:
         if asked.update_folder and one.path in texts:
             write_suite(folder, one.path.name, texts[one.path], force=asked.force)
         click.echo(f"{one.state:<8} {one.path.name}" + (f"  ({one.reason})" if one.reason else ""))
+    if any(one.state is State.EDITED for one in compared) and not asked.force:
+        click.echo("note: edited files are left alone; --update DIR --force overwrites them", err=True)
+    if asked.check_folder and any(one.state is State.CHANGED for one in compared):
+        click.echo(f"note: --update {shlex.quote(str(folder))} regenerates what changed", err=True)
     if asked.update_folder:
         left = [one for one in compared if one.state in (State.EDITED, State.ORPHAN)]
         return 1 if left and not asked.force else 0
@@ -205,21 +223,37 @@ def _model_names(models: Sequence[str]) -> list[str]:
 
 def _next_command() -> str:
     own, for_pytest = _split(sys.argv[1:])
-    return shlex.join(
-        ["python", "run_test_generation.py", *own, "--run", *(["--", *for_pytest] if for_pytest else [])]
-    )
+    return shlex.join(["python", sys.argv[0], *own, "--run", *(["--", *for_pytest] if for_pytest else [])])
 
 
-def _run(asked: _Options, written: Sequence[WrittenSuite], inventory: object) -> int:
-    from generators.job import run_job
-    from hardware.detection import HardwareInfo
-    from hardware.testing.runner import Limits, default_memory_limit
+def _run(asked: _Options, written: Sequence[WrittenSuite], inventory: HardwareInfo) -> int:
+    from generators.job import JobInterrupted
+    from hardware.evidence.record import Outcome
     from reports.run_files import write_run_reports
     from reports.run_table import run_text
 
-    assert isinstance(inventory, HardwareInfo)
     _prepare(asked.report_dir)
-    result = run_job(
+    ending = ""
+    try:
+        result = _run_written(asked, written, inventory)
+    except JobInterrupted as error:
+        result, ending = error.result, "interrupted"
+    report = write_run_reports(result, asked.evidence, asked.report_dir)
+    click.echo(run_text(result, report, width=terminal_width()))
+    if ending:
+        lines = [line for cell in result.cells for line in cell.lines]
+        done = sum(line.outcome is not Outcome.NOT_RUN for line in lines)
+        click.echo(f"error: interrupted: {done} of {len(lines)} checks were done, the rest is not_run", err=True)
+        return INTERRUPTED
+    _explain(result, asked)
+    return result.exit_code(allow_fallback=asked.allow_fallback)
+
+
+def _run_written(asked: _Options, written: Sequence[WrittenSuite], inventory: HardwareInfo) -> JobResult:
+    from generators.job import run_job
+    from hardware.testing.runner import Limits, default_memory_limit
+
+    return run_job(
         written,
         inventory,
         evidence=asked.evidence,
@@ -229,10 +263,6 @@ def _run(asked: _Options, written: Sequence[WrittenSuite], inventory: object) ->
         pytest_arguments=asked.pytest_arguments,
         on_progress=lambda suite, check: click.echo(f"{suite.cell.id}  {check}", err=True),
     )
-    report = write_run_reports(result, asked.evidence, asked.report_dir)
-    click.echo(run_text(result, report))
-    _explain(result, asked)
-    return result.exit_code(allow_fallback=asked.allow_fallback)
 
 
 def _prepare(report_dir: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from generators.compatibility.conclude import conclude
 from generators.compatibility.current import relevant_versions
+from generators.compatibility.required import required_checks
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Verdict
 from generators.models.profile import Profile
@@ -18,7 +19,8 @@ from generators.suites.files import State, prepare_folder, write_suite
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo, targets
 from hardware.errors import NothingMatched, OutputError
-from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.machine import machine_label
+from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import read_run
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now
@@ -70,11 +72,20 @@ class JobResult:
     evidence: tuple[Path, ...]
 
     def exit_code(self, *, allow_fallback: bool) -> int:
-        """0, or 1 for a failure or for a device that was asked for by name and isn't there."""
+        """0; 1 for a failure or for a device that was asked for by name and isn't there; 5 where nothing ran."""
         missing = any(cell.substituted and cell.written.planned.required for cell in self.cells)
         if any(cell.failed for cell in self.cells) or (missing and not allow_fallback):
             return 1
-        return 0
+        nothing = all(line.outcome is Outcome.NOT_RUN for cell in self.cells for line in cell.lines)
+        return NothingMatched.exit_code if nothing else 0
+
+
+class JobInterrupted(KeyboardInterrupt):
+    """A run was interrupted; `result` is what it had shown by then."""
+
+    def __init__(self, result: JobResult) -> None:
+        super().__init__("interrupted")
+        self.result = result
 
 
 def plan_job(
@@ -137,20 +148,21 @@ def run_job(
 ) -> JobResult:
     """Run suites that were written and conclude for each cell.
 
-    Raises `OutputError` where evidence can't be written, `KeyboardInterrupt` after an interruption was recorded.
+    Raises `OutputError` where evidence can't be written, `JobInterrupted` after an interruption was recorded.
     """
     writer = EvidenceWriter(evidence, new_run_id())
-    suites = [_read(one.path) for one in written]
+    suites = [_read(one) for one in written]
     versions = versions_of(inventory)
     run = RunLine(
         run_id=writer.run_id,
         started_at=now(),
         command=command,
-        machine=machine,
+        machine=machine or machine_label(),
         inventory=inventory.to_dict(),
         versions=versions,
-        plan=tuple(suite.planned(one.planned.verdict.to_dict()) for suite, one in zip(suites, written, strict=True)),
+        plan=tuple(_planned(suite, one.planned) for suite, one in zip(suites, written, strict=True)),
     )
+    interrupted = False
     with _environment(_suite_environment(written)):
         try:
             run_suites(
@@ -161,10 +173,12 @@ def run_job(
                 pytest_arguments=pytest_arguments,
                 on_progress=on_progress,
             )
+        except KeyboardInterrupt:
+            interrupted = True
         finally:
             writer.close()
     found = read_run(evidence, run.run_id)
-    return JobResult(
+    result = JobResult(
         run_id=run.run_id,
         started_at=run.started_at,
         cells=tuple(
@@ -173,12 +187,25 @@ def run_job(
         ),
         evidence=tuple(sorted(evidence.glob(f"{run.run_id}-*.jsonl"))),
     )
+    if interrupted:
+        raise JobInterrupted(result)
+    return result
 
 
-def _read(path: Path) -> SuiteFile:
-    suite = read_suite(path)
-    if suite is None:
-        raise OutputError(f"{path} holds no suite", why="it names no CELL", fix="Generate it again with --force.")
+def _planned(suite: SuiteFile, planned: PlannedSuite) -> PlannedCell:
+    selection = planned.selection.to_dict() if planned.selection else None
+    return suite.planned(planned.verdict.to_dict(), selection)
+
+
+def _read(written: WrittenSuite) -> SuiteFile:
+    suite = read_suite(written.path)
+    planned = written.planned.cell
+    if suite is None or suite.cell != planned:
+        raise OutputError(
+            f"{written.path} is not the suite of {planned}",
+            why="it names no CELL" if suite is None else f"it names {suite.cell}",
+            fix="Generate it again with --force.",
+        )
     return suite
 
 
@@ -203,6 +230,7 @@ def _result(
             current_versions=relevant,
             run_versions={run_id: versions},
             subject_required=suite.subject,
+            required_checks=required_checks(suite.cell),
         ),
     )
 

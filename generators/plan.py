@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from generators.suites.render import render
 from hardware.backends.factory import backend_class, resolve_target
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
+from hardware.errors import UsageError
 from hardware.expected_targets import TargetStatus
 from hardware.target import Target
 
@@ -67,8 +68,24 @@ def choose_targets(
         else:
             choices = [Choice(target=resolve_target(device), required=True)]
         for choice in choices:
-            found.setdefault(choice.target, choice)
+            before = found.setdefault(choice.target, choice)
+            if choice.required and not before.required:  # named as well as chosen: a name requires
+                found[choice.target] = choice
+    _refuse_two_of_a_kind(found)
     return tuple(found.values())
+
+
+def _refuse_two_of_a_kind(targets: Iterable[Target]) -> None:
+    """A cell names no index, so that two devices of one kind in one run would be one cell."""
+    kinds: dict[Target, Target] = {}
+    for target in targets:
+        other = kinds.setdefault(target.kind, target)
+        if other != target:
+            raise UsageError(
+                f"{other} and {target} cannot be tested in one run",
+                why="they are two devices of one kind, and evidence of one would pass for the other",
+                fix="Run them one after the other, with --machine NAME to tell them apart.",
+            )
 
 
 def plan_suite(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from .backends.base import ModelSubject, Unsupported
 from .errors import OutputError
+from .evidence.record import Stage
 from .paths import CACHE_VARIABLE, cache_folder
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def export_openvino(subject: ModelSubject, example: Inputs, open_on_cpu: Opener)
     """The OpenVINO model of a torch module, from the cache or made now.
 
     Tries optimum-intel's exporter, then `openvino.convert_model`. Raises `Unsupported` with error type
-    `export_failed` when neither works, `conversion_wrong` when the result gives other numbers than torch.
+    `export_failed` when neither works (stage `export`) or the result doesn't run (stage `convert`),
+    `conversion_wrong` (stage `convert`) when it gives other numbers than torch, and what the opener raises.
     """
     quiet_telemetry()
     kept = cache_folder("exports") / _key(subject, example)
@@ -165,6 +167,7 @@ def _export(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
         raise Unsupported(
             f"optimum-intel: {reason}; convert_model: {type(error).__name__}: {str(error)[:600]}",
             error_type="export_failed",
+            stage=Stage.EXPORT,
         ) from error
     return Exported(folder=folder, method="convert_model", why_not_exporter=reason)
 
@@ -184,10 +187,11 @@ def _with_convert_model(subject: ModelSubject, example: Inputs, folder: Path) ->
     import openvino
     import torch
 
-    from .backends._torch import floating_outputs, to_tensors
+    from .backends._torch import floating_outputs, to_tensors, without_cache
 
     names = list(example)
     model = subject.model
+    wishes = without_cache(model)
 
     class Forward(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
         def __init__(self) -> None:
@@ -195,11 +199,11 @@ def _with_convert_model(subject: ModelSubject, example: Inputs, folder: Path) ->
             self.model = model
 
         def forward(self, *values: Any) -> Any:
-            return floating_outputs(self.model(**dict(zip(names, values, strict=True)), **_no_cache(self.model)))
+            return floating_outputs(self.model(**dict(zip(names, values, strict=True)), **wishes))
 
     tensors = to_tensors(example, "cpu", torch.float32)
     with torch.no_grad(), _traceable_masks():
-        outputs = list(floating_outputs(model(**tensors, **_no_cache(model))))
+        outputs = list(floating_outputs(model(**tensors, **wishes)))
         converted = openvino.convert_model(Forward().eval(), example_input=tuple(tensors.values()))
     for port, name in zip(converted.outputs, outputs, strict=True):
         port.get_tensor().set_names({name})
@@ -214,12 +218,6 @@ def _with_convert_model(subject: ModelSubject, example: Inputs, folder: Path) ->
     converted.validate_nodes_and_infer_types()
     openvino.save_model(converted, folder / "openvino_model.xml", compress_to_fp16=False)
     model.config.save_pretrained(folder)
-
-
-def _no_cache(model: Any) -> dict[str, bool]:
-    import inspect
-
-    return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
 
 
 @contextlib.contextmanager
@@ -250,11 +248,20 @@ def _verify(
 ) -> float:
     from .testing.parity import compare
 
-    comparison = compare(opened(dict(example)), expected, masks=_masks(subject, example))
+    try:
+        got = opened(dict(example))
+    except RuntimeError as error:
+        raise Unsupported(
+            f"the {method} export doesn't run on OpenVINO's own CPU device: {str(error)[:600]}",
+            error_type="export_failed",
+            stage=Stage.CONVERT,
+        ) from error
+    comparison = compare(got, expected, masks=_masks(subject, example))
     if not comparison.max_rel_error <= _VERIFY_LIMIT:
         raise Unsupported(
             f"the {method} export gives other numbers than torch on OpenVINO's own CPU device: {comparison}",
             error_type="conversion_wrong",
+            stage=Stage.CONVERT,
         )
     return comparison.max_rel_error
 

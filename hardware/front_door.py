@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -41,6 +42,9 @@ def _guarded(run: Callable[[], object], debug: bool) -> int:
         return error.exit_code
     except click.exceptions.Exit as error:
         return int(error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+        return USAGE
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f" Try: {context.command_path} --help" if context is not None else ""
@@ -54,6 +58,11 @@ def _guarded(run: Callable[[], object], debug: bool) -> int:
     except Exception as error:
         _say(f"internal error: {type(error).__name__}: {error}. Run it again with --debug to see where.", debug)
         return INTERNAL
+
+
+def terminal_width() -> int:
+    """Columns that output may take: the terminal's, between 60 and 120; 100 where there is none."""
+    return max(60, min(120, shutil.get_terminal_size((100, 24)).columns))
 
 
 def _end_quietly() -> int:

@@ -1,4 +1,4 @@
-"""Where caches lie: the user's cache folder, or `HWCOMPAT_CACHE`."""
+"""Where results lie unless the user says otherwise, and where caches lie: the user's, or `HWCOMPAT_CACHE`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 from .errors import OutputError
+
+OUTPUT = Path("hwcompat-out")
+DEFAULT_SUITES = OUTPUT / "suites"
+DEFAULT_EVIDENCE = OUTPUT / "evidence"
+DEFAULT_REPORTS = OUTPUT / "reports"
 
 CACHE_VARIABLE = "HWCOMPAT_CACHE"
 

@@ -31,9 +31,15 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def missing(requirements: str) -> list[str]:
-    """Names of the packages in the text of a requirements file that aren't installed, whatever their version."""
-    names = [match[0] for line in requirements.splitlines() if (match := _NAME.match(line.strip()))]
-    return [name for name in names if not _is_installed(name)]
+    """Lines (`name==version`) of a requirements file's text whose package isn't installed in any version."""
+    lines = [line.strip() for line in requirements.splitlines() if _NAME.match(line.strip())]
+    return [line for line in lines if not _is_installed(name_of(line))]
+
+
+def name_of(requirement: str) -> str:
+    """The package that a line of a requirements file names."""
+    match = _NAME.match(requirement)
+    return match[0] if match else requirement
 
 
 def _is_installed(name: str) -> bool:
@@ -47,16 +53,19 @@ def _is_installed(name: str) -> bool:
 def main() -> int:
     """Print what is missing on standard error; 4 where the main job can't run without it."""
     lacking = missing(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    if not lacking:
-        return 0
-    essential = [name for name in lacking if name in ESSENTIAL]
-    plain = [name for name in lacking if name != "torch"]
-    print(f"missing in this environment: {', '.join(lacking)}", file=sys.stderr)
-    if plain:
-        print(f"  {sys.executable} -m pip install {' '.join(plain)}", file=sys.stderr)
-    if "torch" in lacking:
-        print("  torch: install the build for your accelerator, as its vendor says", file=sys.stderr)
-    return 4 if essential else 0
+    needed = [line for line in lacking if name_of(line) in ESSENTIAL]
+    optional = [line for line in lacking if name_of(line) not in ESSENTIAL]
+    if needed:
+        print(f"missing in this environment: {', '.join(map(name_of, needed))}", file=sys.stderr)
+        plain = [line for line in needed if name_of(line) != "torch"]
+        if plain:
+            print(f"  tested with: {sys.executable} -m pip install {' '.join(plain)}", file=sys.stderr)
+        if len(plain) < len(needed):
+            print("  torch: install the build for your accelerator, as its vendor says", file=sys.stderr)
+    if optional:
+        names = ", ".join(map(name_of, optional))
+        print(f"not there, and needed only for single targets or reports: {names}", file=sys.stderr)
+    return 4 if needed else 0
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 _FOLDER = Path(__file__).with_name("recommendations")
 _DIAGNOSTICS = Path(__file__).with_name("diagnostics.toml")
 _FALLBACK = "unknown"
+_COMMAND = "{command}"
+
+EXAMPLE = "python run_test_generation.py --model bert --device auto --run"
 
 
 @functools.cache
@@ -29,15 +33,16 @@ def known_error_types() -> tuple[str, ...]:
 
 @functools.cache
 def diagnostics() -> Mapping[str, Mapping[str, str]]:
-    """For each target: the `command` of its vendor that shows its state, and the `minimum` versions it needs."""
+    """For each target: the vendor's `command` that shows its state, or where to `look`, and `minimum` versions."""
     return tomllib.loads(_DIAGNOSTICS.read_text(encoding="utf-8"))
 
 
-def recommend(error_type: str, target: str, *, cause: str = "") -> tuple[str, ...]:
+def recommend(error_type: str, target: str, *, cause: str = "", command: str = "") -> tuple[str, ...]:
     """What to do, the most specific first: for this cause, for this target, then in general.
 
     Where the device itself is in question, the target's minimum versions and its vendor's command follow. An
-    unknown error type gets the advice for `unknown`; `target` may carry a variant, which plays no part.
+    unknown error type gets the advice for `unknown`; `target` may carry a variant, which plays no part. `command`
+    is what runs the cell in question; where none is known, an example stands in its place.
     """
     data = _advice(error_type)
     name = target.partition(":")[0]
@@ -51,5 +56,16 @@ def recommend(error_type: str, target: str, *, cause: str = "") -> tuple[str, ..
         if "minimum" in facts:
             texts.append(f"Check the versions: {facts['minimum']}")
         if "command" in facts:
-            texts.append(f"See what the device says: {facts['command']}")
-    return tuple(dict.fromkeys(texts))
+            texts.append(f"See what the device says: `{facts['command']}`")
+        if "look" in facts:
+            texts.append(f"See what the device says: {facts['look']}")
+    return tuple(dict.fromkeys(text.replace(_COMMAND, command or EXAMPLE) for text in texts))
+
+
+def measuring_command(model: str, device: str, *, task: str = "", precision: str = "", force: bool = False) -> str:
+    """The command that measures a cell, safe to paste into a shell. `model` is what a user would name."""
+    words = ["python", "run_test_generation.py", "--model", model]
+    words += ["--task", task] if task else []
+    words += ["--device", device]
+    words += ["--precision", precision] if precision not in ("", "float32") else []
+    return shlex.join([*words, *(["--force"] if force else []), "--run"])

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage, Subject
 
-from .advice import recommend
+from .advice import measuring_command, recommend
 from .finding import ANY_TARGET, Confidence, Finding, Severity, signature
 from .text import one_line
 
 COMPONENT = "compatibility_test"
+
+_EARLY = (Stage.IMPORT, Stage.CONFIG, Stage.BUILD, Stage.EXPORT, Stage.CONVERT, Stage.COMPILE, Stage.LOAD)
+_REFUSAL = re.compile(r"(?:Unsupported|NotApplicable|Ambiguous|ReferenceNotFinite): ")
+_TEST_RUNNER = re.compile(r"[/\\](?:pluggy|_pytest)[/\\]")
 
 _FILE = Path(__file__).with_name("patterns.toml")
 _LONGEST_SEARCHED = 20_000
@@ -137,7 +141,7 @@ def diagnose(checks: Sequence[CheckLine]) -> list[Finding]:
     Pure: timestamps are those of the lines. Lines that are a consequence of another finding (checks not
     reached after a crash) are added to its evidence.
     """
-    sightings = [found for line in checks if (found := _see(line)) is not None]
+    sightings = [found for line in checks for found in (_see(line), _see_edit(line)) if found is not None]
     causes = [one for one in sightings if not _kind(one).consequence]
     broken = {(one.line.run_id, one.line.cell_id): one for one in causes if _ended_the_process(one)}
     groups: dict[tuple[str, ...], list[_Sighting]] = {}
@@ -173,6 +177,15 @@ def _see(line: CheckLine) -> _Sighting | None:
     return _Sighting(line=line, diagnosis=diagnosis, target=_kind_of(target))
 
 
+def _see_edit(line: CheckLine) -> _Sighting | None:
+    """That the suite was edited, beside what the check itself shows: then its verdict rests on nothing."""
+    if not line.conditions.get(EDITED):
+        return None
+    kind = error_types()["suite_edited"]
+    diagnosis = Diagnosis(error_type=kind.name, severity=kind.severity, confidence=Confidence.HIGH)
+    return _Sighting(line=line, diagnosis=diagnosis, target=_kind_of(line.requested_target))
+
+
 def _kind_of(target: str) -> str:
     """A target without the index of its device; what isn't a target stays as it is."""
     return re.sub(r"(?::\d+|\.\d+)$", "", target)
@@ -190,7 +203,7 @@ def _key(one: _Sighting) -> tuple[str, ...]:
     """What two sightings of one root cause have in common."""
     kind = _kind(one)
     group = kind.group or kind.name
-    cause = one.diagnosis.cause or signature(one.line.error_message)
+    cause = one.diagnosis.cause or signature(_detail(one.line))
     match kind.scope:
         case "machine":
             return (group, cause)
@@ -220,30 +233,82 @@ def _finding(group: Sequence[_Sighting]) -> Finding:
         component=COMPONENT,
         timestamp=min(one.line.started_at for one in group),
         model_name=model,
-        recommendations=recommend(diagnosis.error_type, target, cause=diagnosis.cause),
-        traceback=first.line.traceback,
+        recommendations=recommend(
+            diagnosis.error_type, target, cause=diagnosis.cause, command=_command(first.line, diagnosis.error_type)
+        ),
+        traceback="" if diagnosis.error_type == "suite_edited" else own_frames(first.line),
         cells=tuple(dict.fromkeys(one.line.cell_id for one in group)),
+        checks=tuple(dict.fromkeys(one.line.check_name for one in group)),
         evidence_ids=tuple(dict.fromkeys(one.line.evidence_id for one in group)),
     )
 
 
+def _command(line: CheckLine, error_type: str) -> str:
+    """The command that runs the line's cell again; empty for a checkpoint, whose folder or id no line tells."""
+    if line.subject == Subject.CHECKPOINT:
+        return ""
+    return measuring_command(
+        line.model,
+        line.requested_target,
+        task=line.task,
+        precision=line.precision,
+        force=error_type == "suite_edited",
+    )
+
+
 def _message(first: _Sighting, group: Sequence[_Sighting]) -> str:
-    """What, where, and the figures: one line."""
-    line = first.line
-    detail = _figures(group) or one_line(line.substitution_reason or line.error_message)
-    names = list(dict.fromkeys(one.line.check_name for one in group if not _kind(one).consequence))
-    names = names or list(dict.fromkeys(one.line.check_name for one in group))
-    cells = list(dict.fromkeys(one.line.cell_id for one in group))
-    where = cells[0] if len(cells) == 1 else f"{len(cells)} cells"
-    stage = f" at {line.stage}" if line.stage is not None and first.diagnosis.error_type != "device_absent" else ""
-    head = _kind(first).says + (f" ({first.diagnosis.cause})" if first.diagnosis.cause else "") + stage
-    return one_line(f"{head}: {detail or 'no message'} [{', '.join(names)} in {where}]", longest=600)
+    """What and the figures, on one line; cells and checks are fields of their own."""
+    line, kind = first.line, _kind(first)
+    head = kind.says + (f" ({first.diagnosis.cause})" if first.diagnosis.cause else "") + _stage(first)
+    if kind.name == "suite_edited":
+        return head
+    detail = _figures(group) or one_line(_detail(line))
+    return one_line(f"{head}: {detail or 'no message'}", longest=600)
+
+
+def _stage(one: _Sighting) -> str:
+    """How far it had come, where that isn't plain: not after the model ran, nor where the device is the matter."""
+    kind = _kind(one)
+    if one.line.stage not in _EARLY or one.line.substitution_reason or kind.group == "device":
+        return ""
+    return "" if kind.name in ("export_failed", "suite_edited") else f" (stage: {one.line.stage})"
+
+
+def _detail(line: CheckLine) -> str:
+    """What was said, without the name of our own exception and without pytest's account of an assertion."""
+    said = (line.error_message, line.substitution_reason)
+    # What failed on a substitute failed for its own reason; anything else is about the device that wasn't there.
+    text = next(filter(None, said if line.outcome.is_failure else reversed(said)), "")
+    return _REFUSAL.sub("", text).partition("\n +")[0]
+
+
+def own_frames(line: CheckLine) -> str:
+    """The line's traceback without the frames of pytest and pluggy; empty for a refusal, which is no accident."""
+    if _REFUSAL.match(line.error_message) or line.outcome is Outcome.PASSED_ON_FALLBACK:
+        return ""
+    kept: list[str] = []
+    foreign = False
+    for number, text in enumerate(line.traceback.splitlines()):
+        if text.startswith("  File "):
+            foreign = _TEST_RUNNER.search(text) is not None
+        elif number == 0 and '", line ' in text:  # a traceback that was cut begins within a frame
+            foreign = True
+        elif not text.startswith("    "):
+            foreign = False
+        if not foreign:
+            kept.append(text)
+    return "\n".join(kept)
 
 
 def _figures(group: Sequence[_Sighting]) -> str:
     """The largest error among wrong results, in words; empty where none was measured."""
     wrong = [one.line for one in group if one.diagnosis.error_type in ("numerical_mismatch", "non_finite")]
-    measured = [(line.max_rel_error, line) for line in wrong if line.max_rel_error is not None]
+    # A check may fail by something else that it asserts: an error that is allowed explains nothing.
+    measured = [
+        (line.max_rel_error, line)
+        for line in wrong
+        if line.max_rel_error is not None and (line.tolerance is None or not line.max_rel_error <= line.tolerance)
+    ]
     offloaded = {name for one in group for name in one.line.offloaded_ops}
     if measured:
         error, line = max(measured, key=lambda pair: (pair[0] != pair[0], pair[0]))

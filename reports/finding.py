@@ -41,7 +41,8 @@ class Finding:
 
     `hardware_type` is a target's name or `any`, `component` the part of the product that found it, `timestamp`
     the moment (ISO 8601, UTC) at which it was first seen, `model_name` the one model concerned, if it is one.
-    `cells` are cell ids, `evidence_ids` name the lines of evidence. All texts may quote untrusted sources.
+    `cells` are cell ids, `checks` the names of the checks that showed it, `evidence_ids` name the lines of evidence.
+    All texts may quote untrusted sources; in recommendations, commands stand in backticks.
     """
 
     hardware_type: str
@@ -55,12 +56,14 @@ class Finding:
     traceback: str = ""
     confidence: Confidence = Confidence.HIGH
     cells: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
     evidence_ids: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
         """The same for the same problem in another run: counts and addresses in the message don't matter."""
-        parts = (self.error_type, self.hardware_type, self.component, self.model_name or "", signature(self.message))
+        where = self.cells[0] if len(self.cells) == 1 else self.model_name or ""
+        parts = (self.error_type, self.hardware_type, self.component, where, signature(self.message))
         return f"{self.error_type}-{hashlib.sha256('|'.join(parts).encode(errors='replace')).hexdigest()[:8]}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,6 +81,7 @@ class Finding:
             "recommendations": list(self.recommendations),
             "traceback": self.traceback,
             "cells": list(self.cells),
+            "checks": list(self.checks),
             "evidence_ids": list(self.evidence_ids),
         }
 

@@ -6,9 +6,36 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hardware.evidence.record import CheckLine, to_dict
+
 from .report import SCHEMA_VERSION, Report
 
 SCHEMA = Path(__file__).with_name("schemas") / "report.json"
+
+_CHECK_FIELDS = (
+    "run_id",
+    "check_name",
+    "outcome",
+    "subject",
+    "requested_target",
+    "actual_target",
+    "substitution_reason",
+    "accelerator",
+    "precision",
+    "actual_dtype",
+    "conditions",
+    "stage",
+    "error_type",
+    "error_message",
+    "max_abs_error",
+    "max_rel_error",
+    "tolerance",
+    "offloaded_ops",
+    "latency_ms",
+    "peak_memory_bytes",
+    "started_at",
+    "duration_s",
+)
 
 
 def schema() -> dict[str, Any]:
@@ -27,6 +54,8 @@ def report_object(report: Report) -> dict[str, Any]:
         "hardware_errors": report.hardware_errors,
         "models_tested": list(report.models_tested),
         "outcomes": report.outcomes,
+        "verdicts": [cell.verdict.to_dict() for cell in report.cells],
+        "checks": [_check(line) for line in report.checks],
         "components_available": {
             one.name: {
                 "available": None if one.state == "unknown" else one.state == "available",
@@ -51,6 +80,11 @@ def report_object(report: Report) -> dict[str, Any]:
     if report.matrix is not None:
         data["matrix"] = report.matrix
     return data
+
+
+def _check(line: CheckLine) -> dict[str, Any]:
+    data = to_dict(line)
+    return {"evidence_id": line.evidence_id, "cell": line.cell_id, **{name: data[name] for name in _CHECK_FIELDS}}
 
 
 def json_report(report: Report) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.record import EDITED, CheckLine, Outcome
 
+from .diagnosis import error_types
 from .finding import Finding, Severity, count
 from .report import Report
 from .text import one_line, xml
@@ -18,10 +19,14 @@ _OTHER_SUITE = "findings"
 def junit_report(report: Report) -> str:
     """The text of a JUnit file.
 
-    Only `passed` is a pass; `passed_on_fallback`, `ambiguous`, `skipped` and `not_run` are skipped with their
-    reason; crashes, timeouts and lack of memory are errors. The findings' counts are properties of the last suite.
+    Only `passed` is a pass, and only of a suite as it was generated; `passed_on_fallback`, `ambiguous`, `skipped`
+    and `not_run` are skipped with their reason; crashes, timeouts and lack of memory are errors. The findings'
+    counts are properties of the last suite.
     """
-    by_evidence = {id_: finding for finding in report.findings for id_ in finding.evidence_ids}
+    by_evidence: dict[str, Finding] = {}
+    for finding in report.findings:  # the worst comes first
+        for id_ in finding.evidence_ids:
+            by_evidence.setdefault(id_, finding)
     root = ElementTree.Element("testsuites", {"name": "hardware compatibility"})
     cells: dict[str, list[CheckLine]] = {}
     for line in report.checks:
@@ -66,6 +71,8 @@ def _check(suite: ElementTree.Element, line: CheckLine, name: str, finding: Find
         {"classname": xml(line.cell_id), "name": xml(name), "time": f"{max(line.duration_s, 0.0):.6f}"},
     )
     if line.outcome is Outcome.PASSED:
+        if line.conditions.get(EDITED):
+            ElementTree.SubElement(case, "skipped", {"message": f"{EDITED}: {error_types()['suite_edited'].says}"})
         return
     reason = one_line(line.error_message or line.substitution_reason or line.error_type or "no reason was recorded")
     if not line.outcome.is_failure:
@@ -79,7 +86,8 @@ def _check(suite: ElementTree.Element, line: CheckLine, name: str, finding: Find
 
 def _body(finding: Finding | None, traceback: str) -> str:
     advice = [f"- {text}" for text in finding.recommendations] if finding else []
-    head = [finding.message, "What to do:", *advice] if finding else []
+    cells = [f"Cells: {', '.join(finding.cells)}"] if finding and finding.cells else []
+    head = [finding.message, *cells, "What to do:", *advice] if finding else []
     return xml("\n".join([*head, *(["", traceback] if traceback else [])]))
 
 

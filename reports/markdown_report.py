@@ -5,23 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .finding import Finding, Severity
+from .markdown_cells import cell_section, cells_table, run_section
 from .report import Report
-from .text import fenced, markdown
+from .stack import STACK_COMPONENT
+from .text import advice_markdown, fenced, markdown, markdown_table
 
 _TRACEBACK_LINES = 25
 _SHOWN_CELLS = 10
 
 
 def markdown_report(report: Report) -> str:
-    """The text of a Markdown report, ending in a newline. Untrusted text is escaped throughout."""
+    """The text of a Markdown report, ending in a newline. Untrusted text is escaped throughout.
+
+    Remarks on targets that aren't here are rows of the table of targets only; JSON has a finding for each.
+    """
+    shown = [finding for finding in report.findings if not _is_row(finding, report)]
     parts = [
         "# Hardware compatibility report",
         f"{markdown(report.timestamp)} UTC. {_counts(report)}",
-        _measured(report),
-        _findings_table(report.findings),
-        *(_finding(finding) for finding in report.findings),
         _stack(report),
+        _measured(report),
+        *([cell_section(cell) for cell in report.cells] if report.runs else [cells_table(report.cells)]),
+        _findings_table(shown),
+        *(_finding(finding) for finding in shown),
         _components(report),
+        *(run_section(run) for run in report.runs),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -30,21 +38,27 @@ def _counts(report: Report) -> str:
     counts = report.error_counts
     if not report.findings:
         return "No findings."
-    return "Findings: " + ", ".join(f"{counts[severity]} {severity}" for severity in Severity) + "."
+    text = "Findings: " + ", ".join(f"{counts[severity]} {severity}" for severity in Severity)
+    rows = sum(_is_row(finding, report) for finding in report.findings)
+    return text + (f" ({rows} of them are rows of the first table only)." if rows else ".")
+
+
+def _is_row(finding: Finding, report: Report) -> bool:
+    """Whether a finding says no more than a row of the table of targets does."""
+    absent = {one.target for one in report.stack if one.state == "absent"}
+    remark = finding.severity is Severity.INFO and finding.component == STACK_COMPONENT
+    return remark and finding.hardware_type in absent
 
 
 def _measured(report: Report) -> str:
+    if not report.checks and not report.evidence_asked:
+        return ""
     if not report.checks:
         return "Nothing was measured: there is no evidence of any check."
     outcomes = ", ".join(f"{number} {outcome}" for outcome, number in report.outcomes.items())
     cells = len({line.cell_id for line in report.checks})
     models = ", ".join(markdown(model) for model in report.models_tested) or "none"
     return f"Checks: {len(report.checks)} in {cells} cells ({outcomes}). Models tested: {models}."
-
-
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(headers)} |", f"|{'---|' * len(headers)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def _or_dash(text: str | None) -> str:
@@ -64,7 +78,7 @@ def _findings_table(findings: Sequence[Finding]) -> str:
         ]
         for finding in findings
     ]
-    return "## Findings\n\n" + _table(("severity", "hardware", "type", "model", "what"), rows)
+    return "## Findings\n\n" + markdown_table(("severity", "hardware", "type", "model", "what"), rows)
 
 
 def _finding(finding: Finding) -> str:
@@ -77,11 +91,13 @@ def _finding(finding: Finding) -> str:
         shown = ", ".join(markdown(cell) for cell in finding.cells[:_SHOWN_CELLS])
         more = len(finding.cells) - _SHOWN_CELLS
         facts.append(f"- cells: {shown}{f' and {more} more' if more > 0 else ''}")
-    advice = [f"{number}. {markdown(text, longest=600)}" for number, text in enumerate(finding.recommendations, 1)]
+    advice = [f"{number}. {advice_markdown(text)}" for number, text in enumerate(finding.recommendations, 1)]
     head = (
         f'<a id="{_anchor(finding)}"></a>\n### {finding.severity}: {markdown(finding.error_type.replace("_", " "))}'
     )
-    parts = [head, markdown(finding.message, longest=600), "\n".join(facts)]
+    if finding.checks:
+        facts.append(f"- checks: {markdown(', '.join(finding.checks))}")
+    parts = [head, markdown(finding.message, longest=600, opens_block=True), "\n".join(facts)]
     if advice:
         parts.append("What to do:\n\n" + "\n".join(advice))
     if finding.traceback:
@@ -101,17 +117,18 @@ def _stack(report: Report) -> str:
         [
             markdown(one.target),
             one.state,
+            _or_dash(one.device_name),
             "-" if one.duration_s is None else f"{one.duration_s:.1f} s",
-            markdown(": ".join(filter(None, [one.device_name, one.reason]))),
+            _or_dash(one.reason),
         ]
         for one in report.stack
     ]
     head = "## Hardware stack\n\n`computed`: three numbers were computed there and are right.\n\n"
-    return head + _table(("target", "state", "took", "device or reason"), rows)
+    return head + markdown_table(("target", "state", "device", "took", "reason"), rows)
 
 
 def _components(report: Report) -> str:
     if not report.components:
         return ""
     rows = [[markdown(one.name), one.state, _or_dash(one.version), _or_dash(one.reason)] for one in report.components]
-    return "## Components\n\n" + _table(("component", "state", "version", "reason"), rows)
+    return "## Components\n\n" + markdown_table(("component", "state", "version", "reason"), rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,21 +9,22 @@ from typing import TYPE_CHECKING, Any
 from generators.compatibility.current import verdict_of
 from generators.compatibility.facts import facts_here
 from generators.compatibility.rules import load_rules, predict
-from generators.compatibility.selection import select
+from generators.compatibility.selection import Suggestion, select, suggest
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.architectures import UNKNOWN
 from generators.models.classifier import Classification, classify
 from generators.models.profile import checkpoint_slug
-from generators.models.recipe import Recipe, load_recipe
+from generators.models.recipe import Recipe, load_recipe, stored_recipes
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell
 from hardware.detection import targets
 from hardware.errors import HwCompatError
 from hardware.target import Target
 
-from .diagnosis import diagnose
-from .finding import Finding, worst_first
-from .text import one_line
+from .advice import measuring_command, recommend
+from .diagnosis import Diagnosis, diagnose, identify
+from .finding import ANY_TARGET, Finding, worst_first
+from .text import folded, one_line
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
@@ -33,14 +33,16 @@ if TYPE_CHECKING:
     from hardware.expected_targets import TargetStatus
 
 CHECKPOINT = "checkpoint"
+NOTHING = "nothing was measured"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCheck:
     """The answer for one model on one target: what was measured, and beside it what rules say.
 
-    `cause` says why the level is what it is, `change` what to do next (a command where nothing was measured).
-    `absent` is the reason why the target isn't on this machine, empty where it may be.
+    `cause` says why the level is what it is, `change` what to do next, `command` what measures it. `absent` is the
+    reason why the target isn't on this machine, empty where it may be, and `absence` the error type that it shows.
+    `suggestion` is what to try instead, where the pair is rated low or none.
     """
 
     model: str
@@ -50,6 +52,9 @@ class ModelCheck:
     change: str
     findings: tuple[Finding, ...] = ()
     absent: str = ""
+    absence: str = ""
+    command: str = ""
+    suggestion: Suggestion | None = None
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -60,6 +65,7 @@ class ModelCheck:
             "predicted": self.predicted.to_dict(),
             "cause": self.cause,
             "change": self.change,
+            **({"suggestions": _suggestion_dict(self.suggestion)} if self.suggestion else {}),
             "notes": list(self.notes),
         }
 
@@ -74,9 +80,13 @@ class ModelCheck:
             said = str(predicted.level)
             said += "" if predicted.level is Level.UNKNOWN else f" ({predicted.basis})"
             lines.append(f"rules say: {said}: {'; '.join(predicted.reasons)}")
-        lines += [f"because: {reason}" for reason in verdict.reasons[1:]]
+        if not self.cause.startswith(NOTHING):
+            reasons = [reason for reason in folded(verdict.reasons) if reason.rstrip(".") not in self.cause]
+            lines += [f"because: {reason}" for reason in reasons]
         lines += [f"condition: {condition}" for condition in verdict.conditions]
+        lines += [f"checks: {', '.join(finding.checks)}" for finding in self.findings[:1] if finding.checks]
         lines += [f"also: {text}" for finding in self.findings[:1] for text in finding.recommendations[1:]]
+        lines += _suggestion_lines(self.suggestion, Cell.parse(verdict.cell)) if self.suggestion else []
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join([lines[0], *(f"  {one_line(line, longest=1200)}" for line in lines[1:])]) + "\n"
 
@@ -98,20 +108,30 @@ def check_model(
     target, notes = _target(device, found, statuses)
     is_checkpoint = found.path is not None or found.source.startswith("name")
     cell = Cell(model=checkpoint_slug(name) if is_checkpoint else found.model_type, task=found.task, target=target)
-    predicted = predict(cell, facts_here(_stored_recipe(found) or found, cell, inventory), load_rules())
+    facts = facts_here(_stored_recipe(found) or found, cell, inventory)
+    rules = load_rules()
+    predicted = predict(cell, facts, rules)
     measured = verdict_of(cell, evidence, checks, inventory, subject_required=CHECKPOINT if is_checkpoint else "tiny")
-    findings = tuple(worst_first(diagnose([line for line in checks if line.cell_id == cell.id])))
+    own = [line for line in checks if line.cell_id == cell.id]
+    findings = _most_telling_first(measured, target.name, diagnose(own))
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
+    planned = bool(own) or any(one.cell_id == cell.id for run in evidence.runs for one in run.plan)
+    command = measuring_command(name, device or str(target))
     if found.confidence == "low":
         notes = (*notes, f"{name} is not in the local cache and was classified by its name alone ({found.source})")
+    present = predicted if measured.level is Level.UNKNOWN else measured
+    poor = present.level in (Level.LOW, Level.NONE)
     return ModelCheck(
         model=name,
         measured=measured,
         predicted=predicted,
-        cause=_cause(measured, findings, absent),
-        change=_change(measured, findings, name, device or str(target), found.family),
+        cause=_cause(measured, findings, absent, planned),
+        change=_change(measured, findings, str(target), absent, command, found.family),
         findings=findings,
         absent=absent,
+        absence=_absence(absent).error_type if absent else "",
+        command=command,
+        suggestion=suggest(present, facts, rules, stored_recipes()) if poor else None,
         notes=notes,
     )
 
@@ -127,6 +147,7 @@ def without_transformers(name: str, device: str | None, error: HwCompatError) ->
         predicted=verdict,
         cause=f"{error.what}: {error.why}." if error.why else f"{error.what}.",
         change=error.fix or "install what is missing.",
+        command=measuring_command(name, device or "auto"),
     )
 
 
@@ -147,22 +168,63 @@ def _stored_recipe(found: Classification) -> Recipe | None:
         return None
 
 
-def _cause(measured: Verdict, findings: Sequence[Finding], absent: str) -> str:
+def _most_telling_first(measured: Verdict, target: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Worst first. Where nothing counts, an edited suite or an absent target is why, not what failed elsewhere."""
+    if measured.level is not Level.UNKNOWN:
+        return worst_first(findings)
+    return tuple(
+        sorted(
+            worst_first(findings),
+            key=lambda one: (one.error_type != "suite_edited", one.hardware_type not in (target, ANY_TARGET)),
+        )
+    )
+
+
+def _absence(absent: str) -> Diagnosis:
+    return identify(absent, recorded="device_absent")
+
+
+def _cause(measured: Verdict, findings: Sequence[Finding], absent: str, planned: bool) -> str:
     if findings and measured.level is not Level.HIGH:
         return f"{findings[0].message.rstrip('.')}."
-    if measured.level is Level.UNKNOWN and not measured.evidence_ids:
+    if measured.level is Level.UNKNOWN and not (planned and measured.reasons):
         where = f", and the device is not here: {absent}" if absent else ""
-        return f"nothing was measured{where}."
-    return f"{(measured.reasons or ('no reason was recorded',))[0].rstrip('.')}."
+        return f"{NOTHING}{where}."
+    return f"{(folded(measured.reasons) or ('no reason was recorded',))[0].rstrip('.')}."
 
 
-def _change(measured: Verdict, findings: Sequence[Finding], name: str, device: str, family: str) -> str:
-    command = f"python run_test_generation.py --model {shlex.quote(name)} --device {shlex.quote(device)} --run"
+def _change(
+    measured: Verdict, findings: Sequence[Finding], target: str, absent: str, command: str, family: str
+) -> str:
+    """What to do next. Where the device is absent, measuring again would only say so again."""
+    if measured.level is Level.HIGH and measured.basis is Basis.MEASURED:
+        return "nothing."
+    if measured.basis is Basis.EXPIRED:
+        return f"measure it again on these versions{', where the device is,' if absent else ''} with: {command}"
+    advice = findings[0].recommendations if findings else ()
+    if measured.level is Level.UNKNOWN and absent and not advice:
+        found = _absence(absent)
+        advice = recommend(found.error_type, target, cause=found.cause, command=command)
+    if advice:
+        return advice[0]
     if measured.level is Level.UNKNOWN:
         return f"measure it with: {command}"
-    if measured.basis is Basis.EXPIRED:
-        return f"measure it again on these versions with: {command}"
-    if measured.level is Level.HIGH:
-        return "nothing."
-    advice = findings[0].recommendations if findings else ()
-    return advice[0] if advice else f"use it under its conditions; the matrix shows other targets for {family}."
+    return f"use it under its conditions; the matrix shows other targets for {family}."
+
+
+def _suggestion_dict(suggestion: Suggestion) -> dict[str, Any]:
+    return {
+        "hardware": [verdict.to_dict() for verdict in suggestion.hardware],
+        "models": [verdict.to_dict() for verdict in suggestion.models],
+        "reasons": list(suggestion.reasons),
+    }
+
+
+def _suggestion_lines(suggestion: Suggestion, cell: Cell) -> list[str]:
+    hardware = [(str(Cell.parse(one.cell).target), one) for one in suggestion.hardware]
+    models = [(Cell.parse(one.cell).model, one) for one in suggestion.models]
+    lines = []
+    for head, pairs in ((f"other hardware for {cell.model}", hardware), (f"similar models on {cell.target}", models)):
+        if pairs:
+            lines.append(f"{head}: {', '.join(f'{name} ({one.level}, {one.basis})' for name, one in pairs)}")
+    return [*lines, *suggestion.reasons]

@@ -6,8 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.record import CheckLine, Outcome, RunLine
 
+from .cells import CellReport
 from .components import Component
 from .finding import Finding, count
 from .stack import StackResult
@@ -19,13 +20,18 @@ SCHEMA_VERSION = 1
 class Report:
     """Findings worst first, with what was looked at: `checks` are the lines that speak now.
 
-    `matrix` and `model_checks` are JSON objects of what else was asked for in the same call.
+    `cells` are the cells of those lines with their verdicts. `runs` are the runs that the report is of, if it is of
+    single runs: then it shows each cell with all its checks. `evidence_asked` is whether anybody asked what was
+    measured. `matrix` and `model_checks` are JSON objects of what else was asked for in the same call.
     """
 
     timestamp: str
     findings: tuple[Finding, ...]
     components: tuple[Component, ...] = ()
     checks: tuple[CheckLine, ...] = ()
+    cells: tuple[CellReport, ...] = ()
+    runs: tuple[RunLine, ...] = ()
+    evidence_asked: bool = True
     stack: tuple[StackResult, ...] = ()
     matrix: dict[str, Any] | None = None
     model_checks: tuple[dict[str, Any], ...] = ()

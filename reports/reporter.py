@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,21 +14,21 @@ from hardware.errors import HwCompatError, OutputError, UsageError, echo
 from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
 from hardware.evidence.writer import now
+from hardware.paths import DEFAULT_REPORTS
 
-from .advice import recommend
+from .advice import measuring_command, recommend
+from .cells import CellReport, cell_reports
 from .components import Component, own_parts, packages
 from .diagnosis import diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
 from .report import Report
-from .stack import DEFAULT_TIMEOUT_S, StackResult, run_stack
+from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
 
 if TYPE_CHECKING:
     from generators.compatibility.matrix import Matrix
     from hardware.detection import HardwareInfo
     from hardware.evidence.record import CheckLine
-
-OUTPUT_FOLDER = Path("hwcompat-out") / "reports"
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,120}")
 
@@ -37,12 +39,14 @@ class HardwareCompatibilityReporter:
     `evidence` is what was measured (None: nothing). A part that is missing becomes a finding, and the rest goes on.
     """
 
-    def __init__(self, evidence: Evidence | None = None, *, output_folder: Path = OUTPUT_FOLDER) -> None:
+    def __init__(self, evidence: Evidence | None = None, *, output_folder: Path = DEFAULT_REPORTS) -> None:
         self.evidence = evidence or Evidence(runs=(), checks=(), ends=(), broken=())
         self.output_folder = output_folder
         self.checks: tuple[CheckLine, ...] = current_checks(self.evidence)
         self.components: tuple[Component, ...] = ()
+        self.cells: tuple[CellReport, ...] = ()
         self.stack: tuple[StackResult, ...] = ()
+        self._asked_for_evidence = False
         self._findings: dict[tuple[str, tuple[str, ...]], Finding] = {}
         self._inventory: HardwareInfo | None = None
 
@@ -72,9 +76,11 @@ class HardwareCompatibilityReporter:
         model_name: str | None = None,
         traceback: str = "",
         cause: str = "",
+        command: str = "",
     ) -> Finding:
         """Add one finding. Without `severity` the error type's own is taken (that of `unknown` for a new type).
 
+        `cause` is what the message names, `command` what would measure the cell; both make the advice more exact.
         Raises `UsageError` for an unknown severity.
         """
         kind = error_types().get(error_type, error_types()["unknown"])
@@ -88,7 +94,7 @@ class HardwareCompatibilityReporter:
             component=component,
             timestamp=now(),
             model_name=model_name,
-            recommendations=recommend(error_type, hardware_type, cause=cause),
+            recommendations=recommend(error_type, hardware_type, cause=cause, command=command),
             traceback=redact(traceback),
         )
         return self._keep(finding)
@@ -166,15 +172,27 @@ class HardwareCompatibilityReporter:
 
     def collect_compatibility_test_errors(self, models: Sequence[str] | None = None) -> list[Finding]:
         """Findings that the evidence shows, for some models or (None) for all, and what is wrong with it."""
+        self._asked_for_evidence = True
         lines = [line for line in self.checks if models is None or line.model in models]
         found = [self._keep(finding) for finding in diagnose(lines)]
+        try:
+            self.cells = cell_reports(self.evidence, self.checks, self.inventory(), models)
+        except Exception as error:  # without this machine's versions no verdict holds, and the findings still do
+            found.append(self._failed("compatibility_test", error))
         found += self._evidence_errors()
         if not lines:
             what = f"of {', '.join(models)}" if models else "of any model"
             model = models[0] if models and len(models) == 1 else None
             text = f"nothing was measured {what}: there is no evidence"
             found.append(
-                self.add_error(ANY_TARGET, "not_measured", text, component="compatibility_test", model_name=model)
+                self.add_error(
+                    ANY_TARGET,
+                    "not_measured",
+                    text,
+                    component="compatibility_test",
+                    model_name=model,
+                    command=measuring_command(model, "auto") if model else "",
+                )
             )
         return found
 
@@ -222,7 +240,7 @@ class HardwareCompatibilityReporter:
             diagnosis.error_type,
             f"{result.target} {'is not here' if absent else 'failed'}: {result.reason}",
             severity=severity,
-            component="hardware_stack",
+            component=STACK_COMPONENT,
             traceback=result.log,
             cause=diagnosis.cause,
         )
@@ -259,6 +277,8 @@ class HardwareCompatibilityReporter:
             findings=self.findings,
             components=self.components,
             checks=self.checks,
+            cells=self.cells,
+            evidence_asked=self._asked_for_evidence or not self.stack,
             stack=self.stack,
         )
 
@@ -277,7 +297,7 @@ class HardwareCompatibilityReporter:
         return self.matrix().to_dict()
 
     def save_to_file(self, content: str, filename: str) -> Path:
-        """Write a text into the output folder and return its path.
+        """Write a text into the output folder and return its path; the file appears whole or not at all.
 
         Raises `UsageError` for a name that isn't a plain file name, `OutputError` where it can't be written.
         """
@@ -291,7 +311,7 @@ class HardwareCompatibilityReporter:
             self.output_folder.mkdir(parents=True, exist_ok=True)
             if path.is_symlink():
                 raise OSError("a link is there, and links are not followed")
-            path.write_text(content, encoding="utf-8", newline="\n")
+            _write(path, content)
         except OSError as error:
             raise OutputError(
                 f"the report {echo(str(path))} cannot be written",
@@ -299,6 +319,18 @@ class HardwareCompatibilityReporter:
                 fix="Name another folder with --output-dir.",
             ) from error
         return path
+
+
+def _write(path: Path, content: str) -> None:
+    handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(content)
+        os.chmod(part, 0o644)
+        os.replace(part, path)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
 
 
 def _target_of(vendor: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from generators.job import JobResult
 from hardware.evidence.store import read_run
 
-from .formats import FORMATS, SUFFIXES
+from .formats import FORMATS, SUFFIXES, report_text
 from .reporter import HardwareCompatibilityReporter
 
 
@@ -18,8 +19,9 @@ def write_run_reports(result: JobResult, evidence: Path, folder: Path) -> Path:
     """
     reporter = HardwareCompatibilityReporter(read_run(evidence, result.run_id), output_folder=folder)
     reporter.collect_compatibility_test_errors()
+    report = replace(reporter.report(), runs=reporter.evidence.runs)
     paths = {
-        name: reporter.save_to_file(reporter.generate_report(name), f"{result.run_id}.{SUFFIXES[name]}")
+        name: reporter.save_to_file(report_text(report, name), f"{result.run_id}.{SUFFIXES[name]}")
         for name in FORMATS
     }
     return paths["markdown"]

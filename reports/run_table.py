@@ -10,17 +10,18 @@ from tabulate import tabulate
 
 from generators.compatibility.verdict import Verdict
 from generators.job import CellResult, JobResult
+from generators.plan import PlannedSuite
 from hardware.evidence.record import CheckLine, Outcome
 
-_WIDTH = 100
-_HEADINGS = ("check", "outcome", "asked for", "ran on", "error / tolerance", "time")
+_HEADINGS = ("check", "outcome", "asked for", "ran on", "error/tolerance", "time")
 
 
-def run_text(result: JobResult, report: Path) -> str:
+def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
     """Tables, verdicts with their reasons, and where suite, evidence and report lie."""
-    parts = [part for cell in result.cells for part in (_table(cell), _conclusion(cell))]
-    files = [_labelled("Evidence", str(path)) for path in result.evidence]
-    return "\n".join([*parts, *files, _labelled("Report", str(report)), ""])
+    parts = [part for cell in result.cells for part in (_table(cell), _conclusion(cell, width))]
+    files = [_labelled("Evidence", str(path), width) for path in result.evidence]
+    reports = f"{report} (and .json, .xml for JUnit)"
+    return "\n".join([*parts, *files, _labelled("Report", reports, width), ""])
 
 
 def _table(cell: CellResult) -> str:
@@ -41,22 +42,32 @@ def _row(check: str, line: CheckLine | None) -> tuple[str, ...]:
         return check, "not_run", "", "", "", ""
     error = ""
     if line.max_rel_error is not None and line.tolerance is not None:
-        error = f"{line.max_rel_error:.1e} / {line.tolerance:.0e}"
+        error = f"{line.max_rel_error:.1e}/{line.tolerance:.0e}"
     ran_on = line.actual_target or "-"
-    return check, str(line.outcome), line.requested_target, ran_on, error, f"{line.duration_s:.2f} s"
+    return check, str(line.outcome), line.requested_target, ran_on, error, f"{line.duration_s:.2f}s"
 
 
-def _conclusion(cell: CellResult) -> str:
+def _conclusion(cell: CellResult, width: int) -> str:
     planned, verdict = cell.written.planned, cell.verdict
-    lines = [_labelled("Verdict", f"{verdict.level} ({_basis(verdict)})")]
-    lines += [_labelled("Reason", reason) for reason in verdict.reasons[:6]]
-    lines += [_labelled("Condition", condition) for condition in verdict.conditions]
-    lines.append(_labelled("Predicted", _prediction(planned.verdict)))
-    lines += list(_troubles(cell))
-    if planned.selection is not None:
-        lines += [_labelled("Chosen", f"{s.target}: {s.result} ({s.reason})") for s in planned.selection.steps]
-    lines.append(_labelled("Suite", str(cell.written.path)))
-    return "\n".join(lines)
+    said = [("Verdict", f"{verdict.level} ({_basis(verdict)})")]
+    said += [("Reason", reason) for reason in verdict.reasons[:6]]
+    said += [("Condition", condition) for condition in verdict.conditions]
+    said.append(("Predicted", _prediction(planned.verdict)))
+    said += [("Note", text) for text in _troubles(cell)]
+    said += _choice(planned)
+    said.append(("Suite", str(cell.written.path)))
+    return "\n".join(_labelled(label, text, width) for label, text in said)
+
+
+def _choice(planned: PlannedSuite) -> list[tuple[str, str]]:
+    """What `auto` took and why, and what it passed over."""
+    if planned.selection is None:
+        return []
+    taken, passed = planned.selection.steps[-1], planned.selection.steps[:-1]
+    said = [("Chosen", f"{taken.target}: {taken.reason}")]
+    if passed:
+        said.append(("Passed over", f"{', '.join(s.target for s in passed)} (python -m hardware list says why)"))
+    return said
 
 
 def _basis(verdict: Verdict) -> str:
@@ -77,16 +88,16 @@ def _troubles(cell: CellResult) -> Iterator[str]:
             said.setdefault(text.splitlines()[0] if text else "", []).append(line.check_name)
     for text, checks in said.items():
         if text:
-            yield _labelled("Note", f"{', '.join(checks)}: {text[:300]}")
+            yield f"{', '.join(checks)}: {text[:300]}"
 
 
-def _labelled(label: str, text: str) -> str:
+def _labelled(label: str, text: str, width: int) -> str:
     flat = "".join(char if char.isprintable() else "?" for char in text)
     return textwrap.fill(
         flat,
-        width=_WIDTH,
-        initial_indent=f"{label:<11}",
-        subsequent_indent=" " * 11,
+        width=width,
+        initial_indent=f"{label:<12}",
+        subsequent_indent=" " * 12,
         break_long_words=False,
         break_on_hyphens=False,
     )

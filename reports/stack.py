@@ -15,13 +15,21 @@ from hardware.expected_targets import TargetStatus
 DEFAULT_TIMEOUT_S = 120.0
 """Importing a large framework from a cold disk takes most of it."""
 
+STACK_COMPONENT = "hardware_stack"
+
 _MARK = "hwcompat-probe:"
+_NAME_MARK = "hwcompat-device:"
 _ROOT = Path(__file__).parents[1]
 _LOG_TAIL = 4_000
 _PROBE = (
     "import dataclasses, json, sys\n"
+    "from hardware.backends.factory import get_backend\n"
     "from hardware.detection import probe\n"
-    f"print({_MARK!r} + json.dumps(dataclasses.asdict(probe(sys.argv[1]))), flush=True)\n"
+    "result = dataclasses.asdict(probe(sys.argv[1]))\n"
+    f"print({_MARK!r} + json.dumps(result), flush=True)\n"
+    "if result['ok']:\n"  # last, so that a driver that can't name its device doesn't cost the answer
+    "    name = get_backend(sys.argv[1]).get_device_info().device_name\n"
+    f"    print({_NAME_MARK!r} + json.dumps(name), flush=True)\n"
 )
 _WEB = ("webgpu", "webnn")
 
@@ -65,7 +73,8 @@ def run_stack(
 
 def _without_backend(name: str) -> StackResult:
     web = "needs a browser; " if name in _WEB else ""
-    return StackResult(target=name, state="absent", reason=f"{web}this version has no backend for {name}")
+    reason = f"{web}this version has no backend for {name}"
+    return StackResult(target=name, state="absent", reason=reason, recorded="not_implemented")
 
 
 def _probe(status: TargetStatus, timeout_s: float, command: Sequence[str]) -> StackResult:
@@ -80,20 +89,26 @@ def _probe(status: TargetStatus, timeout_s: float, command: Sequence[str]) -> St
     except OSError as error:
         return _failed(status, f"the probe could not be started: {error.strerror}", recorded="component_failed")
     output = _text(done.stdout)
-    answer = next((line for line in reversed(output.splitlines()) if line.startswith(_MARK)), None)
+    answer = _answer(output, _MARK)
     log = _text(done.stderr)[-_LOG_TAIL:]
     if answer is None:
         return _failed(status, _ending(done.returncode), recorded="crashed", log=log)
-    result = json.loads(answer.removeprefix(_MARK))
+    result = json.loads(answer)
     if not result["ok"]:
         got = "" if result["got"] is None else f" (got {result['got']}, expected {result['expected']})"
         return _failed(status, result["reason"] + got, duration_s=result["duration_s"], log=log)
     return StackResult(
         target=status.target,
         state="computed",
-        device_name=status.device_name,
+        device_name=json.loads(_answer(output, _NAME_MARK) or '""') or status.device_name,
         duration_s=result["duration_s"],
     )
+
+
+def _answer(output: str, mark: str) -> str | None:
+    """What follows the last of the child's lines that begin with `mark`; runtimes print lines of their own."""
+    lines = reversed(output.splitlines())
+    return next((line.removeprefix(mark) for line in lines if line.startswith(mark)), None)
 
 
 def _failed(

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-_MARKDOWN = re.compile(r"([\\`*\[\]#|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[-+=]|^\d+(?=[.)]))")
+_MARKDOWN = re.compile(r"([\\`*\[|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+_BLOCK_START = re.compile(r"^([-+=#]|\d+(?=[.)]))")
+_COMMAND = re.compile(r"`([^`]+)`")
+_REASON = re.compile(
+    r"(?P<head>(?:.*?: )??)(?P<check>[a-z_]+) (?P<rest>(?:failed|crashed|ran out of|skipped|not run).*)"
+)
 _LINKS = {"://": "&#58;//", "www.": "www&#46;", "@": "&#64;"}
 _LONGEST = 300
 
@@ -20,10 +26,17 @@ def one_line(text: str, *, longest: int = _LONGEST) -> str:
     return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
 
 
-def markdown(text: str, *, longest: int = _LONGEST) -> str:
-    """The text as one line that Markdown shows as it is: no markup, HTML, link, mention or new table cell."""
-    flat = one_line(text, longest=longest).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    escaped = _MARKDOWN.sub(_quoted, flat)
+def markdown(text: str, *, longest: int = _LONGEST, opens_block: bool = False) -> str:
+    """The text as one line that Markdown shows as it is: no markup, HTML, link, mention or new table cell.
+
+    `opens_block` is for text at the start of a paragraph, where a sign or a number could begin a list or a heading.
+    """
+    escaped = _escaped_markdown(one_line(text, longest=longest))
+    return _BLOCK_START.sub(_quoted, escaped) if opens_block else escaped
+
+
+def _escaped_markdown(text: str) -> str:
+    escaped = _MARKDOWN.sub(_quoted, text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
     for sign, entity in _LINKS.items():
         escaped = escaped.replace(sign, entity)
     return escaped
@@ -32,6 +45,38 @@ def markdown(text: str, *, longest: int = _LONGEST) -> str:
 def _quoted(match: re.Match[str]) -> str:
     found = match[0]
     return f"&#{ord(found[0])};{found[1:]}" if found[0].isdigit() else f"\\{found}"
+
+
+def advice_markdown(text: str, *, longest: int = 600) -> str:
+    """A recommendation for Markdown outside a table: what stands in backticks can be copied as it is."""
+    flat = one_line(text, longest=longest)
+    parts = _COMMAND.split(flat)  # every second part stood in backticks
+    return "".join(code(part) if place % 2 else _escaped_markdown(part) for place, part in enumerate(parts))
+
+
+def code(text: str) -> str:
+    """The text as a code span, whose content Markdown shows unchanged."""
+    flat = " ".join(printable(text).split())
+    runs = [len(run) for run in re.findall(r"`+", flat)]
+    ticks = "`" * (max(runs, default=0) + 1)
+    inner = f" {flat} " if runs else flat
+    return f"{ticks}{inner}{ticks}"
+
+
+def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells that are Markdown already."""
+    lines = [f"| {' | '.join(headers)} |", f"|{'---|' * len(headers)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def folded(reasons: Sequence[str]) -> tuple[str, ...]:
+    """Reasons of a verdict with those that several checks share said once: `builds, backward failed: no memory`."""
+    checks: dict[tuple[str, str], list[str]] = {}
+    for reason in reasons:
+        found = _REASON.fullmatch(reason)
+        key = (found["head"], found["rest"]) if found else (reason, "")
+        checks.setdefault(key, []).extend([found["check"]] if found else [])
+    return tuple(f"{head}{', '.join(names)} {rest}" if names else head for (head, rest), names in checks.items())
 
 
 def fenced(text: str) -> str:

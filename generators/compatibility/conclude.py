@@ -14,6 +14,7 @@ from hardware.errors import UsageError
 from hardware.evidence.record import EDITED, CheckLine, Outcome
 from hardware.target import Target
 
+from .current_checks import worst_of_runs
 from .judgement import Judgement, describe, judge, one_line
 from .levels import level_rules
 from .verdict import Basis, Level, Verdict, worst
@@ -36,17 +37,21 @@ def conclude(
     run_versions: Mapping[str, Mapping[str, str]],
     subject_required: str = "tiny",
     suite_hash: str = "",
+    required_checks: Sequence[str] = (),
 ) -> Verdict:
     """The measured verdict of `cell`; `unknown` wherever the lines don't show more.
 
     `current_versions` are the versions on which this target's evidence depends, `run_versions` those of each run
     by its id: evidence of a run that differs, or whose versions aren't known, has the basis `expired`. So has a
     line of another suite, where `suite_hash` names the present one. `subject_required` is `checkpoint` where the
-    cell's model is a checkpoint. Lines of other cells are left out.
+    cell's model is a checkpoint. `required_checks` are those that the cell has to have whether they were planned or
+    not. Lines of other cells are left out, and of two lines of one check in one run the worse one counts.
     """
     if not planned_checks:
         return _unknown(cell, ["nothing was planned, so nothing can be concluded"], ())
-    own = [line for line in checks if line.cell_id == cell.id]
+    lacking = tuple(name for name in required_checks if name not in planned_checks)
+    planned_checks = (*planned_checks, *lacking)
+    own = worst_of_runs([line for line in checks if line.cell_id == cell.id])
     sorted_lines = _sort(cell, own, current_versions, run_versions, subject_required, suite_hash)
     verdict = _over_accelerators(cell, planned_checks, sorted_lines.current, Basis.MEASURED)
     if verdict.level is Level.UNKNOWN and sorted_lines.expired:
@@ -54,7 +59,8 @@ def conclude(
         reasons = (*sorted_lines.why_expired, *older.reasons)
         verdict = replace(older, reasons=reasons)
     if verdict.level is Level.UNKNOWN:
-        return replace(verdict, reasons=_once([*sorted_lines.set_aside, *verdict.reasons]))
+        thin = [f"the plan lacks checks that the cell has to have: {', '.join(lacking)}"] if lacking else []
+        return replace(verdict, reasons=_once([*thin, *sorted_lines.set_aside, *verdict.reasons]))
     return verdict
 
 
@@ -99,13 +105,14 @@ def _sort(
     set_aside: list[str] = []
     elsewhere = {line.run_id: line for line in lines if _ran_elsewhere(cell, line)}
     there = {line.run_id for line in lines if _is_there(cell, line)}
+    edited = {line.run_id for line in lines if EDITED in line.conditions}
     for line in lines:
-        if line.run_id in elsewhere:
+        if line.run_id in edited:
+            set_aside.append("the suite was edited by hand, so what its checks assert isn't known")
+        elif line.run_id in elsewhere:
             set_aside.append(_substituted(cell, elsewhere[line.run_id]))
         elif line.run_id not in there:
             set_aside.append(f"{describe(line)}; nothing says that this was on {cell.target}")
-        elif line.conditions.get(EDITED):
-            set_aside.append("the suite was edited by hand, so what its checks assert isn't known")
         elif not level_rules().proves_enough(line.subject, subject_required):
             set_aside.append(f"evidence from {one_line(line.subject)} says nothing of a {subject_required}")
         elif why := _why_expired(line, current_versions, run_versions.get(line.run_id), suite_hash):
@@ -152,7 +159,7 @@ def _why_expired(line: CheckLine, current: Mapping[str, str], then: Mapping[str,
     if suite_hash and line.suite_hash != suite_hash:
         return "measured by another suite"
     if then is None:
-        return "measured with versions that aren't known" if current else ""
+        return "measured with versions that aren't known"
     moved = [
         f"{name} {then.get(name, ABSENT)}, now {version}"
         for name, version in sorted(current.items())

@@ -18,9 +18,10 @@ from hardware.evidence.versions import versions_of
 from hardware.target import Target
 
 from .conclude import ABSENT, conclude, final
-from .current_checks import current_checks
+from .current_checks import current_checks, planned_checks
 from .facts import facts_here
 from .matrix import Matrix, build_matrix
+from .required import required_checks
 from .rules import RuleSet, load_rules, predict
 from .verdict import Verdict
 from .vocabulary import vocabulary
@@ -43,7 +44,7 @@ def current_matrix(
         before = predicted.get(verdict.cell)
         verdicts.append(final(before, verdict) if before else verdict)
     models = sorted({Cell.parse(verdict.cell).model for verdict in verdicts})
-    return build_matrix(rules, verdicts, _families(models, recipes), timestamp=timestamp)
+    return build_matrix(rules, verdicts, _families(models, recipes), timestamp=timestamp, precision=precision)
 
 
 def _predicted(recipe: Recipe, target: Target, precision: str, rules: RuleSet, inventory: HardwareInfo) -> Verdict:
@@ -87,18 +88,29 @@ def verdict_of(
     """What the evidence says of one cell on the versions of this machine; `unknown` where it says nothing.
 
     `checks` are the lines of the evidence that speak now. The newest plan of the cell says which checks it has,
-    under which suite, and on which subject, unless `subject_required` does.
+    under which suite, and on which subject, unless `subject_required` does; it may add to the checks that the cell
+    has to have and take none away. What passed without having been planned in its run is set aside; where the run
+    line is missing, so are plan and versions, and the basis is `expired`.
     """
     plan = _newest_plan(cell, evidence)
-    own = [line for line in checks if line.cell_id == cell.id]
+    runs = {run.run_id for run in evidence.runs}
+    named = planned_checks(evidence)
+    own = [
+        line
+        for line in checks
+        if line.cell_id == cell.id
+        and (line.outcome.is_failure or line.run_id not in runs or (line.run_id, cell.id, line.check_name) in named)
+    ]
+    unplanned = [line.check_name for line in own if line.run_id not in runs]
     return conclude(
         cell,
-        plan.checks if plan else tuple(dict.fromkeys(line.check_name for line in own)),
+        plan.checks if plan else tuple(dict.fromkeys(unplanned)),
         own,
         current_versions=relevant_versions(cell, versions_of(inventory)),
         run_versions={run.run_id: run.versions for run in evidence.runs},
         subject_required=subject_required or (plan.subject if plan else "tiny"),
         suite_hash=plan.suite_hash if plan else "",
+        required_checks=required_checks(cell),
     )
 
 
@@ -114,4 +126,5 @@ def relevant_versions(cell: Cell, versions: Mapping[str, str]) -> dict[str, str]
     """Those versions whose change invalidates evidence on the cell's target; all where the target isn't known."""
     if cell.target.name not in known_targets():
         return dict(versions)
-    return {name: versions.get(name, ABSENT) for name in backend_class(cell.target.name).EXPIRES_ON}
+    names = {*backend_class(cell.target.name).EXPIRES_ON, "hwcompat"}  # our own checks, tolerances and proofs too
+    return {name: versions.get(name, ABSENT) for name in sorted(names)}

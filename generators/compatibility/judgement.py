@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hardware.cell import Cell
+from hardware.errors import UsageError
 from hardware.evidence.record import CheckLine, Outcome
 
 from .levels import level_rules
@@ -37,7 +38,7 @@ def judge(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> Jud
     fatal = [line for line in failures if line.check_name in core and not _ran_partly(line)]
     if fatal:
         return Judgement(level=Level.NONE, reasons=tuple(describe(line) for line in fatal))
-    gaps = _gaps(planned, lines, failures, blameless)
+    gaps = _gaps(cell, planned, lines, failures, blameless)
     core_gaps = [text for name, text in gaps if name in core]
     partial = [describe(line) for line in failures] + list(_partly_done(planned, lines))
     if core_gaps or (gaps and not partial):
@@ -97,7 +98,28 @@ def _ran_partly(line: CheckLine) -> bool:
     return line.check_name == level_rules().proof and bool(line.native_ops)
 
 
+def _unproven(cell: Cell, line: CheckLine) -> str:
+    """Why a pass isn't believed: a comparing check has to show an error within the tolerance of today."""
+    # Imported late, as in `_core`.
+    from hardware.testing.checks import comparing_checks
+    from hardware.testing.tolerances import tolerance_for
+
+    if line.check_name not in comparing_checks():
+        return ""
+    error, limit = line.max_rel_error, line.tolerance
+    if error is None or limit is None or not error <= limit:
+        return f"{line.check_name} passed without an error within its tolerance ({error} against {limit})"
+    try:
+        today = tolerance_for(cell.target, cell.precision).limit
+    except UsageError:
+        return f"{line.check_name} passed, and no tolerance is stated for {cell.precision} on {cell.target}"
+    if limit > today:
+        return f"{line.check_name} was held to {limit:.0e}; the tolerance is {today:.0e}"
+    return ""
+
+
 def _gaps(
+    cell: Cell,
     planned: Sequence[str],
     lines: Sequence[CheckLine],
     failures: Sequence[CheckLine],
@@ -120,6 +142,8 @@ def _gaps(
             gaps += [(name, describe(line)) for line in unclear]
         elif not passed and name not in partly:
             gaps.append((name, describe(own[-1]) if own else f"{name} was not run"))
+        elif unproven := [text for line in passed if (text := _unproven(cell, line))]:
+            gaps += [(name, text) for text in unproven]
         elif name == rules.proof and not any(line.native_ops for line in passed):
             gaps.append((name, f"{name} recorded no operator, so it proves nothing"))
     return gaps
@@ -151,6 +175,8 @@ def _caps(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tup
         caps.append("no check recorded which precision was computed in")
     for line in passed:
         caps += rules.limiting(line.conditions)
+    if len({line.run_id for line in passed}) > 1:
+        caps.append("put together from several runs")
     light = sorted({name for line in lines for name in line.offloaded_ops if not rules.has_parameters(name)})
     if light:
         caps.append(f"on the host: {one_line(', '.join(light))}")

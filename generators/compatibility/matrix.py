@@ -11,8 +11,9 @@ from hardware.cell import Cell
 from hardware.target import Target
 
 from .facts import Facts
+from .rule import Rule
 from .rules import RuleSet, predict
-from .verdict import Basis, Level, Verdict
+from .verdict import Basis, Level, Verdict, worst
 from .vocabulary import vocabulary
 
 SCHEMA = Path(__file__).with_name("schemas") / "matrix.json"
@@ -36,10 +37,13 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyCell:
-    """What is declared of a family on a target; measurements show in `counts` and never raise the level."""
+    """What is declared of a family on a target; measurements show in `counts` and never move a declared level.
+
+    Where nothing is declared, `level` is the worst that was measured; `basis` is `None` where nothing is known.
+    """
 
     level: Level
-    basis: Basis
+    basis: Basis | None
     counts: Counts
     evidence: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -49,7 +53,7 @@ class FamilyCell:
         """Plain JSON values."""
         return {
             "level": str(self.level),
-            "basis": str(self.basis),
+            "basis": None if self.basis is None else str(self.basis),
             "counts": {
                 "measured": self.counts.measured,
                 "supported": self.counts.supported,
@@ -122,13 +126,15 @@ def build_matrix(
     hardware_types: Sequence[str] = (),
     families: Sequence[str] = (),
     family_sizes: Mapping[str, int] | None = None,
+    precision: str = "float32",
 ) -> Matrix:
     """The matrix of declared levels with `verdicts` laid over them.
 
     `family_of` gives each model's family; a model without one stands in the view by model only. Of several
     verdicts for one cell the one with the strongest basis counts, and of those the worst. `hardware_types` are the
     columns (default: every target with a device behind it); targets that only verdicts name are added.
-    `family_sizes` is how many models each family has, where it is known.
+    `family_sizes` is how many models each family has, where it is known. Families are rated and counted in
+    `precision` alone, so that another precision of a model is no second opinion of its family.
     """
     family_of = family_of or {}
     family_sizes = family_sizes or {}
@@ -139,11 +145,17 @@ def build_matrix(
     model_families = tuple(families or vocabulary().families)
     grouped: dict[tuple[str, str], list[Verdict]] = {}
     for id_, cell in cells.items():
+        if cell.precision != precision:
+            continue
         place = (family_of.get(cell.model, NO_FAMILY), str(cell.target))
         grouped.setdefault(place, []).append(chosen[id_])
     compatibility = {
         family: {
-            column: _family_cell(rules, family, column, grouped.get((family, column), []), family_sizes.get(family))
+            column: _family_cell(
+                rules.winners(Target.parse(column), Facts(family=family, precision=precision)),
+                grouped.get((family, column), []),
+                family_sizes.get(family),
+            )
             for column in columns
         }
         for family in model_families
@@ -169,22 +181,22 @@ def _strongest(verdicts: Sequence[Verdict]) -> Verdict:
     return max(verdicts, key=lambda v: (v.level.rank is not None, _STRENGTH[v.basis], -(v.level.rank or 0)))
 
 
-def _family_cell(
-    rules: RuleSet, family: str, column: str, verdicts: Sequence[Verdict], size: int | None
-) -> FamilyCell:
-    winners = rules.winners(Target.parse(column), Facts(family=family))
-    measured: dict[str, bool] = {}
+def _family_cell(winners: Sequence[Rule], verdicts: Sequence[Verdict], size: int | None) -> FamilyCell:
+    measured: dict[str, Level] = {}
     evidence: list[str] = []
     for verdict in verdicts:
         if verdict.basis is Basis.MEASURED and verdict.level is not Level.UNKNOWN:
             model = Cell.parse(verdict.cell).model
-            good = verdict.level in (Level.HIGH, Level.MEDIUM)
-            measured[model] = measured.get(model, True) and good
+            measured[model] = worst([measured.get(model, Level.UNKNOWN), verdict.level])
             evidence += verdict.evidence_ids
+    supported = sum(level in (Level.HIGH, Level.MEDIUM) for level in measured.values())
+    level, basis = worst(list(measured.values())), Basis.MEASURED if measured else None
+    if winners:
+        level, basis = winners[0].level, winners[0].basis
     return FamilyCell(
-        level=winners[0].level if winners else Level.UNKNOWN,
-        basis=winners[0].basis if winners else Basis.DECLARED,
-        counts=Counts(measured=len(measured), supported=sum(measured.values()), models=size),
+        level=level,
+        basis=basis,
+        counts=Counts(measured=len(measured), supported=supported, models=size),
         evidence=tuple(sorted(set(evidence))),
         notes=tuple(dict.fromkeys(rule.note for rule in winners if rule.note)),
         rule_ids=tuple(rule.id for rule in winners),

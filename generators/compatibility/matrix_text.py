@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import textwrap
 from collections.abc import Callable, Sequence
 
 from hardware.errors import UsageError, did_you_mean, echo
@@ -13,39 +14,57 @@ from .matrix import FamilyCell, Matrix
 from .verdict import Basis, Level, Verdict
 
 CONSOLE_WIDTH = 100
+NARROWEST = 60
 
 MARKS = {Basis.DECLARED: "*", Basis.PREDICTED: "~", Basis.MEASURED: "+", Basis.EXPIRED: "!"}
 LEGEND = (
     "* declared   ~ predicted by rules   + measured   ! measured with other versions",
     "n/m: of m models that were measured there, n are high or medium",
 )
+FORMATS = ("table", "markdown", "json", "csv")
+NOTES = "Notes, from the declared (*) levels of each family:"
 
 _LONGEST_LABEL = 44
+_WIDEST_LEVEL = 18
 _GAP = 2
 
 Rows = list[list[str]]
 
 
-def matrix_text(matrix: Matrix, format: str = "table", *, by: str = "family") -> str:
+def matrix_text(
+    matrix: Matrix, format: str = "table", *, by: str = "family", width: int = CONSOLE_WIDTH, legend: bool = True
+) -> str:
     """The matrix as text that ends in a newline.
 
-    `format` is table (at most 100 columns wide), markdown, json (always both views) or csv; `by` is family or
-    model. Raises `UsageError` for others.
+    `format` is table (at most `width` columns wide, and never narrower than 60), markdown, json (always both
+    views) or csv (one table: one view); `by` is family or model. Without `legend` the marks and notes are left out
+    below a table, for where another one follows. Raises `UsageError` for others.
     """
-    if format not in _FORMATS:
-        raise _unknown(format, tuple(_FORMATS), "format of a matrix")
+    if format not in FORMATS:
+        raise _unknown(format, FORMATS, "format of a matrix")
     if by not in _VIEWS:
         raise _unknown(by, tuple(_VIEWS), "view of a matrix")
-    return _FORMATS[format](matrix, by)
+    if format == "json":
+        return json.dumps(matrix.to_dict(), indent=2, ensure_ascii=False) + "\n"
+    if format == "csv":
+        return _csv(matrix, by)
+    label, rows = _VIEWS[by](matrix)
+    if not rows:
+        return "No model has a verdict yet.\n"
+    table = [[label, *matrix.hardware_types], *rows]
+    parts = _table(table, max(width, NARROWEST)) if format == "table" else _markdown(table)
+    if legend:
+        parts += _legend(matrix, max(width, NARROWEST)) if format == "table" else _markdown_legend(matrix)
+    return "\n\n".join(parts) + "\n"
 
 
 def _unknown(name: str, known: tuple[str, ...], noun: str) -> UsageError:
     return UsageError(f"{echo(name)} is no {noun}", fix=did_you_mean(name, known) or f"Known: {', '.join(known)}.")
 
 
-def mark(level: Level, basis: Basis) -> str:
+def mark(level: Level, basis: Basis | None) -> str:
     """`high+`; `unknown` rests on nothing and has no mark."""
-    return str(level) if level is Level.UNKNOWN else f"{level}{MARKS[basis]}"
+    return str(level) if basis is None or level is Level.UNKNOWN else f"{level}{MARKS[basis]}"
 
 
 def _family_text(cell: FamilyCell) -> str:
@@ -75,30 +94,31 @@ def _notes(matrix: Matrix) -> list[str]:
     return [f"{family}: {'; '.join(n)}" for family in matrix.model_families if (n := matrix.family_notes(family))]
 
 
-def _table(matrix: Matrix, by: str) -> str:
-    label, rows = _VIEWS[by](matrix)
-    if not rows:
-        return "No model has a verdict yet.\n"
-    headers = [label, *matrix.hardware_types]
-    short = [[_cut(row[0]), *row[1:]] for row in rows]
-    blocks = [
-        _plain([[line[0], *(line[i] for i in columns)] for line in [headers, *short]])
-        for columns in _blocks([headers, *short])
-    ]
-    return "\n\n".join([*blocks, "\n".join(LEGEND), *filter(None, ["\n".join(_notes(matrix))])]) + "\n"
+def _table(table: Rows, width: int) -> list[str]:
+    """The blocks of a table, each with the label's column, side by side too wide for the console."""
+    longest = min(_LONGEST_LABEL, width - _WIDEST_LEVEL - _GAP)
+    short = [[_cut(row[0], longest), *row[1:]] for row in table]
+    return [_plain([[line[0], *(line[i] for i in columns)] for line in short]) for columns in _blocks(short, width)]
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
+def _legend(matrix: Matrix, width: int) -> list[str]:
+    notes = _notes(matrix)
+    parts = [LEGEND, [NOTES, *notes] if notes else []]
+    return ["\n".join(textwrap.fill(line, width) for line in part) for part in parts if part]
 
 
-def _blocks(lines: Rows) -> list[list[int]]:
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def _blocks(lines: Rows, console: int) -> list[list[int]]:
     """Indices of the columns of each block, so that no block with its label is wider than the console."""
-    widths = [max(len(line[i]) for line in lines) + _GAP for i in range(len(lines[0]))]
+    # tabulate makes a column wider than its header by as much as the gap between two columns.
+    widths = [max(len(lines[0][i]) + _GAP, *(len(line[i]) for line in lines)) + _GAP for i in range(len(lines[0]))]
     blocks: list[list[int]] = [[]]
     used = widths[0]
     for i, width in enumerate(widths[1:], 1):
-        if blocks[-1] and used + width > CONSOLE_WIDTH:
+        if blocks[-1] and used + width - _GAP > console:
             blocks.append([])
             used = widths[0]
         blocks[-1].append(i)
@@ -112,31 +132,27 @@ def _plain(lines: Rows) -> str:
     return str(tabulate(lines[1:], headers=lines[0], tablefmt="simple", disable_numparse=True))
 
 
-def _markdown(matrix: Matrix, by: str) -> str:
+def _markdown(table: Rows) -> list[str]:
     from tabulate import tabulate
 
-    label, rows = _VIEWS[by](matrix)
-    if not rows:
-        return "No model has a verdict yet.\n"
-    headers = [label, *matrix.hardware_types]
-    table = str(tabulate(rows, headers=headers, tablefmt="github", disable_numparse=True))
+    return [str(tabulate(table[1:], headers=table[0], tablefmt="github", disable_numparse=True))]
+
+
+def _markdown_legend(matrix: Matrix) -> list[str]:
     legend = "\n".join(f"- `{m}` {basis}" for m, basis in zip(MARKS.values(), _MEANINGS, strict=True))
-    parts = [table, f"{legend}\n- {LEGEND[1]}", "\n".join(f"- {note}" for note in _notes(matrix))]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    notes = _notes(matrix)
+    parts = [f"{legend}\n- {LEGEND[1]}"]
+    return parts + ([NOTES, "\n".join(f"- {note}" for note in notes)] if notes else [])
 
 
 _MEANINGS = ("declared", "predicted by rules", "measured", "measured with other versions")
-
-
-def _json(matrix: Matrix, by: str) -> str:
-    return json.dumps(matrix.to_dict(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _csv(matrix: Matrix, by: str) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if by == "family":
-        head = ("family", "hardware", "level", "basis", "supported", "measured", "models", "notes")
+        head = ("family", "hardware", "level", "basis", "supported", "measured", "models")
         body = [
             _family_line(family, name, cell)
             for family, cells in matrix.families.items()
@@ -155,7 +171,7 @@ def _family_line(family: str, name: str, cell: FamilyCell) -> tuple[object, ...]
     counts = cell.counts
     models = "" if counts.models is None else counts.models
     basis = _basis(cell.level, cell.basis)
-    return (family, name, cell.level, basis, counts.supported, counts.measured, models, "; ".join(cell.notes))
+    return (family, name, cell.level, basis, counts.supported, counts.measured, models)
 
 
 def _model_line(family: str, name: str, verdict: Verdict) -> tuple[object, ...]:
@@ -164,19 +180,11 @@ def _model_line(family: str, name: str, verdict: Verdict) -> tuple[object, ...]:
     return (verdict.cell, family, name, level, _basis(level, verdict.basis), *("; ".join(one) for one in lists))
 
 
-def _basis(level: Level, basis: Basis) -> str:
-    return "" if level is Level.UNKNOWN else str(basis)
+def _basis(level: Level, basis: Basis | None) -> str:
+    return "" if basis is None or level is Level.UNKNOWN else str(basis)
 
 
 def _safe(values: Sequence[object]) -> list[str]:
     """Reasons may quote what a model's code said: a spreadsheet must not take it for a formula."""
     texts = [str(value) for value in values]
     return [f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text for text in texts]
-
-
-_FORMATS: dict[str, Callable[[Matrix, str], str]] = {
-    "table": _table,
-    "markdown": _markdown,
-    "json": _json,
-    "csv": _csv,
-}

@@ -58,8 +58,15 @@ class Rule:
         return max(own, key=lambda t: t.variant, default=None)
 
     def precedence(self, target: Target) -> tuple[int, bool]:
-        """Larger wins: the number of conditions (a target's variant is one), then predicted over declared."""
-        return len(self.when) + bool(target.variant), self.basis is Basis.PREDICTED
+        """Larger wins: the number of conditions (a target's variant is one), then predicted over declared.
+
+        A range of precisions bounds what was declared and makes a declared rule no more specific, so that a prior
+        stays the weakest of all rules; one precision is a condition like others.
+        """
+        predicted = self.basis is Basis.PREDICTED
+        precision = self.when.get("precision")
+        bounds = not predicted and isinstance(precision, OneOf) and len(precision.values) > 1
+        return len(self.when) - bounds + bool(target.variant), predicted
 
 
 def read_rules(path: Path, targets: Iterable[str] = ()) -> tuple[Rule, ...]:

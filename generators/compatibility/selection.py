@@ -152,7 +152,7 @@ def _not_preferred(status: TargetStatusLike) -> str:
 
 
 def _gib(count: int) -> str:
-    return f"{count / 2**30:.1f} GiB"
+    return f"{count / 2**30:.1f} GiB" if count >= 2**29 else f"{count / 2**20:.1f} MiB"
 
 
 @dataclass(frozen=True, kw_only=True)

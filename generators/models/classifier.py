@@ -29,8 +29,9 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.A
 class Classification:
     """What is known of a model. `confidence` is high (mappings, config), medium or low (name only).
 
-    `model` is the text that was asked for, `path` the checkpoint's folder where there is one, `model_class`
-    the class that does the task (empty where unknown), `source` where the answer comes from.
+    `model` is the text that was asked for (or the model type that it spells another way), `path` the checkpoint's
+    folder where there is one, `model_class` the class that does the task (empty where unknown), `source` where the
+    answer comes from.
     """
 
     model: str
@@ -61,7 +62,8 @@ class Classification:
 def classify(name: str) -> Classification:
     """Classify a model type, a local folder or a Hub id (its cached config.json, else its name).
 
-    Raises `ModelError` where nothing is known of the name, `BrokenInput` where a folder can't be read.
+    A model type in another case, or with _ for -, is that type unless a folder is called so. Raises `ModelError`
+    where nothing is known of the name, `BrokenInput` where a folder can't be read.
     """
     refused = ModelError(
         f"{echo(name)} is not the name of a model",
@@ -84,10 +86,24 @@ def classify(name: str) -> Classification:
         raise BrokenInput(
             f"{echo(name)} is a file", why="a checkpoint is a folder with config.json", fix="Name its folder."
         )
+    if re.match(r"~|\.{0,2}/", name) or name.endswith("/"):
+        raise ModelError(
+            f"the folder {echo(name)} does not exist",
+            why="a name like this is the path of a folder",
+            fix=did_you_mean(folder.name, catalog.configs) or "Name a folder with config.json, or a model type.",
+        )
+    spelled = _spelling(name)
+    for model_type in catalog.configs:
+        if _spelling(model_type) == spelled:
+            return classify_type(model_type)
     if not _HUB_ID.fullmatch(name) or ".." in name:
         raise refused
     cached = _cached_folder(name)
     return classify_folder(cached, name) if cached else _classify_name(name, catalog)
+
+
+def _spelling(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
 def classify_type(model_type: str, task: str | None = None) -> Classification:

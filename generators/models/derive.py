@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, cast
 from hardware.errors import BrokenInput, ModelError, echo
 from hardware.testing.loud_weights import GAINS, fill
 from hardware.testing.parity import Array, ReferenceNotFinite
-from hardware.testing.reference import as_reference, float64_outputs
+from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
 
 from . import measure
 from .catalog import TaskClass, TaskEntry, load_catalog
 from .checkpoint import Checkpoint, read_checkpoint
 from .classifier import Classification, classify_folder, classify_type
 from .inputs import make_inputs
-from .recipe import Recipe
+from .recipe import HERE, Recipe, shipped_recipes
 from .specs import input_specs, lengths_of
 from .tiny import LABELS, children, tiny_configs
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _SEED = 0
 _SHORTER = 4
+_AGREES = 1e-6
 _NOT_ARGUMENTS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 
 
@@ -76,11 +77,11 @@ class _Measured:
         """Whether dropping the mask changes too little to be seen."""
         return self.sensitivity.get("mask_dropped", 1.0) < measure.SUBTLE
 
-    def recorded(self) -> dict[str, Any]:
-        """The 16 numbers of the first main output."""
+    def recorded(self, origin: str) -> dict[str, Any]:
+        """The 16 numbers of the first main output, and what vouches for them."""
         name = self.outputs[0]
         mask = self.inputs[self.masked_by[name]] if name in self.masked_by else None
-        return measure.record(self.reference, name, mask, seed=_SEED, lengths=self.lengths)
+        return measure.record(self.reference, name, mask, seed=_SEED, lengths=self.lengths, origin=origin)
 
 
 def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Measured:
@@ -148,10 +149,38 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
         masked_by=found.masked_by,
         mask_input=found.mask_input,
         generate=entry.generate if hasattr(model, "generate") else "none",
-        recorded=found.recorded(),
+        gradients=_gradient_count(model, found.inputs),
+        recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
         **given,
     )
+
+
+def _gradient_count(model: Any, inputs: Mapping[str, Array]) -> int:
+    """How many parameters get a gradient, so that one that got lost on the target and in the reference shows."""
+    return len(float64_gradients(as_reference(copy.deepcopy(model)), inputs))
+
+
+def _origin(model_type: str) -> str:
+    """What vouches for numbers that are recorded here: a shipped recipe of the type that they agree with.
+
+    Loud weights depend on names alone, so that the numbers of another version can be computed again; where the
+    installed modelling code gives others, or none are shipped, nothing but this installation stands behind it.
+    """
+    for recipe in shipped_recipes(model_type):
+        try:
+            model = as_reference(
+                fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain or 1.0)
+            )
+            inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
+            output = float64_outputs(model, inputs)[recipe.recorded["output"]]
+            there = [float(output[tuple(place)]) for place in recipe.recorded["positions"]]
+        except Exception:  # another version's class or argument is gone: then it vouches for nothing
+            continue
+        apart = max(abs(a - b) for a, b in zip(there, recipe.recorded["values"], strict=True))
+        if apart / recipe.recorded["scale"] < _AGREES:
+            return f"agrees with the recipe for {recipe.transformers_version}"
+    return HERE
 
 
 def _loudest(

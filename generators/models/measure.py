@@ -134,7 +134,7 @@ def faults(sensitivity: Mapping[str, float]) -> list[str]:
 
 
 def record(
-    reference: Outputs, output: str, mask: Array | None, *, seed: int, lengths: tuple[int, ...]
+    reference: Outputs, output: str, mask: Array | None, *, seed: int, lengths: tuple[int, ...], origin: str
 ) -> dict[str, Any]:
     """16 numbers of one output at seeded positions where the mask is 1, and the output's scale there."""
     array = reference[output]
@@ -152,4 +152,5 @@ def record(
         "scale": float(f"{kept.std():.6g}"),
         "seed": seed,
         "lengths": list(lengths),
+        "origin": origin,
     }

@@ -18,8 +18,9 @@ _BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "in
 class Profile:
     """A model as the user named it, and what stands for it in cells.
 
-    `cell_model` is the model type, or a checkpoint's slug; `folder` is where a checkpoint lies. `note` says
-    what the user should know of the choice, such as a tiny model standing in for a checkpoint that isn't here.
+    `cell_model` is the model type, or a checkpoint's slug; `folder` is where a checkpoint lies. `stands_in_for`
+    is the checkpoint asked for whose weights aren't here, so that a tiny model runs and nothing is learnt of it;
+    empty where what was asked for runs. `note` says why, and what to do.
     """
 
     asked: str
@@ -27,6 +28,7 @@ class Profile:
     classification: Classification
     recipe: Recipe
     folder: Path | None = None
+    stands_in_for: str = ""
     note: str = ""
 
     def memory_needed(self, precision: str) -> int:
@@ -53,18 +55,25 @@ def profile_of(name: str, task: str | None = None) -> Profile:
                 recipe=recipe,
                 folder=folder,
             )
-    note = ""
-    if name != classification.model_type:
-        fetch = "" if classification.path else f" Fetch it with: hf download {name}."
-        note = f"{echo(name)} has no weights here: a tiny {classification.model_type} runs, and says nothing of "
-        note += f"the checkpoint.{fetch}"
+    known_type = classification.model == classification.model_type and classification.path is None
     return Profile(
         asked=name,
         cell_model=classification.model_type,
         classification=classification,
         recipe=recipe_for(classification.model_type, task),
-        note=note,
+        stands_in_for="" if known_type else name,
+        note="" if known_type else _why_it_stands_in(name, classification),
     )
+
+
+def _why_it_stands_in(name: str, classification: Classification) -> str:
+    """Why a tiny model runs instead of a checkpoint, how its type was told, and how to get the weights."""
+    told = classification.model_type
+    told += ", as its config.json says" if classification.path else ", a type guessed from the name alone"
+    fetch = f"Fetch it with: hf download {name}"
+    if Path(name).expanduser().is_dir():
+        fetch = "Put its .safetensors files beside config.json"
+    return f"no weights of {echo(name)} are here, so a tiny {told}, runs and says nothing of it. {fetch}."
 
 
 def _check_task(asked: str | None, found: str, name: str) -> None:

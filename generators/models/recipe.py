@@ -6,13 +6,14 @@ Nothing here imports torch or transformers except the derivation of a recipe tha
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ from hardware.errors import BrokenInput, HwCompatError, ModelError, OutputError,
 from hardware.paths import cache_folder
 
 SCHEMA_VERSION = 1
+HERE = "this installation"
+"""The origin of recorded numbers that no shipped recipe vouches for."""
+
+SHIPPED_ORIGIN = "shipped"
 SHIPPED = Path(__file__).parent / "recipes"
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -33,12 +38,13 @@ class Recipe:
     """One way to build and run a model, and what a right run gives.
 
     `config` holds the constructor arguments of `config_class`, `config_children` the classes of its nested
-    dicts; `inputs` are specifications (`inputs.py`) drawn in their order; `parameters` is a count.
+    dicts; `inputs` are specifications (`inputs.py`) drawn in their order; `parameters` is a count,
+    and `gradients` how many of the parameters get a gradient in a backward pass.
     `masked_by` names, for an output (batch, length, ...), the input that says which positions count.
     `mask_input` is the attention mask that must be honoured. `recorded` holds `output`, `positions` (16 index
-    tuples), `values`, `scale`, `seed` and `lengths`: numbers of the float64 reference. `sensitivity` is
-    relative to the output's scale. `gain` and `weights_hash`: the first is null for the subject `checkpoint`,
-    the second for `tiny`. `generate` is `none`, `causal` or `seq2seq`.
+    tuples), `values`, `scale`, `seed`, `lengths` and `origin`: numbers of the float64 reference, and what vouches
+    for them. `sensitivity` is relative to the output's scale. `gain` is null for the subject `checkpoint`,
+    `weights_hash` for `tiny`. `generate` is `none`, `causal` or `seq2seq`.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -58,6 +64,7 @@ class Recipe:
     gain: float | None
     weights_hash: str | None
     parameters: int
+    gradients: int
     operators: tuple[str, ...]
     outputs: tuple[str, ...]
     masked_by: Mapping[str, str]
@@ -162,6 +169,16 @@ def _find(folder: Path, names: list[str], task: str | None) -> Recipe | None:
     return None
 
 
+def shipped_recipes(model_type: str) -> tuple[Recipe, ...]:
+    """The recipes of a model type's primary task that ship for any version, that of the installed one first."""
+    name = _file_name(model_type, None)
+    found = []
+    for path in sorted(SHIPPED.glob(f"*/{name}")):
+        with contextlib.suppress(BrokenInput):  # one of an older form vouches for nothing
+            found.append(read_recipe(path))
+    return tuple(sorted(found, key=lambda recipe: recipe.transformers_version != installed_version()))
+
+
 def stored_recipes() -> tuple[Recipe, ...]:
     """The primary-task recipes stored for the installed transformers, by model type; none without transformers."""
     try:
@@ -213,6 +230,7 @@ def main(model_types: tuple[str, ...], write: bool) -> None:
                 from .derive import derive_tiny
 
                 recipe = derive_tiny(model_type)
+                recipe = replace(recipe, recorded={**recipe.recorded, "origin": SHIPPED_ORIGIN})
                 write_recipe(recipe, SHIPPED / recipe.transformers_version / _file_name(model_type, None))
                 click.echo(f"{model_type}: {recipe.parameters} parameters, gain {recipe.gain}", err=True)
             else:

@@ -16,7 +16,7 @@ from typing import Any
 
 import jinja2
 
-from generators.models.recipe import Recipe
+from generators.models.recipe import HERE, Recipe
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
 from hardware.errors import UsageError, echo
@@ -175,6 +175,7 @@ def render(recipe: Recipe, cell: Cell, rule_ids: Sequence[str], *, template_fold
         "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",
         "imports": _imports(recipe),
         "recorded": _recorded(recipe),
+        "recorded_here": recipe.recorded["origin"] == HERE,
         "lengths": tuple(recipe.recorded["lengths"]),
         "checks": checks,
         "uses_mask": uses_mask,

@@ -95,10 +95,14 @@ def floating_outputs(output: Any) -> dict[str, torch.Tensor]:
     }
 
 
+def without_cache(model: torch.nn.Module) -> dict[str, bool]:
+    """The argument that asks a model for a pass without a cache; empty where the model doesn't take it."""
+    return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
+
+
 def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """One forward pass without a cache, where the model takes that wish."""
-    wishes = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
-    return floating_outputs(model(**tensors, **wishes))
+    return floating_outputs(model(**tensors, **without_cache(model)))
 
 
 def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
@@ -278,12 +282,15 @@ class TorchBackend(BaseBackend):
 
     def empty_cache(self) -> None:
         """Give cached device memory back."""
+        import torch
+
+        getattr(torch, self.DEVICE_TYPE).empty_cache()
 
     def _check_availability(self) -> str:
         try:
             import torch
         except ImportError:
-            return "torch isn't installed (pip install torch==2.13.0)"
+            return "torch isn't installed (pip install -r requirements.txt)"
         reason = self._device_missing(torch)
         if reason:
             return reason
@@ -299,7 +306,15 @@ class TorchBackend(BaseBackend):
         return int(getattr(torch, self.DEVICE_TYPE).device_count())
 
     def get_device_info(self) -> DeviceInfo:
-        return self.device_info(str(self.torch_device()), self.DEVICE_TYPE)
+        import torch
+
+        device = self.torch_device()
+        found = getattr(torch, self.DEVICE_TYPE).get_device_properties(device)
+        return self.device_info(str(device), found.name, memory=found.total_memory, **self._own_facts(found))
+
+    def _own_facts(self, found: Any) -> dict[str, Any]:
+        """More arguments for `device_info`, from what torch calls the device's properties."""
+        return {}
 
     def known_answer(self) -> tuple[float, float, float]:
         import torch

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from ..evidence.record import Stage
 from ..target import Target
 
 if TYPE_CHECKING:
@@ -22,11 +23,15 @@ if TYPE_CHECKING:
 
 
 class Unsupported(Exception):
-    """The runtime can't do what was asked of it (an operator, a dtype, a conversion); a failure with a cause."""
+    """The runtime can't do what was asked of it (an operator, a dtype, a conversion); a failure with a cause.
 
-    def __init__(self, message: str, *, error_type: str = "unsupported_operator") -> None:
+    `stage` is how far it had come, where the raiser knows it better than the caller.
+    """
+
+    def __init__(self, message: str, *, error_type: str = "unsupported_operator", stage: Stage | None = None) -> None:
         super().__init__(message)
         self.error_type = error_type
+        self.stage = stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +165,12 @@ class BaseBackend(ABC):
 
     PRECISIONS: ClassVar[tuple[str, ...]] = ("float32",)
     SIMULATED: ClassVar[bool] = False
+
+    VARIANTS: ClassVar[tuple[str, ...]] = ()
+    """What may follow the target's name after a colon, in the runtime's own spelling."""
+
+    INDEXED: ClassVar[bool] = True
+    """Whether there can be several devices of this target; one beyond what is there is a missing device."""
 
     def __init__(self, target: Target) -> None:
         self.target = target

@@ -16,6 +16,7 @@ class CPUBackend(TorchBackend):
 
     BACKEND_NAME = "cpu"
     DEVICE_TYPE = "cpu"
+    INDEXED = False
     UNSEEN = "nothing: the host is the target"
 
     def torch_device(self) -> torch.device:
@@ -28,6 +29,9 @@ class CPUBackend(TorchBackend):
 
     def _device_count(self, torch: Any) -> int:
         return 1
+
+    def empty_cache(self) -> None:
+        """The host's memory has no cache of torch's."""
 
     def get_device_info(self) -> DeviceInfo:
         from ..system.cpu import read_cpu

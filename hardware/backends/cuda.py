@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._torch import TorchBackend
-from .base import DeviceInfo, ModelSubject, Runnable
+from .base import ModelSubject, Runnable
 
 
 class NVIDIABackend(TorchBackend):
@@ -32,16 +32,5 @@ class NVIDIABackend(TorchBackend):
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
         return super().load(subject, example_inputs, precision)
 
-    def empty_cache(self) -> None:
-        import torch
-
-        torch.cuda.empty_cache()
-
-    def get_device_info(self) -> DeviceInfo:
-        import torch
-
-        device = self.torch_device()
-        found = torch.cuda.get_device_properties(device)
-        return self.device_info(
-            str(device), found.name, memory=found.total_memory, capability=f"{found.major}.{found.minor}"
-        )
+    def _own_facts(self, found: Any) -> dict[str, Any]:
+        return {"capability": f"{found.major}.{found.minor}"}

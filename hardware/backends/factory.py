@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+from dataclasses import replace
 from pathlib import Path
 
 from ..errors import UsageError, did_you_mean, echo
@@ -39,7 +40,8 @@ def known_targets() -> tuple[str, ...]:
 def resolve_target(text: str) -> Target:
     """The known target that a user's text names; vendor names are accepted.
 
-    Raises `UsageError` with did-you-mean: an unknown name is never a silent cpu.
+    A variant is accepted in any case. Raises `UsageError` with did-you-mean for an unknown name (never a silent
+    cpu), for a variant that the target doesn't have, and for an index where it has one device only.
     """
     name, separator, rest = text.strip().partition(":")
     name = ALIASES.get(name.lower(), name.lower())
@@ -54,7 +56,25 @@ def resolve_target(text: str) -> Target:
                 )
             ),
         )
-    return Target.parse(f"{name}{separator}{rest}")
+    return _checked(Target.parse(f"{name}{separator}{rest}"), text)
+
+
+def _checked(target: Target, text: str) -> Target:
+    """`target` with its variant in the runtime's own spelling, if such a target can be at all."""
+    backend = backend_class(target.name)
+    known = ", ".join([target.name, *(f"{target.name}:{variant}" for variant in backend.VARIANTS)])
+    spellings = {variant.lower(): variant for variant in backend.VARIANTS}
+    if target.variant and target.variant.lower() not in spellings:
+        indexed = f", and with an index: {target.name}:0" if backend.INDEXED and not spellings else ""
+        hint = did_you_mean(target.variant, spellings)
+        raise UsageError(
+            f"unknown device {echo(text)}",
+            why=f"{target.name} has no variant {echo(target.variant)}",
+            fix=f"{hint} Known: {known}{indexed}.".strip(),
+        )
+    if target.index is not None and not backend.INDEXED:
+        raise UsageError(f"unknown device {echo(text)}", why=f"{target.name} takes no index", fix=f"Known: {known}.")
+    return replace(target, variant=spellings.get(target.variant.lower(), ""))
 
 
 def backend_class(name: str) -> type[BaseBackend]:

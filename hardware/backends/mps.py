@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from ._torch import TorchBackend
+from .base import DeviceInfo
 
 
 class AppleBackend(TorchBackend):
@@ -30,7 +31,5 @@ class AppleBackend(TorchBackend):
     def _device_count(self, torch: Any) -> int:
         return 1
 
-    def empty_cache(self) -> None:
-        import torch
-
-        torch.mps.empty_cache()
+    def get_device_info(self) -> DeviceInfo:
+        return self.device_info(str(self.torch_device()), "mps")  # torch.mps tells no properties

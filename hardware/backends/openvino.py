@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..evidence.record import Stage
 from ..export import Exported, export_openvino, quiet_telemetry
 from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
 
@@ -22,6 +23,9 @@ OPENVINO_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "bfloat16": {"INFERENCE_PRECISION_HINT": "bf16", "KV_CACHE_PRECISION": "bf16"},
     "float16": {"INFERENCE_PRECISION_HINT": "f16", "KV_CACHE_PRECISION": "f16"},
 }
+
+CHOICES = ("AUTO", "HETERO", "MULTI", "BATCH")
+"""OpenVINO's devices that stand for a choice between devices: what ran there would say nothing about any of them."""
 
 _CLASSES = {
     "fill-mask": "OVModelForMaskedLM",
@@ -39,19 +43,31 @@ _PRECISION_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "i8"
 
 
 class _Opened:
-    """An exported model compiled on a device: through optimum-intel's class, or bare."""
+    """An exported model compiled on a device: through optimum-intel's class, or bare.
+
+    Raises `Unsupported` at the stage `compile` where the runtime refuses it.
+    """
 
     def __init__(self, exported: Exported, task: str, device: str, options: Mapping[str, str]) -> None:
-        import openvino
-
         self.bare = exported.method == "convert_model"
-        if self.bare:
+        model_class = None if self.bare else _class_for(task)
+        try:
+            self._compile(exported, model_class, device, options)
+        except RuntimeError as error:
+            raise Unsupported(
+                f"OpenVINO doesn't compile the model for {device}: {str(error)[:2000]}",
+                error_type="unknown",
+                stage=Stage.COMPILE,
+            ) from error
+
+    def _compile(self, exported: Exported, model_class: Any, device: str, options: Mapping[str, str]) -> None:
+        if model_class is None:
+            import openvino
+
             core = openvino.Core()
             self.compiled = [core.compile_model(exported.folder / "openvino_model.xml", device, dict(options))]
             return
-        import optimum.intel
-
-        self.model: Any = getattr(optimum.intel, _CLASSES[task]).from_pretrained(
+        self.model: Any = model_class.from_pretrained(
             exported.folder, device=device, ov_config=dict(options), local_files_only=True, compile=True
         )
         self.compiled = list(_compiled_models(self.model))
@@ -68,6 +84,12 @@ class _Opened:
             output = self.model(**{n: torch.as_tensor(np.ascontiguousarray(v)) for n, v in inputs.items()})
         tensors = {n: torch.as_tensor(v) for n, v in output.items() if isinstance(v, np.ndarray)}
         return to_arrays(floating_outputs({**dict(output.items()), **tensors}))
+
+
+def _class_for(task: str) -> Any:
+    import optimum.intel
+
+    return getattr(optimum.intel, _CLASSES[task])
 
 
 def _open_on_cpu(task: str) -> Callable[[Exported], _Opened]:
@@ -169,7 +191,7 @@ class OpenVINORunnable(Runnable):
             devices += used
             # HETERO's and AUTO's graphs name no device per node: the whole model counts as offloaded when
             # any other device than the one asked for took part.
-            on_target = all(self.backend.is_asked_device(device) for device in used)
+            on_target = bool(used) and all(self.backend.is_asked_device(device) for device in used)
             for node in compiled.get_runtime_model().get_ordered_ops():
                 facts = node.get_rt_info()
                 layer = str(facts["layerType"].astype(str)) if "layerType" in facts else node.get_type_name()
@@ -198,6 +220,7 @@ class OpenVINOBackend(BaseBackend):
     CAN = frozenset({"generate", "save"})
     WARM_IMPORTS = ("openvino", "optimum.intel", "optimum.exporters.openvino")
     PRECISIONS = ("float32", "bfloat16", "float16")
+    VARIANTS = ("CPU", "GPU", "NPU", *CHOICES)
 
     def _setup_environment(self) -> None:
         quiet_telemetry()
@@ -216,10 +239,9 @@ class OpenVINOBackend(BaseBackend):
         try:
             import openvino
         except ImportError:
-            return "openvino isn't installed (pip install openvino==2026.4.1)"
+            return "openvino isn't installed (pip install -r requirements.txt)"
         devices = openvino.Core().available_devices
-        wanted = self.device.split(".")[0]
-        if wanted in ("AUTO", "HETERO", "MULTI", "BATCH"):
+        if self.target.variant in CHOICES:
             return f"{self.target} is a choice between devices, not a device; name one of {', '.join(devices)}"
         if not any(name == self.device or name.split(".")[0] == self.device for name in devices):
             return f"OpenVINO sees no {self.device}; it sees {', '.join(devices) or 'nothing'}"

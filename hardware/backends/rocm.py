@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ._torch import TorchBackend
-from .base import DeviceInfo
 
 
 class AMDBackend(TorchBackend):
@@ -22,15 +21,5 @@ class AMDBackend(TorchBackend):
             return "torch is built for ROCm, but no device can be used (rocminfo tells more)"
         return ""
 
-    def empty_cache(self) -> None:
-        import torch
-
-        torch.cuda.empty_cache()
-
-    def get_device_info(self) -> DeviceInfo:
-        import torch
-
-        device = self.torch_device()
-        found = torch.cuda.get_device_properties(device)
-        architecture = getattr(found, "gcnArchName", "unknown")
-        return self.device_info(str(device), found.name, memory=found.total_memory, architecture=architecture)
+    def _own_facts(self, found: Any) -> dict[str, Any]:
+        return {"architecture": getattr(found, "gcnArchName", "unknown")}

@@ -97,14 +97,17 @@ def _stop(kind: str) -> None:
 def _spoil(output: Any, kind: str) -> Any:
     import torch
 
-    if isinstance(output, tuple):
-        return (_spoil(output[0], kind), *output[1:])
+    if isinstance(output, tuple | list) and output:
+        return type(output)([_spoil(output[0], kind), *output[1:]])
     if not isinstance(output, torch.Tensor) or not output.is_floating_point():
         return output
     if kind == "wrong":
         return output * 1.01
-    spoiled = output.clone()
-    spoiled[(-1,) * spoiled.dim()] = float("nan")
+    # Memory of its own in which no two elements share a place, whatever the strides of the output were.
+    spoiled = output.clone(memory_format=torch.contiguous_format)
+    if spoiled.numel():
+        # The whole last row, so that it reaches whatever is reduced from some of the columns only.
+        (spoiled[-1] if spoiled.dim() > 1 else spoiled).fill_(float("nan"))
     return spoiled
 
 

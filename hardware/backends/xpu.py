@@ -6,7 +6,6 @@ import os
 from typing import Any
 
 from ._torch import TorchBackend
-from .base import DeviceInfo
 
 
 class IntelBackend(TorchBackend):
@@ -26,15 +25,3 @@ class IntelBackend(TorchBackend):
         if not torch.xpu.is_available():
             return "torch is built for XPU, but no Intel GPU can be used (sycl-ls tells more)"
         return ""
-
-    def empty_cache(self) -> None:
-        import torch
-
-        torch.xpu.empty_cache()
-
-    def get_device_info(self) -> DeviceInfo:
-        import torch
-
-        device = self.torch_device()
-        found = torch.xpu.get_device_properties(device)
-        return self.device_info(str(device), found.name, memory=found.total_memory)

@@ -71,7 +71,10 @@ class Subject(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCell:
-    """One suite of a plan: its cell, its checks in file order, its file's name and hash, and what is sealed."""
+    """One suite of a plan: its cell, its checks in file order, its file's name and hash, and what is sealed.
+
+    `selection` is how `auto` came to the target, step by step.
+    """
 
     cell_id: str
     checks: tuple[str, ...]
@@ -79,6 +82,7 @@ class PlannedCell:
     suite_hash: str
     subject: str
     verdict: Mapping[str, Any] | None = None
+    selection: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

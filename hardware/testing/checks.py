@@ -18,6 +18,7 @@ class Check:
     name: str
     says: str
     core: bool = False
+    compares: bool = False
     needs_mask: bool = False
     can: tuple[str, ...] = ()
     generates: tuple[str, ...] = ("none", "causal", "seq2seq")
@@ -42,6 +43,11 @@ def applicable_checks(*, generates: str, has_mask: bool, can: frozenset[str]) ->
         for check in all_checks()
         if generates in check.generates and (has_mask or not check.needs_mask) and set(check.can) <= can
     )
+
+
+def comparing_checks() -> frozenset[str]:
+    """Names of the checks that measure an error and hold it against a tolerance."""
+    return frozenset(check.name for check in all_checks() if check.compares)
 
 
 def core_checks() -> frozenset[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..backends.base import BaseBackend, Execution, Generation, ModelSubject, Runnable
+from ..backends.base import BaseBackend, Execution, Generation, ModelSubject, Runnable, Unsupported
 from ..backends.factory import get_backend
 from ..cell import Cell
+from ..errors import BackendUnavailable
 from ..evidence.record import Stage, Subject
 from ..paths import cache_folder
 from ..target import Target
-from . import reference
+from . import recording, reference
 from .loud_weights import fill
 from .parity import Array, Comparison, compare, compare_gradients
 from .tolerances import tolerance_for
@@ -65,7 +67,8 @@ class ModelTest:
 
     `make_model` builds the model in float32 on CPU; `gain` fills it with loud weights (None keeps the weights it
     has); `inputs` are the example arrays; `masked_by` names, for outputs with a row for each token, the input
-    that says which rows mean something; `outputs` must be among what the target gives.
+    that says which rows mean something; `outputs` must be among what the target gives. `recorded_by` says so where
+    nothing but the installation that made them stands behind the recorded numbers.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class ModelTest:
         masked_by: Mapping[str, str] | None = None,
         generates: str = "none",
         subject: str = "tiny",
+        recorded_by: str = "",
     ) -> None:
         self.cell = Cell.parse(cell)
         self.make_model = make_model
@@ -89,7 +93,9 @@ class ModelTest:
         self.generates = generates
         self.subject = Subject(subject)
         self.measured = Measurement()
-        self._load_error: BaseException | None = None
+        self.recorded_by = recorded_by
+        self._load_failure: tuple[Exception, Stage] | None = None
+        self._gradient_count = 0
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +113,12 @@ class ModelTest:
         reason = backend.unavailable()
         if not reason:
             return backend, ""
+        if not recording.active:
+            raise BackendUnavailable(
+                f"{self.requested_target} isn't here, and nothing would say so",
+                why=reason,
+                fix="Load hardware.testing.plugin in this folder's conftest.py: it marks what ran elsewhere.",
+            )
         return get_backend("cpu"), reason
 
     @cached_property
@@ -152,9 +164,10 @@ class ModelTest:
 
     @cached_property
     def runnable(self) -> Runnable:
-        """The model on its target, loaded when first needed; a failure is the same failure ever after."""
-        if self._load_error is not None:
-            raise self._load_error
+        """The model on its target, loaded when first needed; a failure is the same, at its stage, ever after."""
+        if self._load_failure is not None:
+            error, self.measured.stage = self._load_failure
+            raise error
         try:
             subject = ModelSubject(
                 model=self._build(),
@@ -163,10 +176,20 @@ class ModelTest:
                 generates=self.generates,
                 masked_by=self.masked_by,
             )
-            self.measured.stage = Stage.LOAD
-            return self.backend.load(subject, self.inputs, self.cell.precision)
+            with self._at(Stage.LOAD):
+                return self.backend.load(subject, self.inputs, self.cell.precision)
         except Exception as error:
-            self._load_error = error
+            self._load_failure = error, self.measured.stage
+            raise
+
+    @contextmanager
+    def _at(self, stage: Stage) -> Iterator[None]:
+        """What is done inside is at `stage`, unless the runtime knows better where it failed."""
+        self.measured.stage = stage
+        try:
+            yield
+        except Unsupported as error:
+            self.measured.stage = error.stage or stage
             raise
 
     # What a suite calls
@@ -183,9 +206,9 @@ class ModelTest:
         return self._run(self.runnable, inputs)
 
     def _run(self, runnable: Runnable, inputs: Mapping[str, Array]) -> Outputs:
-        self.measured.stage = Stage.RUN
-        started = time.perf_counter()
-        arrays = runnable(**inputs)
+        with self._at(Stage.RUN):
+            started = time.perf_counter()
+            arrays = runnable(**inputs)
         self.measured.latency_ms = (time.perf_counter() - started) * 1e3
         first = next(iter(inputs.values()))
         self.measured.batch = int(first.shape[0])
@@ -235,15 +258,17 @@ class ModelTest:
 
     def execution(self) -> Execution:
         """The target's own record of where one forward pass ran."""
-        self.measured.stage = Stage.RUN
-        proof = self.runnable.execution()
+        runnable = self.runnable
+        with self._at(Stage.RUN):
+            proof = runnable.execution()
         self.measured.execution = proof
         return proof
 
     def save_and_reload(self, folder: Path, inputs: Mapping[str, Array]) -> Outputs:
         """Outputs of what was saved on the target and loaded again."""
-        self._require("save")
-        again = self.runnable.save_and_reload(folder)
+        runnable = self._able("save")
+        with self._at(Stage.LOAD):
+            again = runnable.save_and_reload(folder)
         try:
             return self._run(again, inputs)
         finally:
@@ -251,27 +276,34 @@ class ModelTest:
 
     def gradient_error(self) -> float:
         """Error of all gradients together, relative to the scale of all gradients."""
-        self._require("backward")
-        self.measured.stage = Stage.RUN
-        got = self.runnable.gradients(self.inputs)
+        runnable = self._able("backward")
+        with self._at(Stage.RUN):
+            got = runnable.gradients(self.inputs)
+        self._gradient_count = len(got)
         want = reference.float64_gradients(self._reference_model, self.inputs)
         self.measured.stage = Stage.COMPARE
         comparison = compare_gradients(got, want)
         self._keep(comparison)
         return comparison.max_rel_error
 
-    def _require(self, ability: str) -> None:
-        if ability not in self.runnable.can:
-            why = self.runnable.conditions.get("why_not_exporter", "")
+    def gradient_count(self) -> int:
+        """How many parameters got a gradient on the target when `gradient_error` was measured."""
+        return self._gradient_count
+
+    def _able(self, ability: str) -> Runnable:
+        runnable = self.runnable
+        if ability not in runnable.can:
+            why = runnable.conditions.get("why_not_exporter", "")
             raise NotApplicable(f"this model cannot {ability} on {self.actual_target}" + (f": {why}" if why else ""))
+        return runnable
 
     # Decoding
 
     @cached_property
     def _generated(self) -> Generation:
-        self._require("generate")
-        self.measured.stage = Stage.RUN
-        return self.runnable.generate(self.inputs, steps=STEPS)
+        runnable = self._able("generate")
+        with self._at(Stage.RUN):
+            return runnable.generate(self.inputs, steps=STEPS)
 
     def generate(self) -> Generation:
         """Greedy tokens and logits from the target, with its cache."""
@@ -340,6 +372,10 @@ class ModelTest:
         taken, self.measured = self.measured, Measurement(stage=self.measured.stage)
         return taken
 
+    def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
+        found = dict(loaded.conditions) if loaded is not None else {}
+        return {**found, **({"recorded": self.recorded_by} if self.recorded_by else {})}
+
     def facts(self) -> dict[str, Any]:
         """What is the same for all checks: targets, device, precision that was really computed in."""
         loaded = self.__dict__.get("runnable")
@@ -350,7 +386,7 @@ class ModelTest:
             "accelerator": self.backend.get_device_info().device_name,
             "actual_dtype": loaded.actual_dtype if loaded is not None else None,
             "subject": str(self.subject),
-            "conditions": dict(loaded.conditions) if loaded is not None else {},
+            "conditions": self._conditions(loaded),
         }
 
 

@@ -22,13 +22,14 @@ from ..backends.base import Unsupported
 from ..errors import BrokenInput
 from ..evidence.record import CheckLine, EndLine, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
+from ..paths import DEFAULT_EVIDENCE
+from . import recording
 from .lines import line_for
 from .model_test import Ambiguous, Measurement, ModelTest, NotApplicable
 from .parity import ReferenceNotFinite
 from .suite_file import SuiteFile, read_suite
 
 EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"
-DEFAULT_EVIDENCE = Path("hwcompat-out") / "evidence"
 
 _PARITY = "matches_reference"
 _OUT_OF_MEMORY = (
@@ -114,6 +115,7 @@ class Recorder:
 
     def _open_run(self, suites: Sequence[SuiteFile]) -> None:
         from ..detection import detect
+        from ..evidence.machine import machine_label
         from ..evidence.versions import versions_of
 
         folder = Path(os.environ.get(EVIDENCE_VARIABLE, DEFAULT_EVIDENCE))
@@ -124,7 +126,7 @@ class Recorder:
                 run_id=self._writer.run_id,
                 started_at=now(),
                 command=shlex.join(["python", "-m", "pytest", *sys.argv[1:]]),
-                machine=os.environ.get("HWCOMPAT_MACHINE", ""),
+                machine=machine_label(),
                 inventory=inventory.to_dict(),
                 versions=versions_of(inventory),
                 plan=tuple(suite.planned() for suite in suites),
@@ -213,7 +215,13 @@ class Recorder:
     # What never got as far as a check
 
     def pytest_configure(self, config: pytest.Config) -> None:
+        if sys.flags.optimize:
+            raise pytest.UsageError("python -O removes assertions: suites would pass whatever they see")
         self._root = config.rootpath
+        recording.active = True
+
+    def pytest_unconfigure(self) -> None:
+        recording.active = False
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A suite that can't be imported fails in all its checks, at the stage `import`."""

@@ -25,6 +25,20 @@ if TYPE_CHECKING:
     from .parity import Array, Outputs
 
 
+_SHARED_SOURCES = (
+    "modeling_utils.py",
+    "masking_utils.py",
+    "modeling_attn_mask_utils.py",
+    "modeling_rope_utils.py",
+    "modeling_layers.py",
+    "cache_utils.py",
+    "activations.py",
+    "pytorch_utils.py",
+    "generation/utils.py",
+)
+"""Files of transformers that every model computes with."""
+
+
 def as_reference(model: torch.nn.Module) -> torch.nn.Module:
     """`model` in float64, in place, with experts computed one by one (grouped kernels have no float64)."""
     for module in model.modules():
@@ -91,15 +105,33 @@ def identity_of(model: torch.nn.Module) -> str:
     if config is not None and hasattr(config, "to_json_string"):
         digest.update(config.to_json_string(use_diff=False).encode())
     digest.update(type(model).__qualname__.encode())
-    source = inspect.getsourcefile(type(model))
-    if source:
-        digest.update(Path(source).read_bytes())
+    digest.update(_sources(model))
     for package in ("torch", "transformers", "numpy"):
         digest.update(f"{package}=={metadata.version(package)}".encode())
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())
     return digest.hexdigest()
+
+
+def _sources(model: torch.nn.Module) -> bytes:
+    """A hash of the source that computes: the files of all modules' classes, and what the library shares.
+
+    An edit in an installation that one works on must not meet an export or a reference from before it.
+    """
+    files = {inspect.getsourcefile(type(module)) for module in model.modules()}
+    files -= {None, *(f for f in files if f and "/torch/" in Path(f).as_posix())}
+    with contextlib.suppress(ImportError):
+        import transformers
+
+        root = Path(transformers.__file__).parent
+        files |= {str(root / name) for name in _SHARED_SOURCES}
+        files |= {str(path) for path in (root / "integrations").glob("*.py")}
+    digest = hashlib.sha256()
+    for file in sorted(filter(None, files)):
+        if Path(file).is_file():
+            digest.update(Path(file).name.encode() + Path(file).read_bytes())
+    return digest.digest()
 
 
 class ReferenceStore:

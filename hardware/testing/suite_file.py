@@ -30,7 +30,9 @@ class SuiteFile:
     transformers_names: tuple[str, ...] = ()
     edited: bool = False
 
-    def planned(self, verdict: dict[str, object] | None = None) -> PlannedCell:
+    def planned(
+        self, verdict: dict[str, object] | None = None, selection: dict[str, object] | None = None
+    ) -> PlannedCell:
         """This suite as an entry of a run's plan."""
         return PlannedCell(
             cell_id=self.cell.id,
@@ -39,6 +41,7 @@ class SuiteFile:
             suite_hash=self.suite_hash,
             subject=self.subject,
             verdict=verdict,
+            selection=selection,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 from command_line import CommandLine, Ran, together
@@ -56,6 +57,14 @@ def test_parity_with_itself_is_no_parity(both: dict[str, Ran]) -> None:
 @pytest.mark.parametrize("how", ["strict", "allowed"])
 def test_verdict_of_the_missing_device_is_unknown(both: dict[str, Ran], how: str) -> None:
     assert both[how].verdict(CELL) == "unknown"
+
+
+@pytest.mark.parametrize("device", ["cpu:3", "cuda:x", "openvino:XYZ", "simulated:5"])
+def test_a_target_that_cannot_be_is_no_missing_device(command_line: CommandLine, tmp_path: Path, device: str) -> None:
+    ran = command_line.run(tmp_path, "--model", "bert", "--device", device)
+    assert ran.code == 4
+    assert f"unknown device '{device}'" in ran.error
+    assert "Known: " in ran.error
 
 
 def test_nothing_counts_for_the_missing_device_in_the_matrix(both: dict[str, Ran], command_line: CommandLine) -> None:

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.slow
 
 CPU = "bert/fill-mask/openvino/float32"
 ABSENT = ("NPU", "GPU")
+CHOICE = "AUTO"
 WRONG_HINT = """
 import hardware.backends.openvino as backend
 
@@ -25,14 +26,14 @@ def _cell(device: str) -> str:
 
 @pytest.fixture(scope="module")
 def hinted(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory, three_targets: Ran) -> Ran:
-    """bert with a precision hint that contradicts the cell, and on two devices that aren't here."""
+    """bert with a precision hint that contradicts the cell, on two devices that aren't here, and on a choice."""
     folder = tmp_path_factory.mktemp("hinted")
     name = "test_bert_fill_mask_openvino_float32.py"
     text = (three_targets.suites / name).read_text(encoding="utf-8")
     (folder / "suites").mkdir()
     head, separator, rest = text.partition("CELL = ")
     (folder / "suites" / name).write_text(head + WRONG_HINT + separator + rest, encoding="utf-8")
-    devices = [word for device in ABSENT for word in ("--device", f"openvino:{device}")]
+    devices = [word for device in (*ABSENT, CHOICE) for word in ("--device", f"openvino:{device}")]
     return command_line.run(folder, "--model", "bert", "--device", "openvino", *devices, "--run")
 
 
@@ -83,6 +84,15 @@ def test_a_device_that_openvino_does_not_see_is_substituted(hinted: Ran, device:
     assert hinted.verdict(_cell(device)) == "unknown"
     assert f"openvino:{device} was asked for and isn't here" in hinted.err
     assert hinted.code == 1
+
+
+def test_a_choice_between_devices_is_substituted_and_never_taken_for_the_processor(hinted: Ran) -> None:
+    lines = hinted.lines(_cell(CHOICE))
+    assert {line.outcome for line in lines.values()} == {Outcome.PASSED_ON_FALLBACK, Outcome.SKIPPED}
+    for line in lines.values():
+        assert line.actual_target == "cpu"
+        assert "is a choice between devices" in line.substitution_reason
+    assert hinted.verdict(_cell(CHOICE)) == "unknown"
 
 
 def test_nothing_is_sent_by_the_runtime_or_its_tools(hinted: Ran) -> None:

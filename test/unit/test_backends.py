@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
+from types import SimpleNamespace
 
 import pytest
 
-from hardware.backends import factory
-from hardware.backends.base import BaseBackend, Execution, Runnable
+from hardware.backends import factory, openvino
+from hardware.backends.base import BaseBackend, Execution, Runnable, Unsupported
 from hardware.backends.factory import (
     ALIASES,
     backend_class,
@@ -16,7 +18,10 @@ from hardware.backends.factory import (
     known_targets,
     resolve_target,
 )
+from hardware.backends.openvino import OpenVINORunnable
 from hardware.errors import UsageError
+from hardware.evidence.record import Stage
+from hardware.export import Exported
 from hardware.target import Target
 
 
@@ -38,7 +43,7 @@ class PluggedBackend(BaseBackend):
     def _check_availability(self):
         return "no such device"
 
-    def get_device_facts(self):
+    def get_device_info(self):
         raise NotImplementedError
 
     def known_answer(self):
@@ -80,6 +85,8 @@ def test_a_target_leads_to_the_one_class_of_its_name(name):
         ("intel", "xpu"),
         ("apple", "mps"),
         ("OpenVINO:NPU", "openvino:NPU"),
+        ("openvino:gpu.1", "openvino:GPU.1"),
+        ("openvino:auto", "openvino:AUTO"),
     ],
 )
 def test_what_a_user_writes_is_resolved(text, target):
@@ -107,6 +114,28 @@ def test_a_misspelt_device_is_an_error_that_offers_the_right_one(text, hint):
 def test_nothing_but_a_target_is_imported(text):
     with pytest.raises(UsageError):
         resolve_target(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("cpu:3", "cpu takes no index"),
+        ("simulated:0", "simulated takes no index"),
+        ("cuda:x", "cuda has no variant 'x'. Known: cuda, and with an index: cuda:0."),
+        ("cpu:x", "Known: cpu."),
+        ("openvino:XYZ", "Known: openvino, openvino:CPU, openvino:GPU, openvino:NPU, openvino:AUTO"),
+        ("openvino:NPUU", "Did you mean 'npu'?"),
+    ],
+)
+def test_a_target_that_cannot_be_is_an_error_that_names_those_that_can(text, says):
+    with pytest.raises(UsageError, match="unknown device") as caught:
+        resolve_target(text)
+    assert says in str(caught.value)
+    assert caught.value.exit_code == 4
+
+
+def test_an_index_beyond_what_is_there_is_a_missing_device():
+    assert not get_backend("cuda:99").is_available
 
 
 @pytest.mark.parametrize("text", ["cuda:", "cuda:-1", "cuda:1:2", "openvino: NPU"])
@@ -174,6 +203,117 @@ def test_cpu_and_simulated_are_here_and_an_index_that_is_not_says_so():
     assert get_backend("cpu").is_available
     assert get_backend("simulated").is_available
     assert "isn't there" in get_backend(Target(name="cpu", index=7)).unavailable()
+
+
+@pytest.fixture
+def openvino_devices(monkeypatch):
+    """An OpenVINO that sees a processor and two GPUs."""
+    core = SimpleNamespace(available_devices=["CPU", "GPU.0", "GPU.1"])
+    monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(Core=lambda: core))
+
+
+@pytest.mark.parametrize("choice", ["AUTO", "HETERO", "MULTI", "BATCH"])
+def test_a_choice_between_devices_is_no_device(openvino_devices, choice):
+    reason = get_backend(f"openvino:{choice}").unavailable()
+    assert reason == f"openvino:{choice} is a choice between devices, not a device; name one of CPU, GPU.0, GPU.1"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("openvino", ""),
+        ("openvino:GPU", ""),
+        ("openvino:GPU.1", ""),
+        ("openvino:GPU.2", "OpenVINO sees no GPU.2; it sees CPU, GPU.0, GPU.1"),
+        ("openvino:NPU", "OpenVINO sees no NPU; it sees CPU, GPU.0, GPU.1"),
+    ],
+)
+def test_openvino_is_where_the_runtime_sees_the_device(openvino_devices, text, reason):
+    assert get_backend(text).unavailable() == reason
+
+
+def compiled_on(devices, layer="FullyConnected", precision="f32"):
+    """What OpenVINO tells of a compiled model of one node."""
+    facts = {"layerType": SimpleNamespace(astype=lambda _: layer)}
+    facts["runtimePrecision"] = SimpleNamespace(astype=lambda _: precision)
+    node = SimpleNamespace(get_rt_info=lambda: facts)
+    graph = SimpleNamespace(get_ordered_ops=lambda: [node])
+    return SimpleNamespace(get_property={"EXECUTION_DEVICES": devices}.get, get_runtime_model=lambda: graph)
+
+
+@pytest.mark.parametrize(
+    ("asked", "used", "native"),
+    [
+        ("openvino", ["CPU"], True),
+        ("openvino:NPU", ["NPU"], True),
+        ("openvino:GPU", ["GPU.0"], True),
+        ("openvino:GPU.1", ["GPU.1"], True),
+        ("openvino:GPU.1", ["GPU.0"], False),
+        ("openvino:NPU", ["CPU"], False),
+        ("openvino:NPU", ["NPU", "CPU"], False),
+        ("openvino:NPU", ["(CPU)"], False),
+        ("openvino:NPU", [], False),
+    ],
+)
+def test_all_that_openvino_ran_on_another_device_than_asked_counts_as_offloaded(asked, used, native):
+    runnable = object.__new__(OpenVINORunnable)
+    runnable.backend = get_backend(asked)
+    runnable.opened = SimpleNamespace(compiled=[compiled_on(used)])
+    proof = runnable.execution()
+    ran = {"openvino.FullyConnected": 1}
+    assert (proof.native, proof.offloaded) == ((ran, {}) if native else ({}, ran))
+    assert proof.dtype == "float32"
+
+
+def test_a_model_that_openvino_refuses_failed_at_compiling(monkeypatch, tmp_path):
+    def refuse(*_):
+        raise RuntimeError("Exception from src/plugins: no kernel")
+
+    core = SimpleNamespace(compile_model=refuse)
+    monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(Core=lambda: core))
+    with pytest.raises(Unsupported, match="no kernel") as caught:
+        openvino._Opened(Exported(folder=tmp_path, method="convert_model"), "fill-mask", "NPU", {})
+    assert caught.value.stage is Stage.COMPILE
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [
+        ("cuda", {"compute_capability": "9.0"}),
+        ("rocm", {"properties": {"architecture": "gfx942"}}),
+        ("xpu", {}),
+    ],
+)
+def test_device_info_is_what_torch_tells_of_the_device(monkeypatch, name, extra):
+    import torch
+
+    backend = get_backend(f"{name}:1")
+    found = SimpleNamespace(name="Device", total_memory=2**30, major=9, minor=0, gcnArchName="gfx942")
+    asked = []
+    api = getattr(torch, backend.DEVICE_TYPE)
+    monkeypatch.setattr(api, "get_device_properties", lambda device: asked.append(str(device)) or found)
+    info = backend.get_device_info()
+    assert asked == [f"{backend.DEVICE_TYPE}:1"]
+    assert (info.backend, info.device_name, info.device_id, info.total_memory_gb) == (name, "Device", 1, 1.0)
+    for field, value in extra.items():
+        assert getattr(info, field) == value
+
+
+@pytest.mark.parametrize("name", ["cuda", "rocm", "xpu", "mps"])
+def test_a_closed_model_gives_the_devices_cached_memory_back(monkeypatch, name):
+    import torch
+
+    backend = get_backend(name)
+    emptied = []
+    monkeypatch.setattr(getattr(torch, backend.DEVICE_TYPE), "empty_cache", lambda: emptied.append(name))
+    backend.empty_cache()
+    assert emptied == [name]
+
+
+@pytest.mark.parametrize(("name", "package"), [("cpu", "torch"), ("openvino", "openvino")])
+def test_a_missing_runtime_says_how_to_install_it(monkeypatch, name, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    assert get_backend(name).unavailable() == f"{package} isn't installed (pip install -r requirements.txt)"
 
 
 def test_a_torch_without_a_device_gives_the_reason():

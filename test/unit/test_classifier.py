@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner
 
 from generators.models import classifier
 from generators.models.classifier import classify, classify_model, classify_or_guess, main
+from generators.models.profile import profile_of
 from hardware.errors import BrokenInput, ModelError
 
 
@@ -172,6 +174,66 @@ def test_names_that_are_no_names_are_refused_in_one_line(name: str) -> None:
         classify(name)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("name", "model_type"),
+    [("BERT", "bert"), ("Gpt2", "gpt2"), ("xlm_roberta", "xlm-roberta"), ("DEBERTA_V2", "deberta-v2")],
+)
+def test_another_spelling_of_a_type_is_that_type(name: str, model_type: str) -> None:
+    assert classify(name) == classify(model_type)
+
+
+def test_a_type_in_another_spelling_stands_for_itself() -> None:
+    profile = profile_of("BERT")
+    assert (profile.cell_model, profile.stands_in_for, profile.note) == ("bert", "", "")
+
+
+def test_a_folder_goes_before_another_spelling_of_a_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint(tmp_path / "BERT", {"model_type": "gpt2"})
+    monkeypatch.chdir(tmp_path)
+    assert classify("BERT").model_type == "gpt2"
+
+
+@pytest.mark.parametrize("name", ["./nope", "nope/", "/x/y", "../nope/here", "~/no-such-folder", "acme/nope/"])
+def test_a_path_without_a_folder_is_a_missing_folder(name: str) -> None:
+    with pytest.raises(ModelError, match=rf"the folder '{re.escape(name)}' does not exist"):
+        classify(name)
+
+
+def test_a_missing_folder_that_is_called_like_a_type_offers_the_type() -> None:
+    with pytest.raises(ModelError, match="Did you mean 'bert'"):
+        classify("./bert")
+
+
+def test_a_hub_id_that_is_not_cached_is_stood_in_for_and_says_that_its_type_is_guessed() -> None:
+    profile = profile_of("acme/bert-huge")
+    assert (profile.stands_in_for, profile.cell_model) == ("acme/bert-huge", "bert")
+    assert "guessed from the name alone" in profile.note
+    assert "hf download acme/bert-huge" in profile.note
+
+
+def test_a_cached_config_without_weights_is_stood_in_for_by_what_it_names(empty_hub_cache: Path) -> None:
+    repository = empty_hub_cache / "models--acme--thing"
+    checkpoint(repository / "snapshots" / "abc", {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]})
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc", encoding="utf-8")
+    profile = profile_of("acme/thing")
+    assert (profile.stands_in_for, profile.cell_model) == ("acme/thing", "gpt2")
+    assert "guessed" not in profile.note
+    assert "hf download acme/thing" in profile.note
+
+
+def test_a_folder_with_a_config_only_is_stood_in_for_and_says_what_is_missing(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "mine", {"model_type": "bert", "architectures": ["BertForMaskedLM"]})
+    profile = profile_of(str(folder))
+    assert (profile.stands_in_for, profile.cell_model) == (str(folder), "bert")
+    assert ".safetensors" in profile.note
+    assert "hf download" not in profile.note
+
+
+def test_a_type_stands_for_itself() -> None:
+    assert (profile_of("bert").stands_in_for, profile_of("bert").note) == ("", "")
 
 
 def test_what_the_caller_knows_overrides() -> None:

@@ -11,7 +11,7 @@ from generators.compatibility.conclude import conclude, final
 from generators.compatibility.levels import level_rules
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.cell import Cell
-from hardware.evidence.record import CheckLine, Outcome, Stage
+from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from hardware.testing.checks import all_checks
 
 CELL = Cell.parse("gpt2/text-generation/cuda/float32")
@@ -20,7 +20,7 @@ VERSIONS = {"torch": "2.13.0", "transformers": "5.5.4"}
 NATIVE = {"aten.addmm": 9}
 
 
-def line(check: str, outcome: Outcome = Outcome.PASSED, **changes: object) -> CheckLine:
+def line(check: str, outcome: Outcome = Outcome.PASSED, /, **changes: object) -> CheckLine:
     values = {
         "run_id": "run1",
         "cell_id": CELL.id,
@@ -37,6 +37,8 @@ def line(check: str, outcome: Outcome = Outcome.PASSED, **changes: object) -> Ch
         "duration_s": 0.1,
         "accelerator": "H200",
         "actual_dtype": "float32",
+        "max_rel_error": 1e-6,
+        "tolerance": 2e-5,
         "native_ops": NATIVE if check == "runs_natively" else {},
         **changes,
     }
@@ -268,6 +270,59 @@ def test_half_on_one_accelerator_and_half_on_another_is_not_a_whole():
     assert ask(lines).level is Level.UNKNOWN
 
 
+@pytest.mark.parametrize("worst_first", [True, False])
+@pytest.mark.parametrize(
+    ("check", "changes", "level"),
+    [
+        ("matches_reference", {"outcome": Outcome.FAILED}, Level.NONE),
+        ("backward", {"outcome": Outcome.FAILED}, Level.LOW),
+        ("backward", {"outcome": Outcome.AMBIGUOUS}, Level.UNKNOWN),
+        ("backward", {"outcome": Outcome.SKIPPED, "error_type": "not_applicable"}, Level.LOW),
+        ("backward", {"outcome": Outcome.NOT_RUN, "error_type": "not_reached"}, Level.HIGH),
+    ],
+)
+def test_of_two_lines_of_a_check_in_one_run_the_worse_counts(check, changes, level, worst_first):
+    second = line(check, **changes)
+    good = list(passed().values())
+    verdict = ask([second, *good] if worst_first else [*good, second])
+    assert verdict.level is level
+    assert len(verdict.evidence_ids) == len(set(verdict.evidence_ids)) == len(PLAN)
+
+
+def test_an_edited_suite_shows_nothing_not_even_its_crash():
+    edited = {"conditions": {EDITED: "by hand"}}
+    verdict = ask(passed(**edited).values())
+    assert (verdict.level, verdict.evidence_ids) == (Level.UNKNOWN, ())
+    assert any("edited by hand" in reason for reason in verdict.reasons)
+    died = line("matches_reference", Outcome.CRASHED, actual_target=None, accelerator=None, **edited)
+    assert ask([line("builds", **edited), died]).level is Level.UNKNOWN
+    # One line that is marked marks the suite.
+    assert ask([*passed().values(), died]).level is Level.UNKNOWN
+    on_cpu = Cell.parse("gpt2/text-generation/cpu/float32")
+    silent = replace(died, cell_id=on_cpu.id, requested_target="cpu")
+    verdict = conclude(on_cpu, PLAN, [silent], current_versions=VERSIONS, run_versions={"run1": VERSIONS})
+    assert verdict.level is Level.UNKNOWN
+    assert any("edited by hand" in reason for reason in verdict.reasons)
+
+
+def test_an_edited_run_takes_nothing_from_another():
+    edited = passed(run_id="run2", conditions={EDITED: "by hand"}, outcome=Outcome.FAILED)
+    assert ask([*passed().values(), *edited.values()]).level is Level.HIGH
+
+
+def test_a_check_that_the_cell_has_to_have_counts_though_nobody_planned_it():
+    thin = tuple(check for check in PLAN if check != "honours_mask")
+    lines = [line(check) for check in thin]
+    assert ask(lines, plan=thin).level is Level.HIGH
+    verdict = ask(lines, plan=thin, required_checks=PLAN)
+    assert verdict.level is Level.UNKNOWN
+    assert "the plan lacks checks that the cell has to have: honours_mask" in verdict.reasons
+
+
+def test_a_run_whose_versions_are_not_known_is_expired_whatever_is_asked():
+    assert ask(passed().values(), run_versions={}, current_versions={}).basis is Basis.EXPIRED
+
+
 def test_untrusted_messages_become_one_short_line():
     verdict = with_change("builds", Outcome.FAILED, error_message="\x1b[31mred\n" + "x" * 5000)
     assert "\x1b" not in verdict.reasons[0]
@@ -320,3 +375,27 @@ def test_the_final_answer_is_the_measured_one_where_it_is_known():
 )
 def test_operators_with_parameters_are_told_apart(name, has):
     assert level_rules().has_parameters(name) is has
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_rel_error": 5.0},
+        {"max_rel_error": float("nan")},
+        {"max_rel_error": None},
+        {"tolerance": None},
+        {"max_rel_error": 50.0, "tolerance": 100.0},
+        {"tolerance": 1e-3},
+    ],
+)
+def test_a_pass_is_not_believed_against_its_own_numbers(changes):
+    verdict = with_change("matches_reference", **changes)
+    assert verdict.level is Level.UNKNOWN
+    assert any("tolerance" in reason for reason in verdict.reasons)
+
+
+def test_what_was_put_together_from_several_runs_says_so():
+    lines = {**passed(), "runs_natively": line("runs_natively", run_id="run2")}
+    verdict = ask(lines.values())
+    assert verdict.level is Level.MEDIUM
+    assert "put together from several runs" in verdict.conditions

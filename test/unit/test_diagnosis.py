@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hardware.backends.factory import known_targets
-from hardware.evidence.record import CheckLine, Outcome, Stage
+from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
 from reports.advice import diagnostics, known_error_types, recommend
 from reports.diagnosis import diagnose, error_types, identify, patterns
 from reports.finding import Severity
@@ -147,6 +147,12 @@ def test_wrong_results_in_several_checks_of_a_cell_are_one_finding_with_the_figu
     assert finding.cells == ("bert/fill-mask/cuda/float32",)
 
 
+def test_error_that_is_allowed_is_not_given_as_the_cause():
+    message = "AssertionError: assert 42 == 41\n +  where 42 = gradient_count()"
+    wrong = line(error_type="numerical_mismatch", max_rel_error=1e-6, tolerance=1e-5, error_message=message)
+    assert diagnose([wrong])[0].message == "the results are wrong: AssertionError: assert 42 == 41"
+
+
 def test_infinity_beside_wrong_numbers_names_the_one_root_cause():
     nan = line(check_name="matches_reference", error_type="non_finite", max_rel_error=float("inf"), tolerance=1e-5)
     wrong = line(check_name="backward", error_type="numerical_mismatch", max_rel_error=2.0, tolerance=1e-5)
@@ -219,6 +225,49 @@ def test_run_on_another_target_warns_about_the_one_that_was_asked_for():
 def test_outcome_alone_is_enough_where_no_error_type_was_recorded(outcome, error_type, severity):
     (finding,) = diagnose([line(outcome=outcome, error_type="")])
     assert (finding.error_type, finding.severity) == (error_type, severity)
+
+
+def test_edited_suite_is_a_finding_with_the_command_that_makes_it_again():
+    edited = {"conditions": {EDITED: "by hand"}}
+    checks = [
+        line(check_name=name, outcome=Outcome.PASSED, error_type="", **edited) for name in ("builds", "backward")
+    ]
+    (finding,) = diagnose(checks)
+    assert (finding.error_type, finding.severity) == ("suite_edited", Severity.WARNING)
+    assert finding.checks == ("builds", "backward")
+    assert "--model bert --task fill-mask --device cuda --force --run`" in finding.recommendations[0]
+    assert "file of your own" in finding.recommendations[1]
+    failed = line(error_message="RuntimeError: boom", **edited)
+    assert {one.error_type for one in diagnose([*checks, failed])} == {"unknown", "suite_edited"}
+
+
+def test_stage_is_said_only_where_it_helps():
+    early = line(error_message="RuntimeError: boom", stage=Stage.LOAD)
+    assert diagnose([early])[0].message.endswith("(stage: load): RuntimeError: boom")
+    assert "stage" not in diagnose([replace(early, stage=Stage.RUN)])[0].message
+    absent = replace(early, outcome=Outcome.PASSED_ON_FALLBACK, error_type="", substitution_reason="needs macOS")
+    assert "stage" not in diagnose([absent])[0].message
+
+
+def test_failure_on_a_substitute_is_told_by_its_own_message():
+    away = line(actual_target="cpu", substitution_reason="no GPU", error_message="RuntimeError: boom")
+    assert "boom" in diagnose([away])[0].message
+
+
+def test_refusal_has_no_traceback_and_an_accident_only_frames_that_matter():
+    log = (
+        'ing.py", line 878, in pytest_runtest_call\n    yield\n'
+        '  File "/x/site-packages/pluggy/_execution.py", line 167, in _multicall\n    teardown.throw(exception)\n'
+        '  File "/x/site-packages/_pytest/python.py", line 187, in pytest_pyfunc_call\n    result = testfunction()\n'
+        "             ^^^^^^^^^^^^\n"
+        '  File "/x/suites/test_bert.py", line 3, in test_builds\n    assert boom()\nRuntimeError: boom\n'
+    )
+    (finding,) = diagnose([line(error_message="RuntimeError: boom", traceback=log)])
+    assert finding.traceback.splitlines() == log.splitlines()[-3:]
+    refusal = "Unsupported: it doesn't compute in int4"
+    (finding,) = diagnose([line(error_message=refusal, error_type="unsupported_dtype", traceback=log)])
+    assert finding.traceback == ""
+    assert "Unsupported" not in finding.message
 
 
 def test_offloaded_operators_are_named():

@@ -10,10 +10,11 @@ import jsonschema
 import pytest
 
 from generators.compatibility.matrix import SCHEMA, build_matrix
-from generators.compatibility.matrix_text import CONSOLE_WIDTH, matrix_text
+from generators.compatibility.matrix_text import CONSOLE_WIDTH, NOTES, matrix_text
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Verdict, schema
 from hardware.errors import UsageError
+from hardware.front_door import terminal_width
 
 FAMILY_OF = {"bert": "embedding", "albert": "embedding", "gpt2": "text_generation"}
 
@@ -47,7 +48,7 @@ def test_one_models_evidence_never_moves_its_family_but_is_counted():
 
 def test_counts_are_of_models_and_a_model_is_as_good_as_its_worst_cell():
     found = matrix(
-        verdict("bert/fill-mask/cuda/bfloat16", Level.NONE),
+        verdict("bert/token-classification/cuda/float32", Level.NONE),
         verdict("bert/fill-mask/cuda/float32", Level.HIGH),
         verdict("albert/fill-mask/cuda/float32", Level.MEDIUM),
         verdict("gpt2/text-generation/cuda/float32", Level.LOW),
@@ -56,6 +57,34 @@ def test_counts_are_of_models_and_a_model_is_as_good_as_its_worst_cell():
     embedding = found["embedding"]["cuda"].counts
     assert (embedding.supported, embedding.measured, embedding.models) == (1, 2, 120)
     assert found["text_generation"]["cuda"].counts.supported == 0
+
+
+def test_another_precision_says_nothing_of_a_family():
+    measured = [
+        verdict("gpt2/text-generation/openvino/float32", Level.HIGH),
+        verdict("gpt2/text-generation/openvino/int4", Level.NONE),
+    ]
+    counts = matrix(*measured).families["text_generation"]["openvino"].counts
+    assert (counts.supported, counts.measured) == (1, 1)
+    int4 = matrix(*measured, precision="int4").families["text_generation"]["openvino"]
+    assert (int4.counts.supported, int4.counts.measured) == (0, 1)
+    assert (int4.level, int4.basis) == (Level.NONE, Basis.MEASURED)
+
+
+def test_where_nothing_was_declared_the_worst_measured_level_is_shown_with_its_mark():
+    one = matrix(verdict("bert/fill-mask/cpu/float32", Level.HIGH))
+    cell = one.families["embedding"]["cpu"]
+    assert (cell.level, cell.basis, cell.rule_ids) == (Level.HIGH, Basis.MEASURED, ())
+    assert cell.evidence
+    assert "high+ 1/1" in matrix_text(one)
+    assert "unknown 1/1" not in matrix_text(one)
+    two = matrix(verdict("bert/fill-mask/cpu/float32", Level.HIGH), verdict("albert/x/cpu/float32", Level.LOW))
+    assert "low+ 1/2" in matrix_text(two)
+
+
+def test_a_prior_is_not_said_of_a_models_integer_precision():
+    rows = {row.id: row for row in matrix(verdict("bert/fill-mask/cpu/int4", Level.LOW)).rows}
+    assert rows["bert/fill-mask/int4"].verdicts["cuda"].level is Level.UNKNOWN
 
 
 def test_unknown_and_predicted_and_expired_are_not_counted_as_measured():
@@ -119,18 +148,21 @@ def test_json_fits_the_schema_and_is_what_reports_expect():
     assert (cell["level"], cell["basis"]) == ("high", "declared")
     assert cell["counts"] == {"measured": 1, "supported": 1, "models": None}
     assert data["notes"]["text_generation"] == ["memory critical"]
+    qnn = data["compatibility"]["embedding"]["qnn"]
+    assert (qnn["level"], qnn["basis"]) == ("unknown", None)
     for one in data["models"]["bert/fill-mask/float32"]["compatibility"].values():
         jsonschema.validate(one, schema())
 
 
+@pytest.mark.parametrize("width", [60, 79, CONSOLE_WIDTH, 120])
 @pytest.mark.parametrize("by", ["family", "model"])
-def test_a_table_fits_the_console_and_shows_every_target(by):
+def test_a_table_fits_the_console_and_shows_every_target(by, width):
     long = "a" * 100
     found = matrix(
         verdict(f"{long}/fill-mask/cuda/float32", Level.HIGH), verdict("bert/fill-mask/cuda/float32", Level.LOW)
     )
-    text = matrix_text(found, by=by)
-    assert max(len(line) for line in text.splitlines()) <= CONSOLE_WIDTH
+    text = matrix_text(found, by=by, width=width)
+    assert max(len(line) for line in text.splitlines()) <= width
     for name in found.hardware_types:
         assert f" {name}" in text
 
@@ -153,7 +185,29 @@ def test_a_reader_can_tell_declared_from_measured_without_colour():
     assert "- `+` measured" in markdown
 
 
+def test_a_wide_console_is_used():
+    assert len(matrix_text(matrix(), width=120).splitlines()) < len(matrix_text(matrix(), width=60).splitlines())
+
+
+@pytest.mark.parametrize(("columns", "width"), [("20", 60), ("90", 90), ("500", 120)])
+def test_the_width_is_the_terminals_within_bounds(monkeypatch, columns, width):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert terminal_width() == width
+
+
+@pytest.mark.parametrize("format_", ["table", "markdown"])
+def test_of_two_views_the_first_can_do_without_legend_and_notes(format_):
+    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.HIGH))
+    family = matrix_text(found, format_, legend=False)
+    assert "embedding" in family
+    both = family + matrix_text(found, format_, by="model")
+    for text in ("measured with other versions", "memory critical", NOTES):
+        assert text not in family
+        assert both.count(text) == 1
+
+
 def test_notes_stand_below_the_table():
+    assert f"{NOTES}\n" in matrix_text(matrix())
     assert "text_generation: memory critical" in matrix_text(matrix())
     assert "- embedding: efficient everywhere" in matrix_text(matrix(), "markdown")
 
@@ -166,6 +220,15 @@ def test_csv_has_a_row_for_each_cell_with_its_basis():
     assert (cuda["supported"], cuda["measured"], cuda["models"]) == ("1", "1", "120")
     qnn = next(row for row in rows if (row["family"], row["hardware"]) == ("embedding", "qnn"))
     assert (qnn["level"], qnn["basis"]) == ("unknown", "")
+    assert "OpenVINO optimised" not in matrix_text(found, "csv")
+
+
+@pytest.mark.parametrize("by", ["family", "model"])
+def test_csv_of_a_view_is_one_table(by):
+    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.NONE, reasons=('a, "b"\nc',)))
+    header, *rows = csv.reader(io.StringIO(matrix_text(found, "csv", by=by)))
+    assert rows
+    assert {len(row) for row in rows} == {len(header)}
 
 
 def test_csv_hands_no_formula_to_a_spreadsheet():

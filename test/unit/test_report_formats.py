@@ -8,8 +8,10 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
+from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.errors import UsageError
-from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine
+from reports.cells import CellReport
 from reports.components import Component
 from reports.diagnosis import diagnose
 from reports.finding import Finding, Severity, worst_first
@@ -17,7 +19,7 @@ from reports.formats import FORMATS, report_text
 from reports.json_report import schema
 from reports.report import Report
 from reports.stack import StackResult
-from reports.text import fenced, markdown
+from reports.text import advice_markdown, fenced, folded, markdown
 
 HOSTILE = "a|b `c` <script>alert(1)</script>\n# head\x1b[31m \x9b2J \u202e [x](http://evil.example) @user ```"
 
@@ -160,9 +162,90 @@ def test_markdown_escapes_links_mentions_and_marks():
     assert "://" not in shown
     assert "www." not in shown
     assert "@" not in shown
-    assert "\\[x\\]" in shown
+    assert "\\[x]" in shown
     assert "\\*\\*b" in shown
     assert "a_b" in shown
+
+
+def test_text_in_a_table_is_escaped_no_more_than_it_must():
+    for text in ("2.13.0+cpu", "-1", "1) a #2", "needs macOS; this is Linux"):
+        assert markdown(text) == text
+    assert markdown("1. a", opens_block=True) == "&#49;. a"
+    assert markdown("# a", opens_block=True) == "\\# a"
+
+
+def test_command_in_a_recommendation_can_be_copied():
+    shown = advice_markdown("Look at <it>: `dmesg | grep -E 'a_|*b' \\x`, `y`.")
+    assert shown == "Look at &lt;it&gt;: `dmesg | grep -E 'a_|*b' \\x`, `y`."
+    assert advice_markdown("```<b>```") == "\\`\\``<b>`\\`\\`"
+
+
+def test_reason_that_checks_share_is_said_once():
+    reasons = ("builds failed at load: no", "gpu: a failed: b", "backward failed at load: no", "nothing was measured")
+    assert folded(reasons) == ("builds, backward failed at load: no", "gpu: a failed: b", "nothing was measured")
+
+
+def test_report_of_a_run_holds_its_result():
+    cell = "bert/fill-mask/cpu/float32"
+    sealed = Verdict(cell=cell, level=Level.HIGH, basis=Basis.PREDICTED, rule_ids=("rule.x",))
+    measured = Verdict(
+        cell=cell,
+        level=Level.NONE,
+        basis=Basis.MEASURED,
+        reasons=("a failed",),
+        conditions=("tiny",),
+        evidence_ids=("e",),
+    )
+    lines = (
+        line("builds", Outcome.PASSED, accelerator="a CPU"),
+        line("a", Outcome.FAILED, max_rel_error=0.5, tolerance=2e-5, actual_target="openvino:CPU"),
+    )
+    run = RunLine(
+        run_id="r1",
+        started_at="2026-01-01",
+        command="python run_test_generation.py --model bert",
+        machine="lab",
+        inventory={"cpu": {"model": "some CPU"}},
+        versions={"torch": "2.13.0+cpu"},
+        plan=(),
+    )
+    one = CellReport(verdict=measured, lines=lines, sealed=sealed.to_dict())
+    report = Report(timestamp="2026-01-02", findings=(), checks=lines, cells=(one,), runs=(run,))
+    text = report_text(report, "markdown")
+    for said in (
+        f"## {cell}",
+        "**none** (measured)",
+        "because: a failed",
+        "condition: tiny",
+        "predicted before the run: high (predicted: rule.x)",
+        "subject: tiny",
+        "asked for: cpu; ran on: cpu, openvino:CPU (a CPU)",
+        "| builds | passed | cpu | cpu | - | 0.25 s |",
+        "| a | failed | cpu | openvino:CPU | 5.0e-01 / 2e-05 | 0.25 s |",
+        "`python run_test_generation.py --model bert`",
+        "lab, some CPU",
+        "torch 2.13.0+cpu",
+    ):
+        assert said in text
+    data = json.loads(report_text(report, "json"))
+    jsonschema.validate(data, schema())
+    assert data["verdicts"] == [measured.to_dict()]
+    assert data["checks"][1]["max_rel_error"] == 0.5
+
+
+def test_infinite_error_is_a_text_in_json_and_fits_the_schema():
+    lines = (line("a", Outcome.FAILED, max_rel_error=float("inf"), tolerance=1e-5),)
+    data = json.loads(report_text(Report(timestamp="2026-01-02", findings=(), checks=lines), "json"))
+    jsonschema.validate(data, schema())
+    assert data["checks"][0]["max_rel_error"] == "inf"
+
+
+def test_check_of_an_edited_suite_is_no_pass_in_junit():
+    lines = (line("builds", Outcome.PASSED, conditions={EDITED: "by hand"}),)
+    root = ElementTree.fromstring(
+        report_text(Report(timestamp="2026-01-02", findings=tuple(diagnose(lines)), checks=lines), "junit")
+    )
+    assert "edited by hand" in root.find(".//testcase/skipped").get("message")
 
 
 def test_code_block_cannot_be_left_by_its_content():

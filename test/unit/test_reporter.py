@@ -160,7 +160,7 @@ def test_missing_packages_are_findings_and_the_rest_goes_on(monkeypatch):
     assert parts["hardware_detection"].state == "available"
     grades = {f.component: f.severity for f in one.findings if f.error_type == "missing_dependency"}
     assert grades == {"torch": Severity.ERROR, "transformers": Severity.ERROR, "openvino": Severity.WARNING}
-    assert any("pip install torch" in text for text in one.get_recommendations())
+    assert any("Install torch: `pip install" in text for text in one.get_recommendations())
 
 
 def test_part_that_fails_is_a_finding_and_the_others_are_tried(monkeypatch):
@@ -204,6 +204,7 @@ def test_device_that_is_there_and_unusable_is_an_error():
 def test_cpu_really_computes_in_a_child():
     (result,) = run_stack([status("cpu")])
     assert (result.state, result.reason) == ("computed", "")
+    assert result.device_name
     assert "torch" not in sys.modules or result.duration_s is not None
 
 
@@ -234,8 +235,8 @@ def stack_of(monkeypatch: pytest.MonkeyPatch, *results: StackResult) -> Hardware
     [
         (StackResult(target="cuda", state="absent", reason="no NVIDIA GPU is on the bus"), "device_absent", "info"),
         (
-            StackResult(target="webgpu", state="absent", reason="needs a browser; this version has no backend"),
-            "device_absent",
+            StackResult(target="webgpu", state="absent", reason="x", recorded="not_implemented"),
+            "not_implemented",
             "info",
         ),
         (
@@ -279,6 +280,35 @@ def test_each_target_that_did_not_compute_is_graded(monkeypatch, result, error_t
     assert (finding.hardware_type, finding.error_type) == (result.target, error_type)
     assert finding.severity == severity
     assert finding.recommendations
+
+
+def test_target_without_a_backend_is_not_implemented_and_not_an_absent_device():
+    (result,) = run_stack([], other_targets=["webnn"])
+    assert (result.state, result.recorded) == ("absent", "not_implemented")
+
+
+def test_measuring_is_advised_with_a_command_that_can_be_pasted():
+    one = HardwareCompatibilityReporter()
+    (finding,) = one.collect_compatibility_test_errors(["gpt2"])
+    assert finding.recommendations == (
+        "Measure it: `python run_test_generation.py --model gpt2 --device auto --run`",
+    )
+    for text in (*one.get_recommendations("cpu", "not_measured"), *one.get_recommendations("cpu", "suite_edited")):
+        assert "{" not in text
+        assert "NAME" not in text
+
+
+def test_report_has_a_verdict_for_each_cell():
+    checks = ("builds", "matches_reference")
+    one = HardwareCompatibilityReporter(evidence(line("builds"), line(), runs=(run(checks=checks),)))
+    one.collect_compatibility_test_errors()
+    data = json.loads(one.generate_report(format="json"))
+    jsonschema.validate(data, schema())
+    assert [verdict["cell"] for verdict in data["verdicts"]] == [CELL]
+    assert [(check["check_name"], check["outcome"]) for check in data["checks"]] == [
+        (name, "passed") for name in checks
+    ]
+    assert f"| {CELL} | unknown (nothing measured) | tiny | cpu | cpu | a CPU | 2 passed |" in one.generate_report()
 
 
 def test_every_known_target_is_in_the_stack(monkeypatch):
@@ -331,3 +361,12 @@ def test_report_is_saved_in_the_output_folder_and_links_are_not_followed(tmp_pat
     with pytest.raises(OutputError, match="links are not followed"):
         one.save_to_file("x", "link.md")
     assert not (tmp_path / "elsewhere.md").exists()
+
+
+def test_report_that_cannot_be_written_whole_leaves_the_earlier_one(tmp_path, monkeypatch):
+    one = HardwareCompatibilityReporter(output_folder=tmp_path)
+    path = one.save_to_file("first\n", "report.md")
+    with pytest.raises(UnicodeEncodeError):
+        one.save_to_file("second, and then \ud800", "report.md")
+    assert path.read_text(encoding="utf-8") == "first\n"
+    assert list(tmp_path.iterdir()) == [path]

@@ -9,19 +9,29 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 
 from hardware.detection import detect
-from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
+from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
+from reports.json_report import schema
 
 ROOT = Path(__file__).resolve().parents[2]
 _spec = importlib.util.spec_from_file_location("reporter_door", ROOT / "hardware_compatibility_reporter.py")
 door = sys.modules["reporter_door"] = importlib.util.module_from_spec(_spec)  # test/ has a door of the same name
 _spec.loader.exec_module(door)
 
-CHECKS = ("builds", "matches_reference", "matches_recorded", "honours_mask", "runs_natively")
+CHECKS = (
+    "builds",
+    "matches_reference",
+    "matches_recorded",
+    "honours_mask",
+    "save_reload",
+    "backward",
+    "runs_natively",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +39,10 @@ def _empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def record(folder: Path, target: str = "cpu", broken: str = "", **changes: object) -> None:
-    """Evidence of one whole run of bert, in which the check `broken` failed."""
+def record(
+    folder: Path, target: str = "cpu", broken: str = "", of_all: dict[str, object] | None = None, **changes: object
+) -> None:
+    """Evidence of one whole run of bert, in which the check `broken` failed; `of_all` is so in every line."""
     cell = f"bert/fill-mask/{target}/float32"
     writer = EvidenceWriter(folder, "r1")
     versions = versions_of(detect())
@@ -65,7 +77,7 @@ def record(folder: Path, target: str = "cpu", broken: str = "", **changes: objec
             "duration_s": 0.1,
             "accelerator": "a device",
         }
-        writer.write(CheckLine(**{**values, **failed}))
+        writer.write(CheckLine(**{**values, **failed, **(of_all or {})}))
     writer.write(EndLine(run_id="r1", ended_at="2026-01-01T00:00:02", reason="finished", counts={}))
     writer.close()
 
@@ -112,7 +124,7 @@ def test_no_evidence_is_a_report_that_says_so(capsys):
 def test_default_folder_of_evidence_is_found(capsys):
     record(Path("hwcompat-out") / "evidence")
     assert door.main(["--collect-all"]) == 0
-    assert "5 passed" in capsys.readouterr().out
+    assert "7 passed" in capsys.readouterr().out
 
 
 def test_failed_check_is_exit_code_1_and_fail_on_moves_the_limit(capsys):
@@ -138,7 +150,7 @@ def test_first_line_for_a_model_says_verdict_cause_and_change(capsys):
 def test_model_that_passed_is_clean(capsys):
     record(Path("e"))
     assert door.main(["--check-model", "bert", "--device", "cpu", "--evidence", "e"]) == 0
-    assert ": high (measured). Cause: all 5 planned checks passed" in capsys.readouterr().out.splitlines()[0]
+    assert ": high (measured). Cause: all 7 planned checks passed" in capsys.readouterr().out.splitlines()[0]
 
 
 def test_model_without_evidence_is_unknown_with_the_command_that_measures_it(capsys):
@@ -149,10 +161,65 @@ def test_model_without_evidence_is_unknown_with_the_command_that_measures_it(cap
     assert door.main(["--check-model", "bert", "--device", "cpu", "--fail-on", "warning"]) == 1
 
 
+def check_model(capsys, device: str, *more: str) -> list[str]:
+    door.main(["--check-model", "bert", "--device", device, *more])
+    return capsys.readouterr().out.splitlines()
+
+
+def test_edited_suite_is_cause_and_change_even_where_a_check_failed(capsys):
+    record(Path("e"), broken="builds", error_message="boom", of_all={"conditions": {EDITED: "by hand"}})
+    first = check_model(capsys, "cpu", "--evidence", "e")[0]
+    assert first.startswith("bert/fill-mask/cpu/float32: unknown. Cause: the suite was edited by hand")
+    assert "--device cpu --force --run" in first
+
+
+def test_change_for_an_absent_device_is_not_the_command_that_just_said_so(capsys):
+    first = check_model(capsys, "rocm")[0]
+    assert "Cause: nothing was measured, and the device is not here" in first
+    assert "run_test_generation" not in first
+
+
+def test_change_after_a_run_on_another_target_is_what_the_finding_recommends(capsys):
+    reason = "this torch is built without CUDA"
+    away = {"requested_target": "cuda", "actual_target": "cpu", "substitution_reason": reason}
+    record(Path("e"), "cuda", of_all={**away, "outcome": Outcome.PASSED_ON_FALLBACK})
+    first = check_model(capsys, "cuda", "--evidence", "e")[0]
+    assert f"Cause: the installed library is built for other hardware: {reason}." in first
+    assert "Change: Install a torch that is built for CUDA" in first
+    assert "matches_reference" not in first
+
+
+def test_poor_verdict_comes_with_other_hardware_and_similar_models(capsys):
+    record(Path("e"), broken="builds", error_type="unknown", error_message="boom")
+    lines = check_model(capsys, "cpu", "--evidence", "e")
+    assert any(line.strip().startswith("other hardware for bert: cuda (high") for line in lines)
+    assert any("no known model of the family embedding" in line for line in lines)
+    data = json.loads("".join(check_model(capsys, "cpu", "--evidence", "e", "--format", "json")))
+    jsonschema.validate(data, schema())
+    assert data["model_checks"][0]["suggestions"]["hardware"][0]["level"] == "high"
+    record(Path("g"))
+    assert not any("other hardware" in line for line in check_model(capsys, "cpu", "--evidence", "g"))
+
+
+def test_hardware_alone_says_nothing_of_evidence_and_shows_absent_devices_as_rows(monkeypatch, capsys):
+    from reports import reporter
+    from reports.stack import StackResult
+
+    absent = StackResult(target="mps", state="absent", reason="needs macOS; this is Linux")
+    monkeypatch.setattr(reporter, "run_stack", lambda statuses, **_options: (absent,))
+    assert door.main(["--test-hardware"]) == 0
+    shown = capsys.readouterr()
+    assert "othing was measured" not in shown.out + shown.err
+    assert "| mps | absent | - | - | needs macOS; this is Linux |" in shown.out
+    assert "###" not in shown.out
+    assert door.main(["--test-hardware", "--format", "json"]) == 0
+    assert [error["error_type"] for error in json.loads(capsys.readouterr().out)["errors"]] == ["device_absent"]
+
+
 def test_evidence_from_a_tiny_model_does_not_measure_a_checkpoint(capsys):
     record(Path("e"))
     door.main(["--check-model", "google-bert/bert-base-uncased", "--device", "cpu", "--evidence", "e"])
-    assert capsys.readouterr().out.startswith("bert-base-uncased/fill-mask/cpu/float32: unknown.")
+    assert capsys.readouterr().out.startswith("google-bert--bert-base-uncased/fill-mask/cpu/float32: unknown.")
 
 
 def test_device_that_was_named_and_is_not_here_fails(capsys):
@@ -167,7 +234,8 @@ def test_actions_combine_into_one_json_document(capsys):
     data = json.loads(capsys.readouterr().out)
     assert data["model_checks"][0]["verdict"]["level"] == "high"
     assert data["matrix"]["compatibility"]["embedding"]["cpu"]["counts"]["measured"] == 1
-    assert data["outcomes"] == {"passed": 5}
+    assert data["outcomes"] == {"passed": 7}
+    assert {line["cell"] for line in data["checks"]} == {verdict["cell"] for verdict in data["verdicts"]}
 
 
 def test_matrix_alone_is_the_matrix_of_the_published_schema(capsys):
@@ -196,7 +264,7 @@ def test_hardware_is_tested_and_shown(monkeypatch, capsys):
     dead = StackResult(target="cuda", state="failed", reason="ended by SIGSEGV", recorded="crashed")
     monkeypatch.setattr(reporter, "run_stack", lambda statuses, **_options: (dead,))
     assert door.main(["--test-hardware"]) == 1
-    assert "| cuda | failed | - | ended by SIGSEGV |" in capsys.readouterr().out
+    assert "| cuda | failed | - | - | ended by SIGSEGV |" in capsys.readouterr().out
 
 
 def test_internal_error_is_exit_code_3_and_its_traceback_only_for_debug(monkeypatch, capsys):
@@ -233,7 +301,7 @@ def test_help_imports_nothing_but_the_front_door():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert "--check-model" in done.stdout
-    assert done.stdout.splitlines()[-1] == "['hardware', 'hardware.errors', 'hardware.front_door']"
+    assert done.stdout.splitlines()[-1] == "['hardware', 'hardware.errors', 'hardware.front_door', 'hardware.paths']"
 
 
 def test_it_goes_on_without_torch_transformers_and_openvino(tmp_path):

@@ -71,10 +71,31 @@ def test_priors_are_the_declared_table(family):
     rules = load_rules()
     targets = ("cuda", "rocm", "mps", "openvino", "webnn", "webgpu")
     for target, expected in zip(targets, DECLARED[family].split(), strict=True):
-        verdict = predict(Cell.parse(f"some/task/{target}/float32"), Facts(family=family), rules)
+        verdict = predict(Cell.parse(f"some/task/{target}/float32"), Facts(family=family, precision="float32"), rules)
         assert (str(verdict.level), verdict.basis) == (expected, Basis.DECLARED)
         assert verdict.rule_ids
         assert "no run" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "float16", "bfloat16", "float8", "int8", "int4"])
+def test_priors_speak_of_wide_floating_point_precisions_only(precision):
+    cell = Cell.parse(f"vit/image-classification/openvino/{precision}")
+    verdict = predict(cell, Facts(family="vision", precision=precision), load_rules())
+    assert verdict.level is (Level.UNKNOWN if precision in ("float8", "int8", "int4") else Level.HIGH)
+
+
+def test_a_prior_is_the_weakest_of_all_rules(tmp_path):
+    rules = load(tmp_path, rule(when='{ operators = { contains = "aten.x" } }', target='"mps"', level='"none"',
+                                basis='"predicted"'))  # fmt: skip
+    facts = {"family": "vision", "precision": "float32"}
+    assert level(rules, "vit/some/mps/float32", operators=("aten.x",), **facts) is Level.NONE
+    assert level(rules, "vit/some/mps/float32", operators=("aten.y",), **facts) is Level.HIGH
+
+
+def test_a_declared_level_of_one_precision_goes_before_a_prior_of_several(tmp_path):
+    rules = load(tmp_path, rule(when='{ family = "vision", precision = "float16" }', target='"cuda"', level='"low"'))
+    assert level(rules, "vit/some/cuda/float16", family="vision", precision="float16") is Level.LOW
+    assert level(rules, "vit/some/cuda/float32", family="vision", precision="float32") is Level.HIGH
 
 
 def test_nothing_was_declared_of_qnn():
@@ -120,21 +141,25 @@ def test_a_recipe_gives_the_facts_that_rules_ask_for():
 def test_more_conditions_win_over_a_prior(tmp_path):
     special = '{ family = "vision", parameters = { at_least = 1000 } }'
     rules = load(tmp_path, rule(when=special, target='"cuda"', level='"low"'))
-    assert level(rules, "vit/image-classification/cuda/float32", family="vision", parameters=2000) is Level.LOW
-    assert level(rules, "vit/image-classification/cuda/float32", family="vision", parameters=10) is Level.HIGH
-    assert level(rules, "vit/image-classification/cuda/float32", family="vision") is Level.HIGH
+    cell, facts = "vit/image-classification/cuda/float32", {"family": "vision", "precision": "float32"}
+    assert level(rules, cell, parameters=2000, **facts) is Level.LOW
+    assert level(rules, cell, parameters=10, **facts) is Level.HIGH
+    assert level(rules, cell, **facts) is Level.HIGH
 
 
 def test_predicted_wins_over_declared_among_equals(tmp_path):
     rules = load(tmp_path, rule(when='{ task = "some" }', target='"cuda"', level='"none"', basis='"predicted"'))
-    verdict = predict(Cell.parse("x/some/cuda/float32"), Facts(family="vision", task="some"), rules)
+    verdict = predict(
+        Cell.parse("x/some/cuda/float32"), Facts(family="vision", task="some", precision="float32"), rules
+    )
     assert (verdict.level, verdict.rule_ids) == (Level.NONE, ("test.one",))
 
 
 def test_a_variant_is_more_specific_than_its_target(tmp_path):
     rules = load(tmp_path, rule(target='"openvino:NPU"', level='"low"'))
-    assert level(rules, "vit/some/openvino:NPU/float32", family="vision") is Level.LOW
-    assert level(rules, "vit/some/openvino:GPU/float32", family="vision") is Level.HIGH
+    facts = {"family": "vision", "precision": "float32"}
+    assert level(rules, "vit/some/openvino:NPU/float32", **facts) is Level.LOW
+    assert level(rules, "vit/some/openvino:GPU/float32", **facts) is Level.HIGH
 
 
 @pytest.mark.parametrize(

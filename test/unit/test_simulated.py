@@ -80,6 +80,91 @@ def test_a_nan_kernel_gives_nan(monkeypatch):
     assert np.isnan(loaded()(**INPUTS)["out"]).any()
 
 
+TOKENS = {
+    "input_ids": np.arange(14).reshape(2, 7),
+    "attention_mask": np.array([[1] * 7, [1] * 5 + [0] * 2]),
+}
+
+
+def language_model(name: str) -> Any:
+    """A small bert or gpt2 on the simulated device."""
+    import transformers
+
+    from hardware.testing.loud_weights import fill
+
+    if name == "bert":
+        config = transformers.BertConfig(
+            vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+        )
+        built = transformers.BertForMaskedLM(config)
+    else:
+        config = transformers.GPT2Config(
+            vocab_size=32, n_embd=16, n_layer=1, n_head=2, n_positions=32, bos_token_id=1, eos_token_id=1
+        )
+        built = transformers.GPT2LMHeadModel(config)
+    subject = ModelSubject(model=fill(built.eval()), task="none", identity="0")
+    return get_backend("simulated").load(subject, TOKENS, "float32")
+
+
+WITH_NUMBERS = ("embedding", "native_layer_norm", "addmm", "add", "view", "transpose", "t")
+OPERATORS = [
+    *(("bert", f"aten.{name}") for name in (*WITH_NUMBERS, "gelu")),
+    *(("gpt2", f"aten.{name}") for name in (*WITH_NUMBERS, "mm", "mul", "split", "tanh")),
+    ("bert", "aten._scaled_dot_product_flash_attention_for_cpu"),
+    ("gpt2", "aten._scaled_dot_product_flash_attention_for_cpu"),
+]
+
+
+@pytest.mark.parametrize(("name", "operator"), OPERATORS)
+def test_each_kind_of_wrong_result_reaches_the_logits_of_a_language_model(monkeypatch, name, operator):
+    right = language_model(name)(**TOKENS)["logits"]
+    break_it(monkeypatch, f"nan:{operator}")
+    assert np.isnan(language_model(name)(**TOKENS)["logits"]).any()
+    break_it(monkeypatch, f"wrong:{operator}")
+    wrong = language_model(name)(**TOKENS)["logits"]
+    assert np.isfinite(wrong).all()
+    assert not np.array_equal(wrong, right)
+    break_it(monkeypatch, f"host:{operator}")
+    runnable = language_model(name)
+    np.testing.assert_array_equal(runnable(**TOKENS)["logits"], right)
+    assert set(runnable.execution().offloaded) == {operator}
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "call"), [("crash", os, "abort"), ("hang", time, "sleep"), ("oom", None, "")]
+)
+@pytest.mark.parametrize(("name", "operator"), [("bert", "aten.gelu"), ("gpt2", "aten.split")])
+def test_each_kind_of_break_stops_a_language_model(monkeypatch, kind, module, call, name, operator):
+    import torch
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    break_it(monkeypatch, f"{kind}:{operator}")
+    runnable = language_model(name)
+    if module is not None:
+        monkeypatch.setattr(module, call, stop)
+    with pytest.raises((Stopped, torch.OutOfMemoryError)):
+        runnable(**TOKENS)
+
+
+@pytest.mark.parametrize("operator", ["aten.mm", "aten.tanh", "aten.sum"])
+def test_a_nan_kernel_does_not_give_the_known_answer(monkeypatch, operator):
+    break_it(monkeypatch, f"nan:{operator}")
+    assert not known_answer.agrees(get_backend("simulated").known_answer())
+
+
+def test_nan_is_put_into_one_row_of_what_was_expanded_and_nothing_into_what_is_empty(monkeypatch):
+    import torch
+
+    break_it(monkeypatch, "nan:aten.expand")
+    with get_backend("simulated").running():
+        spoiled = torch.ones(4).expand(3, 4)
+        empty = torch.ones(1, 2).expand(0, 2)
+    assert spoiled.isnan().any(dim=1).tolist() == [False, False, True]
+    assert empty.shape == (0, 2)
+
+
 def test_a_fault_in_an_operator_that_never_runs_changes_nothing(monkeypatch):
     right = loaded()(**INPUTS)["out"]
     break_it(monkeypatch, "nan:aten.convolution")

@@ -1,0 +1,34 @@
+"""Which checks a cell has to have, whatever a plan says: from its model's recipe and what its target can do."""
+
+from __future__ import annotations
+
+from generators.models.recipe import Recipe, load_recipe
+from hardware.backends.factory import backend_class, known_targets
+from hardware.cell import Cell
+from hardware.errors import ModelError
+
+
+def required_checks(cell: Cell) -> tuple[str, ...]:
+    """The names of the checks that `checks.toml` asks for, so that a plan with fewer can't pass for a whole one.
+
+    Where no recipe is stored, whether the model decodes and takes a mask isn't known: then it is what every model
+    has to pass on that target. Raises `BrokenInput` for a recipe that can't be read.
+    """
+    # Imported late: the package brings NumPy along, which a matrix of declared levels doesn't need.
+    from hardware.testing.checks import applicable_checks
+
+    recipe = _recipe(cell)
+    known = cell.target.name in known_targets()
+    checks = applicable_checks(
+        generates=recipe.generate if recipe else "none",
+        has_mask=recipe is not None and recipe.mask_input is not None,
+        can=backend_class(cell.target.name).CAN if known else frozenset(),
+    )
+    return tuple(check.name for check in checks)
+
+
+def _recipe(cell: Cell) -> Recipe | None:
+    try:
+        return load_recipe(cell.model, cell.task)
+    except ModelError:  # no transformers here, or a checkpoint's slug that no model type can have
+        return None

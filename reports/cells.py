@@ -1,0 +1,113 @@
+"""What a report says of each cell: its verdict, the prediction sealed before, and the lines that speak now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from generators.compatibility.current import measured_verdicts
+from generators.compatibility.verdict import Level, Verdict
+from hardware.cell import Cell
+from hardware.errors import HwCompatError
+from hardware.evidence.record import CheckLine, Outcome
+
+if TYPE_CHECKING:
+    from hardware.detection import HardwareInfo
+    from hardware.evidence.store import Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellReport:
+    """One cell. `sealed` is the JSON object of the newest plan's prediction, None where nothing was sealed."""
+
+    verdict: Verdict
+    lines: tuple[CheckLine, ...] = ()
+    sealed: Mapping[str, Any] | None = None
+
+    @property
+    def id(self) -> str:
+        """The cell's id."""
+        return self.verdict.cell
+
+    @property
+    def subjects(self) -> str:
+        """What was really run."""
+        return _listed(line.subject for line in self.lines)
+
+    @property
+    def requested(self) -> str:
+        """The targets that were asked for."""
+        return _listed(line.requested_target for line in self.lines)
+
+    @property
+    def actual(self) -> str:
+        """The targets that the checks ran on; empty where none ran."""
+        return _listed(line.actual_target for line in self.lines)
+
+    @property
+    def device(self) -> str:
+        """The names of the devices that the checks ran on."""
+        return _listed(line.accelerator for line in self.lines)
+
+    @property
+    def outcomes(self) -> str:
+        """`6 passed, 1 skipped`."""
+        counts = Counter(line.outcome for line in self.lines)
+        return ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+
+    @property
+    def basis(self) -> str:
+        """The verdict's basis in words."""
+        return "nothing measured" if self.verdict.level is Level.UNKNOWN else str(self.verdict.basis)
+
+    @property
+    def prediction(self) -> str:
+        """What was predicted before the run, in words; empty where nothing was sealed."""
+        if self.sealed is None:
+            return ""
+        try:
+            sealed = Verdict.from_dict(self.sealed)
+        except HwCompatError as error:
+            return f"unreadable: {error}"
+        rules = ", ".join(sealed.rule_ids) or "no rule"
+        return f"{sealed.level} ({sealed.basis}: {rules})"
+
+
+def cell_reports(
+    evidence: Evidence, checks: Sequence[CheckLine], inventory: HardwareInfo, models: Collection[str] | None = None
+) -> tuple[CellReport, ...]:
+    """What is to be said of each cell of the evidence, for some models or (None) for all, in the order of their ids.
+
+    `checks` are the lines that speak now; verdicts are those that hold on the versions of `inventory`.
+    """
+    sealed = {
+        planned.cell_id: planned.verdict
+        for run in sorted(evidence.runs, key=lambda run: run.started_at)
+        for planned in run.plan
+    }
+    order = {
+        (planned.cell_id, check): place
+        for run in evidence.runs
+        for planned in run.plan
+        for place, check in enumerate(planned.checks)
+    }
+    lines: dict[str, list[CheckLine]] = {}
+    for line in checks:
+        lines.setdefault(line.cell_id, []).append(line)
+    return tuple(
+        CellReport(
+            verdict=verdict,
+            lines=tuple(
+                sorted(lines.get(verdict.cell, ()), key=lambda line: order.get((line.cell_id, line.check_name), 99))
+            ),
+            sealed=sealed.get(verdict.cell),
+        )
+        for verdict in measured_verdicts(evidence, inventory)
+        if models is None or Cell.parse(verdict.cell).model in models
+    )
+
+
+def _listed(texts: Any) -> str:
+    return ", ".join(dict.fromkeys(text for text in texts if text))
