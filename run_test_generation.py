@@ -134,7 +134,9 @@ def _matrix(asked: _Options) -> int:
     # Without evidence there are still rules; but a folder that was named has to be there.
     absent = asked.evidence == DEFAULT_EVIDENCE and not asked.evidence.exists()
     matrix = current_matrix(None if absent else read_folder(asked.evidence), detect(), timestamp=now())
-    one_view = asked.format_ in ("json", "csv")  # JSON holds both; CSV is one table
+    if asked.format_ == "csv" and not asked.by:
+        raise UsageError("csv is one table", fix="Say which view: --by family or --by model.")
+    one_view = asked.format_ in ("json", "csv")  # JSON holds both
     views = [asked.by] if asked.by else ["family"] if one_view else ["family", "model"]
     width = terminal_width()
     parts = [

@@ -49,7 +49,10 @@ def _row(check: str, line: CheckLine | None) -> tuple[str, ...]:
 
 def _conclusion(cell: CellResult, width: int) -> str:
     planned, verdict = cell.written.planned, cell.verdict
-    said = [("Verdict", f"{verdict.level} ({_basis(verdict)})")]
+    said = []
+    if planned.profile.stands_in_for:
+        said.append(("Asked for", f"{planned.profile.stands_in_for}: unknown. {planned.profile.note}"))
+    said += [("Verdict", f"{verdict.level} ({_basis(verdict)})")]
     said += [("Reason", reason) for reason in verdict.reasons[:6]]
     said += [("Condition", condition) for condition in verdict.conditions]
     said.append(("Predicted", _prediction(planned.verdict)))

@@ -245,6 +245,16 @@ class TorchRunnable(Runnable):
             forward(self.model, tensors)
         return self._proof(trace)
 
+    def _everything(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """A forward pass, decoding with a cache and a backward pass, as far as the model can."""
+        import torch
+
+        with torch.no_grad():
+            forward(self.model, tensors)
+        if self.subject.generates != "none":
+            greedy(self.model, tensors, steps=2, use_cache=True)
+        loss_gradients(self.model, tensors)
+
     def _proof(self, trace: Any) -> Execution:
         computed = trace.dtypes.most_common(1)
         return Execution(
@@ -267,7 +277,7 @@ class TorchBackend(BaseBackend):
     DEVICE_TYPE: ClassVar[str]
     CAN = TorchRunnable.can
     PRECISIONS: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
-    UNSEEN: ClassVar[str] = "copies to the host that a kernel makes inside itself"
+    UNSEEN: ClassVar[str] = "copies to the host that a kernel makes inside itself; decoding with a cache; gradients"
     RUNNABLE: ClassVar[type[TorchRunnable]] = TorchRunnable
 
     def torch_device(self) -> torch.device:

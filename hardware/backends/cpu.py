@@ -17,7 +17,7 @@ class CPUBackend(TorchBackend):
     BACKEND_NAME = "cpu"
     DEVICE_TYPE = "cpu"
     INDEXED = False
-    UNSEEN = "nothing: the host is the target"
+    UNSEEN = ""  # the host is the target: there is no other place to run
 
     def torch_device(self) -> torch.device:
         import torch

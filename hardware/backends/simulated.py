@@ -123,16 +123,12 @@ class SimulatedRunnable(TorchRunnable):
             self.conditions["fault"] = str(backend.fault)
 
     def execution(self) -> Execution:
-        import torch
-
-        from ._torch import forward
-
         trace = operator_trace("cpu")
         tensors = self._tensors(self.example)
         self.backend.ledger.clear()
         # Entered after the driver, the trace is asked first and sees every operator that was requested.
-        with torch.no_grad(), self.backend.running(), trace:
-            forward(self.model, tensors)
+        with self.backend.running(), trace:
+            self._everything(tensors)
         launched = dict(self.backend.ledger)
         requested = trace.native + trace.offloaded
         missing = {n: c - launched.get(n, 0) for n, c in requested.items() if c > launched.get(n, 0)}

@@ -94,11 +94,12 @@ def test_builds(case: ModelTest) -> None:
 
 
 def test_matches_reference(case: ModelTest) -> None:
-    """Float64 on CPU gives the same, also for other values and other shapes."""
+    """Float64 on CPU gives the same, also for other values, shapes and no padding."""
     for inputs in (
         make_inputs(),
         make_inputs(seed=1),
         make_inputs(seed=2, lengths=(5, 12, 7)),
+        make_inputs(seed=3, lengths=(11, 11)),
     ):
         assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
 
@@ -115,8 +116,10 @@ def test_honours_mask(case: ModelTest) -> None:
     kept = mask == 1
     other_padding = np.where(kept, tokens, (tokens + 1) % 511)
     scrambled = case.run(inputs | {"input_ids": other_padding})
-    unmasked = case.run(inputs | {"attention_mask": np.ones_like(mask)})
+    without = inputs | {"attention_mask": np.ones_like(mask)}
+    unmasked = case.run(without)
     assert case.error(scrambled, case.reference(inputs)) <= case.tolerance
+    assert case.error(unmasked, case.reference(without)) <= case.tolerance
     assert case.difference(unmasked, case.reference(inputs)) > 2 * case.tolerance
 
 
@@ -142,6 +145,7 @@ def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
 def test_backward(case: ModelTest) -> None:
     """Gradients of every parameter agree with float64."""
     assert case.gradient_error() <= case.tolerance
+    assert case.gradient_count() == 28
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -152,4 +156,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 a3c54efc19ea344e
+# generated: sha256 6c7bbdefb21ac5ac

@@ -106,6 +106,7 @@ def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
 def test_backward(case: ModelTest) -> None:
     """Gradients of every parameter agree with float64."""
     assert case.gradient_error() <= case.tolerance
+    assert case.gradient_count() == 40
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -116,4 +117,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 85dc9d17e3b0a753
+# generated: sha256 0e01f04cdbe076ad

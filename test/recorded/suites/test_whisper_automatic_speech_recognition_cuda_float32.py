@@ -132,6 +132,7 @@ def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
 def test_backward(case: ModelTest) -> None:
     """Gradients of every parameter agree with float64."""
     assert case.gradient_error() <= case.tolerance
+    assert case.gradient_count() == 88
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -142,4 +143,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 8ee25c31bfc6cea1
+# generated: sha256 bebd77ed5195ea93
