@@ -178,9 +178,12 @@ class Recorder:
             outcome, error_type = classify_error(error, check, measured)
             message = _message(error, measured)
             trace = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
+        elif not isinstance(case, ModelTest):
+            outcome, error_type = Outcome.AMBIGUOUS, "ambiguous"
+            message = "it passed, but it uses no case of ModelTest, so nothing says where it ran"
         elif why_no_facts:
             outcome, error_type, message = Outcome.FAILED, "unknown", f"nothing says where it ran: {why_no_facts}"
-        elif facts["substitution_reason"]:
+        elif facts.get("substitution_reason"):
             outcome = Outcome.PASSED_ON_FALLBACK
             if check == _PARITY:
                 outcome, error_type = Outcome.SKIPPED, "same_device"
@@ -279,7 +282,7 @@ def _decides(report: pytest.TestReport) -> bool:
 def _facts_of(case: object) -> tuple[dict[str, Any], str]:
     """What the case says of itself, and why it can't where it can't."""
     if not isinstance(case, ModelTest):
-        return {}, "the suite has no case of ModelTest, so nothing says where it ran"
+        return {}, ""
     try:
         return case.facts(), ""
     except Exception as error:  # a backend may raise anything here; a check without facts is no pass

@@ -134,7 +134,7 @@ def test_the_run_goes_on_to_its_end(broken: Ran) -> None:
         ("leaves", Outcome.CRASHED, "exit code 0 before pytest was over"),
         ("import", Outcome.FAILED, "a_package_that_is_not_there"),
         ("teardown", Outcome.CRASHED, "SIGABRT"),
-        ("sealed", Outcome.PASSED, ""),
+        ("sealed", Outcome.AMBIGUOUS, "nothing says where it ran"),
     ],
 )
 def test_what_broke_and_how(broken: Ran, name: str, outcome: Outcome, words: str) -> None:
@@ -154,12 +154,12 @@ def test_no_hand_made_suite_gives_a_good_verdict(broken: Ran, name: str) -> None
 @pytest.mark.parametrize("name", ["killed", "bad_alloc", "leaves"])
 def test_what_came_before_a_crash_stays_and_what_came_after_was_not_run(broken: Ran, name: str) -> None:
     outcomes = broken.outcomes(CELLS[name])
-    assert outcomes["first"] is Outcome.PASSED
+    assert outcomes["first"] is Outcome.AMBIGUOUS
     assert outcomes["third"] is Outcome.NOT_RUN
 
 
 def test_memory_that_python_lacks_ends_one_check_only(broken: Ran) -> None:
-    assert broken.outcomes(CELLS["memory"])["third"] is Outcome.PASSED
+    assert broken.outcomes(CELLS["memory"])["third"] is Outcome.AMBIGUOUS
 
 
 def test_a_crash_keeps_the_stack(broken: Ran) -> None:
@@ -174,7 +174,7 @@ def test_a_suite_that_cannot_be_imported_fails_in_every_check(broken: Ran) -> No
 def test_a_crash_after_the_last_check_is_not_lost(broken: Ran) -> None:
     lines = [line for line in broken.evidence.checks if line.cell_id == CELLS["teardown"]]
     outcomes = {line.outcome for line in lines if line.check_name == "second"}
-    assert outcomes == {Outcome.PASSED, Outcome.CRASHED}
+    assert outcomes == {Outcome.AMBIGUOUS, Outcome.CRASHED}
     assert broken.verdict(CELLS["teardown"]) != "high"
 
 

@@ -106,7 +106,9 @@ def interrupted(request: pytest.FixtureRequest, cut_off: dict[str, tuple[Ran, bo
 def test_interruption_has_its_own_exit_code_and_one_line(interrupted: tuple[Ran, bool]) -> None:
     ran, _ = interrupted
     assert ran.code == 2
-    assert ran.error == "error: interrupted"
+    assert ran.error.startswith("error: interrupted: ")
+    assert "the rest is not_run" in ran.error
+    assert "Evidence" in ran.out  # what was shown by then is shown
 
 
 def test_interruption_leaves_no_process(interrupted: tuple[Ran, bool]) -> None:
@@ -116,7 +118,7 @@ def test_interruption_leaves_no_process(interrupted: tuple[Ran, bool]) -> None:
 def test_interruption_closes_the_record(interrupted: tuple[Ran, bool]) -> None:
     ran, _ = interrupted
     assert ran.outcomes(BERT) == {
-        "first": Outcome.PASSED,
+        "first": Outcome.AMBIGUOUS,
         "second": Outcome.NOT_RUN,
         "third": Outcome.NOT_RUN,
     }
@@ -147,7 +149,7 @@ def test_the_child_dies_with_a_killed_parent(killed: tuple[Ran, bool]) -> None:
 def test_a_killed_run_is_named_as_unfinished(killed: tuple[Ran, bool]) -> None:
     ran, _ = killed
     assert ran.evidence.unfinished() == (ran.run_line.run_id,)
-    assert ran.outcomes(BERT) == {"first": Outcome.PASSED}  # and nothing is said of what wasn't reached
+    assert ran.outcomes(BERT) == {"first": Outcome.AMBIGUOUS}  # and nothing is said of what wasn't reached
     assert (ran.folder / "evidence" / "earlier-1.jsonl").read_bytes() == EARLIER
 
 
@@ -169,6 +171,6 @@ def test_a_killed_child_is_a_crash_and_the_next_suite_runs(cut_off: dict[str, tu
     ran, gone = cut_off["child"]
     assert gone
     assert ran.code == 1
-    assert ran.outcomes(BERT) == {"first": Outcome.PASSED, "second": Outcome.CRASHED, "third": Outcome.NOT_RUN}
+    assert ran.outcomes(BERT) == {"first": Outcome.AMBIGUOUS, "second": Outcome.CRASHED, "third": Outcome.NOT_RUN}
     assert "SIGKILL" in ran.lines(BERT)["second"].error_message
     assert set(ran.outcomes(VIT).values()) == {Outcome.PASSED}

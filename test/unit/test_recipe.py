@@ -79,7 +79,7 @@ def test_faults_are_much_louder_than_the_tolerance(model_type: str) -> None:
     assert figures["attention_x2"] >= 2 * 8e-2
 
 
-@pytest.mark.parametrize("model_type", sorted(set(SHIPPED) - {"vit"}))
+@pytest.mark.parametrize("model_type", sorted(set(SHIPPED) - {"vit", "whisper"}))
 def test_dropping_the_mask_is_heard(model_type: str) -> None:
     recipe = shipped(model_type)
     assert recipe.mask_input in recipe.inputs
@@ -88,7 +88,6 @@ def test_dropping_the_mask_is_heard(model_type: str) -> None:
 
 def test_decoders_are_padded_on_the_left_and_encoders_on_the_right() -> None:
     assert shipped("gpt2").inputs["attention_mask"]["side"] == "left"
-    assert shipped("whisper").inputs["decoder_attention_mask"]["side"] == "left"
     assert shipped("bert").inputs["attention_mask"]["side"] == "right"
 
 

@@ -69,6 +69,8 @@ def record(
             "actual_target": target,
             "precision": "float32",
             "actual_dtype": "float32",
+            "max_rel_error": 1e-6,
+            "tolerance": 2e-5,
             "native_ops": {"aten.mm": 1} if check == "runs_natively" else {},
             "model": "bert",
             "task": "fill-mask",

@@ -12,6 +12,7 @@ from generators.suites.files import State, compare_folder, prepare_folder, state
 from generators.suites.regenerate import regenerate
 from generators.suites.render import render
 from hardware.cell import Cell
+from hardware.detection import detect
 from hardware.errors import BrokenInput, ModelError, OutputError
 from hardware.target import Target
 from hardware.testing.suite_file import is_edited, read_suite
@@ -158,7 +159,7 @@ def test_a_suite_is_regenerated_from_what_it_says_of_itself(tmp_path):
     path.write_text(suite_text(target="openvino:NPU"))
     suite = read_suite(path)
     assert suite is not None
-    text = regenerate(suite)
+    text = regenerate(suite, detect())
     assert not is_edited(text)
     path.write_text(text)
     assert read_suite(path).cell == suite.cell  # type: ignore[union-attr]
@@ -170,4 +171,4 @@ def test_a_checkpoints_suite_cannot_be_regenerated_and_says_what_to_do(tmp_path)
     suite = read_suite(path)
     assert suite is not None
     with pytest.raises(ModelError, match="--model FOLDER"):
-        regenerate(suite)
+        regenerate(suite, detect())
