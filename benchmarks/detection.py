@@ -1,4 +1,4 @@
-"""Wall time of a cold `python -m hardware list` as a ratio of a rival's inventory command, both in this run.
+"""Wall time of a cold `run_test_generation.py --list-devices` as a ratio of a rival's inventory command, both in this run.
 
 The two are interleaved, so that a slow spell of the machine hits both.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = (sys.executable, "-m", "hardware", "list")
+OURS = (sys.executable, "run_test_generation.py", "--list-devices")
 
 
 @click.command(help=__doc__)
@@ -40,7 +40,7 @@ def main(runs: int, rival: str) -> None:
             theirs_s.append(pair[1])
     ours, other = statistics.median(ours_s), statistics.median(theirs_s)
     click.echo(f"{'command':<28} {'median ms':>10} {'min ms':>8} {'max ms':>8}")
-    for name, times in (("python -m hardware list", ours_s), (rival[-28:], theirs_s)):
+    for name, times in (("--list-devices", ours_s), (rival[-28:], theirs_s)):
         low, middle, high = (1000 * one for one in (min(times), statistics.median(times), max(times)))
         click.echo(f"{name:<28} {middle:>10.0f} {low:>8.0f} {high:>8.0f}")
     click.echo(f"ratio of medians {ours / other:.2f} ({runs} runs each, interleaved)")
