@@ -1,4 +1,4 @@
-"""Wall time of a cold `run_test_generation.py --list-devices` as a ratio of a rival's inventory command, both in this run.
+"""Wall time of a cold `run_test_generation.py --list-devices` as a ratio of a rival's inventory command, in one run.
 
 The two are interleaved, so that a slow spell of the machine hits both.
 """

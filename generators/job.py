@@ -25,8 +25,8 @@ from hardware.evidence.store import read_run
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
+from hardware.testing.devices import DEVICES_VARIABLE
 from hardware.testing.runner import Limits, Progress, run_suites
-from hardware.testing.selection import DEVICES_VARIABLE
 from hardware.testing.suite_file import SuiteFile, read_suite
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _SEED = 0
 _SHORTER = 4
 _AGREES = 1e-6
+_CANNOT_RUN = (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError, IndexError)
 _NOT_ARGUMENTS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 
 
@@ -117,7 +118,7 @@ def _measured(model: Any, entry: TaskEntry, architecture: str) -> _Measured:
     for side in sides:
         try:
             results.append(_measure(model, entry, architecture, side))
-        except (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError, IndexError) as error:
+        except _CANNOT_RUN as error:
             raise ModelError(
                 f"{type(model).__name__} cannot be run", why=f"{type(error).__name__}: {_line(error)}"
             ) from error
@@ -175,7 +176,7 @@ def _origin(model_type: str) -> str:
             inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
             output = float64_outputs(model, inputs)[recipe.recorded["output"]]
             there = [float(output[tuple(place)]) for place in recipe.recorded["positions"]]
-        except Exception:  # another version's class or argument is gone: then it vouches for nothing
+        except (ModelError, *_CANNOT_RUN):  # another version's class or argument is gone: then it vouches for nothing
             continue
         apart = max(abs(a - b) for a, b in zip(there, recipe.recorded["values"], strict=True))
         if apart / recipe.recorded["scale"] < _AGREES:

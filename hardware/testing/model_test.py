@@ -124,7 +124,7 @@ class ModelTest:
     @cached_property
     def requested_target(self) -> Target:
         """The target of the cell, with the device's index where the user named one."""
-        from .selection import requested_device
+        from .devices import requested_device
 
         return requested_device(self.cell.target)
 
