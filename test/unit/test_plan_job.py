@@ -143,3 +143,14 @@ def test_another_task_is_another_cell(here):
     recipe = replace(profile_of("bert").recipe, task="fill-mask-again")
     suites = plan_job([profile_of("bert"), replace(profile_of("bert"), recipe=recipe)], ["cpu"], ["float32"], here)
     assert ids(suites) == ["bert/fill-mask/cpu/float32", "bert/fill-mask-again/cpu/float32"]
+
+
+def test_two_devices_of_one_kind_are_not_one_cell():
+    with pytest.raises(UsageError, match="two devices of one kind"):
+        chosen(["cuda:0", "cuda:1"], "cuda")
+
+
+def test_a_name_beside_auto_still_requires_the_device():
+    (choice,) = choose_targets(["auto", "cuda"], profile_of("bert"), "float32", statuses("cuda", "cpu"))
+    assert choice.target == Target(name="cuda")
+    assert choice.required
