@@ -18,7 +18,7 @@ from generators.plan import PlannedSuite, choose_targets, plan_suite
 from generators.suites.files import State, prepare_folder, write_suite
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo, targets
-from hardware.errors import NothingMatched, OutputError
+from hardware.errors import NothingMatched, OutputError, UsageError, echo
 from hardware.evidence.machine import machine_label
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import read_run
@@ -106,7 +106,9 @@ def plan_job(
         for precision in precisions:
             for choice in choose_targets(devices, profile, precision, statuses):
                 suite = plan_suite(profile, choice, precision, rules, inventory, template_folder=template_folder)
-                planned.setdefault(suite.cell.id, suite)
+                other = planned.setdefault(suite.cell.id, suite)
+                if other.profile is not profile:
+                    raise _same_cell(other, suite)
     kept = [suite for suite in planned.values() if _chosen(suite.cell, select, skip)]
     if not kept:
         raise NothingMatched(
@@ -115,6 +117,14 @@ def plan_job(
             fix=f"The cells are: {', '.join(sorted(planned)[:6])}.",
         )
     return tuple(kept)
+
+
+def _same_cell(one: PlannedSuite, other: PlannedSuite) -> UsageError:
+    return UsageError(
+        f"{echo(one.profile.asked)} and {echo(other.profile.asked)} would be the same cell {one.cell}",
+        why="evidence of one would pass for the other",
+        fix="Name one of them, or rename a checkpoint's folder.",
+    )
 
 
 def _chosen(cell: Cell, select: Sequence[str], skip: Sequence[str]) -> bool:

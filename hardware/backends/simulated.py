@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError, did_you_mean, echo
+from ..evidence.versions import FAULT_VARIABLE
 from ._torch import PARAMETER_OPERATORS, TorchRunnable, operator_trace
 from .base import DeviceInfo, Execution, ModelSubject, Runnable
 from .cpu import CPUBackend
 
-FAULT_VARIABLE = "HWCOMPAT_SIMULATED_FAULT"
 FAULT_KINDS = ("wrong", "nan", "hang", "crash", "oom", "host")
 
 _FAULT = re.compile(r"(?P<kind>[a-z]+)(?::(?P<operator>[a-z0-9_.]+)|@(?P<seed>\d+))?")
@@ -147,6 +147,7 @@ class SimulatedBackend(CPUBackend):
 
     BACKEND_NAME = "simulated"
     SIMULATED: ClassVar[bool] = True
+    EXPIRES_ON: ClassVar[tuple[str, ...]] = (*CPUBackend.EXPIRES_ON, "simulated_fault")
     UNSEEN = "everything physical: the device is simulated with the host's kernels"
     RUNNABLE = SimulatedRunnable
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from ..detection import HardwareInfo
+
+FAULT_VARIABLE = "HWCOMPAT_SIMULATED_FAULT"
+"""What the simulated device is told to do wrong: a version of that device, and gone when the variable is."""
 
 VERSION = "0.1.0"
 """Our own version, as in pyproject.toml."""
@@ -16,6 +21,8 @@ def versions_of(inventory: HardwareInfo) -> dict[str, str]:
     found["hwcompat"] = VERSION
     if inventory.host.system == "Darwin":
         found["macos"] = inventory.host.release
+    if fault := os.environ.get(FAULT_VARIABLE):
+        found["simulated_fault"] = fault
     for device in inventory.accelerators:
         if device.driver_version:
             found[f"{device.vendor.lower()}_driver"] = device.driver_version

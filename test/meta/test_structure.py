@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 
 from hardware.backends.factory import built_in_targets
+from hardware.evidence.versions import VERSION
 from hardware.testing.tolerances import load_tolerances
 
 ROOT = Path(__file__).parents[2]
@@ -304,3 +305,8 @@ def test_tests_are_functions_and_no_test_folder_is_a_package() -> None:
 def test_names_of_test_files_are_unique_because_pytest_imports_them_by_name() -> None:
     names = [path.name for path in files_of_tests()]
     assert sorted(set(names)) == sorted(names)
+
+
+def test_the_version_in_evidence_is_that_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == VERSION

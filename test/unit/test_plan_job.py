@@ -154,3 +154,9 @@ def test_a_name_beside_auto_still_requires_the_device():
     (choice,) = choose_targets(["auto", "cuda"], profile_of("bert"), "float32", statuses("cuda", "cpu"))
     assert choice.target == Target(name="cuda")
     assert choice.required
+
+
+def test_two_models_that_would_be_one_cell_are_refused(here):
+    profiles = [profile_of("bert"), replace(profile_of("bert"), asked="google/bert-nope")]
+    with pytest.raises(UsageError, match="would be the same cell"):
+        plan_job(profiles, ["cpu"], ["float32"], here)

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from generators.compatibility.current import relevant_versions
 from hardware import known_answer
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend
 from hardware.backends.simulated import FAULT_KINDS, FAULT_VARIABLE, Fault
+from hardware.cell import Cell
+from hardware.detection import detect
 from hardware.errors import UsageError
+from hardware.evidence.versions import versions_of
 
 INPUTS = {"x": np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)}
 
@@ -261,3 +265,11 @@ def test_a_misspelt_fault_is_offered_the_right_one(monkeypatch):
     break_it(monkeypatch, "crsh:aten.mm")
     with pytest.raises(UsageError, match="Did you mean 'crash'"):
         get_backend("simulated")
+
+
+def test_evidence_of_a_device_that_was_told_to_break_expires_with_the_fault(monkeypatch):
+    inventory = detect()
+    cell = Cell.parse("bert/fill-mask/simulated/float32")
+    whole = relevant_versions(cell, versions_of(inventory))
+    monkeypatch.setenv("HWCOMPAT_SIMULATED_FAULT", "wrong:aten.mm")
+    assert relevant_versions(cell, versions_of(inventory)) != whole
