@@ -6,23 +6,25 @@ Examples:
   python run_test_generation.py --model bert --device auto --run
   python run_test_generation.py --model gpt2 --model t5 --device openvino --run
   python run_test_generation.py --model ./my-checkpoint --device cpu --run
+  python run_test_generation.py --priority high --architectures vision,speech --device cpu --run --jobs 2
   python run_test_generation.py --hardware-compatibility --format markdown
   python run_test_generation.py --check hwcompat-out/suites
 
 Without --run the suites are written, and the command that runs them is printed. What follows a lone -- goes to
-pytest.
+pytest. Options are taken from the command line first, then from HWCOMPAT_... variables, then from the project file.
 """
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from generators.models.priority import PRIORITIES
 from hardware.cell import PRECISIONS
 from hardware.errors import NothingMatched, OutputError, UsageError
 from hardware.evidence.versions import VERSION
@@ -31,6 +33,7 @@ from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
 
 if TYPE_CHECKING:
     from generators.job import CellResult, JobResult, WrittenSuite
+    from generators.plan import PlannedSuite
     from hardware.detection import HardwareInfo
     from hardware.testing.suite_file import SuiteFile
 
@@ -41,13 +44,18 @@ _FOLDER_THAT_IS_THERE = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
 @click.command(help=__doc__, context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]})
-@click.option("--model", "models", multiple=True, help="Model type, checkpoint folder or Hub id; '-' reads stdin.")
+@click.option("--model", "models", multiple=True, help="Model type, checkpoint folder or Hub id; '-' reads a list.")
+@click.option("--priority", type=click.Choice(PRIORITIES), help="Types of a priority; medium: OpenVINO exports them.")
+@click.option("--architectures", multiple=True, help="Only these architectures or traits, separated by commas.")
 @click.option("--device", "devices", multiple=True, help="A target, 'all' that may be here, or 'auto' (default).")
-@click.option("--task", "--tasks", "task", help="The task, where it isn't the model's primary one.")
+@click.option(
+    "--tasks", "--task", multiple=True, help="Tasks, separated by commas, or 'all'; default: the primary one."
+)
 @click.option("--precision", "precisions", multiple=True, type=click.Choice(PRECISIONS), help="Default: float32.")
 @click.option("--select", multiple=True, help="Keep only cells that fit, such as 'bert/*/cpu/*'.")
 @click.option("--skip", multiple=True, help="Leave out cells that fit.")
 @click.option("--list", "list_cells", is_flag=True, help="Print the cells and do nothing else.")
+@click.option("--explain", is_flag=True, help="Say what each prediction and choice rests on; write nothing.")
 @click.option("--run", is_flag=True, help="Run the suites and conclude.")
 @click.option("--timeout", type=click.FloatRange(min=0.1), default=300.0, show_default=True, help="Seconds a check.")
 @click.option("--allow-fallback", is_flag=True, help="A named device that isn't here is no failure.")
@@ -60,6 +68,7 @@ _FOLDER_THAT_IS_THERE = click.Path(path_type=Path, file_okay=False, exists=True)
 @click.option("--list-devices", is_flag=True, help="What this machine has, and which targets may be here.")
 @click.option("--hardware-compatibility", is_flag=True, help="The matrix, with basis and counts.")
 @click.option("--by", type=click.Choice(("family", "model")), help="One view of the matrix; default both.")
+@click.option("--targets", multiple=True, help="Columns of the matrix, separated by commas; default all.")
 @click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--check", "check_folder", type=_FOLDER, help="Say what regenerating would change (exit code 1).")
 @click.option("--update", "update_folder", type=_FOLDER, help="Regenerate what changed in a folder of suites.")
@@ -71,6 +80,8 @@ def main(context: click.Context, /, **options: object) -> int:
     asked = _Options(**options, pytest_arguments=context.obj or ())
     if not (asked.list_devices or asked.hardware_compatibility) and _was_given(context, "format_"):
         raise UsageError("--format goes with --list-devices or --hardware-compatibility", fix="Leave it out.")
+    if asked.targets and not asked.hardware_compatibility:
+        raise UsageError("--targets goes with --hardware-compatibility", fix="A device to run on is --device.")
     if asked.list_devices:
         return _list_devices(asked)
     if asked.hardware_compatibility:
@@ -88,12 +99,15 @@ class _Options:
     """The command line, by the names of its options."""
 
     models: tuple[str, ...]
+    priority: str | None
+    architectures: tuple[str, ...]
     devices: tuple[str, ...]
-    task: str | None
+    tasks: tuple[str, ...]
     precisions: tuple[str, ...]
     select: tuple[str, ...]
     skip: tuple[str, ...]
     list_cells: bool
+    explain: bool
     run: bool
     timeout: float
     allow_fallback: bool
@@ -106,6 +120,7 @@ class _Options:
     list_devices: bool
     hardware_compatibility: bool
     by: str | None
+    targets: tuple[str, ...]
     format_: str
     check_folder: Path | None
     update_folder: Path | None
@@ -133,7 +148,12 @@ def _matrix(asked: _Options) -> int:
 
     # Without evidence there are still rules; but a folder that was named has to be there.
     absent = asked.evidence == DEFAULT_EVIDENCE and not asked.evidence.exists()
-    matrix = current_matrix(None if absent else read_folder(asked.evidence), detect(), timestamp=now())
+    evidence = None if absent else read_folder(asked.evidence)
+    precision = asked.precisions[0] if asked.precisions else "float32"
+    matrix = current_matrix(evidence, detect(), timestamp=now(), precision=precision)
+    targets = [name.strip() for text in asked.targets for name in text.split(",") if name.strip()]
+    if targets:
+        matrix = matrix.only(targets)
     if asked.format_ == "csv" and not asked.by:
         raise UsageError("csv is one table", fix="Say which view: --by family or --by model.")
     one_view = asked.format_ in ("json", "csv")  # JSON holds both
@@ -167,9 +187,9 @@ def _compare(asked: _Options) -> int:
             write_suite(folder, one.path.name, texts[one.path], force=asked.force)
         click.echo(f"{one.state:<8} {one.path.name}" + (f"  ({one.reason})" if one.reason else ""))
     if any(one.state is State.EDITED for one in compared) and not asked.force:
-        click.echo("note: edited files are left alone; --update DIR --force overwrites them", err=True)
+        _note(["edited files are left alone; --update DIR --force overwrites them"])
     if asked.check_folder and any(one.state is State.CHANGED for one in compared):
-        click.echo(f"note: --update {shlex.quote(str(folder))} regenerates what changed", err=True)
+        _note([f"--update {shlex.quote(str(folder))} regenerates what changed"])
     if asked.update_folder:
         left = [one for one in compared if one.state in (State.EDITED, State.ORPHAN)]
         return 1 if left and not asked.force else 0
@@ -177,16 +197,19 @@ def _compare(asked: _Options) -> int:
 
 
 def _generate(asked: _Options) -> int:
+    from generators.chosen import choose_models, profiles_of
     from generators.job import plan_job, write_suites
-    from generators.models.profile import profile_of
     from hardware.detection import detect
 
-    names = _model_names(asked.models)
-    profiles = [profile_of(name, asked.task) for name in names]
-    for profile in profiles:
-        if profile.note:
-            click.echo(f"note: {profile.note}", err=True)
     inventory = detect()
+    key = _key(asked, inventory)
+    if key and _is_unchanged(asked, key):
+        return 0
+    chosen = choose_models(
+        asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
+    )
+    profiles, refused = profiles_of(chosen, asked.tasks)
+    _note([*(profile.note for profile in profiles if profile.note), *(f"no suite for {why}" for why in refused)])
     planned = plan_job(
         profiles,
         asked.devices,
@@ -196,31 +219,64 @@ def _generate(asked: _Options) -> int:
         skip=asked.skip,
         template_folder=asked.template_dir,
     )
-    if asked.list_cells:
-        click.echo("\n".join(suite.cell.id for suite in planned))
+    if asked.list_cells or asked.explain:
+        click.echo(_cells_text(planned, explain=asked.explain))
         return 0
     written = write_suites(planned, asked.output_dir, force=asked.force)
-    for one in written:
-        if str(one.state) == "edited" and not asked.force:
-            click.echo(f"note: {one.path} was edited by hand and is left alone (--force overwrites it)", err=True)
+    edited = [one for one in written if str(one.state) == "edited" and not asked.force]
+    _note([f"{one.path} was edited by hand and is left alone (--force overwrites it)" for one in edited])
     if asked.run:
         return _run(asked, written, inventory)
-    for one in written:
-        click.echo(f"{one.path}  ({one.planned.verdict.level}, {one.planned.verdict.basis})")
-    click.echo(f"Run it: {_next_command()}", err=True)
+    said = {one.path.name: f"({one.planned.verdict.level}, {one.planned.verdict.basis})" for one in written}
+    _say_written(asked, said)
+    if key and not (edited or refused or any(not profile.is_plain_type for profile in profiles)):
+        from generators.suites.manifest import remember
+
+        remember(asked.output_dir, key, said)
     return 0
 
 
-def _model_names(models: Sequence[str]) -> list[str]:
-    names: list[str] = []
-    for model in models:
-        names += [line.strip() for line in sys.stdin if line.strip()] if model == "-" else [model]
-    if not names:
-        raise UsageError(
-            "no model was named" if not models else "no model was named on standard input",
-            fix="For example: python run_test_generation.py --model bert --device auto --run",
-        )
-    return list(dict.fromkeys(names))
+def _key(asked: _Options, inventory: HardwareInfo) -> str:
+    """What these suites are made from, where only suites are asked for and standard input has no part in it."""
+    if asked.run or asked.list_cells or asked.explain or "-" in asked.models:
+        return ""
+    from generators.suites.manifest import generation_key
+    from hardware.paths import cache_folder
+
+    parts = ("models", "priority", "architectures", "devices", "tasks", "precisions", "select", "skip")
+    request = {name: getattr(asked, name) for name in parts}
+    return generation_key(request, inventory.to_dict(), [cache_folder("recipes")], asked.template_dir)
+
+
+def _is_unchanged(asked: _Options, key: str) -> bool:
+    from generators.suites.manifest import what_is_there
+
+    present = what_is_there(asked.output_dir, key)
+    if present is not None:
+        _say_written(asked, {one.name: one.said for one in present})
+        _note([f"nothing has changed: {len(present)} suite(s) are as they were written"])
+    return present is not None
+
+
+def _say_written(asked: _Options, said: Mapping[str, str]) -> None:
+    for name, text in said.items():
+        click.echo(f"{asked.output_dir / name}  {text}")
+    click.echo(f"Run it: {_next_command()}", err=True)
+
+
+def _cells_text(planned: Sequence[PlannedSuite], *, explain: bool) -> str:
+    if not explain:
+        return "\n".join(suite.cell.id for suite in planned)
+    from generators.compatibility.rules import load_rules
+    from generators.explain import explanation
+
+    rules = load_rules()
+    return "\n\n".join(explanation(suite, rules) for suite in planned)
+
+
+def _note(texts: Sequence[str]) -> None:
+    for text in texts:
+        click.echo(f"note: {text}", err=True)
 
 
 def _next_command() -> str:

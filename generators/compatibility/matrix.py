@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hardware.cell import Cell
+from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import Target
 
 from .facts import Facts
@@ -94,6 +95,23 @@ class Matrix:
     def family_notes(self, family: str) -> tuple[str, ...]:
         """The notes of a family's rules, each once."""
         return tuple(dict.fromkeys(note for cell in self.families[family].values() for note in cell.notes))
+
+    def only(self, targets: Sequence[str]) -> Matrix:
+        """The same matrix with these columns alone, in their order. Raises `UsageError` for a target it hasn't."""
+        for target in targets:
+            if target not in self.hardware_types:
+                raise UsageError(
+                    f"{echo(target)} is no column of the matrix",
+                    fix=did_you_mean(target, self.hardware_types) or f"There are {', '.join(self.hardware_types)}.",
+                )
+        return replace(
+            self,
+            hardware_types=tuple(targets),
+            families={family: {t: cells[t] for t in targets} for family, cells in self.families.items()},
+            rows=tuple(
+                replace(row, verdicts={t: row.verdicts[t] for t in targets if t in row.verdicts}) for row in self.rows
+            ),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that `schemas/matrix.json` describes."""

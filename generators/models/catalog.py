@@ -8,8 +8,9 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.util
+import itertools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -101,9 +102,23 @@ class Catalog:
 @functools.cache
 def task_entries() -> tuple[TaskEntry, ...]:
     """The lines of tasks.toml, in their order."""
+    return tuple(TaskEntry(**{**line, "outputs": tuple(line["outputs"])}) for line in _task_data()["entry"])
+
+
+@functools.cache
+def _task_data() -> Mapping[str, Any]:
     with (Path(__file__).parent / "tasks.toml").open("rb") as file:
-        lines = tomllib.load(file)["entry"]
-    return tuple(TaskEntry(**{**line, "outputs": tuple(line["outputs"])}) for line in lines)
+        return tomllib.load(file)
+
+
+def _with_unmapped(mappings: Mapping[str, Mapping[str, str]], types: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
+    """The mappings and, in them, the classes of tasks.toml that no mapping of transformers names."""
+    found = dict(mappings)
+    for line in _task_data()["class"]:
+        name, model_type = line["mapping"], line["model_type"]
+        if model_type in types and model_type not in found.get(name, {}):
+            found[name] = MappingProxyType({**found.get(name, {}), model_type: line["model_class"]})
+    return found
 
 
 def _class_name(node: ast.expr) -> str | None:
@@ -173,6 +188,7 @@ def load_catalog() -> Catalog:
             why=f"no {_CONFIGS} was found in models/auto",
             fix="Versions 4.57 to 5.23 are known to work.",
         )
+    mappings = _with_unmapped(mappings, mappings[_CONFIGS])
     return Catalog(version=version, configs=mappings[_CONFIGS], mappings=MappingProxyType(mappings))
 
 
@@ -186,33 +202,54 @@ def _config_file(model_type: str) -> Path | None:
     models = Path(spec.origin).parent / "models"
     module = model_type.replace("-", "_")
     likely = models / module / f"configuration_{module}.py"
-    for path in [likely, *sorted(models.glob("*/configuration_*.py"))]:
+    for path in itertools.chain([likely], _config_files(models)):
         if path.is_file() and f"class {name}(" in path.read_text(encoding="utf-8"):
             return path
     return None
+
+
+def _config_files(models: Path) -> Iterator[Path]:
+    """Every configuration module; a generator, because listing them costs more than most look-ups."""
+    yield from sorted(models.glob("*/configuration_*.py"))
 
 
 @functools.cache
 def config_defaults(model_type: str) -> Mapping[str, Any]:
     """Literal defaults of a type's configuration, read from its source: attribute -> value.
 
-    Both styles are read, annotated class attributes (5.x) and arguments of `__init__` (4.x). Empty where the
-    source can't be found; only literals are kept. Raises `ModelError` for an unknown type.
+    Both styles are read, annotated class attributes (5.x) and arguments of `__init__` (4.x). A nested
+    configuration of the same file is a mapping of its own defaults. Empty where the source can't be found; only
+    literals are kept. Raises `ModelError` for an unknown type.
     """
     path = _config_file(model_type)
     if path is None:
         return MappingProxyType({})
-    name = load_catalog().config_class(model_type)
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    body = next(n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    return MappingProxyType(_class_defaults(load_catalog().config_class(model_type), classes))
+
+
+def _class_defaults(name: str, classes: Mapping[str, ast.ClassDef]) -> dict[str, Any]:
     pairs: list[tuple[str, ast.expr | None]] = []
-    for node in body:
+    nested: list[tuple[str, str]] = []
+    for node in classes[name].body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             pairs.append((node.target.id, node.value))
+        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "sub_configs":
+            nested = _parts(node.value)
         elif isinstance(node, ast.FunctionDef) and node.name == "__init__":
             arguments = [*node.args.args, *node.args.kwonlyargs]
             plain = node.args.defaults
             missing = [None] * (len(node.args.args) - len(plain))
             defaults: list[ast.expr | None] = [*missing, *plain, *node.args.kw_defaults]
             pairs += [(a.arg, d) for a, d in zip(arguments, defaults, strict=True)]
-    return MappingProxyType({key: value.value for key, value in pairs if isinstance(value, ast.Constant)})
+    found = {key: value.value for key, value in pairs if isinstance(value, ast.Constant)}
+    return found | {key: _class_defaults(part, classes) for key, part in nested if part in classes and part != name}
+
+
+def _parts(node: ast.expr) -> list[tuple[str, str]]:
+    """`{"text_config": TextConfig}`: the names of nested configurations and of their classes."""
+    if not isinstance(node, ast.Dict):
+        return []
+    pairs = zip(node.keys, node.values, strict=True)
+    return [(k.value, v.id) for k, v in pairs if isinstance(k, ast.Constant) and isinstance(v, ast.Name)]

@@ -31,6 +31,11 @@ class Profile:
     stands_in_for: str = ""
     note: str = ""
 
+    @property
+    def is_plain_type(self) -> bool:
+        """Whether a model type was named: nothing but transformers decides what its suite is."""
+        return self.folder is None and not self.stands_in_for
+
     def memory_needed(self, precision: str) -> int:
         """Bytes of the parameters alone in a precision: a lower bound of what running takes."""
         return self.recipe.parameters * _BYTES[precision]

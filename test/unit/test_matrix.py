@@ -251,3 +251,14 @@ def test_an_unknown_format_or_view_is_refused():
 def test_the_same_input_gives_the_same_text():
     verdicts = [verdict("bert/fill-mask/cuda/float32", Level.HIGH), verdict("gpt2/x/cpu/float32", Level.LOW)]
     assert matrix_text(matrix(*verdicts), "json") == matrix_text(matrix(*reversed(verdicts)), "json")
+
+
+def test_chosen_columns_alone_in_their_order():
+    matrix = build_matrix(load_rules(), timestamp="t").only(["openvino", "cuda"])
+    assert matrix.hardware_types == ("openvino", "cuda")
+    assert all(list(cells) == ["openvino", "cuda"] for cells in matrix.families.values())
+
+
+def test_a_column_that_is_not_there_is_refused_with_a_suggestion():
+    with pytest.raises(UsageError, match="Did you mean 'openvino'"):
+        build_matrix(load_rules(), timestamp="t").only(["opnvino"])

@@ -1,0 +1,119 @@
+"""Which models a command line speaks of: names, a list on standard input, a priority, architectures and traits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from generators.compatibility.vocabulary import vocabulary
+from generators.models.catalog import load_catalog
+from generators.models.classifier import Classification, classify, classify_type
+from generators.models.priority import types_of_priority
+from generators.models.profile import Profile, profile_of
+from hardware.errors import ModelError, NothingMatched, UsageError, did_you_mean, echo
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenModels:
+    """Names in the order of the command line, each once. `by_name` are those that a person wrote: where one of them
+    can't be had that is an error, while a priority or an architecture leaves out what has no suite, and says so."""
+
+    names: tuple[str, ...]
+    by_name: frozenset[str]
+
+
+def choose_models(
+    models: Sequence[str],
+    *,
+    priority: str | None = None,
+    architectures: Sequence[str] = (),
+    read_list: Callable[[], Iterable[str]],
+) -> ChosenModels:
+    """The models that were asked for; `read_list` gives the lines of standard input where a name is `-`.
+
+    A priority adds types; architectures (or traits) narrow what is there, and without names or a priority they are
+    taken from every type. Raises `UsageError` where nothing was asked for, `NothingMatched` where nothing is left.
+    """
+    wanted = _known_shapes(architectures)
+    named: list[str] = []
+    for model in models:
+        named += list_entries(read_list()) if model == "-" else [model]
+    if models and not named:
+        raise UsageError(
+            "no model was named on standard input", why="it holds no line but comments", fix="Write one name a line."
+        )
+    types = types_of_priority(priority or ("all" if wanted and not named else None))
+    names = tuple(dict.fromkeys([*named, *types]))
+    if not names:
+        raise UsageError(
+            "no model was named",
+            fix="For example: python run_test_generation.py --model bert --device auto --run",
+        )
+    kept = tuple(name for name in names if not wanted or _is_one_of(_shape(name, name in named), wanted))
+    if not kept:
+        raise NothingMatched(
+            f"none of {len(names)} model(s) is {' or '.join(sorted(wanted))}", fix="Leave --architectures out."
+        )
+    return ChosenModels(names=kept, by_name=frozenset(named))
+
+
+def list_entries(lines: Iterable[str]) -> list[str]:
+    """Names in a list: one a line; blank lines and what follows a # are left out."""
+    entries = (line.split("#", 1)[0].strip() for line in lines)
+    return [entry for entry in entries if entry]
+
+
+def profiles_of(chosen: ChosenModels, tasks: Sequence[str] = ()) -> tuple[tuple[Profile, ...], tuple[str, ...]]:
+    """The profiles of the chosen models, one for each task, and why models that nobody named have none.
+
+    `tasks` are names, or `all` that transformers maps for a type; without any it is the primary one. Raises
+    `ModelError` or `BrokenInput` for a model that was named, `NothingMatched` where nothing is left.
+    """
+    found: list[Profile] = []
+    refused: list[str] = []
+    for name in chosen.names:
+        for task in _tasks_of(name, tasks):
+            try:
+                found.append(profile_of(name, task))
+            except ModelError as error:
+                if name in chosen.by_name and task not in _mapped_tasks(name, tasks):
+                    raise
+                refused.append(f"{name}: {error}")
+    if not found:
+        raise NothingMatched("none of the models has a suite", why=refused[0] if refused else "")
+    return tuple(found), tuple(refused)
+
+
+def _tasks_of(name: str, asked: Sequence[str]) -> tuple[str | None, ...]:
+    tasks = [part.strip() for text in asked for part in text.split(",") if part.strip()]
+    if "all" in tasks:
+        return _mapped_tasks(name, ("all",)) or (None,)
+    return tuple(dict.fromkeys(tasks)) or (None,)
+
+
+def _mapped_tasks(name: str, asked: Sequence[str]) -> tuple[str, ...]:
+    """What `all` stands for; a person who wrote it named no single task."""
+    if "all" not in ",".join(asked).split(","):
+        return ()
+    return tuple(task.task for task in load_catalog().tasks_of(classify(name).model_type))
+
+
+def _known_shapes(asked: Sequence[str]) -> frozenset[str]:
+    words = vocabulary()
+    known = [*words.architectures, *words.traits]
+    wanted = [part.strip() for text in asked for part in text.split(",") if part.strip()]
+    for word in wanted:
+        if word not in known:
+            raise UsageError(
+                f"{echo(word)} is not an architecture or a trait",
+                fix=did_you_mean(word, known) or f"Known: {', '.join(known)}.",
+            )
+    return frozenset(wanted)
+
+
+def _shape(name: str, by_name: bool) -> Classification:
+    return classify(name) if by_name else classify_type(name)
+
+
+def _is_one_of(found: Classification, wanted: frozenset[str]) -> bool:
+    return found.architecture in wanted or bool(wanted & set(found.traits))

@@ -1,0 +1,31 @@
+"""Says why a planned suite is what it is: the choice of the target, the rules behind its prediction, its checks."""
+
+from __future__ import annotations
+
+from generators.compatibility.rules import RuleSet
+from generators.plan import PlannedSuite
+
+
+def explanation(suite: PlannedSuite, rules: RuleSet) -> str:
+    """Lines of a label and a text for one suite, without a line break at the end."""
+    recipe, found = suite.profile.recipe, suite.profile.classification
+    said = [
+        ("Model", f"{found.model_type}: {', '.join([found.family, found.architecture, *found.traits])}"),
+        ("Known from", f"{found.source} ({found.confidence} confidence)"),
+        ("Subject", f"{recipe.subject}, {recipe.parameters:,} parameters, recipe of {recipe.transformers_version}"),
+    ]
+    if suite.profile.note:
+        said.append(("Note", suite.profile.note))
+    if suite.selection:
+        *passed, taken = suite.selection.steps
+        said.append(("Chosen", f"{taken.target}: {taken.reason}"))
+        said += [("Passed over", f"{step.target}: {step.reason}") for step in passed]
+    said.append(("Predicted", f"{suite.verdict.level} ({suite.verdict.basis})"))
+    said += [("Reason", reason) for reason in suite.verdict.reasons]
+    said += [("Condition", condition) for condition in suite.verdict.conditions]
+    for rule_id in suite.verdict.rule_ids:
+        rule = rules.rule(rule_id)
+        said.append(("Rule", f"{rule_id}, see {rule.source}"))
+    if not suite.verdict.rule_ids:
+        said.append(("Rule", "none fits: nothing is predicted"))
+    return "\n".join([suite.cell.id, *(f"  {label:<12}{text}" for label, text in said)])

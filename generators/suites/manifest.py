@@ -1,0 +1,91 @@
+"""Remembers what a generation was made from, so that asking for the same again touches nothing and takes no time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hardware.errors import OutputError
+from hardware.paths import cache_folder
+
+_ROOT = Path(__file__).parents[2]
+_SOURCES = ("generators", "hardware", "templates")
+_CHANGING = frozenset({"available_bytes", "swap_free_bytes", "cgroup_used_bytes", "current_frequency_mhz"})
+"""Readings of an inventory that no suite depends on and that differ from one moment to the next."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated:
+    """One suite that was written: its file's name, the SHA-256 of its bytes, and what was said of it."""
+
+    name: str
+    sha256: str
+    said: str
+
+
+def generation_key(
+    asked: Mapping[str, Any],
+    inventory: Mapping[str, Any],
+    recipe_folders: Sequence[Path],
+    template_folder: Path | None,
+) -> str:
+    """A hash over all that suites are made from: the request, this machine, our own files, recipes and templates.
+
+    Files count by size and time of change. The same key means the same suites; another may mean the same too.
+    """
+    folders = [*(_ROOT / name for name in _SOURCES), *recipe_folders, *filter(None, [template_folder])]
+    parts = {"asked": dict(asked), "inventory": _lasting(inventory), "files": [_stamps(folder) for folder in folders]}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _lasting(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _lasting(item) for key, item in value.items() if key not in _CHANGING}
+    if isinstance(value, list | tuple):
+        return [_lasting(item) for item in value]
+    return value
+
+
+def _stamps(folder: Path) -> list[tuple[str, int, int]]:
+    found = []
+    for path in folder.rglob("*"):
+        if path.suffix in (".py", ".toml", ".json", ".j2"):
+            state = path.stat()
+            found.append((str(path), state.st_size, state.st_mtime_ns))
+    return sorted(found)
+
+
+def what_is_there(folder: Path, key: str) -> tuple[Generated, ...] | None:
+    """What a generation with this key left in `folder`, if every file still is as it was written; else None."""
+    try:
+        kept = json.loads(_path(folder).read_text(encoding="utf-8"))
+        if kept["key"] != key:
+            return None
+        files = tuple(Generated(**one) for one in kept["files"])
+        same = all(_sha256(folder / one.name) == one.sha256 for one in files)
+    except (OSError, ValueError, KeyError, TypeError):  # nothing that can be used: then it's generated again
+        return None
+    return files if same and files else None
+
+
+def remember(folder: Path, key: str, said: Mapping[str, str]) -> None:
+    """Keep for next time what was said of each file that a generation left in `folder`."""
+    files = [{"name": name, "sha256": _sha256(folder / name), "said": text} for name, text in said.items()]
+    path = _path(folder)
+    try:
+        path.write_text(json.dumps({"key": key, "files": files}), encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
+
+
+def _path(folder: Path) -> Path:
+    name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]
+    return cache_folder("generated") / f"{name}.json"
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,85 @@
+"""Which models a command line speaks of."""
+
+from __future__ import annotations
+
+import pytest
+
+from generators.chosen import choose_models, list_entries, profiles_of
+from generators.models.priority import openvino_exporters, types_of_priority
+from hardware.errors import ModelError, NothingMatched, UsageError
+
+
+def nothing() -> list[str]:
+    return []
+
+
+def test_names_come_in_their_order_and_once():
+    chosen = choose_models(["gpt2", "bert", "gpt2"], read_list=nothing)
+    assert chosen.names == ("gpt2", "bert")
+
+
+def test_a_list_on_standard_input_takes_the_place_of_the_dash():
+    lines = ["# text models\n", "\n", "  t5  # small\n", "bert\n"]
+    chosen = choose_models(["gpt2", "-", "vit"], read_list=lambda: lines)
+    assert chosen.names == ("gpt2", "t5", "bert", "vit")
+
+
+def test_entries_of_a_list_with_comments_and_blank_lines():
+    assert list_entries(["a\n", "#b\n", "\n", " c #d\n"]) == ["a", "c"]
+
+
+@pytest.mark.parametrize(("models", "what"), [([], "no model was named"), (["-"], "standard input")])
+def test_nothing_named_is_a_usage_error(models, what):
+    with pytest.raises(UsageError, match=what):
+        choose_models(models, read_list=nothing)
+
+
+def test_architectures_and_traits_narrow_what_was_named():
+    chosen = choose_models(
+        ["bert", "mixtral", "vit", "mamba"], architectures=["state-space, vision"], read_list=nothing
+    )
+    assert chosen.names == ("vit", "mamba")
+
+
+def test_an_architecture_alone_takes_every_type_of_it():
+    names = choose_models([], architectures=["state-space"], read_list=nothing).names
+    assert {"mamba", "falcon_mamba"} <= set(names)
+    assert "bert" not in names
+
+
+def test_an_unknown_architecture_is_refused_with_a_suggestion():
+    with pytest.raises(UsageError, match="Did you mean 'vision'"):
+        choose_models(["bert"], architectures=["vison"], read_list=nothing)
+
+
+def test_a_selection_without_a_model_is_an_error():
+    with pytest.raises(NothingMatched):
+        choose_models(["bert"], architectures=["speech"], read_list=nothing)
+
+
+def test_priorities_part_all_types_that_have_a_class():
+    high, medium, low = (types_of_priority(name) for name in ("high", "medium", "low"))
+    assert {"bert", "llama", "whisper", "mamba", "patchtst"} <= set(high)
+    assert not set(high) & set(medium) and not set(medium) & set(low) and not set(high) & set(low)
+    assert set(types_of_priority("all")) == {*high, *medium, *low}
+    assert set(medium) <= openvino_exporters()
+    assert not set(low) & openvino_exporters()
+
+
+def test_a_priority_adds_to_the_names():
+    chosen = choose_models(["xlm"], priority="high", read_list=nothing)
+    assert chosen.names[0] == "xlm" and "bert" in chosen.names
+    assert chosen.by_name == {"xlm"}
+
+
+def test_a_named_model_that_is_unknown_is_an_error():
+    with pytest.raises(ModelError):
+        profiles_of(choose_models(["bert", "no-such-model-anywhere"], read_list=nothing))
+
+
+def test_tasks_are_taken_one_by_one_and_an_unknown_one_names_the_known():
+    profiles, refused = profiles_of(choose_models(["bert"], read_list=nothing), ["fill-mask"])
+    assert [profile.recipe.task for profile in profiles] == ["fill-mask"]
+    assert refused == ()
+    with pytest.raises(ModelError, match="fill-mask"):
+        profiles_of(choose_models(["bert"], read_list=nothing), ["make-coffee"])
