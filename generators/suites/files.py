@@ -73,7 +73,12 @@ def prepare_folder(folder: Path) -> None:
     except OSError as error:
         raise _unwritable(folder, error) from error
     if not (folder / _CONFTEST).exists():
-        _write(folder / _CONFTEST, (TEMPLATES / "suite_conftest.py.j2").read_text(encoding="utf-8"))
+        _write(folder / _CONFTEST, suite_conftest())
+
+
+def suite_conftest() -> str:
+    """The text of the `conftest.py` that lies beside generated suites."""
+    return (TEMPLATES / "suite_conftest.py.j2").read_text(encoding="utf-8")
 
 
 def compare_folder(

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import BackendUnavailable
+
 _NO_LIMIT = 2**60
 """Control groups of version 1 write a number near 2^63 for "no limit"."""
 
@@ -42,17 +44,18 @@ def read_memory(
     sys_root: Path = Path("/sys"),
     udev_root: Path = Path("/run/udev/data"),
 ) -> MemoryInfo:
-    """Memory of this host; totals come from the running system whatever the folders are."""
-    import psutil
+    """Memory of this host; totals come from the running system whatever the folders are.
 
-    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    Raises `BackendUnavailable` where neither psutil nor Linux's own account is there to tell.
+    """
+    total, available, swap_total, swap_free = _totals()
     limit, used = cgroup_memory(proc_root=proc_root, sys_root=sys_root)
     kind, speed, channels = _modules(udev_root / "+dmi:id")
     return MemoryInfo(
-        total_bytes=memory.total,
-        available_bytes=memory.available,
-        swap_total_bytes=swap.total,
-        swap_free_bytes=swap.free,
+        total_bytes=total,
+        available_bytes=available,
+        swap_total_bytes=swap_total,
+        swap_free_bytes=swap_free,
         cgroup_limit_bytes=limit,
         cgroup_used_bytes=used,
         persistent_bytes=_persistent(sys_root / "bus" / "nd" / "devices"),
@@ -60,6 +63,23 @@ def read_memory(
         speed_mts=speed,
         channels=channels,
     )
+
+
+def _totals(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int, int, int]:
+    """Memory in all, available, swap in all, free swap, in bytes. psutil is missing where a bundle is carried to."""
+    try:
+        import psutil
+    except ImportError as error:
+        try:
+            lines = meminfo.read_text(encoding="ascii").splitlines()
+            found = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
+            return found["MemTotal"], found["MemAvailable"], found["SwapTotal"], found["SwapFree"]
+        except (OSError, ValueError, KeyError, IndexError):
+            raise BackendUnavailable(
+                "this machine's memory cannot be read", why="psutil isn't installed", fix="pip install psutil"
+            ) from error
+    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+    return memory.total, memory.available, swap.total, swap.free
 
 
 def cgroup_memory(*, proc_root: Path = Path("/proc"), sys_root: Path = Path("/sys")) -> tuple[int | None, int | None]:

@@ -1,0 +1,93 @@
+"""Packs suites into one zip file for a lab, with all that they need but torch, transformers and pytest."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from generators.plan import PlannedSuite
+from hardware.errors import OutputError, UsageError
+from hardware.evidence.versions import VERSION
+from hardware.testing.bundle import SCHEMA_VERSION, SUITES, TESTED
+
+from .files import suite_conftest
+from .render import environment
+
+_HARDWARE = Path(__file__).parents[2] / "hardware"
+_PACKED = (".py", ".toml", ".json", ".ini")
+_MOMENT = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it's packed
+_MODULE = "module:"
+
+
+def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> tuple[str, ...]:
+    """Write the zip file; returns the names in it. The same suites and versions give the same bytes.
+
+    `versions` are those of the machine that made it. Raises `OutputError` where the file can't be written, and
+    `UsageError` for a name that isn't a zip file's or for suites that import a user's own code.
+    """
+    if path.suffix != ".zip":
+        raise UsageError(f"{path} is not the name of a zip file", fix="For example: --bundle suite.zip")
+    files = dict(sorted(_files(path.stem, planned, versions)))
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(f"{path.stem}/{name}", date_time=_MOMENT)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, content)
+    _write(path, data.getvalue())
+    return tuple(files)
+
+
+def _files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+    checkpoints = sorted({one.cell.model for one in planned if one.profile.folder is not None})
+    values = {
+        "count": len(planned),
+        "version": VERSION,
+        "device": str(planned[0].device),
+        "ranges": ", ".join(f"{name} {range_}" for name, range_ in TESTED.items()),
+        "checkpoints": ", ".join(checkpoints),
+    }
+    yield "run.py", _filled("bundle_run.py.j2", values)
+    yield "README.md", _filled("bundle_readme.md.j2", values)
+    yield f"{SUITES}/conftest.py", suite_conftest().encode()
+    for suite in planned:
+        yield f"{SUITES}/{suite.file_name}", suite.text.encode()
+    yield "bundle.json", json.dumps(_contents(stem, planned, versions), indent=2, sort_keys=True).encode() + b"\n"
+    for source in sorted(_HARDWARE.rglob("*")):
+        if source.suffix in _PACKED and source.is_file():
+            yield f"hardware/{source.relative_to(_HARDWARE).as_posix()}", source.read_bytes()
+
+
+def _contents(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> dict[str, object]:
+    """What `bundle.json` holds: each suite with the prediction that was sealed when it was packed."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "name": stem,
+        "made_with": dict(versions),
+        "suites": [
+            {"file": one.file_name, "cell": one.cell.id, "verdict": one.verdict.to_dict()}
+            for one in sorted(planned, key=lambda one: one.cell.id)
+        ],
+    }
+
+
+def _filled(name: str, values: Mapping[str, object]) -> bytes:
+    return (environment().get_template(name).render(values).rstrip("\n") + "\n").encode()
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(part, 0o644)
+        os.replace(part, path)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error

@@ -1,0 +1,152 @@
+"""Takes evidence from elsewhere into a folder: every line is held against the schema and its run before it is in."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BrokenInput, HwCompatError, OutputError, echo
+from .record import CheckLine, EndLine, PlannedCell, RunLine, from_dict
+
+_SCHEMA = Path(__file__).with_name("schemas") / "evidence.json"
+_NAME = re.compile(r"(?P<run>[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6})-[0-9]+\.jsonl")
+_LONGEST_LINE = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """What became of each file: its name, and one of `taken`, `longer` (it had grown), `known` (nothing new)."""
+
+    name: str
+    state: str
+    lines: int
+    cut: bool = False
+
+
+def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
+    """Copy the evidence files of `source` into `folder`, or none of them.
+
+    Every line must fit the published schema, belong to the run that the file's name says, and speak of a check of
+    that run's plan; only the last line of a file may be cut off (its process was killed), and is left out. Raises
+    `BrokenInput` naming file and line, or where a file of this name holds something else; `OutputError`.
+    """
+    if not source.is_dir():
+        raise BrokenInput(
+            f"{echo(str(source))} is no folder of evidence", fix="Name the folder evidence of a bundle."
+        )
+    paths = sorted(source.glob("*.jsonl"))
+    if not paths:
+        raise BrokenInput(f"{echo(str(source))} holds no evidence", why="there is no .jsonl file in it")
+    read = {path: _whole_lines(path) for path in paths}
+    _check(read)
+    present = {path: _present(folder / path.name, data) for path, (data, _, _) in read.items()}
+    return tuple(_take(path, data, cut, folder, present[path]) for path, (data, _, cut) in read.items())
+
+
+def _present(there: Path, data: bytes) -> bytes | None:
+    """What lies at `there` already; None where nothing does. It may be a beginning of `data`, or its continuation."""
+    try:
+        before = there.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise OutputError(f"{there} cannot be read", why=error.strerror or str(error)) from error
+    if not before.startswith(data) and not data.startswith(before):
+        raise BrokenInput(
+            f"{there.name} is in {there.parent} already and holds something else",
+            why="evidence is only ever appended to, so that one of the two was changed",
+        )
+    return before
+
+
+def _whole_lines(path: Path) -> tuple[bytes, list[dict[str, Any]], bool]:
+    """The bytes of a file's whole lines, the objects in them, and whether the last one was cut off."""
+    if path.is_symlink() or not _NAME.fullmatch(path.name):
+        raise BrokenInput(f"{echo(path.name)} is not the name of an evidence file", fix="Take it out of the folder.")
+    data = path.read_bytes()
+    whole, _, rest = data.rpartition(b"\n")
+    objects = []
+    for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
+        where = f"line {number} of {path.name}"
+        if len(line) > _LONGEST_LINE:
+            raise BrokenInput(f"{where} is refused", why="it is longer than 16 MiB")
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise BrokenInput(f"{where} is broken", why=str(error)[:120]) from error
+        objects.append(found)
+    return (whole + b"\n" if whole else b""), objects, bool(rest)
+
+
+def _check(read: dict[Path, tuple[bytes, list[dict[str, Any]], bool]]) -> None:
+    import jsonschema
+
+    schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
+    validators = {
+        kind: jsonschema.Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": schema["$defs"]})
+        for kind in ("run", "check", "end")
+    }
+    planned: dict[str, dict[str, PlannedCell]] = {}
+    lines: list[tuple[str, RunLine | CheckLine | EndLine]] = []
+    for path, (_, objects, _) in read.items():
+        for number, plain in enumerate(objects, start=1):
+            where = f"line {number} of {path.name}"
+            wrong = _reason(validators, plain)
+            if wrong:
+                raise BrokenInput(f"{where} doesn't fit the schema of evidence", why=wrong)
+            try:
+                line = from_dict(plain)
+            except HwCompatError as error:
+                raise BrokenInput(f"{where} is broken", why=str(error)) from error
+            if not path.name.startswith(f"{line.run_id}-"):
+                raise BrokenInput(f"{where} is of another run", why=f"it names {echo(line.run_id)}")
+            if isinstance(line, RunLine):
+                if line.run_id in planned:
+                    raise BrokenInput(f"{where} plans a run for the second time", why=f"run {line.run_id}")
+                planned[line.run_id] = {cell.cell_id: cell for cell in line.plan}
+            lines.append((where, line))
+    for where, line in lines:
+        if line.run_id not in planned:
+            raise BrokenInput(f"{where} has no plan", why=f"no file holds the run line of {line.run_id}")
+        if isinstance(line, CheckLine):
+            _check_planned(where, line, planned[line.run_id].get(line.cell_id))
+
+
+def _check_planned(where: str, line: CheckLine, cell: PlannedCell | None) -> None:
+    if cell is None or line.check_name not in cell.checks:
+        raise BrokenInput(f"{where} is of no planned check", why=echo(f"{line.cell_id} {line.check_name}"))
+    if line.suite_hash != cell.suite_hash:
+        raise BrokenInput(f"{where} is of another suite than the one planned", why=f"{cell.suite} has another hash")
+
+
+def _reason(validators: Mapping[str, Any], plain: Any) -> str:
+    """Why an object is no line of evidence; empty where it is one."""
+    kind = plain.get("kind") if isinstance(plain, dict) else None
+    if not isinstance(kind, str) or kind not in validators:
+        return f"its kind is none of {', '.join(validators)}"
+    for error in validators[kind].iter_errors(plain):
+        place = ".".join(str(part) for part in error.absolute_path) or "the line"
+        return f"{place}: {error.message[:160]}"
+    return ""
+
+
+def _take(path: Path, data: bytes, cut: bool, folder: Path, before: bytes | None) -> Merged:
+    lines = data.count(b"\n")
+    if before is not None and before.startswith(data):
+        return Merged(name=path.name, state="known", lines=lines, cut=cut)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(part, 0o644)
+        os.replace(part, folder / path.name)
+    except OSError as error:
+        raise OutputError(f"evidence cannot be written to {folder}", why=error.strerror or str(error)) from error
+    return Merged(name=path.name, state="taken" if before is None else "longer", lines=lines, cut=cut)

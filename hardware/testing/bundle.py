@@ -1,0 +1,151 @@
+"""What a bundle's run.py does on the machine that it was carried to: chooses suites, runs them, says what was seen.
+
+Verdicts are given at home from the evidence: a bundle brings no rules. It needs torch, transformers and pytest alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..backends.factory import resolve_target
+from ..cell import Cell
+from ..errors import BackendUnavailable, BrokenInput, HwCompatError, NothingMatched, UsageError
+from ..evidence.record import CheckLine, Outcome, PlannedCell
+from ..paths import CACHE_VARIABLE
+from ..software import package_versions
+from ..target import Target
+from .checkpoints import CHECKPOINTS_VARIABLE
+from .suite_file import SuiteFile, read_suite
+
+SCHEMA_VERSION = 1
+SUITES = "suites"
+TESTED: Mapping[str, str] = {"torch": "2.6 to 2.15", "transformers": "4.57 to 5.23", "pytest": "8 and 9"}
+"""What suites are known to work with. Nothing else is refused, and nothing is installed."""
+
+_INTERRUPTED = 2
+_USAGE = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carried:
+    """One suite of a bundle with the prediction that was sealed when it was packed."""
+
+    suite: SuiteFile
+    verdict: Mapping[str, Any]
+
+
+def read_bundle(root: Path) -> tuple[Carried, ...]:
+    """The suites of the bundle unpacked at `root`. Raises `BrokenInput` where something is missing or isn't its suite."""
+    try:
+        plain = json.loads((root / "bundle.json").read_text(encoding="utf-8"))
+        if plain["schema_version"] != SCHEMA_VERSION:
+            raise ValueError(f"its schema_version is {plain['schema_version']!r}, not {SCHEMA_VERSION}")
+        entries = [(str(one["file"]), str(one["cell"]), dict(one["verdict"])) for one in plain["suites"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BrokenInput(
+            "bundle.json cannot be read", why=str(error)[:200], fix="Unpack the bundle again."
+        ) from error
+    carried = []
+    for name, cell, verdict in entries:
+        path = root / SUITES / Path(name).name
+        suite = read_suite(path) if path.is_file() else None
+        if suite is None or suite.cell.id != cell:
+            raise BrokenInput(f"{path.name} is not the suite of {cell}", fix="Unpack the bundle again.")
+        carried.append(Carried(suite=suite, verdict=verdict))
+    return tuple(carried)
+
+
+def missing_packages() -> tuple[str, ...]:
+    """Packages that suites can't do without and that aren't installed."""
+    found = package_versions((*TESTED, "numpy", "safetensors"))
+    return tuple(name for name, version in found.items() if version is None)
+
+
+def chosen(
+    carried: Sequence[Carried], devices: Sequence[Target], select: Sequence[str], skip: Sequence[str]
+) -> tuple[Carried, ...]:
+    """The suites for some devices (none: all) that fit `select` and don't fit `skip`. Raises `NothingMatched`."""
+    kinds = {device.kind for device in devices}
+    kept = tuple(
+        one
+        for one in carried
+        if (not kinds or one.suite.cell.target in kinds)
+        and (not select or any(one.suite.cell.matches(pattern) for pattern in select))
+        and not any(one.suite.cell.matches(pattern) for pattern in skip)
+    )
+    there = sorted({str(one.suite.cell.target) for one in carried})
+    for device in devices:
+        if not any(one.suite.cell.target == device.kind for one in carried):
+            raise NothingMatched(
+                f"this bundle has no suite for {device}",
+                why=f"its suites are for {', '.join(there)}",
+                fix="Pack one at home: run_test_generation.py --device NAME --bundle suite.zip",
+            )
+    if not kept:
+        raise NothingMatched(f"nothing is left of {len(carried)} suite(s)", fix="See --list.")
+    return kept
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="run.py",
+        description="Runs the suites of this bundle here and records what was seen.",
+        epilog="For example: python run.py --device cuda:0 --resume. Exit codes: 0 passed, 1 failed or the device "
+        "isn't here, 2 interrupted, 4 usage, 5 nothing to run.",
+    )
+    parser.add_argument("--device", action="append", default=[], metavar="TARGET", help="default: all in the bundle")
+    parser.add_argument("--select", action="append", default=[], metavar="PATTERN", help="only cells that fit")
+    parser.add_argument("--skip", action="append", default=[], metavar="PATTERN", help="leave out cells that fit")
+    parser.add_argument("--list", action="store_true", help="print the cells and do nothing else")
+    parser.add_argument("--resume", action="store_true", help="go on with a run that was cut off")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="suites at a time (default 1)")
+    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds a check (default 300)")
+    parser.add_argument("--allow-fallback", action="store_true", help="a device that isn't here is no failure")
+    parser.add_argument("--checkpoint", action="append", default=[], metavar="DIR", help="folder of real weights")
+    parser.add_argument("--evidence", type=Path, metavar="DIR", help="default: the folder evidence beside run.py")
+    parser.add_argument("--machine", default="", metavar="NAME", help="a name for this machine in the evidence")
+    return parser
+
+
+def main(root: Path, arguments: Sequence[str]) -> int:
+    """Run the bundle unpacked at `root` and return the exit code."""
+    try:
+        asked = _parser().parse_args(list(arguments))
+    except SystemExit as end:  # argparse has said what it had to say
+        return _USAGE if end.code else 0
+    try:
+        return _do(root, asked, arguments)
+    except HwCompatError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("error: interrupted; --resume goes on from here", file=sys.stderr)
+        return _INTERRUPTED
+
+
+def _do(root: Path, asked: argparse.Namespace, arguments: Sequence[str]) -> int:
+    carried = read_bundle(root)
+    devices = [resolve_target(name) for name in asked.device]
+    kept = chosen(carried, devices, asked.select, asked.skip)
+    if asked.list:
+        print("\n".join(one.suite.cell.id for one in kept))
+        return 0
+    missing = missing_packages()
+    if missing:
+        raise UsageError(
+            f"{', '.join(missing)} isn't installed in {sys.executable}",
+            fix="Install it for this machine's hardware; nothing is installed from here.",
+        )
+    os.environ.setdefault(CACHE_VARIABLE, str(root / "cache"))
+    folders = [str(Path(name).resolve()) for name in asked.checkpoint]
+    if folders:
+        os.environ[CHECKPOINTS_VARIABLE] = os.pathsep.join(folders)
+    return _run(root, kept, devices, asked, shlex.join(["python", "run.py", *arguments]))
