@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .catalog import Catalog
+from .catalog import Catalog, config_defaults
 
 UNKNOWN = "unknown"
 
@@ -32,14 +32,35 @@ def shape_of(model_type: str, task: str, catalog: Catalog) -> tuple[str, str, st
     for line in architecture_data()["modality"]:
         if set(line["kinds"]) <= kinds:
             return (*line["is"], "medium")
+    defaults = config_defaults(model_type)
+    for attribute, shape in architecture_data()["attribute"].items():
+        if attribute in defaults:
+            return (*shape, "medium")
     for word, shape in architecture_data()["part"].items():
         if word in re.split(r"[-_]", model_type):
             return (*shape, "low")
     return "other", UNKNOWN, "low"
 
 
-def traits_of(model_type: str, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The traits that a configuration's attributes show, in alphabetical order."""
+def traits_of(model_type: str, given: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """The traits that a type's configuration shows, in alphabetical order.
+
+    `given` is what a checkpoint's own configuration says; its nested parts count as well.
+    """
+    traits = _shown(_merged(config_defaults(model_type), given or {}))
+    traits |= {trait for trait, types in architecture_data()["traits_of_type"].items() if model_type in types}
+    return tuple(sorted(traits))
+
+
+def _merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**defaults, **given}
+    for key, value in given.items():
+        if isinstance(value, Mapping) and isinstance(defaults.get(key), Mapping):
+            merged[key] = _merged(defaults[key], value)
+    return merged
+
+
+def _shown(config: Mapping[str, Any]) -> set[str]:
     signs = architecture_data()["traits"]
 
     def shows(sign: str) -> bool:
@@ -47,7 +68,7 @@ def traits_of(model_type: str, config: Mapping[str, Any]) -> tuple[str, ...]:
         return any(v is True or (isinstance(v, int | float) and v > 1) for v in values)
 
     traits = {trait for trait in ("mixture-of-experts", "state-space") if shows(trait)}
-    if "state-space" in traits and shows("attention"):
+    if ("state-space" in traits or shows("recurrence")) and shows("attention"):
         traits |= {"hybrid"}
-    traits |= {trait for trait, types in architecture_data()["traits_of_type"].items() if model_type in types}
-    return tuple(sorted(traits))
+    parts = [_shown(part) for part in config.values() if isinstance(part, Mapping)]
+    return traits.union(*parts)

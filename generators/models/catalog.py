@@ -39,6 +39,7 @@ class TaskEntry:
     outputs: tuple[str, ...]
     generate: str
     labels: bool = False
+    first_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ class Catalog:
                 found[entry.task] = TaskClass(
                     task=entry.task, auto_class=entry.auto_class, model_class=model_class, entry=entry
                 )
-        return tuple(found.values())
+        return tuple(sorted(found.values(), key=lambda one: model_type not in one.entry.first_for))
 
     def tasks_of_class(self, model_class: str) -> tuple[TaskEntry, ...]:
         """The tasks that a class is mapped for, in order of priority."""
@@ -102,7 +103,11 @@ class Catalog:
 @functools.cache
 def task_entries() -> tuple[TaskEntry, ...]:
     """The lines of tasks.toml, in their order."""
-    return tuple(TaskEntry(**{**line, "outputs": tuple(line["outputs"])}) for line in _task_data()["entry"])
+    lines = _task_data()["entry"]
+    return tuple(
+        TaskEntry(**{**line, "outputs": tuple(line["outputs"]), "first_for": tuple(line.get("first_for", ()))})
+        for line in lines
+    )
 
 
 @functools.cache
@@ -111,7 +116,9 @@ def _task_data() -> Mapping[str, Any]:
         return tomllib.load(file)
 
 
-def _with_unmapped(mappings: Mapping[str, Mapping[str, str]], types: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
+def _with_unmapped(
+    mappings: Mapping[str, Mapping[str, str]], types: Mapping[str, str]
+) -> dict[str, Mapping[str, str]]:
     """The mappings and, in them, the classes of tasks.toml that no mapping of transformers names."""
     found = dict(mappings)
     for line in _task_data()["class"]:
@@ -252,4 +259,4 @@ def _parts(node: ast.expr) -> list[tuple[str, str]]:
     if not isinstance(node, ast.Dict):
         return []
     pairs = zip(node.keys, node.values, strict=True)
-    return [(k.value, v.id) for k, v in pairs if isinstance(k, ast.Constant) and isinstance(v, ast.Name)]
+    return [(str(k.value), v.id) for k, v in pairs if isinstance(k, ast.Constant) and isinstance(v, ast.Name)]

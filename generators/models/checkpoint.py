@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hardware.errors import BrokenInput, ModelError, echo
-from hardware.testing.checkpoints import weights_hash
+from hardware.testing.checkpoints import weight_files, weights_hash
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _LARGEST_CONFIG = 10_000_000
@@ -27,7 +27,7 @@ class Checkpoint:
 
     @property
     def weights_hash(self) -> str:
-        """SHA-256 over the bytes of the safetensors files, in the order of their names."""
+        """SHA-256 over the bytes of the weights; see `hardware.testing.checkpoints.weights_hash`."""
         return weights_hash(self.folder)
 
 
@@ -35,7 +35,8 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     """What lies in a folder. Reads config.json and lists files; opens no weights.
 
     Raises `BrokenInput` where there is no readable config.json, where the weights are pickles only, or, with
-    `needs_weights`, where there are none; `ModelError` where the configuration names no model type.
+    `needs_weights`, where there are none or some are missing; `ModelError` where the configuration names no model
+    type.
     """
     where = echo(str(folder))
     config = _read_config(folder, where)
@@ -53,6 +54,8 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
             why="there is no .safetensors file in it",
             fix="Fetch the whole checkpoint, or test its model type instead.",
         )
+    if needs_weights:
+        weight_files(folder)  # raises where shards are missing
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not model_type:
         raise ModelError(

@@ -18,9 +18,10 @@ import click
 from hardware.errors import BrokenInput, HwCompatError, ModelError, did_you_mean, echo
 
 from .architectures import UNKNOWN, architecture_data, shape_of, traits_of
-from .catalog import Catalog, config_defaults, load_catalog
+from .catalog import Catalog, load_catalog
 from .checkpoint import read_checkpoint
-from .names import last_resort, type_in_name
+from .names import known_words, last_resort, type_in_name
+from .sources import SAID, TASKS, kind_of
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 
@@ -59,7 +60,7 @@ class Classification:
         return asdict(self) | {"traits": list(self.traits)}
 
 
-def classify(name: str) -> Classification:
+def classify(name: str, revision: str = "") -> Classification:
     """Classify a model type, a local folder or a Hub id (its cached config.json, else its name).
 
     A model type in another case, or with _ for -, is that type unless a folder is called so. Raises `ModelError`
@@ -76,10 +77,13 @@ def classify(name: str) -> Classification:
     if name in catalog.configs:
         return classify_type(name)
     try:
+        brought = kind_of(name)
         folder = Path(name).expanduser()
         is_folder, is_file = folder.is_dir(), folder.is_file()
     except (OSError, RuntimeError) as error:  # a part too long for the file system, a home of nobody
         raise refused from error
+    if brought:
+        return _of_task(name, TASKS[brought], SAID[brought])
     if is_folder:
         return classify_folder(folder, name)
     if is_file:
@@ -98,7 +102,7 @@ def classify(name: str) -> Classification:
             return classify_type(model_type)
     if not _HUB_ID.fullmatch(name) or ".." in name:
         raise refused
-    cached = _cached_folder(name)
+    cached = _cached_folder(name, revision)
     return classify_folder(cached, name) if cached else _classify_name(name, catalog)
 
 
@@ -120,7 +124,7 @@ def classify_type(model_type: str, task: str | None = None) -> Classification:
         model_type=model_type,
         family=family,
         architecture=architecture,
-        traits=traits_of(model_type, config_defaults(model_type)),
+        traits=traits_of(model_type),
         task=chosen.task if chosen else UNKNOWN,
         model_class=chosen.model_class if chosen else "",
         confidence=confidence,
@@ -154,34 +158,37 @@ def classify_folder(folder: Path, name: str) -> Classification:
     return replace(
         found,
         model=name,
-        traits=traits_of(checkpoint.model_type, {**config_defaults(checkpoint.model_type), **checkpoint.config}),
+        traits=traits_of(checkpoint.model_type, checkpoint.config),
         source="config.json",
         path=str(folder),
     )
 
 
-def _cached_folder(name: str) -> Path | None:
+def _cached_folder(name: str, revision: str) -> Path | None:
     """The snapshot's folder of a Hub id in the local cache; no network is asked."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = try_to_load_from_cache(name, "config.json")
+        found = try_to_load_from_cache(name, "config.json", revision=revision or None)
     except HFValidationError as error:
         raise ModelError(f"{echo(name)} is not a Hub id", why=" ".join(str(error).split())) from error
     return Path(found).parent if isinstance(found, str) else None
 
 
 def _classify_name(name: str, catalog: Catalog) -> Classification:
-    model_type = type_in_name(name, catalog.configs, architecture_data()["alias"])
-    if model_type is None:
+    meaning = type_in_name(name, catalog.configs, known_words())
+    if meaning is None or meaning.model_type not in catalog.configs:
+        unnamed = f"it is not a model type of transformers {catalog.version}, a folder, or a cached Hub id"
         raise ModelError(
             f"nothing is known of the model {echo(name)}",
-            why=f"it is not a model type of transformers {catalog.version}, a folder, or a cached Hub id",
-            fix=did_you_mean(name, catalog.configs)
+            why=f"{unnamed}; by its name, {meaning.reason}" if meaning else unnamed,
+            fix=("" if meaning else did_you_mean(name, catalog.configs))
             or "Name the model type or a folder, or fetch it first with: hf download NAME.",
         )
-    return replace(classify_type(model_type), model=name, confidence="low", source="name (not in the local cache)")
+    return replace(
+        classify_type(meaning.model_type), model=name, confidence="low", source="name (not in the local cache)"
+    )
 
 
 def classify_model(

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from hardware.errors import BrokenInput, ModelError, echo
-from hardware.testing.loud_weights import GAINS, fill
+from hardware.errors import ModelError, echo
+from hardware.testing.checkpoints import load_checkpoint
+from hardware.testing.loud_weights import BETWEEN, GAINS, fill
 from hardware.testing.parity import Array, ReferenceNotFinite
-from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
+from hardware.testing.reference import as_reference, float64_outputs, gradient_count
+from hardware.testing.widened import copy_over
 
 from . import measure
 from .catalog import TaskClass, TaskEntry, load_catalog
-from .checkpoint import Checkpoint, read_checkpoint
+from .checkpoint import read_checkpoint
 from .classifier import Classification, classify_folder, classify_type
-from .inputs import make_inputs
+from .inputs import make_inputs, placeholders
 from .recipe import HERE, Recipe, shipped_recipes
 from .specs import input_specs, lengths_of
 from .tiny import LABELS, children, tiny_configs
@@ -35,7 +38,8 @@ _CANNOT_RUN = (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError
 _NOT_ARGUMENTS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 
 
-def _transformers_class(name: str) -> Any:
+def class_of(name: str) -> Any:
+    """A class of transformers by its name. Raises `ModelError`."""
     import transformers
 
     found = getattr(transformers, name, None)
@@ -48,7 +52,8 @@ def build(config_class: str, model_class: str, config: Mapping[str, Any]) -> tor
     """The float32 model with these constructor arguments, on CPU, in evaluation mode, weights as the library
     sets them. Raises `ModelError` with the constructor's own reason."""
     try:
-        model = _transformers_class(model_class)(_transformers_class(config_class)(**config))
+        # A copy, because a configuration that is composed of others takes theirs apart.
+        model = class_of(model_class)(class_of(config_class)(**copy.deepcopy(dict(config))))
     except ModelError:
         raise
     except Exception as error:  # whatever a constructor raises, it is the reason why the type has no model
@@ -72,11 +77,17 @@ class _Measured:
     masked_by: dict[str, str]
     mask_input: str | None
     sensitivity: dict[str, float]
+    padding_heard: float
 
     @property
     def is_deaf(self) -> bool:
         """Whether dropping the mask changes too little to be seen."""
         return self.sensitivity.get("mask_dropped", 1.0) < measure.SUBTLE
+
+    @property
+    def is_leaky(self) -> bool:
+        """Whether what stands in padded places is heard, as where a text is read off its last token."""
+        return not self.padding_heard < measure.NOISE
 
     def recorded(self, origin: str) -> dict[str, Any]:
         """The 16 numbers of the first main output, and what vouches for them."""
@@ -89,13 +100,14 @@ def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Mea
     lengths = lengths_of(model)
     specs = input_specs(model, entry, architecture, side, lengths[0])
     inputs = make_inputs(specs, _SEED, lengths)
-    exact = as_reference(copy.deepcopy(model))
+    exact = as_reference(copy_over(model))
     reference = float64_outputs(exact, inputs)
     if not reference:
         raise ModelError(f"{type(model).__name__} gives no floating tensor at the top level of its output")
     shorter = (lengths[0] - _SHORTER, lengths[1] - _SHORTER)
     other = float64_outputs(exact, make_inputs(specs, _SEED, shorter))
-    masked_by = measure.masked_outputs(other, reference, (shorter[0], lengths[0]), specs)
+    columns = (shorter[0] + placeholders(specs), lengths[0] + placeholders(specs))
+    masked_by = measure.masked_outputs(other, reference, columns, specs)
     # A decoder's own mask comes first: what a decoder sees of itself is what every output goes through.
     masks = sorted((n for n, s in specs.items() if s["kind"] == "mask"), key=lambda n: "decoder" not in n)
     mask_input = masks[0] if masks else None
@@ -108,12 +120,15 @@ def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Mea
         masked_by=masked_by,
         mask_input=mask_input,
         sensitivity=measure.sensitivity_of(model, inputs, reference, masked_by, mask_input),
+        padding_heard=measure.padding_heard(model, inputs, specs, reference, masked_by, mask_input),
     )
 
 
 def _measured(model: Any, entry: TaskEntry, architecture: str) -> _Measured:
-    """Measure with padding on the side where a dropped mask is heard; right first but for decoders."""
-    sides = ("left",) if architecture == "decoder-only" else ("right", "left")
+    """Measure with padding on the side where a dropped mask is heard and padding isn't; right first but for
+    decoders."""
+    decodes = architecture == "decoder-only" or _generates(model, entry) == "causal"
+    sides = ("left",) if decodes else ("right", "left")
     results = []
     for side in sides:
         try:
@@ -122,9 +137,10 @@ def _measured(model: Any, entry: TaskEntry, architecture: str) -> _Measured:
             raise ModelError(
                 f"{type(model).__name__} cannot be run", why=f"{type(error).__name__}: {_line(error)}"
             ) from error
-        if not results[-1].is_deaf:
+        if not results[-1].is_deaf and not results[-1].is_leaky:
             return results[-1]
-    return replace(results[0], mask_input=None)
+    heard = [one for one in results if not one.is_deaf]
+    return heard[0] if heard else replace(results[0], mask_input=None)
 
 
 def _hash(config: Mapping[str, Any]) -> str:
@@ -149,7 +165,7 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
         outputs=found.outputs,
         masked_by=found.masked_by,
         mask_input=found.mask_input,
-        generate=entry.generate if hasattr(model, "generate") else "none",
+        generate=_generates(model, entry),
         gradients=_gradient_count(model, found.inputs),
         recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
@@ -157,9 +173,16 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
     )
 
 
+def _generates(model: Any, entry: TaskEntry) -> str:
+    """How the class decodes: what its task says, but in two sequences where it has an encoder."""
+    if entry.generate == "none" or not hasattr(model, "generate"):
+        return "none"
+    return "seq2seq" if model.config.is_encoder_decoder else entry.generate
+
+
 def _gradient_count(model: Any, inputs: Mapping[str, Array]) -> int:
     """How many parameters get a gradient, so that one that got lost on the target and in the reference shows."""
-    return len(float64_gradients(as_reference(copy.deepcopy(model)), inputs))
+    return gradient_count(as_reference(copy_over(model)), inputs)
 
 
 def _origin(model_type: str) -> str:
@@ -184,17 +207,24 @@ def _origin(model_type: str) -> str:
     return HERE
 
 
+def _unheard(model: Any, found: _Measured) -> list[str]:
+    others = make_inputs(found.specs, _SEED + 1, found.lengths)
+    return measure.unheard(model, found.inputs, others, found.reference, found.masked_by, found.specs)
+
+
 def _loudest(
     config: Mapping[str, Any], config_class: str, chosen: TaskClass, architecture: str
 ) -> tuple[float, _Measured] | list[str]:
     """The gain with the best ratio of signal to bfloat16 noise among those accepted, or why none is."""
     accepted: list[tuple[float, float, _Measured]] = []
     refused = []
-    for gain in GAINS:
+    for gain in (*GAINS, *BETWEEN):
+        if accepted and gain in BETWEEN:
+            break
         model = fill(build(config_class, chosen.model_class, config), gain=gain)
         found = _measured(model, chosen.entry, architecture)
         figures = found.sensitivity
-        reasons = measure.faults(figures)
+        reasons = measure.faults(figures) or _unheard(model, found)
         if reasons:
             refused.append(f"gain {gain}: {', '.join(reasons)}")
         else:
@@ -208,17 +238,45 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     Where no gain is accepted, the next larger configuration is tried. Raises `ModelError` for an unknown type
     or task, and with the figures where nothing is accepted.
     """
-    what = classify_type(model_type)
+    configs = tiny_configs(model_type, load_catalog())
+    return loudest_recipe(classify_type(model_type), task_class(model_type, task), configs, f"tiny {model_type}")
+
+
+def task_class(model_type: str, task: str | None) -> TaskClass:
+    """The class that does a task, None for the primary one. Raises `ModelError` where the type has none."""
     tasks = load_catalog().tasks_of(model_type)
     chosen = next((t for t in tasks if task in (None, t.task)), None)
     if chosen is None:
         known = ", ".join(t.task for t in tasks) or "none: it is a part of other models"
         raise ModelError(f"{model_type} has no class for {echo(task or 'any task')}", fix=f"Its tasks: {known}.")
-    config_class = load_catalog().config_class(model_type)
+    return chosen
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """The order of sums, and with it the last digits of an error, doesn't depend on how many cores are here."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def loudest_recipe(
+    what: Classification, chosen: TaskClass, configs: Iterator[dict[str, Any]], which: str
+) -> Recipe:
+    """The recipe of the first of `configs` with which faults can be heard, under the loudest gain.
+
+    Raises `ModelError`, which says `which` model it was, with the figures where none is accepted.
+    """
+    config_class = load_catalog().config_class(what.model_type)
     refused: list[str] = []
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _one_thread():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
-        for config in tiny_configs(model_type, load_catalog()):
+        for config in configs:
             if chosen.entry.labels:
                 config["num_labels"] = LABELS
             best = _loudest(config, config_class, chosen, what.architecture)
@@ -227,36 +285,7 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
                 model = fill(build(config_class, chosen.model_class, config), gain=gain)
                 return _recipe(model, found, what, chosen.entry, config=config, gain=gain, weights_hash=None)
             refused = best
-    raise ModelError(f"no tiny {model_type} makes faults audible", why="; ".join(refused))
-
-
-def _load(checkpoint: Checkpoint, model_class: str) -> Any:
-    """The checkpoint's model in float32 with all its weights; nothing is fetched and no own code is run."""
-    where = echo(str(checkpoint.folder))
-    try:
-        model, info = _transformers_class(model_class).from_pretrained(
-            str(checkpoint.folder),
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            dtype="float32",
-            output_loading_info=True,
-        )
-    except ModelError:
-        raise
-    except Exception as error:  # loaders raise their own classes; each means that the files can't be used
-        raise BrokenInput(
-            f"the checkpoint {where} cannot be loaded as {model_class}",
-            why=f"{type(error).__name__}: {_line(error)}",
-            fix="Fetch it again.",
-        ) from error
-    missing = sorted(map(str, info["missing_keys"]))
-    if missing:
-        raise BrokenInput(
-            f"the checkpoint {where} is not complete",
-            why=f"{len(missing)} weights of {model_class} are missing, the first is {echo(missing[0])}",
-        )
-    return model.eval()
+    raise ModelError(f"no {which} makes faults audible", why="; ".join(refused))
 
 
 def derive_checkpoint(folder: Path) -> Recipe:
@@ -269,7 +298,7 @@ def derive_checkpoint(folder: Path) -> Recipe:
         raise ModelError(f"{what.model_type} has no class for any task", why="it is a part of other models")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
-        model = _load(checkpoint, what.model_class)
+        model = load_checkpoint(class_of(what.model_class), checkpoint.folder)
         found = _measured(model, entry, what.architecture)
         plain = json.loads(json.dumps(model.config.to_diff_dict(), default=str))
         config = {k: v for k, v in plain.items() if k not in _NOT_ARGUMENTS}

@@ -12,33 +12,61 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from hardware.errors import BrokenInput, HwCompatError, ModelError, echo
 
+from .given import GivenRecipe
 from .recipe import Recipe
 
+_LONGEST_S = 600.0
 _ROOT = Path(__file__).parents[2]
 _KINDS: dict[str, type[HwCompatError]] = {"BrokenInput": BrokenInput, "ModelError": ModelError}
 
 
 def derive_in_child(kind: str, name: str, task: str | None = None) -> Recipe:
-    """The recipe of a model `type` (its name) or of a `checkpoint` (its folder), derived in a child process.
+    """The recipe of a model `type` (its name), of a `checkpoint` (its folder), or at `real-dimensions` (of either),
+    derived in a child process.
 
     Raises what the derivation raised; `ModelError` where the child ended without an answer.
     """
+    return Recipe.from_dict(_ask(kind, name, task, None))
+
+
+def given_in_child(kind: str, name: str) -> GivenRecipe:
+    """The recipe of a user's own `module` (`package.module:factory`) or of a `graph` (its file), from a child.
+
+    Raises as `derive_in_child` does, and `ModelError` where no answer comes in ten minutes.
+    """
+    return GivenRecipe.from_dict(_ask(kind, name, None, _LONGEST_S))
+
+
+def _ask(kind: str, name: str, task: str | None, timeout: float | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
         answer = Path(folder) / "answer.json"
         question = json.dumps({"kind": kind, "name": name, "task": task, "answer": str(answer)})
         paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        done = subprocess.run(
-            [sys.executable, "-m", __name__, question],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    __name__,
+                    question,
+                ],  # -P: no file that lies here stands in for a library
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=timeout,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ModelError(
+                f"no recipe could be derived for {echo(name)}", why=f"there was no answer in {timeout:g} seconds"
+            ) from error
         if not answer.is_file():
             last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise ModelError(
@@ -47,21 +75,34 @@ def derive_in_child(kind: str, name: str, task: str | None = None) -> Recipe:
             )
         said = json.loads(answer.read_text(encoding="utf-8"))
     if "recipe" in said:
-        return Recipe.from_dict(said["recipe"])
-    error = said["error"]
-    raise _KINDS.get(error["class"], ModelError)(error["what"], why=error["why"], fix=error["fix"])
+        found: dict[str, Any] = said["recipe"]
+        return found
+    failure = said["error"]
+    raise _KINDS.get(failure["class"], ModelError)(failure["what"], why=failure["why"], fix=failure["fix"])
+
+
+def _derive(kind: str, name: str, task: str | None) -> Recipe | GivenRecipe:
+    if kind == "module":
+        from .own_module import derive_own_module
+
+        return derive_own_module(name)
+    if kind == "graph":
+        from .graph_file import derive_graph
+
+        return derive_graph(name)
+    if kind == "real-dimensions":
+        from .real_dims import derive_real
+
+        return derive_real(name, task)
+    from .derive import derive_checkpoint, derive_tiny
+
+    return derive_checkpoint(Path(name)) if kind == "checkpoint" else derive_tiny(name, task)
 
 
 def _answer(question: str) -> None:
-    from .derive import derive_checkpoint, derive_tiny
-
     asked = json.loads(question)
     try:
-        if asked["kind"] == "checkpoint":
-            recipe = derive_checkpoint(Path(asked["name"]))
-        else:
-            recipe = derive_tiny(asked["name"], asked["task"])
-        said = {"recipe": recipe.to_dict()}
+        said: dict[str, Any] = {"recipe": _derive(asked["kind"], asked["name"], asked["task"]).to_dict()}
     except HwCompatError as error:
         said = {"error": {"class": type(error).__name__, "what": error.what, "why": error.why, "fix": error.fix}}
     Path(asked["answer"]).write_text(json.dumps(said), encoding="utf-8")

@@ -4,15 +4,27 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 
 | kind | array | fields |
 |---|---|---|
-| `tokens` | int64 (batch, length), uniform in [0, high) | `high`; `last`: id that ends every row (optional) |
+| `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id at every row's end; \
+`rows`; `placeholder`, the id of the places of an image, which take the columns `at` ([start, stop]) |
 | `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; `last`, `length` (both optional) |
-| `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left` |
+| `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `positions` | int64 (batch, length), of rows padded on the left | none |
+| `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
+| `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high) | `high` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
+| `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra` |
+| `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `width` |
+| `grid` | int64 (batch, 3), `grid` in every row | `grid` |
+| `observed` | float32 (batch, *shape), 1 for about nine of ten, else 0: as numbers, because sums of them keep the \
+dtype of the series, and sums of booleans don't | `shape` |
+
+With `rows`, every example has that many rows, one below the other: (batch * rows, length). The places of an image
+come on top of `lengths`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +34,9 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Specs = Mapping[str, Mapping[str, Any]]
 
-KINDS = ("tokens", "decoder_tokens", "mask", "positions", "pixels", "features")
+DRAWN = ("tokens", "decoder_tokens", "boxes", "pixels", "features", "waveform", "patches", "observed")
+"""Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
+KINDS = (*DRAWN, "mask", "positions", "places", "grid")
 LENGTHS = (16, 9)
 """Lengths of the rows of a batch. The second row is padded, so that a dropped mask shows."""
 
@@ -35,26 +49,55 @@ def padding_mask(lengths: Sequence[int], side: str) -> Array:
     return kept.astype(np.int64)
 
 
+def placeholders(specs: Specs) -> int:
+    """How many columns of a text its image takes; 0 without one."""
+    return max((spec["at"][1] - spec["at"][0] for spec in specs.values() if "at" in spec), default=0)
+
+
 def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -> dict[str, Array]:
     """The arrays that `specs` describe, drawn from `default_rng(seed)` in the order of the mapping.
 
     Raises `ValueError` for a kind outside the closed set.
     """
     rng = np.random.default_rng(seed)
-    batch, length = len(lengths), max(lengths)
+    lengths = [length + placeholders(specs) for length in lengths]
     arrays: dict[str, Array] = {}
     for name, spec in specs.items():
         kind = spec["kind"]
-        if kind in ("tokens", "decoder_tokens"):
-            arrays[name] = rng.integers(0, spec["high"], (batch, spec.get("length", length)))
-            if "last" in spec:
-                arrays[name][:, -1] = spec["last"]
-        elif kind == "mask":
-            arrays[name] = padding_mask(lengths, spec["side"])
+        if kind == "mask":
+            arrays[name] = padding_mask(lengths, spec["side"]).repeat(spec.get("rows", 1), axis=0)
         elif kind == "positions":
             arrays[name] = np.maximum(padding_mask(lengths, "left").cumsum(axis=1) - 1, 0)
-        elif kind in ("pixels", "features"):
-            arrays[name] = rng.standard_normal((batch, *spec["shape"])).astype(np.float32)
+        elif kind == "places":
+            there = arrays["input_ids"] == spec["token"]
+            arrays[name] = (~there if spec.get("elsewhere") else there).astype(np.int64)
+        elif kind == "grid":
+            arrays[name] = np.tile(spec["grid"], (len(lengths), 1))
+        elif kind in DRAWN:
+            arrays[name] = _drawn(spec, rng, len(lengths), max(lengths))
         else:
             raise ValueError(f"{kind!r} is not a kind of input; known: {', '.join(KINDS)}")
     return arrays
+
+
+def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length: int) -> Array:
+    kind = spec["kind"]
+    if kind in ("tokens", "decoder_tokens"):
+        tokens = rng.integers(0, spec["high"], (batch * spec.get("rows", 1), spec.get("length", length)))
+        if "placeholder" in spec:
+            tokens[:, slice(*spec["at"])] = spec["placeholder"]
+        if "last" in spec:
+            tokens[:, -1] = spec["last"]
+        return tokens
+    if kind == "boxes":
+        corners = rng.integers(0, spec["high"], (batch, length, 2, 2))
+        return np.sort(corners, axis=2).reshape(batch, length, 4)
+    if kind == "observed":
+        return (rng.random((batch, *spec["shape"])) < 0.9).astype(np.float32)
+    if kind == "waveform":
+        shape = [batch, spec["step"] * length + spec["extra"]]
+    elif kind == "patches":
+        shape = [batch * math.prod(spec["grid"]), spec["width"]]
+    else:
+        shape = [batch, *spec["shape"]]
+    return rng.standard_normal(shape).astype(np.float32)

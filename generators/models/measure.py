@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardware.target import Target
-from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare
+from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 
+from .inputs import DRAWN
 from .sites import attention_sites, scale_attention, swap_two
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 FLOAT32_ERROR = 5e-6
 """A tiny model's own float32 error must stay below this."""
 _CPU = Target(name="cpu")
-SUBTLE = 100 * tolerance_for(_CPU, "float32").limit
+NOISE = tolerance_for(_CPU, "float32").limit
+"""The float32 tolerance: what moves the output by less can't be told from another order of summation."""
+SUBTLE = 100 * NOISE
 """A small fault must move the output by at least this: 100 times the float32 tolerance."""
 BFLOAT16_ERROR = 0.75 * tolerance_for(_CPU, "bfloat16").limit
 """And its bfloat16 error below this: three quarters of that precision's tolerance."""
@@ -37,7 +40,7 @@ def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]
 
     from hardware.backends._torch import forward, to_arrays, to_tensors
 
-    dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     with torch.no_grad():
         return to_arrays(forward(model, to_tensors(inputs, "cpu", dtype)))
 
@@ -57,7 +60,8 @@ def masked_outputs(
     """Which outputs have a position for each token, and the mask that covers them.
 
     `short` and `long` are outputs for two values of the longest length; an output whose second axis follows
-    it is (batch, length, ...). An encoder's output takes the encoder's mask, any other the decoder's.
+    it is (batch, length, ...), or (batch, length + others, ...) where those of an image come behind the text. An
+    encoder's output takes the encoder's mask, any other the decoder's.
     """
     masks = [name for name, spec in specs.items() if spec["kind"] == "mask"]
     own = [name for name in masks if not name.startswith("decoder")]
@@ -66,7 +70,8 @@ def masked_outputs(
     for name in sorted(set(short) & set(long)):
         if min(short[name].ndim, long[name].ndim) < 2:
             continue
-        if (short[name].shape[1], long[name].shape[1]) == lengths:
+        others = {array.shape[1] - length for array, length in zip((short[name], long[name]), lengths, strict=True)}
+        if len(others) == 1 and min(others) >= 0:
             chosen = own if name.startswith("encoder") else decoder or own
             if chosen:
                 found[name] = chosen[0]
@@ -105,7 +110,8 @@ def sensitivity_of(
 
         return scale
 
-    sites = attention_sites(model)
+    reached = _modules_reached(model, inputs)
+    sites = [site for site in attention_sites(model) if site.kind == "weight" or site.module in reached]
     if not sites:
         raise ReferenceNotFinite("the model has no matrix, so that no fault can be made in it")
     measured = {
@@ -121,6 +127,40 @@ def sensitivity_of(
     return {name: float(f"{value:.3g}") for name, value in measured.items()}
 
 
+def padding_heard(
+    model: torch.nn.Module,
+    inputs: Mapping[str, Array],
+    specs: Mapping[str, Any],
+    reference: Outputs,
+    masked_by: Mapping[str, str],
+    mask_input: str | None,
+) -> float:
+    """How far other tokens in padded places move the outputs that mean something; 0 where nothing is padded."""
+    name = (mask_input or "").replace("attention_mask", "input_ids")
+    if mask_input is None or name not in inputs:
+        return 0.0
+    tokens, spec = inputs[name], specs[name]
+    kept = (inputs[mask_input] == 1) | (tokens == spec.get("last", -1))
+    other = {**inputs, name: np.where(kept, tokens, (tokens + 1) % spec["high"])}
+    return compare(run(model, other), reference, masks=masks_of(masked_by, inputs)).max_rel_error
+
+
+def _modules_reached(model: torch.nn.Module, inputs: Mapping[str, Array]) -> set[str]:
+    """Names of the modules that one forward calls: a fault in any other can't be heard."""
+    called: set[str] = set()
+
+    def hook_of(name: str) -> Callable[..., None]:
+        return lambda *_: called.add(name)
+
+    hooks = [module.register_forward_pre_hook(hook_of(name)) for name, module in model.named_modules()]
+    try:
+        run(model, inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return called
+
+
 def faults(sensitivity: Mapping[str, float]) -> list[str]:
     """Why a tiny model with these figures is not accepted; empty where it is."""
     reasons = []
@@ -131,6 +171,27 @@ def faults(sensitivity: Mapping[str, float]) -> list[str]:
         if not sensitivity[name] >= least:
             reasons.append(f"{name} moves the output by {sensitivity[name]:.1e}, must be at least {least:.1e}")
     return reasons
+
+
+def unheard(
+    model: torch.nn.Module,
+    inputs: Mapping[str, Array],
+    others: Mapping[str, Array],
+    reference: Outputs,
+    masked_by: Mapping[str, str],
+    specs: Mapping[str, Any],
+) -> list[str]:
+    """The inputs that change too little: drawn anew (`others`), each alone, they leave the outputs as they are.
+
+    A modality counts only where changing it changes the output.
+    """
+    masks = masks_of(masked_by, inputs)
+    faint = []
+    for name in (name for name, spec in specs.items() if spec["kind"] in DRAWN):
+        change = compare(run(model, {**inputs, name: others[name]}), reference, masks=masks).max_rel_error
+        if not change >= SUBTLE:
+            faint.append(f"other {name} move the output by {change:.1e}, must be at least {SUBTLE:.1e}")
+    return faint
 
 
 def record(
@@ -144,7 +205,7 @@ def record(
     for place in rng.integers(0, len(meant), 16):
         rest = [int(rng.integers(0, size)) for size in array.shape[meant.shape[1] :]]
         positions.append([*map(int, meant[place]), *rest])
-    kept = array if mask is None else array[mask.astype(bool)]
+    kept = array if mask is None else array[covering(mask, array)]
     return {
         "output": output,
         "positions": positions,

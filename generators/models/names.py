@@ -1,36 +1,93 @@
-"""What a model's name tells, used only where nothing better is known."""
+"""What a model's name tells, used only where nothing better is known; the facts are in names.toml."""
 
 from __future__ import annotations
 
+import functools
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+# A size with a point (`2.8b`) stays one word, or `mamba-2.8b` would hold `mamba2`.
+_WORD = re.compile(r"a?\d+[._]\d+[bmk](?![a-z0-9])|[a-z0-9]+")
+_EXPERTS = re.compile(r"moe|a\d+(?:[._]\d+)?[bm]")
 
 
-def _tokens(text: str) -> list[str]:
-    return [token for token in re.split(r"[^a-z0-9]+", text.lower()) if token]
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """What words in a name stand for: a model type, or none (empty) and the `reason`."""
+
+    model_type: str
+    reason: str
 
 
-def type_in_name(name: str, model_types: Iterable[str], aliases: Mapping[str, str]) -> str | None:
-    """The longest model type (or alias) that stands between token boundaries of `name`.
+@functools.cache
+def known_words() -> Mapping[str, Meaning]:
+    """The words of names.toml and what they mean."""
+    with (Path(__file__).parent / "names.toml").open("rb") as file:
+        data = tomllib.load(file)
+    return {
+        word: Meaning(model_type=line.get("model_type", ""), reason=line["reason"])
+        for line in data["known"]
+        for word in line["words"]
+    }
 
-    Signs don't count, so that `blip2-opt` holds `blip-2`. The part after the slash is read first; a version
-    that is glued to a word (`Llama2`) is dropped only where nothing else matches.
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+def _signless(model_types: Iterable[str]) -> dict[str, str]:
+    return {"".join(_words(t)): t for t in sorted(model_types)}
+
+
+def type_in_name(name: str, model_types: Iterable[str], words: Mapping[str, Meaning]) -> Meaning | None:
+    """What the first known words of a Hub id or a name mean, the longest of those that begin there.
+
+    Only whole words count, and signs between them don't, so that `blip2-opt` holds `blip-2` and `talbert` holds
+    nothing. The first words name the model, later ones its parts (`detr-resnet-50`). A version that is glued to a
+    word (`Llama2`) is dropped only where nothing else begins there. The organisation before the slash says
+    nothing of the model, except where `words` name it. Where the name marks experts (`moe`, `A3B`), the type's
+    sibling with experts is meant.
     """
-    known = {"".join(_tokens(t)): t for t in sorted(model_types)}
-    known |= {"".join(_tokens(alias)): t for alias, t in aliases.items() if t in known.values()}
-    parts = [_tokens(part) for part in reversed(name.split("/"))]
-    stripped = [[re.sub(r"(?<=[a-z])[0-9]+$", "", token) for token in part] for part in parts]
-    for tokens in parts + stripped:
-        spans = {
-            "".join(tokens[start:stop]) for start in range(len(tokens)) for stop in range(start + 1, len(tokens) + 1)
-        }
-        found = spans & set(known)
-        if found:
-            return known[max(sorted(found), key=len)]
+    types = _signless(model_types)
+    whole = [word for word in words if "/" in word and fnmatchcase(name.lower(), word)]
+    if whole:
+        return words[max(whole, key=len)]
+    tokens = _words(name.rsplit("/", 1)[-1])
+    for start in range(len(tokens)):
+        meaning = _at(tokens[start:], types, words)
+        if meaning is not None:
+            sibling = types.get("".join(_words(meaning.model_type)) + "moe")
+            if sibling and any(_EXPERTS.fullmatch(token) for token in tokens):
+                return Meaning(model_type=sibling, reason="the name marks experts")
+            return meaning
+    return None
+
+
+def _at(tokens: list[str], types: Mapping[str, str], words: Mapping[str, Meaning]) -> Meaning | None:
+    """What the longest known words at the beginning of `tokens` mean."""
+    plain = {"".join(_words(word)): meaning for word, meaning in words.items() if not set("*/") & set(word)}
+    patterns = {word: meaning for word, meaning in words.items() if "*" in word and "/" not in word}
+    for glued in (False, True):
+        for stop in range(len(tokens), 0, -1):
+            span = tokens[:stop]
+            if glued:
+                span[-1] = re.sub(r"(?<=[a-z])\d+$", "", span[-1])
+            joined = "".join(span)
+            if joined in plain:  # before the types: a word that is a type's name can mean another in names
+                return plain[joined]
+            if joined in types:
+                return Meaning(model_type=types[joined], reason="a model type's name")
+            for pattern, meaning in patterns.items():
+                if fnmatchcase("-".join(span), pattern):
+                    return meaning
     return None
 
 
 def last_resort(name: str, words: Mapping[str, str]) -> str | None:
-    """The value of the longest of `words` that `name` contains as a token, by itself or before a version."""
+    """The value of the first of `words` that `name` contains as a word, by itself or before a version."""
     found = type_in_name(name[:300], words, {})
-    return words[found] if found else None
+    return words[found.model_type] if found else None

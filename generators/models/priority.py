@@ -9,8 +9,6 @@ import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
-from .catalog import load_catalog
-
 PRIORITIES = ("high", "medium", "low", "all")
 
 _REGISTER = "register_in_tasks_manager"
@@ -20,6 +18,8 @@ def types_of_priority(priority: str | None) -> tuple[str, ...]:
     """The model types of a priority that have a class of their own, in the order of `priority.toml` or by name."""
     if priority is None:
         return ()
+    from .catalog import load_catalog
+
     catalog = load_catalog()
     with_class = [name for name in catalog.model_types if catalog.tasks_of(name)]
     high = [name for name in _high() if name in with_class]

@@ -9,7 +9,9 @@ from pathlib import Path
 from hardware.errors import ModelError, echo
 
 from .classifier import Classification, classify
+from .given import GivenRecipe
 from .recipe import Recipe, derive_checkpoint, recipe_for
+from .sources import kind_of
 
 _BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int8": 1, "int4": 1}
 
@@ -26,7 +28,7 @@ class Profile:
     asked: str
     cell_model: str
     classification: Classification
-    recipe: Recipe
+    recipe: Recipe | GivenRecipe
     folder: Path | None = None
     stands_in_for: str = ""
     note: str = ""
@@ -34,20 +36,28 @@ class Profile:
     @property
     def is_plain_type(self) -> bool:
         """Whether a model type was named: nothing but transformers decides what its suite is."""
-        return self.folder is None and not self.stands_in_for
+        return self.folder is None and not self.stands_in_for and self.recipe.subject == "tiny"
 
     def memory_needed(self, precision: str) -> int:
         """Bytes of the parameters alone in a precision: a lower bound of what running takes."""
         return self.recipe.parameters * _BYTES[precision]
 
 
-def profile_of(name: str, task: str | None = None) -> Profile:
-    """The profile of a model type, a local checkpoint folder or a Hub id.
+def profile_of(name: str, task: str | None = None, revision: str = "", *, dims: str = "tiny") -> Profile:
+    """The profile of a model type, a local checkpoint folder or a Hub id (of a branch, tag or commit), a user's own
+    `package.module:factory`, or a graph file.
+
+    With `dims` `real`, a type or a configuration without weights is built at its real widths with few layers.
 
     Imports torch only for a checkpoint, or for a type whose recipe isn't stored. Raises `ModelError` or
     `BrokenInput`.
     """
-    classification = classify(name)
+    classification = classify(name, revision)
+    brought = kind_of(name)
+    if brought:
+        return _brought(name, brought, task, classification)
+    if dims == "real":
+        return _at_real_widths(name, task, classification)
     if classification.path is not None:
         folder = Path(classification.path)
         if any(folder.glob("*.safetensors")):
@@ -67,15 +77,53 @@ def profile_of(name: str, task: str | None = None) -> Profile:
         classification=classification,
         recipe=recipe_for(classification.model_type, task),
         stands_in_for="" if known_type else name,
-        note="" if known_type else _why_it_stands_in(name, classification),
+        note="" if known_type else _why_it_stands_in(name, revision, classification),
     )
 
 
-def _why_it_stands_in(name: str, classification: Classification) -> str:
+def _at_real_widths(name: str, task: str | None, classification: Classification) -> Profile:
+    from .derive_child import derive_in_child
+
+    known_type = classification.model == classification.model_type and classification.path is None
+    if classification.path is None and not known_type:
+        raise ModelError(
+            f"the real widths of {echo(name)} are not known",
+            why="its config.json is not here",
+            fix=f"Fetch it with: hf download {name} config.json",
+        )
+    recipe = derive_in_child("real-dimensions", classification.path or classification.model_type, task)
+    stands_in = f"a model with {recipe.dimensions} and random weights runs and says nothing of the weights of {name}."
+    return Profile(
+        asked=name,
+        cell_model=classification.model_type,
+        classification=classification,
+        recipe=recipe,
+        stands_in_for="" if known_type else name,
+        note="" if known_type else stands_in,
+    )
+
+
+def _brought(name: str, kind: str, task: str | None, classification: Classification) -> Profile:
+    from .derive_child import given_in_child
+
+    recipe = given_in_child(kind, name)
+    _check_task(task, recipe.task, name)
+    runs = f"{name} is your own code: it was run to make this suite, and runs again with each of its checks"
+    return Profile(
+        asked=name,
+        cell_model=checkpoint_slug(Path(name).name if kind == "graph" else name),
+        classification=classification,
+        recipe=recipe,
+        folder=Path(name).expanduser().resolve().parent if kind == "graph" else None,
+        note=runs if kind == "module" else "",
+    )
+
+
+def _why_it_stands_in(name: str, revision: str, classification: Classification) -> str:
     """Why a tiny model runs instead of a checkpoint, how its type was told, and how to get the weights."""
     told = classification.model_type
     told += ", as its config.json says" if classification.path else ", a type guessed from the name alone"
-    fetch = f"Fetch it with: hf download {name}"
+    fetch = f"Fetch it with: hf download {name}" + (f" --revision {revision}" if revision else "")
     if Path(name).expanduser().is_dir():
         fetch = "Put its .safetensors files beside config.json"
     return f"no weights of {echo(name)} are here, so a tiny {told}, runs and says nothing of it. {fetch}."
@@ -83,7 +131,7 @@ def _why_it_stands_in(name: str, classification: Classification) -> str:
 
 def _check_task(asked: str | None, found: str, name: str) -> None:
     if asked is not None and asked != found:
-        raise ModelError(f"the checkpoint {echo(name)} does {found}, not {echo(asked)}")
+        raise ModelError(f"{echo(name)} does {found}, not {echo(asked)}")
 
 
 def checkpoint_slug(name: str) -> str:

@@ -7,6 +7,7 @@ Nothing here imports torch or transformers except the derivation of a recipe tha
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import json
 import os
@@ -44,7 +45,8 @@ class Recipe:
     `mask_input` is the attention mask that must be honoured. `recorded` holds `output`, `positions` (16 index
     tuples), `values`, `scale`, `seed`, `lengths` and `origin`: numbers of the float64 reference, and what vouches
     for them. `sensitivity` is relative to the output's scale. `gain` is null for the subject `checkpoint`,
-    `weights_hash` for `tiny`. `generate` is `none`, `causal` or `seq2seq`.
+    `weights_hash` for any but it. `dimensions` says what is real in the subject `config`. `generate` is `none`,
+    `causal` or `seq2seq`.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -72,12 +74,14 @@ class Recipe:
     generate: str
     recorded: Mapping[str, Any]
     sensitivity: Mapping[str, float]
+    dimensions: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, keys sorted; `inputs` alone keeps its order, because numbers are drawn in it."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         inputs = {name: _sorted(spec) for name, spec in self.inputs.items()}
-        return {name: inputs if name == "inputs" else _sorted(plain[name]) for name in sorted(plain)}
+        written = [name for name in sorted(plain) if name != "dimensions" or self.dimensions]
+        return {name: inputs if name == "inputs" else _sorted(plain[name]) for name in written}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Recipe:
@@ -88,7 +92,7 @@ class Recipe:
                 why=f"its schema_version is {data.get('schema_version')!r}, not {SCHEMA_VERSION}",
             )
         known = {f.name for f in fields(cls)}
-        wrong = sorted(known.symmetric_difference(data))
+        wrong = sorted(known.symmetric_difference(data) - {"dimensions"})
         if wrong:
             raise BrokenInput("a recipe cannot be read", why=f"missing or unknown fields: {', '.join(wrong)}")
         arguments: dict[str, Any] = {k: tuple(v) if k in _TUPLES else v for k, v in data.items()}
@@ -107,6 +111,7 @@ def _sorted(value: Any) -> Any:
     return value
 
 
+@functools.cache
 def installed_version() -> str:
     """The version of transformers here, from its metadata. Raises `ModelError` where there is none."""
     try:

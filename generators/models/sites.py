@@ -38,10 +38,12 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """One attention module. `kind`: `attention`, `state-space` (query is C, key is B) or `weight`.
+    """One attention module. `kind`: `attention`, `state-space` (query is C, key is B), `convolution` (query and key
+    are the lower and the upper half of its channels: a normalisation would undo a factor in all) or `weight`.
 
-    `query_norm` is a normalisation between the query's projection and the scores.
-    A site of kind `weight` stands in where a model has neither: its largest matrix, as `query`. What could
+    `query_norm` comes after the query's projection where a normalisation undoes a factor in that: the normalisation
+    itself, or the projection to the time step of a state space that normalises B and C without weights.
+    A site of kind `weight` stands in where a model has none of these: its largest matrix, as `query`. What could
     not be found is None; `heads` is 0 where it isn't known.
     """
 
@@ -60,9 +62,11 @@ def attention_sites(model: torch.nn.Module) -> list[Site]:
     modules = dict(model.named_modules())
     found = []
     for name, module in modules.items():
-        site = _separate(name, module) or _fused(name, module) or _state_space(name, module)
+        makers = (_separate, _latent, _fused, _state_space)
+        site = next(filter(None, (make(name, module) for make in makers)), None)
         if site is not None:
             found.append(replace(site, output=_output(name, modules)))
+    found = found or convolution_sites(model)
     if found:
         return found
     matrices = [(p.numel(), name) for name, p in model.named_parameters() if p.ndim >= 2]
@@ -73,6 +77,20 @@ def attention_sites(model: torch.nn.Module) -> list[Site]:
     owner = name.rpartition(".")[0]
     whole = _whole(owner, modules[owner])
     return [Site(module=owner, kind="weight", query=whole)] if whole else []
+
+
+def convolution_sites(model: torch.nn.Module) -> list[Site]:
+    """The convolutions that mix places, as attention does elsewhere: those whose kernel is wider than one."""
+    found = []
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    for name, module in model.named_modules():
+        kernel = getattr(module, "kernel_size", ())
+        if f"{name}.weight" in parameters and isinstance(kernel, tuple) and max(kernel, default=1) > 1:
+            whole = _whole(name, module)
+            if whole is not None and whole.size > 1:
+                query, key = halves(whole)
+                found.append(Site(module=name, kind="convolution", query=query, key=key))
+    return found
 
 
 def position_tables(model: torch.nn.Module) -> list[str]:
@@ -187,12 +205,11 @@ def _separate(name: str, module: Any) -> Site | None:
     query, key, value = (_child(name, module, known[part])[1] for part in ("query", "key", "value"))
     if query is None or key is None:
         return None
-    norm = next((n for n in known["query_norm"] if n in module._modules), "")
     return Site(
         module=name,
         kind="attention",
         query=query,
-        query_norm=_norm(f"{name}.{norm}", module._modules[norm]) if norm else None,
+        query_norm=_norm(name, module),
         key=key,
         value=value,
         heads=_heads(module),
@@ -200,11 +217,35 @@ def _separate(name: str, module: Any) -> Site | None:
 
 
 def _norm(name: str, module: Any) -> Rows | None:
-    weight = getattr(module, "weight", None)
+    """The weights of the normalisation of the query, where the module has one with weights."""
+    child = next((n for n in roles()["parameters"]["query_norm"] if n in module._modules), "")
+    norm = module._modules.get(child)
+    weight = getattr(norm, "weight", None)
     if weight is None:
         return None
-    bias = f"{name}.bias" if getattr(module, "bias", None) is not None else ""
-    return Rows(weight=f"{name}.weight", bias=bias, ranges=((0, weight.shape[0]),), axis=0)
+    bias = f"{name}.{child}.bias" if getattr(norm, "bias", None) is not None else ""
+    return Rows(weight=f"{name}.{child}.weight", bias=bias, ranges=((0, weight.shape[0]),), axis=0)
+
+
+def _latent(name: str, module: Any) -> Site | None:
+    """Multi-head latent attention: one projection gives the key and then the value of the first head, and so on.
+
+    The part of the key that is rotated is shared by all heads and comes from elsewhere.
+    """
+    known = roles()["parameters"]
+    query, both = (_child(name, module, known[part])[1] for part in ("query", "latent_key_value"))
+    heads, key, value = _heads(module), _number(module, "qk_nope_head_dim"), _number(module, "v_head_dim")
+    if query is None or both is None or not heads or both.size != heads * (key + value):
+        return None
+    starts = [head * (key + value) for head in range(heads)]
+    return Site(
+        module=name,
+        kind="attention",
+        query=query,
+        key=replace(both, ranges=tuple((start, start + key) for start in starts)),
+        value=replace(both, ranges=tuple((start + key, start + key + value) for start in starts)),
+        heads=heads,
+    )
 
 
 def _fused(name: str, module: Any) -> Site | None:
@@ -215,33 +256,38 @@ def _fused(name: str, module: Any) -> Site | None:
         return None
     size = whole.ranges[0][1]
     groups = _number(module, "num_key_value_heads") or heads
-    width = size // (heads + 2 * groups)
-    if child in known["fused_by_head"] and size % (3 * heads) == 0:
-        width = size // (3 * heads)
+    width = _number(module, "head_dim") or size // (heads + 2 * groups)
+    groups = (size // width - heads) // 2  # Falcon's heads share one key and one value, which only the size shows.
+    if groups < 1 or size != width * (heads + 2 * groups):
+        return None
+    if child in known["fused_by_head"] and groups == heads:
         parts = [
             tuple((3 * width * head + width * part, 3 * width * head + width * (part + 1)) for head in range(heads))
             for part in range(3)
         ]
-    elif size == width * (heads + 2 * groups):
+    else:
         ends = (0, heads * width, (heads + groups) * width, size)
         parts = [((ends[i], ends[i + 1]),) for i in range(3)]
-    else:
-        return None
     query, key, value = (replace(whole, ranges=part) for part in parts)
     return Site(module=name, kind="attention", query=query, key=key, value=value, heads=heads)
 
 
 def _state_space(name: str, module: Any) -> Site | None:
     """The projection of a selective state space: time step, then B, then C, each of `state` features."""
-    _, whole = _child(name, module, roles()["parameters"]["state_space"])
+    known = roles()["parameters"]
+    _, whole = _child(name, module, known["state_space"])
     state = _number(module, "ssm_state_size", "state_size")
     if whole is None or not state or whole.ranges[0][1] <= 2 * state:
         return None
     size = whole.ranges[0][1]
+    norm = _norm(name, module)
+    if norm is None and set(known["state_space_norm"]) & set(module._buffers):
+        norm = _child(name, module, known["time_step"])[1]
     return Site(
         module=name,
         kind="state-space",
         query=replace(whole, ranges=((size - state, size),)),
+        query_norm=norm,
         key=replace(whole, ranges=((size - 2 * state, size - state),)),
     )
 

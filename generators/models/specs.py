@@ -9,7 +9,8 @@ from hardware.errors import ModelError
 
 from .catalog import TaskEntry
 from .inputs import LENGTHS
-from .tiny import children, overrides, special_tokens, text_config
+from .modalities import attribute_of, image_places, image_token, modality_spec
+from .tiny import overrides, special_tokens, text_config
 
 _DECODER_LENGTH = 7
 """Length of an encoder-decoder's second sequence where the first one has the mask; differs from `LENGTHS`."""
@@ -27,25 +28,36 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     vocabulary = getattr(text, "vocab_size", 0) or 0
     band = [one for one in special_tokens(config) if one >= vocabulary - 16]
     high = min([vocabulary, *band])
-    speech = "input_features" in takes
+    token = image_token(model, takes)
+    told = overrides(config.model_type).get("inputs", {})
     specs: dict[str, dict[str, Any]] = {}
-    for name in takes:
-        if name == "input_ids" and vocabulary:
+    passed_on = [name for name in told if name not in takes and "kwargs" in takes]
+    for name in (*takes, *passed_on):
+        if spec := modality_spec(name, takes, config):
+            specs[name] = spec
+        elif name == "input_ids" and vocabulary:
             specs[name] = {"kind": "tokens", "high": high}
         elif name == "attention_mask" and "input_ids" in takes:
             specs[name] = {"kind": "mask", "side": side}
-        elif name == "position_ids" and architecture == "decoder-only":
-            specs[name] = {"kind": "positions"}
-        elif name == "pixel_values":
-            specs[name] = {"kind": "pixels", "shape": _image_shape(config)}
-        elif name == "input_features":
-            specs[name] = {"kind": "features", "shape": _feature_shape(config)}
+        elif name == "position_ids" and (architecture == "decoder-only" or (token and side == "left")):
+            if "image_grid_thw" not in takes:  # else the model makes positions of three axes from the grid
+                specs[name] = {"kind": "positions"}
+        elif name in ("token_type_ids", "mm_token_type_ids") and token:
+            specs[name] = {"kind": "places", "token": token}
         elif name == "decoder_input_ids":
-            length = {} if speech else {"length": min(_DECODER_LENGTH, most)}
+            length = {"length": min(_DECODER_LENGTH, most)} if "input_ids" in takes else {}
             specs[name] = {"kind": "decoder_tokens", "high": high, **length}
-    for name, fields in overrides(config.model_type).get("inputs", {}).items():
-        if name in specs:
-            specs[name] |= {k: getattr(text, v[1:]) if str(v).startswith("@") else v for k, v in fields.items()}
+        elif name in told and told[name].get("kind") == "tokens":
+            specs[name] = {"high": high}
+        elif name in told and "kind" in told[name]:
+            specs[name] = {}
+    if token:
+        specs["input_ids"] |= image_places(model, token, specs, side)
+    for name, fields in told.items():
+        if fields.get("omit"):
+            specs.pop(name, None)
+        elif name in specs:
+            specs[name] |= {key: _referred(value, text, config) for key, value in fields.items()}
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",
@@ -54,35 +66,18 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     return specs
 
 
-def _attribute(config: Any, *names: str) -> Any:
-    """The first of these that a configuration or one of its parts has; None where none does."""
-    for scope in (config, *children(config).values()):
-        for name in names:
-            value = getattr(scope, name, None)
-            if value is not None:
-                return value
-    return None
-
-
-def _image_shape(config: Any) -> list[int]:
-    size = _attribute(config, "image_size") or 64
-    height, width = size if isinstance(size, list | tuple) else (size, size)
-    return [_attribute(config, "num_channels") or 3, height, width]
-
-
-def _feature_shape(config: Any) -> list[int]:
-    bins, frames = _attribute(config, "num_mel_bins"), _attribute(config, "max_source_positions")
-    if bins is None or frames is None:
-        raise ModelError(
-            f"the shape of the features of {config.model_type} is not known",
-            why="its configuration has no num_mel_bins and max_source_positions",
-        )
-    return [bins, 2 * frames]
+def _referred(value: Any, text: Any, config: Any) -> Any:
+    """A literal of overrides.toml, or for "@name" an attribute of the text part, else of the whole or a part."""
+    if isinstance(value, list):
+        return [_referred(one, text, config) for one in value]
+    if isinstance(value, str) and value.startswith("@"):
+        return attribute_of(text, value[1:]) or attribute_of(config, value[1:])
+    return value
 
 
 def lengths_of(model: Any) -> tuple[int, int]:
     """`LENGTHS`, or shorter ones where the positions of the model end before."""
-    names = ("max_position_embeddings", "n_positions", "max_target_positions")
-    most = _attribute(text_config(model.config), *names)
+    names = ("max_position_embeddings", "n_positions", "max_target_positions", "max_text_positions")
+    most = attribute_of(text_config(model.config), *names)
     longest = min(LENGTHS[0], most) if isinstance(most, int) and most > 1 else LENGTHS[0]
     return (longest, min(LENGTHS[1], longest - longest // 3))

@@ -16,12 +16,15 @@ from typing import Any
 
 import jinja2
 
+from generators.models.given import GivenInput
+from generators.models.inputs import placeholders
 from generators.models.recipe import HERE, Recipe
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
 from hardware.errors import UsageError, echo
 from hardware.testing.checks import applicable_checks
 from hardware.testing.suite_file import stamp
+from hardware.testing.tolerances import OwnTolerance
 
 TEMPLATES = Path(__file__).parents[2] / "templates"
 
@@ -95,6 +98,29 @@ def _doc(value: str) -> _Code:
     return _Code(value.replace("\\", "\\\\").replace('"""', '\\"\\"\\"'))
 
 
+def _dotted(value: str) -> _Code:
+    """`package.module`, each part of it an identifier."""
+    return _Code(".".join(_identifier(part) for part in value.split(".")))
+
+
+def _keywords(value: Mapping[str, Any]) -> _Code:
+    """`one=1, two=2`, as arguments of a call."""
+    return _Code(", ".join(f"{_identifier(key)}={_literal(one)}" for key, one in value.items()))
+
+
+def _draw(one: GivenInput) -> _Code:
+    """The expression that draws one input of a module or graph that a user brings."""
+    sizes = [_identifier(size) if isinstance(size, str) else _literal(size) for size in one.shape]
+    shape = f"({', '.join(sizes)},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
+    low, high = _literal(one.low), _literal(one.high)
+    if one.kind == "booleans":
+        return _Code(f"random.random({shape}) < 0.5")
+    drawn = {"integers": "integers", "uniform": "uniform", "normal": "normal"}[one.kind]
+    native = one.kind == "integers" and one.dtype == "int64"
+    cast = "" if native else f".astype(np.{_identifier(one.dtype)})"
+    return _Code(f"random.{drawn}({low}, {high}, {shape}){cast}")
+
+
 def _number(value: int) -> _Code:
     return _Code(f"{value:_}" if value >= 10_000 else str(value))
 
@@ -122,8 +148,12 @@ def environment(template_folder: Path | None = None) -> jinja2.Environment:
         "identifier": _identifier,
         "doc": _doc,
         "number": _number,
+        "dotted": _dotted,
+        "keywords": _keywords,
+        "draw": _draw,
         "join_numbers": _join_numbers,
         "code": _Code,
+        "product": math.prod,
     }
     return made
 
@@ -136,17 +166,30 @@ def _imports(recipe: Recipe) -> str:
     return "from transformers import (\n" + "".join(f"    {name},\n" for name in names) + ")"
 
 
-def command_for(cell: Cell, *, model: str | None = None) -> str:
-    """The command that makes a suite again. `model` is what the user named, where it isn't the cell's model."""
-    words = ["python", "run_test_generation.py", "--model", model or cell.model, "--device", str(cell.target)]
+def command_for(cell: Cell, *, model: str | None = None, config: str = "", dims: str = "") -> str:
+    """The command that makes a suite again. `model` is what the user named, where it isn't the cell's model,
+    `config` the project file that has a say in the suite's text, and `dims` the dimensions if they aren't tiny."""
+    words = ["python", "run_test_generation.py", *(["--config", config] if config else [])]
+    words += ["--model", model or cell.model, "--device", str(cell.target)]
     if cell.precision != "float32":
         words += ["--precision", cell.precision]
+    if dims:
+        words += ["--dims", dims]
     return shlex.join(words)
+
+
+def _named(recipe: Recipe, cell: Cell) -> str | None:
+    """What stands for the model in the command where it isn't the cell's: no path gets into a suite."""
+    if recipe.subject == "checkpoint":
+        return f"<folder of {cell.model}>"
+    return "<folder with config.json>" if "config.json" in recipe.dimensions else None
 
 
 def _subject_line(recipe: Recipe) -> str:
     if recipe.subject == "checkpoint":
         return f"checkpoint: {recipe.parameters:,} parameters, real weights known by their hash"
+    if recipe.subject == "config":
+        return f"config: {recipe.parameters:,} parameters, {recipe.dimensions}; weights set by name; no download"
     return f"tiny: {recipe.parameters:,} parameters, weights set by name; no download"
 
 
@@ -156,9 +199,17 @@ def _recorded(recipe: Recipe) -> dict[tuple[int, ...], float]:
     return dict(zip(positions, recorded["values"], strict=True))
 
 
-def render(recipe: Recipe, cell: Cell, rule_ids: Sequence[str], *, template_folder: Path | None = None) -> str:
+def render(
+    recipe: Recipe,
+    cell: Cell,
+    rule_ids: Sequence[str],
+    *,
+    template_folder: Path | None = None,
+    tolerance: OwnTolerance | None = None,
+) -> str:
     """The text of the suite for `cell`: the same bytes for the same arguments on every machine.
 
+    `tolerance` is a repository's own, shown in the suite with its reason; without one the product's counts.
     Raises `UsageError` where no template serves the recipe's architecture, or where a user's template is broken.
     """
     target = backend_class(cell.target.name)
@@ -166,11 +217,18 @@ def render(recipe: Recipe, cell: Cell, rule_ids: Sequence[str], *, template_fold
     tokens = (recipe.mask_input or "").replace("attention_mask", "input_ids")
     uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
     checkpoint = recipe.subject == "checkpoint"
+    nested = [value for value in recipe.config.values() if isinstance(value, Mapping)]
     values = {
         "cell": cell,
         "recipe": recipe,
         "subject": recipe.subject,
-        "command": command_for(cell, model=f"<folder of {cell.model}>" if checkpoint else None),
+        "command": command_for(
+            cell,
+            model=_named(recipe, cell),
+            config=tolerance.source if tolerance else "",
+            dims="real" if recipe.dimensions else "",
+        ),
+        "tolerance": tolerance,
         "subject_line": _subject_line(recipe),
         "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",
         "imports": _imports(recipe),
@@ -179,15 +237,18 @@ def render(recipe: Recipe, cell: Cell, rule_ids: Sequence[str], *, template_fold
         "lengths": tuple(recipe.recorded["lengths"]),
         "checks": checks,
         "uses_mask": uses_mask,
+        "places": placeholders(recipe.inputs),
+        "is_composed": not checkpoint and any("model_type" in value for value in nested),
         "masked_tokens": tokens,
         "token_limit": recipe.inputs[tokens]["high"] if tokens in recipe.inputs else 0,
         "computed_dtype": "float32" if cell.precision == "tf32" else cell.precision,
     }
-    body = _fill(recipe.architecture, values, template_folder)
+    body = fill_template(recipe.architecture, values, template_folder)
     return stamp(body.rstrip("\n") + "\n")
 
 
-def _fill(architecture: str, values: Mapping[str, Any], template_folder: Path | None) -> str:
+def fill_template(architecture: str, values: Mapping[str, Any], template_folder: Path | None) -> str:
+    """The template of that name, filled; a user's folder comes first. Raises `UsageError`."""
     name = f"{architecture}.py.j2"
     try:
         return environment(template_folder).get_template(name).render(values)

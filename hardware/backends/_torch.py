@@ -115,19 +115,27 @@ def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
 def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_cache: bool) -> Generation:
     """Decode `steps` tokens with the library's own loop and keep the logits of each step.
 
-    Works for whatever has transformers' `GenerationMixin`, on any device.
+    Works for whatever has transformers' `GenerationMixin`, on any device. A model whose main input isn't given (RAG
+    decodes from documents, without the question) starts in its own way, and knows the whole length only. One whose
+    forward takes no cache (BLIP) decodes with a part of it, in its own way too.
     """
     import torch
     from transformers import GenerationMixin
 
     prompt = {
-        name: tensor for name, tensor in tensors.items() if name != "position_ids" and not name.startswith("decoder_")
+        name: tensor.clone()  # some models write into their prompt
+        for name, tensor in tensors.items()
+        if name != "position_ids" and not name.startswith("decoder_")
     }
+    complete = getattr(model, "main_input_name", "input_ids") in prompt
+    takes_cache = {"past_key_values", "cache_params"} & set(inspect.signature(model.forward).parameters)
+    generate = GenerationMixin.generate if complete and takes_cache else type(model).generate
+    limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}
     with torch.no_grad():
-        result = GenerationMixin.generate(
+        result = generate(
             model,
             **prompt,
-            max_new_tokens=steps,
+            **limit,
             min_new_tokens=steps,
             do_sample=False,
             num_beams=1,
@@ -138,9 +146,7 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     logits = torch.stack(list(result.logits), dim=1).detach().to("cpu").to(torch.float64).numpy()
     sequences = result.sequences.detach().to("cpu").numpy()
     tokens = sequences[:, -steps:]
-    seq2seq = bool(getattr(model.config, "is_encoder_decoder", False))
-    start = sequences[:, :-steps] if seq2seq else sequences[:, :0]
-    return Generation(tokens=tokens, logits=logits, start=start)
+    return Generation(tokens=tokens, logits=logits, start=sequences[:, :-steps])
 
 
 def loss_gradients(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
@@ -161,6 +167,7 @@ def loss_gradients(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) 
         total = total + (output * weights).sum() / output.numel()
     total.backward()
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad(set_to_none=True)
     return to_arrays(found)
 
 
@@ -189,6 +196,30 @@ def operator_trace(device_type: str) -> Any:
             return output
 
     return OperatorTrace()
+
+
+def _saved_and_rebuilt(model: torch.nn.Module, subject: ModelSubject, folder: Path) -> torch.nn.Module:
+    """A module that isn't of transformers, made again by its own code with the weights that were saved."""
+    import torch
+    from safetensors.torch import load_model, save_model
+
+    if subject.rebuild is None:
+        raise Unsupported("nothing says how to make the module again", error_type="not_implemented")
+    save_model(model, str(folder / "model.safetensors"))
+    again = subject.rebuild()
+    with torch.no_grad():
+        for tensor in again.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.fill_(float("nan"))  # so that what isn't read from the file stands out
+    load_model(again, str(folder / "model.safetensors"))
+    return again
+
+
+def _attention_by_part(config: Any) -> dict[str, str]:
+    """The kind of attention of a model (under "") and of its parts, which may have less to choose from."""
+    parts = {name: getattr(config, name, None) for name in getattr(type(config), "sub_configs", None) or {}}
+    kinds = {name: getattr(part, "_attn_implementation", None) for name, part in {"": config, **parts}.items()}
+    return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
 class TorchRunnable(Runnable):
@@ -229,9 +260,12 @@ class TorchRunnable(Runnable):
             return loss_gradients(self.model, self._tensors(inputs))
 
     def save_and_reload(self, folder: Path) -> Runnable:
+        if not hasattr(self.model, "save_pretrained"):
+            again = _saved_and_rebuilt(self.model, self.subject, folder)
+            return type(self)(self.backend, replace(self.subject, model=again), self.example, self.precision)
         self.model.save_pretrained(folder, safe_serialization=True)
         again = type(self.model).from_pretrained(
-            folder, local_files_only=True, dtype=self.dtype, attn_implementation=self.conditions["attention"]
+            folder, local_files_only=True, dtype=self.dtype, attn_implementation=_attention_by_part(self.model.config)
         )
         subject = replace(self.subject, model=again)
         return type(self)(self.backend, subject, self.example, self.precision)

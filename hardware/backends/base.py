@@ -6,7 +6,7 @@ Inputs and outputs are NumPy arrays by name, so that what compares them needs no
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -39,7 +39,8 @@ class ModelSubject:
     """What is loaded: a torch module with its final weights on CPU in float32, and facts about it.
 
     `identity` changes with configuration, weights, modelling source and library versions: a cache key. `masked_by`
-    names, for outputs with a row for each token, the input that says which rows mean something.
+    names, for outputs with a row for each token, the input that says which rows mean something. `rebuild` makes the
+    module again, for those that only their own code can make.
     """
 
     model: torch.nn.Module
@@ -47,6 +48,14 @@ class ModelSubject:
     identity: str
     generates: str = "none"
     masked_by: Mapping[str, str] = field(default_factory=dict)
+    rebuild: Callable[[], torch.nn.Module] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSubject:
+    """What is loaded where the model is a graph file: `.onnx`, or OpenVINO's `.xml` with its weights beside it."""
+
+    file: Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +82,7 @@ class Execution:
 class Generation:
     """Greedy decoding: `tokens` (batch, steps) and the `logits` (batch, steps, vocabulary) they were chosen from.
 
-    `start` (batch, n) are the decoder's own first tokens, empty (n = 0) where the prompt is the start.
+    `start` (batch, n) is what the first token follows: the decoder's own first tokens, or the prompt as it was taken.
     """
 
     tokens: Array
@@ -153,6 +162,9 @@ class BaseBackend(ABC):
     EXPIRES_ON: ClassVar[tuple[str, ...]] = ("torch", "transformers")
     """Packages whose change of version invalidates evidence of this backend."""
 
+    FILE_RUNTIMES: ClassVar[tuple[str, ...]] = ()
+    """Packages beside those that run graph files here: evidence on such files expires with them too."""
+
     FORK_SAFE: ClassVar[bool] = True
     CAN: ClassVar[frozenset[str]] = frozenset()
     """What the runnables of this backend can do, known before anything is loaded."""
@@ -172,6 +184,9 @@ class BaseBackend(ABC):
     INDEXED: ClassVar[bool] = True
     """Whether there can be several devices of this target; one beyond what is there is a missing device."""
 
+    SHARED: ClassVar[bool] = False
+    """Whether several processes may compute on the device at once without changing each other's results."""
+
     def __init__(self, target: Target) -> None:
         self.target = target
         self._setup_environment()
@@ -186,6 +201,11 @@ class BaseBackend(ABC):
     def unavailable(self) -> str:
         """Why the target can't be used here; the empty string when it can. Imports the runtime."""
         return self._check_availability()
+
+    @classmethod
+    def is_shared(cls, target: Target) -> bool:
+        """Whether suites may run on `target` side by side; asked without setting up its runtime."""
+        return cls.SHARED
 
     @property
     def is_available(self) -> bool:
@@ -226,6 +246,12 @@ class BaseBackend(ABC):
 
         Raises `Unsupported` with a cause, or what the runtime raises.
         """
+
+    def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
+        """Put a graph file on the target. Raises `Unsupported` where its runtime reads no such files."""
+        raise Unsupported(
+            f"{self.target} runs no {subject.file.suffix} files", error_type="unsupported_format", stage=Stage.LOAD
+        )
 
     def reset(self) -> bool:
         """Bring a lost device back; False where that can't be done from here."""

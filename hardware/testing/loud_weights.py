@@ -12,12 +12,15 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     import torch
 
 GAINS = (1.5, 1.0, 0.7, 0.5)
 """The gains that a recipe may choose from, loudest first."""
+BETWEEN = (1.2, 0.85)
+"""Those that are tried where none of `GAINS` is accepted."""
 
 _JITTER = 0.3
 
@@ -37,19 +40,37 @@ def _is_scale(name: str) -> bool:
     return ("norm" in lowered or "ln_" in lowered) and lowered.endswith("weight")
 
 
+def _batch_statistics(
+    owner: str, module: torch.nn.Module, gain: float, seed: str
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Values for the statistics of a batch normalisation, and for its weight and bias where they are frozen."""
+    buffers = {name: buffer for name, buffer in module.named_buffers(recurse=False) if buffer.is_floating_point()}
+    if "running_var" not in buffers:
+        return {}
+    values = {}
+    for name, buffer in buffers.items():
+        noise = _JITTER * _generator(seed, f"{owner}.{name}").standard_normal(tuple(buffer.shape))
+        around = {"running_var": gain**2 * np.exp(noise), "weight": 1.0 + noise}
+        values[name] = around.get(name, noise)
+    return values
+
+
 def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch.nn.Module:
     """Set every parameter of `model` in place by its qualified name, and return it in evaluation mode.
 
     Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1.
     Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
-    in float64 and are rounded to the parameter's dtype.
+    in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
+    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults.
+    The variance is jittered around gain**2, which a matrix makes of a variance of 1: depth doesn't blow numbers up.
     """
     import torch
 
+    computed = getattr(model, "_keys_to_ignore_on_save", None) or ()
     done: set[int] = set()
     with torch.no_grad():
         for name, parameter in model.named_parameters(remove_duplicate=False):
-            if id(parameter) in done:
+            if id(parameter) in done or name in computed:
                 continue
             done.add(id(parameter))
             noise = _generator(seed, name).standard_normal(tuple(parameter.shape))
@@ -58,4 +79,7 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
             else:
                 value = (1.0 if _is_scale(name) else 0.0) + _JITTER * noise
             parameter.copy_(torch.as_tensor(np.asarray(value)).to(parameter.dtype))
+        for owner, module in model.named_modules():
+            for name, value in _batch_statistics(owner, module, gain, seed).items():
+                getattr(module, name).copy_(torch.as_tensor(value))
     return model.eval()

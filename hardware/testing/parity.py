@@ -46,7 +46,8 @@ def compare(
     """Compare `got` with `want` (arrays by output name).
 
     Every output that both have is compared, and each of `required` must be there. `masks` gives, for an output
-    of shape (batch, length, ...), a 0/1 array (batch, length) of the positions that mean something. Raises
+    of shape (batch, length, ...), a 0/1 array (batch, length) of the positions that mean something; positions
+    behind those, as an image has them behind its text, mean something too. Raises
     `ReferenceNotFinite`; a missing output, another shape or a number that isn't finite is an infinite error.
     """
     names = [name for name in want if name in got or name in set(required)]
@@ -67,7 +68,7 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
         return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=f"{name} (shape {got.shape})")
     actual = np.asarray(got, dtype=np.float64)
     if mask is not None:
-        keep = mask.astype(bool)
+        keep = covering(mask, reference)
         actual, reference = actual[keep], reference[keep]
     if reference.size == 0 or not np.isfinite(reference).all():
         raise ReferenceNotFinite(f"the reference is empty or not finite in {name}: nothing can be concluded")
@@ -76,6 +77,12 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
     absolute = float(np.abs(actual - reference).max())
     scale = max(float(reference.std()), _SMALLEST_SCALE)
     return Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=name)
+
+
+def covering(mask: Array, array: Array) -> npt.NDArray[np.bool_]:
+    """`mask` as booleans over the first two axes of `array`, true behind its own last position."""
+    missing = max(0, array.shape[1] - mask.shape[1])
+    return np.pad(mask.astype(bool), ((0, 0), (0, missing)), constant_values=True)
 
 
 def compare_gradients(got: Outputs, want: Outputs) -> Comparison:
@@ -88,16 +95,19 @@ def compare_gradients(got: Outputs, want: Outputs) -> Comparison:
     names = sorted(want)
     if sorted(got) != names or any(got[name].shape != want[name].shape for name in names) or not names:
         return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst="gradients (other parameters)")
-    actual, reference = (
-        np.concatenate([np.asarray(one[name], dtype=np.float64).ravel() for name in names]) for one in (got, want)
-    )
-    if not np.isfinite(reference).all() or not reference.any():
-        raise ReferenceNotFinite("the reference gradients are zero or not finite: nothing can be concluded")
-    if not np.isfinite(actual).all():
-        return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst="gradients (not finite)")
-    difference = actual - reference
-    largest = float(np.abs(difference).max())
-    relative = max(
-        float(np.linalg.norm(difference) / np.linalg.norm(reference)), largest / float(np.abs(reference).max())
-    )
+    distance = length = largest = largest_wanted = 0.0
+    for name in names:  # one at a time: all gradients of a large model at once would take its memory several times
+        actual, reference = (np.asarray(one[name], dtype=np.float64).ravel() for one in (got, want))
+        if not np.isfinite(reference).all():
+            raise ReferenceNotFinite(f"the reference gradient of {name} is not finite: nothing can be concluded")
+        if not np.isfinite(actual).all():
+            return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst="gradients (not finite)")
+        difference = actual - reference
+        distance += float(difference @ difference)
+        length += float(reference @ reference)
+        largest = max(largest, float(np.abs(difference).max(initial=0.0)))
+        largest_wanted = max(largest_wanted, float(np.abs(reference).max(initial=0.0)))
+    if largest_wanted == 0.0:
+        raise ReferenceNotFinite("the reference gradients are zero: nothing can be concluded")
+    relative = max(math.sqrt(distance / length) if length else math.inf, largest / largest_wanted)
     return Comparison(max_rel_error=relative, max_abs_error=largest, worst="gradients")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import inspect
 import json
@@ -17,7 +18,9 @@ import numpy as np
 
 from ..backends._torch import forward, greedy, loss_gradients, to_arrays, to_tensors
 from ..backends.base import Generation
+from .checkpoints import revision_of
 from .parity import ReferenceNotFinite
+from .widened import widen
 
 if TYPE_CHECKING:
     import torch
@@ -39,13 +42,30 @@ _SHARED_SOURCES = (
 """Files of transformers that every model computes with."""
 
 
-def as_reference(model: torch.nn.Module) -> torch.nn.Module:
-    """`model` in float64, in place, with experts computed one by one (grouped kernels have no float64)."""
+LARGE = 2**26
+"""Bytes of a model in float64 from which on its weights aren't held in float64 as a whole."""
+
+_GRADIENT_BYTES = 20
+"""What a backward check holds for each parameter: the target's gradient in float32, both as float64 arrays."""
+
+
+def as_reference(model: torch.nn.Module, *, large: int = LARGE) -> torch.nn.Module:
+    """`model` in float64, in place, with experts computed one by one (grouped kernels have no float64).
+
+    A model of `large` bytes in float64 keeps its weights as they are and widens them operator by operator; the
+    numbers are the same.
+    """
     for module in model.modules():
         config = getattr(module, "config", None)
         if config is not None and hasattr(config, "_experts_implementation"):
             config._experts_implementation = "eager"
-    return model.double().eval()
+    in_float64 = 8 * sum(parameter.numel() for parameter in model.parameters())
+    return (widen(model) if in_float64 >= large else model.double()).eval()
+
+
+def bytes_for_gradients(model: torch.nn.Module) -> int:
+    """Memory, in bytes, that comparing all gradients of `model` with float64 takes beyond the model itself."""
+    return _GRADIENT_BYTES * int(sum(parameter.numel() for parameter in model.parameters()))
 
 
 @contextlib.contextmanager
@@ -57,9 +77,32 @@ def _default_float64() -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        yield
+        with _float64_softmax():
+            yield
     finally:
         torch.set_default_dtype(before)
+
+
+def _float64_softmax() -> Any:
+    """A mode in which a softmax of float64 stays in float64 where modelling code asks for float32.
+
+    The wish means to widen half precision. Here it narrows: the mask's number becomes minus infinity, and a row
+    that is all padding NaN.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    softmaxes = (torch.softmax, torch.Tensor.softmax, torch.nn.functional.softmax)
+
+    class Float64Softmax(TorchFunctionMode):  # type: ignore[misc] # torch is Any to mypy
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            given = dict(kwargs or {})
+            if function in softmaxes and given.get("dtype") is torch.float32:
+                scores = args[0] if args else given["input"]
+                given["dtype"] = torch.promote_types(scores.dtype, torch.float32)
+            return function(*args, **given)
+
+    return Float64Softmax()
 
 
 def float64_outputs(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -92,6 +135,30 @@ def float64_gradients(model: torch.nn.Module, inputs: Mapping[str, Array]) -> di
     return gradients
 
 
+def gradient_count(model: torch.nn.Module, inputs: Mapping[str, Array]) -> int:
+    """How many parameters of a reference get a gradient; none is kept, so that it takes no memory for them."""
+    import torch
+
+    found: set[str] = set()
+
+    def note(name: str, parameter: torch.Tensor) -> None:
+        found.add(name)
+        parameter.grad = None
+
+    handles = [
+        parameter.register_post_accumulate_grad_hook(functools.partial(note, name))
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    ]
+    try:
+        with _default_float64():
+            loss_gradients(model, to_tensors(inputs, "cpu", torch.float64))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return len(found)
+
+
 def _require_finite(arrays: Outputs) -> None:
     for name, array in arrays.items():
         if not np.isfinite(array).all():
@@ -108,6 +175,9 @@ def identity_of(model: torch.nn.Module) -> str:
     digest.update(_sources(model))
     for package in ("torch", "transformers", "numpy"):
         digest.update(f"{package}=={metadata.version(package)}".encode())
+    if revision := revision_of(model):
+        digest.update(revision.encode())
+        return digest.hexdigest()
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())

@@ -117,3 +117,36 @@ def test_the_numbers_are_the_ones_that_recipes_recorded():
     model = linear()
     np.testing.assert_allclose(numbers(model.weight)[0, :3], WEIGHT, rtol=1e-6)
     np.testing.assert_allclose(numbers(model.bias)[:2], BIAS, rtol=1e-6)
+
+
+def test_a_table_that_is_computed_and_never_saved_stays():
+    """What is loaded again computes it anew: other numbers there would be lost on the way."""
+    import torch
+
+    model = torch.nn.ModuleDict({"positions": torch.nn.Embedding(4, 2), "words": torch.nn.Embedding(4, 2)})
+    before = {name: numbers(parameter).copy() for name, parameter in model.named_parameters()}
+    model._keys_to_ignore_on_save = ["positions.weight"]
+    fill(model)
+    assert np.array_equal(numbers(model["positions"].weight), before["positions.weight"])
+    assert not np.array_equal(numbers(model["words"].weight), before["words.weight"])
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_statistics_of_batch_normalisation_are_loud_too(frozen):
+    import torch
+
+    norm = torch.nn.BatchNorm1d(64)
+    if frozen:  # as detectors have them: all four are buffers
+        for name in ("weight", "bias"):
+            values = getattr(norm, name).data
+            delattr(norm, name)
+            norm.register_buffer(name, values)
+    model = fill(torch.nn.Sequential(OrderedDict(norm=norm)), gain=1.5)
+    mean, variance = numbers(model.norm.running_mean), numbers(model.norm.running_var)
+    assert 0.1 < mean.std() < 0.5
+    assert (variance > 0).all()
+    assert variance.mean() == pytest.approx(1.5**2, rel=0.3)
+    assert 0.5 < numbers(model.norm.weight).mean() < 1.5
+    assert numbers(model.norm.bias).std() > 0.1
+    again = fill(torch.nn.Sequential(OrderedDict(norm=torch.nn.BatchNorm1d(64))), gain=1.5)
+    assert np.array_equal(numbers(again.norm.running_var), variance)

@@ -116,3 +116,12 @@ def test_no_array_of_any_numbers_agrees_unless_it_is_finite(got, want):
     found = compare({"a": got}, {"a": want})
     assert not math.isnan(found.max_rel_error)
     assert math.isfinite(found.max_abs_error) <= bool(np.isfinite(got).all())
+
+
+def test_positions_behind_those_of_a_mask_count():
+    """A text's mask over an output in which an image's positions follow."""
+    mask = np.array([[1, 0], [1, 1]])
+    got = WANT.copy()
+    got[0, 1] = 99.0
+    assert compare({"a": got}, {"a": WANT}, masks={"a": mask}).max_rel_error == 0.0
+    assert compare({"a": changed(99.0)}, {"a": WANT}, masks={"a": mask}).max_abs_error == 88.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from generators.models import tiny
 from generators.models.catalog import load_catalog
-from generators.models.inputs import make_inputs
+from generators.models.inputs import LENGTHS, make_inputs
 from generators.models.recipe import recipe_for
 from generators.models.sites import (
     Rows,
@@ -71,6 +72,35 @@ def test_every_kind_of_layer_is_kept() -> None:
     assert set(kinds) == {"sliding_attention", "full_attention"}
 
 
+def test_local_attention_is_local_in_the_shorter_row_too() -> None:
+    for model_type in ("mistral", "gemma2"):
+        assert 1 < tiny_config(model_type, load_catalog())["sliding_window"] < min(LENGTHS)
+
+
+def test_experts_in_groups_are_still_chosen_in_two_steps() -> None:
+    one = tiny_config("deepseek_v3", load_catalog())
+    assert one["topk_group"] < one["n_group"]
+    in_a_group = one["n_routed_experts"] // one["n_group"]
+    assert in_a_group * one["n_group"] == one["n_routed_experts"]
+    assert one["num_experts_per_tok"] < one["topk_group"] * in_a_group
+    assert one["first_k_dense_replace"] < one["num_hidden_layers"]
+
+
+def test_a_composed_configuration_builds_as_often_as_one_likes() -> None:
+    from generators.models.derive import build
+
+    config = tiny_config("rag", load_catalog())
+    assert {name: part["model_type"] for name, part in config.items() if isinstance(part, dict)} == {
+        "question_encoder": "dpr",
+        "generator": "bart",
+    }
+    assert config["decoder_start_token_id"] == config["generator"]["decoder_start_token_id"]
+    before = copy.deepcopy(config)
+    models = [build("RagConfig", "RagTokenForGeneration", config) for _ in range(2)]
+    assert config == before
+    assert len({sum(p.numel() for p in model.parameters()) for model in models}) == 1
+
+
 def test_every_override_has_its_reason_and_a_known_type() -> None:
     for model_type, entry in tiny._all_overrides().items():
         assert entry["reason"]
@@ -111,8 +141,6 @@ def test_sites_and_position_tables(model_type: str, count: int, kind: str, table
 
 @pytest.mark.parametrize("model_type", EIGHT)
 def test_a_fault_at_any_site_is_heard(model_type: str) -> None:
-    import copy
-
     from generators.models.measure import masks_of, run
     from hardware.testing.loud_weights import fill
     from hardware.testing.parity import compare
@@ -150,6 +178,24 @@ def test_a_normalised_query_is_scaled_after_its_normalisation() -> None:
     assert site.query_norm.weight == "model.layers.0.self_attn.q_norm.weight"
 
 
+def test_latent_attention_tells_key_from_value() -> None:
+    """Key and value of all heads are one matrix there: rows swapped as a block would be neither."""
+    site = attention_sites(model_of("deepseek_v3"))[0]
+    assert site.key is not None
+    assert site.value is not None
+    assert site.query.weight.endswith("q_b_proj.weight")
+    assert site.key.weight == site.value.weight
+    rows = [set(range(*one)) for part in (site.key, site.value) for one in part.ranges]
+    assert len(set().union(*rows)) == sum(map(len, rows)) == site.key.size + site.value.size
+
+
+def test_a_state_space_that_normalises_b_and_c_is_scaled_in_its_time_step() -> None:
+    assert attention_sites(model_of("mamba"))[0].query_norm is None
+    norm = attention_sites(model_of("falcon_mamba"))[0].query_norm
+    assert norm is not None
+    assert norm.weight.endswith("dt_proj.weight")
+
+
 def test_swapping_twice_gives_the_model_back_and_other_shapes_are_refused() -> None:
     model = model_of("mixtral")
     site = attention_sites(model)[0]
@@ -162,24 +208,66 @@ def test_swapping_twice_gives_the_model_back_and_other_shapes_are_refused() -> N
         swap_rows(model, site.query, site.key)
 
 
-def fused(name: str) -> Any:
+def fused(name: str, features: int = 24, **attributes: int) -> Any:
     import torch
 
     attention = torch.nn.Module()
     attention.num_heads = 2  # type: ignore[assignment]
-    attention.add_module(name, torch.nn.Linear(8, 24))
+    for attribute, value in attributes.items():
+        setattr(attention, attribute, value)
+    attention.add_module(name, torch.nn.Linear(8, features))
     return torch.nn.ModuleDict({"a": attention})
 
 
 def test_fused_projections_are_told_apart() -> None:
     assert attention_sites(fused("query_key_value"))[0].query.ranges == ((0, 4), (12, 16))
+    shared = attention_sites(fused("query_key_value", 24, head_dim=6))[0]
+    assert shared.key is not None
+    assert (shared.query.ranges, shared.key.ranges) == (((0, 12),), ((12, 18),))
+    assert [site.kind for site in attention_sites(fused("query_key_value", 23))] == ["weight"]
     value = attention_sites(fused("qkv"))[0].value
     assert value == Rows(weight="a.qkv.weight", bias="a.qkv.bias", ranges=((16, 24),), axis=0)
 
 
-def test_a_convolutional_model_has_its_largest_matrix_as_site() -> None:
+def test_a_model_without_attention_or_convolutions_has_its_largest_matrix_as_site() -> None:
     import torch
 
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4, 2))
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Conv2d(4, 9, 1), torch.nn.Linear(9, 2))
     sites = attention_sites(model)
-    assert [(site.kind, site.query.weight) for site in sites] == [("weight", "0.weight")]
+    assert [(site.kind, site.query.weight) for site in sites] == [("weight", "1.weight")]
+
+
+def test_a_convolution_is_scaled_in_half_its_channels_so_that_a_normalisation_does_not_undo_it() -> None:
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.GroupNorm(1, 8), torch.nn.Conv2d(8, 2, 1))
+    sites = attention_sites(model)
+    assert [(site.module, site.kind, site.query.ranges) for site in sites] == [("0", "convolution", ((0, 4),))]
+    image = torch.randn(1, 3, 6, 6)
+    before = model(image)
+    scale_attention(model, sites[0], 1.1)
+    assert (model(image) - before).abs().max() > 1e-2
+    assert swap_two(model, sites[0]) == "query and key"
+
+
+def test_stages_keep_their_ratios_and_leave_two_patches_a_side_to_the_last() -> None:
+    swin = tiny_config("swin", load_catalog())
+    assert swin["num_heads"] == [3, 6, 12, 24]
+    assert swin["embed_dim"] % 3 == 0
+    assert (swin["depths"], swin["window_size"]) == ([2, 2, 2, 2], 2)
+    assert swin["image_size"] == 4 * 2**4
+    sizes = tiny_config("segformer", load_catalog())["hidden_sizes"]
+    assert [size / sizes[0] for size in sizes] == [1, 2, 5, 8]
+
+
+def test_a_part_says_what_its_own_class_would_not_know_and_stands_in_for_another_library() -> None:
+    """LLaVA's vision part has other patches than the class of that part has by default; DETR's needs timm."""
+    vision = tiny_config("llava", load_catalog())["vision_config"]
+    assert (vision["model_type"], vision["patch_size"], vision["image_size"]) == ("clip_vision_model", 14, 56)
+    assert tiny_config("detr", load_catalog())["backbone_config"]["model_type"] == "resnet"
+
+
+def test_special_tokens_lie_inside_a_vocabulary_that_is_small_already() -> None:
+    arguments = tiny_config("wav2vec2", load_catalog())
+    assert sorted(arguments[f"{name}_token_id"] for name in ("pad", "bos", "eos")) == [29, 30, 31]

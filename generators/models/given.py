@@ -1,0 +1,91 @@
+"""`GivenRecipe`: what is known of a model that a user brings (own module or graph file), with its inputs as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+KINDS = ("integers", "uniform", "normal", "booleans")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenInput:
+    """How one input is drawn: an array of `dtype` and `shape`, where a text in the shape is the name of a size.
+
+    `integers` lie in [low, high), `uniform` numbers too; `normal` ones have the mean `low` and the deviation `high`.
+    """
+
+    kind: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    low: float = 0
+    high: float = 1
+
+    def draw(self, rng: np.random.Generator, sizes: Mapping[str, int]) -> Array:
+        """An array with the sizes put in. Raises `ValueError` for a kind outside the closed set."""
+        shape = tuple(sizes[size] if isinstance(size, str) else size for size in self.shape)
+        if self.kind == "integers":
+            return rng.integers(int(self.low), int(self.high), shape).astype(self.dtype)
+        if self.kind == "uniform":
+            return rng.uniform(self.low, self.high, shape).astype(self.dtype)
+        if self.kind == "normal":
+            return rng.normal(self.low, self.high, shape).astype(self.dtype)
+        if self.kind == "booleans":
+            return rng.random(shape) < 0.5
+        raise ValueError(f"{self.kind!r} is not a kind of input; known: {', '.join(KINDS)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenRecipe:
+    """One way to run a model that the user brings, and what a right run gives.
+
+    `name` is what the user wrote: `package.module:factory` or a file's name. `sizes` are the dimensions that may
+    change, by name, and `other_sizes` a second choice of them. `paired` says that the factory gives example inputs
+    beside the module. `recorded` holds `output`, `positions`, `values` and `scale` of the reference. `weights_hash`
+    is a file's SHA-256. `computes_in` is the precision of the weights, `reference` says what the reference is where
+    it isn't float64.
+    """
+
+    kind: str
+    name: str
+    subject: str
+    task: str
+    inputs: Mapping[str, GivenInput]
+    sizes: Mapping[str, int]
+    other_sizes: Mapping[str, int]
+    parameters: int
+    gradients: int
+    operators: tuple[str, ...]
+    outputs: tuple[str, ...]
+    recorded: Mapping[str, Any] = field(default_factory=dict)
+    paired: bool = False
+    weights_hash: str | None = None
+    computes_in: str = "float32"
+    reference: str = ""
+    model_type: str = "unknown"
+    family: str = "other"
+    architecture: str = "unknown"
+    traits: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> GivenRecipe:
+        """The recipe that `to_dict` wrote and JSON brought back."""
+        inputs = {name: GivenInput(**{**one, "shape": tuple(one["shape"])}) for name, one in data["inputs"].items()}
+        tuples = {key: tuple(data[key]) for key in ("operators", "outputs", "traits")}
+        return cls(**{**data, "inputs": inputs, **tuples})
+
+
+def draw_inputs(inputs: Mapping[str, GivenInput], sizes: Mapping[str, int], seed: int = 0) -> dict[str, Array]:
+    """The arrays that the specifications describe, drawn from `default_rng(seed)` in the order of the mapping."""
+    rng = np.random.default_rng(seed)
+    return {name: one.draw(rng, sizes) for name, one in inputs.items()}

@@ -1,0 +1,132 @@
+"""Configurations at real widths with one or two layers: of a model type's defaults, or of a checkpoint's config.json.
+
+What they need of memory is known before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hardware.errors import ModelError, echo
+from hardware.system.memory import free_bytes
+
+from . import tiny
+from .catalog import TaskClass, load_catalog
+from .checkpoint import read_checkpoint
+from .classifier import Classification, classify_folder, classify_type
+from .derive import class_of, loudest_recipe, task_class
+from .recipe import Recipe
+
+BYTES_A_PARAMETER = 28
+"""The model and what the target makes of it (4 + 4), its float64 reference (8), gradients of both (4 + 8)."""
+
+_SHOWN = ("hidden", "width", "heads", "head_dim", "layers", "vocabulary", "positions", "experts", "experts_used")
+"""Roles whose attributes stand in the suite even where they are the defaults: they are what is real."""
+
+_LABELS = ("id2label", "label2id")
+_LEFT_OUT = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "model_type", *_LABELS)
+
+
+def derive_real(name: str, task: str | None = None) -> Recipe:
+    """The recipe of a model type, or of the folder with a config.json, at its real widths with few layers.
+
+    Raises `ModelError` where it doesn't fit into the memory that is free (with the figures), or isn't accepted.
+    """
+    what, chosen, config, whose = _start(name, task)
+    refused = ""
+    for layers in (tiny.LAYERS, 1):
+        arguments = json.loads(json.dumps(_arguments(config, layers)))
+        needed = _parameters(what, chosen, arguments) * BYTES_A_PARAMETER
+        free = free_bytes()
+        if needed > free:
+            refused = f"with {layers} layer(s) it needs about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free"
+            continue
+        recipe = loudest_recipe(what, chosen, iter([arguments]), f"{what.model_type} at real widths")
+        kept = max(_counts(config, layers), default=layers)
+        return replace(recipe, subject="config", dimensions=f"real widths{whose}, {kept} layer(s)")
+    raise ModelError(
+        f"{echo(name)} does not fit into memory at its real widths",
+        why=refused,
+        fix="Leave out --dims real, or run it where there is more memory.",
+    )
+
+
+def _start(name: str, task: str | None) -> tuple[Classification, TaskClass, Any, str]:
+    catalog = load_catalog()
+    if name in catalog.configs:
+        what = classify_type(name)
+        return what, task_class(name, task), tiny._defaults(name, catalog), ""
+    checkpoint = read_checkpoint(Path(name))
+    what = classify_folder(Path(name), name)
+    chosen = task_class(what.model_type, task or what.task)
+    make = class_of(catalog.config_class(what.model_type))
+    try:
+        config = make.from_dict(dict(checkpoint.config))
+    except Exception as error:  # a constructor raises whatever it likes; each means that the values can't be used
+        raise ModelError(
+            f"config.json in {echo(name)} makes no {make.__name__}", why=f"{type(error).__name__}: {error}"
+        ) from error
+    return what, chosen, config, " of a config.json"
+
+
+def _arguments(config: Any, layers: int) -> dict[str, Any]:
+    """The constructor arguments that make `config` with so many layers, its widths among them."""
+    parts = tiny.children(config)
+    values = {name: getattr(config, name, None) for name in tiny._keys(config) if name not in parts}
+    plain = {n: v for n, v in values.items() if isinstance(v, tiny._PLAIN) and n not in _LEFT_OUT}
+    plain |= _fewer_layers(config, layers)
+    shown = {name for role in _SHOWN for name in tiny._role(config, role)}
+    default = tiny._default_of(config)
+    found = {n: v for n, v in plain.items() if n in shown or v != getattr(default, n, None)}
+    labels = getattr(config, "num_labels", None)
+    if not parts and labels is not None and labels != getattr(default, "num_labels", None):
+        found["num_labels"] = labels
+    for name, child in parts.items():
+        found[name] = {"model_type": child.model_type, **_arguments(child, layers)}
+    changes = tiny.overrides(getattr(config, "model_type", "")).get("config", {})
+    return tiny._overridden(found, _structural(changes), config)
+
+
+def _structural(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a type's overrides, those that aren't sizes of a tiny model: switches, and what refers to something else."""
+    nested = {name: _structural(value) for name, value in changes.items() if isinstance(value, Mapping)}
+    kept = {n: v for n, v in changes.items() if isinstance(v, bool) or (isinstance(v, str) and v.startswith("@"))}
+    return kept | {name: value for name, value in nested.items() if value}
+
+
+def _fewer_layers(config: Any, layers: int) -> dict[str, Any]:
+    most = max(layers, tiny._layers(config) if layers == tiny.LAYERS else layers)
+    changed: dict[str, Any] = {
+        name: min(value, most) for name, value in tiny._role(config, "layers").items() if isinstance(value, int)
+    }
+    for name, value in tiny._role(config, "layer_kinds").items():
+        changed[name] = list(value)[:most]
+    for name, value in tiny._role(config, "dense_layers_first").items():
+        changed[name] = min(value, most - 1)
+    windows = tiny._role(config, "image_window")
+    for name, value in tiny._role(config, "depths").items():
+        changed[name] = [2 if windows else 1] * len(value)
+    return changed
+
+
+def _counts(config: Any, layers: int) -> Iterator[int]:
+    for value in _fewer_layers(config, layers).values():
+        if isinstance(value, int):
+            yield value
+    for child in tiny.children(config).values():
+        yield from _counts(child, layers)
+
+
+def _parameters(what: Classification, chosen: TaskClass, arguments: Mapping[str, Any]) -> int:
+    """How many parameters a configuration has, counted without allocating them."""
+    import torch
+
+    from .derive import build
+
+    with torch.device("meta"):
+        model = build(load_catalog().config_class(what.model_type), chosen.model_class, arguments)
+    return sum(parameter.numel() for parameter in model.parameters())

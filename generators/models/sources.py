@@ -1,0 +1,46 @@
+"""What a name stands for beside model types and checkpoints: a user's own module, or a graph file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hardware.cell import GRAPH_TASK, MODULE_TASK
+from hardware.errors import BrokenInput, ModelError, echo
+
+_FACTORY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+GRAPH_SUFFIXES = (".onnx", ".xml")
+
+
+def kind_of(name: str) -> str:
+    """`module` for `package.module:factory`, `graph` for the path of a graph file, else the empty string.
+
+    Runs and opens nothing. Raises `ModelError` for a graph file that isn't there, `BrokenInput` for an empty one.
+    """
+    if _FACTORY.fullmatch(name):
+        return "module"
+    if not name.lower().endswith(GRAPH_SUFFIXES):
+        return ""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return ""
+    if not path.is_file():
+        raise ModelError(
+            f"the file {echo(name)} does not exist",
+            why="a name like this is the path of a graph file",
+            fix="Name an .onnx file, or an OpenVINO .xml file with its .bin file beside it.",
+        )
+    if not path.stat().st_size:
+        raise BrokenInput(f"the file {echo(name)} is empty", fix="Fetch or export it again.")
+    return "graph"
+
+
+TASKS = {"module": MODULE_TASK, "graph": GRAPH_TASK}
+"""The task of each kind."""
+
+SAID = {
+    "module": "a name of your own code, which classifying doesn't run",
+    "graph": "the file's name: a graph says what it computes, not what for",
+}
+"""Where a classification of each kind comes from."""

@@ -1,0 +1,178 @@
+"""llava/image-text-to-text/openvino/float32
+
+Made by   python run_test_generation.py --model llava --device openvino
+Subject   tiny: 592,640 parameters, weights set by name; no download
+Recipe    transformers 5.5.4
+Rules     golden.first, golden.second
+"""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import LlavaConfig, LlavaForConditionalGeneration
+
+from hardware.testing import ModelTest
+
+CELL = "llava/image-text-to-text/openvino/float32"
+SUBJECT = "tiny"
+ARCHITECTURE = "vision-encoder-text-decoder"
+CONFIG_HASH = "2aa9126fc143519fec37d0396455666d93291318a6e802d602ba7483f4aa48c0"
+
+CONFIG = {
+    "image_token_index": 509,
+    "text_config": {
+        "bos_token_id": 511,
+        "eos_token_id": 510,
+        "head_dim": 16,
+        "hidden_size": 128,
+        "intermediate_size": 344,
+        "max_position_embeddings": 128,
+        "model_type": "llama",
+        "num_attention_heads": 8,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 8,
+        "vocab_size": 512,
+    },
+    "vision_config": {
+        "hidden_size": 32,
+        "image_size": 56,
+        "intermediate_size": 128,
+        "model_type": "clip_vision_model",
+        "num_attention_heads": 2,
+        "num_hidden_layers": 2,
+        "patch_size": 14,
+        "projection_dim": 24,
+    },
+}
+PARAMETERS = 592_640
+
+# logits of the float64 reference by position, in transformers 5.5.4
+RECORDED = {
+    (1, 23, 323): -0.1022580478,
+    (1, 11, 278): -0.457421018,
+    (0, 29, 286): 0.6327510984,
+    (0, 15, 478): -1.318176263,
+    (0, 17, 142): -0.09420659622,
+    (0, 2, 417): -0.1685923329,
+    (0, 4, 343): -1.025032475,
+    (0, 0, 1): -0.6863951241,
+    (0, 9, 201): 1.311798413,
+    (1, 21, 438): 0.1474612992,
+    (1, 12, 283): 0.196237978,
+    (1, 27, 17): -0.7734604504,
+    (0, 28, 391): -0.3609116029,
+    (1, 9, 373): -0.4804994111,
+    (1, 30, 433): -0.4687944114,
+    (1, 16, 89): 0.3652249284,
+}
+
+
+def make_model() -> LlavaForConditionalGeneration:
+    # A copy, because the configuration empties what it is given.
+    config = LlavaConfig(**deepcopy(CONFIG))
+    return LlavaForConditionalGeneration(config)
+
+
+def make_inputs(
+    seed: int = 0,
+    lengths: tuple[int, ...] = (16, 9),
+) -> dict[str, np.ndarray]:
+    """Noise for an image, whose places stand in a text that is padded on the left."""
+    random = np.random.default_rng(seed)
+    lengths = tuple(length + 16 for length in lengths)  # and an image's places
+    rows = np.array(lengths)[:, None]
+    columns = np.arange(max(lengths))
+    input_ids = random.integers(0, 509, (len(lengths), max(lengths)))
+    input_ids[:, -19:-3] = 509
+    shape = (len(lengths), 3, 56, 56)
+    pixel_values = random.standard_normal(shape).astype(np.float32)
+    attention_mask = (columns >= max(lengths) - rows).astype(np.int64)
+    position_ids = np.maximum(attention_mask.cumsum(axis=1) - 1, 0)
+    return {
+        "input_ids": input_ids,
+        "pixel_values": pixel_values,
+        "attention_mask": attention_mask,
+        "position_ids": position_ids,
+    }
+
+
+@pytest.fixture(scope="module")
+def case() -> Iterator[ModelTest]:
+    with ModelTest(
+        CELL,
+        make_model,
+        make_inputs(),
+        gain=0.7,
+        outputs=("logits",),
+        masked_by={"logits": "attention_mask"},
+        generates="causal",
+    ) as case:
+        yield case
+
+
+def test_builds(case: ModelTest) -> None:
+    """The model comes out with the parameters that the recipe counted."""
+    assert case.parameter_count() == PARAMETERS
+
+
+def test_matches_reference(case: ModelTest) -> None:
+    """Float64 on CPU gives the same, also for other values, shapes and no padding."""
+    for inputs in (
+        make_inputs(),
+        make_inputs(seed=1),
+        make_inputs(seed=2, lengths=(5, 12, 7)),
+        make_inputs(seed=3, lengths=(11, 11)),
+    ):
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
+def test_matches_recorded(case: ModelTest) -> None:
+    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+
+
+def test_honours_mask(case: ModelTest) -> None:
+    """What stands at padded positions changes nothing; dropping the mask does."""
+    inputs = make_inputs()
+    mask, tokens = inputs["attention_mask"], inputs["input_ids"]
+    kept = mask == 1
+    other_padding = np.where(kept, tokens, (tokens + 1) % 509)
+    scrambled = case.run(inputs | {"input_ids": other_padding})
+    without = inputs | {"attention_mask": np.ones_like(mask)}
+    unmasked = case.run(without)
+    assert case.error(scrambled, case.reference(inputs)) <= case.tolerance
+    assert case.error(unmasked, case.reference(without)) <= case.tolerance
+    assert case.difference(unmasked, case.reference(inputs)) > 2 * case.tolerance
+
+
+def test_generates_like_reference(case: ModelTest) -> None:
+    """Greedy decoding with a cache gives float64's tokens and logits without one."""
+    got, want = case.generate(), case.reference_generate()
+    assert case.same_tokens(got, want)
+    assert case.logits_error(got, want) <= case.tolerance
+
+
+def test_cache_matches(case: ModelTest) -> None:
+    """Logits decoded step by step are those of one pass over the whole sequence."""
+    assert case.replay_error(case.generate()) <= case.tolerance
+
+
+def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
+    """What is saved and loaded again computes the same."""
+    inputs = make_inputs()
+    again = case.save_and_reload(tmp_path, inputs)
+    assert case.error(again, case.reference(inputs)) <= case.tolerance
+
+
+def test_runs_natively(case: ModelTest) -> None:
+    """The runtime's own records: every operator on the target, in this precision."""
+    execution = case.execution()
+    assert execution.native
+    assert not execution.beyond_allowed
+    assert execution.dtype == "float32"
+
+
+# generated: sha256 9c6919c802e5548d

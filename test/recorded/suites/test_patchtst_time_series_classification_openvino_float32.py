@@ -1,0 +1,116 @@
+"""patchtst/time-series-classification/openvino/float32
+
+Made by   python run_test_generation.py --model patchtst --device openvino
+Subject   tiny: 26,826 parameters, weights set by name; no download
+Recipe    transformers 5.5.4
+Rules     golden.first, golden.second
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import PatchTSTConfig, PatchTSTForClassification
+
+from hardware.testing import ModelTest
+
+CELL = "patchtst/time-series-classification/openvino/float32"
+SUBJECT = "tiny"
+ARCHITECTURE = "time-series"
+CONFIG_HASH = "9c5c39fe1aacc9909020442abcd139b156c99342faeaba1eadf65f9221217f54"
+
+CONFIG = {
+    "d_model": 32,
+    "ffn_dim": 128,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "num_targets": 10,
+}
+PARAMETERS = 26_826
+
+# prediction_logits of the float64 reference by position, in transformers 5.5.4
+RECORDED = {
+    (1, 6): 0.9762650262,
+    (1, 5): -1.325156733,
+    (0, 9): 1.806013426,
+    (0, 2): -1.072988367,
+    (0, 8): 2.773285034,
+    (0, 6): 0.6937524495,
+    (0, 0): 5.521806176,
+    (0, 3): 4.505929506,
+    (1, 8): 2.627529062,
+    (1, 0): 3.823099885,
+    (1, 7): 3.22150315,
+    (1, 1): -5.658790724,
+}
+
+
+def make_model() -> PatchTSTForClassification:
+    return PatchTSTForClassification(PatchTSTConfig(**CONFIG))
+
+
+def make_inputs(
+    seed: int = 0,
+    lengths: tuple[int, ...] = (16, 9),
+) -> dict[str, np.ndarray]:
+    """Noise for a series, one for each entry of `lengths`; a tenth isn't observed."""
+    random = np.random.default_rng(seed)
+    shape = (len(lengths), 32, 1)
+    past_values = random.standard_normal(shape).astype(np.float32)
+    shape = (len(lengths), 32, 1)
+    past_observed_mask = (random.random(shape) < 0.9).astype(np.float32)
+    return {
+        "past_values": past_values,
+        "past_observed_mask": past_observed_mask,
+    }
+
+
+@pytest.fixture(scope="module")
+def case() -> Iterator[ModelTest]:
+    with ModelTest(
+        CELL,
+        make_model,
+        make_inputs(),
+        gain=1.0,
+        outputs=("prediction_logits",),
+    ) as case:
+        yield case
+
+
+def test_builds(case: ModelTest) -> None:
+    """The model comes out with the parameters that the recipe counted."""
+    assert case.parameter_count() == PARAMETERS
+
+
+def test_matches_reference(case: ModelTest) -> None:
+    """Float64 on CPU gives the same, also for other values and other shapes."""
+    for inputs in (
+        make_inputs(),
+        make_inputs(seed=1),
+        make_inputs(seed=2, lengths=(5, 12, 7)),
+    ):
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
+def test_matches_recorded(case: ModelTest) -> None:
+    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    assert case.recorded_error("prediction_logits", RECORDED) <= case.tolerance
+
+
+def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
+    """What is saved and loaded again computes the same."""
+    inputs = make_inputs()
+    again = case.save_and_reload(tmp_path, inputs)
+    assert case.error(again, case.reference(inputs)) <= case.tolerance
+
+
+def test_runs_natively(case: ModelTest) -> None:
+    """The runtime's own records: every operator on the target, in this precision."""
+    execution = case.execution()
+    assert execution.native
+    assert not execution.beyond_allowed
+    assert execution.dtype == "float32"
+
+
+# generated: sha256 b5e27b508deb7ff6

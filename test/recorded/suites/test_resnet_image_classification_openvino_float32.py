@@ -1,0 +1,112 @@
+"""resnet/image-classification/openvino/float32
+
+Made by   python run_test_generation.py --model resnet --device openvino
+Subject   tiny: 34,286 parameters, weights set by name; no download
+Recipe    transformers 5.5.4
+Rules     golden.first, golden.second
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import ResNetConfig, ResNetForImageClassification
+
+from hardware.testing import ModelTest
+
+CELL = "resnet/image-classification/openvino/float32"
+SUBJECT = "tiny"
+ARCHITECTURE = "vision"
+CONFIG_HASH = "dd5d63711c4bed88bd84fc49e41f6350d67cb918a97e522aae0654e0416f6b47"
+
+CONFIG = {
+    "depths": [1, 1, 1, 1],
+    "embedding_size": 4,
+    "hidden_sizes": [16, 32, 64, 128],
+    "num_labels": 10,
+}
+PARAMETERS = 34_286
+
+# logits of the float64 reference by position, in transformers 5.5.4
+RECORDED = {
+    (1, 6): 2.092897841,
+    (1, 5): 0.1920360804,
+    (0, 9): -0.06401501475,
+    (0, 2): -0.9786283552,
+    (0, 8): 1.387853046,
+    (0, 6): 1.768752221,
+    (0, 0): -2.241612117,
+    (0, 3): 0.8212627017,
+    (1, 8): 1.275827834,
+    (1, 0): -2.34562548,
+    (1, 7): -1.696073871,
+    (1, 1): 0.9949959212,
+}
+
+
+def make_model() -> ResNetForImageClassification:
+    return ResNetForImageClassification(ResNetConfig(**CONFIG))
+
+
+def make_inputs(
+    seed: int = 0,
+    lengths: tuple[int, ...] = (16, 9),
+) -> dict[str, np.ndarray]:
+    """Noise of the size of an image, one for each entry of `lengths`."""
+    random = np.random.default_rng(seed)
+    shape = (len(lengths), 3, 64, 64)
+    pixel_values = random.standard_normal(shape).astype(np.float32)
+    return {
+        "pixel_values": pixel_values,
+    }
+
+
+@pytest.fixture(scope="module")
+def case() -> Iterator[ModelTest]:
+    with ModelTest(
+        CELL,
+        make_model,
+        make_inputs(),
+        gain=0.7,
+        outputs=("logits",),
+    ) as case:
+        yield case
+
+
+def test_builds(case: ModelTest) -> None:
+    """The model comes out with the parameters that the recipe counted."""
+    assert case.parameter_count() == PARAMETERS
+
+
+def test_matches_reference(case: ModelTest) -> None:
+    """Float64 on CPU gives the same, also for other values and other shapes."""
+    for inputs in (
+        make_inputs(),
+        make_inputs(seed=1),
+        make_inputs(seed=2, lengths=(5, 12, 7)),
+    ):
+        assert case.error(case.run(inputs), case.reference(inputs)) <= case.tolerance
+
+
+def test_matches_recorded(case: ModelTest) -> None:
+    """Numbers kept with the recipe: a fault in the modelling code shows here too."""
+    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+
+
+def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
+    """What is saved and loaded again computes the same."""
+    inputs = make_inputs()
+    again = case.save_and_reload(tmp_path, inputs)
+    assert case.error(again, case.reference(inputs)) <= case.tolerance
+
+
+def test_runs_natively(case: ModelTest) -> None:
+    """The runtime's own records: every operator on the target, in this precision."""
+    execution = case.execution()
+    assert execution.native
+    assert not execution.beyond_allowed
+    assert execution.dtype == "float32"
+
+
+# generated: sha256 9c94d985a75af7cd

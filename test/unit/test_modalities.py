@@ -1,0 +1,158 @@
+"""Inputs that aren't text: shapes that fit the model, the same in a recipe and in its suite, and each is heard."""
+
+from __future__ import annotations
+
+import ast
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from generators.models.inputs import DRAWN, LENGTHS, make_inputs, placeholders
+from generators.models.modalities import image_places, image_token, modality_spec
+from generators.models.recipe import SHIPPED, read_recipe
+from generators.suites.render import render
+from hardware.cell import Cell
+from hardware.errors import ModelError
+from hardware.target import Target
+
+RECIPES = sorted((SHIPPED / "5.5.4").glob("*.json"))
+WAVES = SimpleNamespace(
+    conv_kernel=(10, 3, 3, 3, 3, 2, 2), conv_stride=(5, 2, 2, 2, 2, 2, 2), vocab_size=32, model_type="wav2vec2"
+)
+
+
+def configured(**attributes: Any) -> SimpleNamespace:
+    return SimpleNamespace(model_type="some", **attributes)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_suite_draws_the_numbers_that_its_recipe_says(path: Any) -> None:
+    recipe = read_recipe(path)
+    cell = Cell(model=recipe.model_type, task=recipe.task, target=Target.parse("cpu"))
+    tree = ast.parse(render(recipe, cell, ()))
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "make_inputs")
+    names: dict[str, Any] = {"np": np}
+    exec(compile(ast.Module(body=[function], type_ignores=[]), "suite", "exec"), names)
+    for seed, lengths in ((recipe.recorded["seed"], tuple(recipe.recorded["lengths"])), (2, (5, 12, 7))):
+        ours, written = make_inputs(recipe.inputs, seed, lengths), names["make_inputs"](seed, lengths)
+        assert list(ours) == list(written)
+        for name in ours:
+            assert ours[name].dtype == written[name].dtype
+            assert np.array_equal(ours[name], written[name]), name
+
+
+def test_a_waveform_gives_one_frame_for_each_position() -> None:
+    spec = modality_spec("input_values", ("input_values",), WAVES)
+    assert spec is not None
+    samples = make_inputs({"input_values": spec}, 0, (16, 9))["input_values"].shape[1]
+    for kernel, stride in zip(WAVES.conv_kernel, WAVES.conv_stride, strict=True):
+        samples = (samples - kernel) // stride + 1
+    assert samples == 16
+
+
+def test_a_shape_that_no_configuration_tells_is_refused_with_what_is_missing() -> None:
+    with pytest.raises(ModelError, match="conv_kernel and conv_stride"):
+        modality_spec("input_values", (), configured())
+    assert modality_spec("labels", (), configured()) is None
+
+
+def test_patches_and_grid_speak_of_the_same_images() -> None:
+    config = configured(in_channels=3, patch_size=14, temporal_patch_size=2, spatial_merge_size=2)
+    takes = ("pixel_values", "image_grid_thw")
+    specs = {name: modality_spec(name, takes, config) or {} for name in takes}
+    arrays = make_inputs(specs, 0, (4, 4, 4))
+    assert arrays["pixel_values"].shape == (arrays["image_grid_thw"].prod(axis=1).sum(), 3 * 2 * 14 * 14)
+
+
+def test_boxes_have_their_corners_in_order() -> None:
+    boxes = make_inputs({"bbox": {"kind": "boxes", "high": 1001}}, 3)["bbox"]
+    assert boxes.shape == (2, 16, 4)
+    assert (boxes[..., :2] <= boxes[..., 2:]).all()
+    assert boxes.min() >= 0
+    assert boxes.max() <= 1000
+
+
+class Sighted:
+    """Makes five embeddings of one image."""
+
+    config = configured(image_token_id=60)
+
+    def get_image_features(self, pixel_values: Any) -> Any:
+        import torch
+
+        return SimpleNamespace(pooler_output=torch.zeros(pixel_values.shape[0], 5, 8))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_an_image_takes_as_many_places_as_the_model_makes_embeddings_and_none_is_padded(side: str) -> None:
+    model = Sighted()
+    pixels = {"pixel_values": {"kind": "pixels", "shape": [3, 4, 4]}}
+    assert image_token(model, ("input_ids",)) is None
+    assert image_token(model, ("input_ids", "pixel_values")) == 60
+    specs = {
+        "input_ids": {"kind": "tokens", "high": 50, **image_places(model, 60, pixels, side)},
+        "attention_mask": {"kind": "mask", "side": side},
+        "token_type_ids": {"kind": "places", "token": 60, "elsewhere": True},
+    }
+    assert placeholders(specs) == 5
+    arrays = make_inputs(specs, 0, (12, 5))
+    there = arrays["input_ids"] == 60
+    assert there.shape == (2, 17)
+    assert (there.sum(axis=1) == 5).all()
+    assert arrays["attention_mask"].sum(axis=1).tolist() == [17, 10]
+    assert arrays["attention_mask"][there].all()
+    assert (arrays["token_type_ids"] == ~there).all()
+
+
+def test_an_input_that_changes_nothing_is_named() -> None:
+    import torch
+
+    from generators.models.measure import run, unheard
+
+    class Blind(torch.nn.Linear):
+        def forward(self, past_values: Any, pixel_values: Any) -> Any:
+            return {"logits": super().forward(past_values) + 0 * pixel_values.sum()}
+
+    model = Blind(4, 3)
+    specs = {name: {"kind": "features", "shape": [4]} for name in ("past_values", "pixel_values")}
+    inputs, others = make_inputs(specs, 0), make_inputs(specs, 1)
+    found = unheard(model, inputs, others, run(model, inputs), {}, specs)
+    assert len(found) == 1
+    assert found[0].startswith("other pixel_values move the output by 0.0e+00")
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_the_second_row_is_padded_and_every_kind_is_known(path: Any) -> None:
+    recipe = read_recipe(path)
+    arrays = make_inputs(recipe.inputs, 0, LENGTHS)
+    for name, spec in recipe.inputs.items():
+        assert (spec["kind"] in DRAWN) or arrays[name].dtype == np.int64
+        if spec["kind"] == "mask":
+            assert not arrays[name].all()
+
+
+def test_padding_goes_where_it_is_not_heard() -> None:
+    """SigLIP reads a text off its last column, so that padding has to come first."""
+    siglip = read_recipe(SHIPPED / "5.5.4" / "siglip.json")
+    assert siglip.inputs["attention_mask"]["side"] == "left"
+
+
+def test_what_a_model_writes_into_its_prompt_stays_out_of_the_inputs() -> None:
+    """BLIP puts its first token into the prompt and decodes without the last one; the result says from what."""
+    import torch
+
+    from generators.models.derive import build
+    from hardware.backends._torch import greedy, to_tensors
+    from hardware.testing.loud_weights import fill
+
+    recipe = read_recipe(SHIPPED / "5.5.4" / "blip.json")
+    model = fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain or 1.0)
+    inputs = make_inputs(recipe.inputs)
+    before = {name: array.copy() for name, array in inputs.items()}
+    found = greedy(model, to_tensors(inputs, "cpu", torch.float32), steps=2, use_cache=True)
+    assert all(np.array_equal(before[name], inputs[name]) for name in inputs)
+    assert found.start.shape == (2, inputs["input_ids"].shape[1] - 1)
+    assert (found.start[:, 1:] == inputs["input_ids"][:, 1:-1]).all()
+    assert (found.start[:, 0] == recipe.config["text_config"]["bos_token_id"]).all()
