@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ import click
 from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS
 
 if TYPE_CHECKING:
+    from generators.compatibility.matrix import Matrix
     from hardware.evidence.store import Evidence
     from reports.model_check import ModelCheck
     from reports.report import Report
@@ -30,6 +31,7 @@ class Request:
     test_hardware: bool
     models: tuple[str, ...]
     device: str | None
+    merged: tuple[Path, ...]
     evidence: Path | None
     format: str
     output_dir: Path | None
@@ -38,7 +40,7 @@ class Request:
 
     @property
     def has_action(self) -> bool:
-        return bool(self.collect_all or self.matrix or self.test_hardware or self.models)
+        return bool(self.collect_all or self.matrix or self.test_hardware or self.models or self.merged)
 
     @property
     def wants_evidence(self) -> bool:
@@ -58,12 +60,22 @@ class Request:
 @click.option("--check-model", "models", multiple=True, metavar="NAME", help="Does this model run? Repeatable.")
 @click.option("--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here.")
 @click.option(
+    "--merge",
+    "merged",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Check evidence from elsewhere and take it into the evidence folder first. Repeatable.",
+)
+@click.option(
     "--evidence",
     type=click.Path(path_type=Path),
     metavar="DIR",
     help=f"Folder of evidence.  [default: {DEFAULT_EVIDENCE}]",
 )
-@click.option("--format", type=click.Choice(["markdown", "json", "junit"]), default="markdown", show_default=True)
+@click.option(
+    "--format", type=click.Choice(["markdown", "json", "html", "junit"]), default="markdown", show_default=True
+)
 @click.option("--output-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write files instead of printing.")
 @click.option(
     "--fail-on",
@@ -89,6 +101,8 @@ def run(request: Request) -> int:
     from reports.reporter import HardwareCompatibilityReporter
 
     _check(request)
+    for source in request.merged:
+        _merge(source, request.evidence or DEFAULT_EVIDENCE)
     evidence = _evidence(request)
     reporter = HardwareCompatibilityReporter(evidence, output_folder=request.output_dir or DEFAULT_REPORTS)
     answers = [_answer(request, reporter, name) for name in request.models]
@@ -109,13 +123,15 @@ def _check(request: Request) -> None:
     if not request.has_action:
         raise UsageError(
             "nothing was asked for",
-            why="one of --collect-all, --matrix, --test-hardware, --check-model is needed",
+            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge is needed",
             fix=f"For example: {_EXAMPLE}",
         )
     if request.device and not request.models:
         raise UsageError("--device needs --check-model", fix="Say which model: --check-model bert --device cpu")
     if request.matrix and request.format == "junit":
-        raise UsageError("a matrix has no junit form", fix="Take --format markdown or json, or leave --matrix out.")
+        raise UsageError(
+            "a matrix has no junit form", fix="Take --format markdown, json or html, or leave --matrix out."
+        )
 
 
 def _evidence(request: Request) -> Evidence | None:
@@ -130,6 +146,14 @@ def _evidence(request: Request) -> Evidence | None:
         return read_folder(DEFAULT_EVIDENCE)
     _note(f"there is no evidence in {DEFAULT_EVIDENCE}: nothing was measured")
     return None
+
+
+def _merge(source: Path, folder: Path) -> None:
+    from hardware.evidence.merge import merge_evidence
+
+    for one in merge_evidence(source, folder):
+        cut = "; its last line was cut off and is left out" if one.cut else ""
+        _note(f"{one.name}: {one.state}, {one.lines} line(s){cut}")
 
 
 def _collect_all(reporter: HardwareCompatibilityReporter) -> None:
@@ -200,18 +224,22 @@ def _deliver(
 def _products(
     request: Request, reporter: HardwareCompatibilityReporter, report: Report, answers: Sequence[ModelCheck]
 ) -> list[tuple[str, str]]:
-    """File names and texts: one document in JSON and JUnit, else one text for each thing that was asked for."""
+    """File names and texts: in Markdown one text for each thing that was asked for, else one document."""
     from reports.formats import SUFFIXES, report_text
 
     matrix = reporter.matrix() if request.matrix else None
     name = f"hardware_compatibility_report.{SUFFIXES[request.format]}"
     if request.format != "markdown":
-        if matrix is not None and not (request.wants_report or answers):
-            from generators.compatibility.matrix_text import matrix_text
+        if matrix is None:
+            return [(name, report_text(report, request.format))]
+        from hardware.evidence.versions import versions_of
 
-            return [("compatibility_matrix.json", matrix_text(matrix, "json"))]
-        whole = replace(report, matrix=matrix.to_dict() if matrix else None)
-        return [(name, report_text(whole, request.format))]
+        versions = versions_of(reporter.inventory())
+        if not (request.wants_report or answers):
+            return [
+                (f"compatibility_matrix.{SUFFIXES[request.format]}", _matrix_text(matrix, request.format, versions))
+            ]
+        return [(name, report_text(replace(report, matrix=matrix.to_dict(), versions=versions), request.format))]
     products = []
     if answers:
         products.append(("model_checks.txt", "".join(answer.text for answer in answers)))
@@ -224,6 +252,17 @@ def _products(
         text = f"{before}# Compatibility matrix\n\n{matrix_text(matrix, 'markdown')}"
         products.append(("compatibility_matrix.md", text))
     return products
+
+
+def _matrix_text(matrix: Matrix, format: str, versions: Mapping[str, str]) -> str:
+    """A document that holds the matrix alone, as the main command's --hardware-compatibility makes it."""
+    if format == "html":
+        from reports.html.matrix_html import matrix_html
+
+        return matrix_html(matrix.to_dict(), versions=versions)
+    from generators.compatibility.matrix_text import matrix_text
+
+    return matrix_text(matrix, format)
 
 
 def _note(text: str) -> None:

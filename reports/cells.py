@@ -76,11 +76,16 @@ class CellReport:
 
 
 def cell_reports(
-    evidence: Evidence, checks: Sequence[CheckLine], inventory: HardwareInfo, models: Collection[str] | None = None
+    evidence: Evidence,
+    checks: Sequence[CheckLine],
+    inventory: HardwareInfo,
+    models: Collection[str] | None = None,
+    own_limits: Mapping[str, float] | None = None,
 ) -> tuple[CellReport, ...]:
     """What is to be said of each cell of the evidence, for some models or (None) for all, in the order of their ids.
 
-    `checks` are the lines that speak now; verdicts are those that hold on the versions of `inventory`.
+    `checks` are the lines that speak now; verdicts are those that hold on the versions of `inventory`,
+    and under a repository's own tolerances where it has some.
     """
     sealed = {
         planned.cell_id: planned.verdict
@@ -104,7 +109,7 @@ def cell_reports(
             ),
             sealed=sealed.get(verdict.cell),
         )
-        for verdict in measured_verdicts(evidence, inventory)
+        for verdict in measured_verdicts(evidence, inventory, own_limits or {})
         if models is None or Cell.parse(verdict.cell).model in models
     )
 

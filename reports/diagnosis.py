@@ -234,7 +234,10 @@ def _finding(group: Sequence[_Sighting]) -> Finding:
         timestamp=min(one.line.started_at for one in group),
         model_name=model,
         recommendations=recommend(
-            diagnosis.error_type, target, cause=diagnosis.cause, command=_command(first.line, diagnosis.error_type)
+            diagnosis.error_type,
+            target,
+            cause=diagnosis.cause,
+            command=command_again(first.line, diagnosis.error_type),
         ),
         traceback="" if diagnosis.error_type == "suite_edited" else own_frames(first.line),
         cells=tuple(dict.fromkeys(one.line.cell_id for one in group)),
@@ -243,7 +246,7 @@ def _finding(group: Sequence[_Sighting]) -> Finding:
     )
 
 
-def _command(line: CheckLine, error_type: str) -> str:
+def command_again(line: CheckLine, error_type: str = "") -> str:
     """The command that runs the line's cell again; empty for a checkpoint, whose folder or id no line tells."""
     if line.subject == Subject.CHECKPOINT:
         return ""

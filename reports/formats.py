@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from hardware.errors import UsageError, did_you_mean, echo
 
+from .html.html_report import html_report
 from .json_report import json_report
 from .junit_report import junit_report
 from .markdown_report import markdown_report
@@ -14,10 +15,11 @@ from .report import Report
 FORMATS: dict[str, Callable[[Report], str]] = {
     "markdown": markdown_report,
     "json": json_report,
+    "html": html_report,
     "junit": junit_report,
 }
 
-SUFFIXES = {"markdown": "md", "json": "json", "junit": "xml"}
+SUFFIXES = {"markdown": "md", "json": "json", "html": "html", "junit": "xml"}
 
 
 def report_text(report: Report, format: str = "markdown") -> str:

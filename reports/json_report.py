@@ -77,6 +77,8 @@ def report_object(report: Report) -> dict[str, Any]:
     }
     if report.model_checks:
         data["model_checks"] = list(report.model_checks)
+    if report.project is not None:
+        data["project"] = report.project.to_dict()
     if report.matrix is not None:
         data["matrix"] = report.matrix
     return data

@@ -1,12 +1,18 @@
-"""A report as JUnit XML: a suite for each cell, a case for each check, and a suite for findings without a cell."""
+"""A report as JUnit XML: a suite for each cell, a case for each check, and a suite for findings without a cell.
+
+Attributes and elements are those that CI servers read, in the order of their common schema. What they have no place
+for stands in properties; long text stands in the body of a result and in `system-out`, never in an attribute.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 from hardware.evidence.record import EDITED, CheckLine, Outcome
 
+from .cells import CellReport
 from .diagnosis import error_types
 from .finding import Finding, Severity, count
 from .report import Report
@@ -14,40 +20,59 @@ from .text import one_line, xml
 
 _ERRORS = (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY)
 _OTHER_SUITE = "findings"
+_COUNTED = ("tests", "failures", "errors", "skipped")
+
+Properties = Iterable[tuple[str, object]]
 
 
 def junit_report(report: Report) -> str:
     """The text of a JUnit file.
 
     Only `passed` is a pass, and only of a suite as it was generated; `passed_on_fallback`, `ambiguous`, `skipped`
-    and `not_run` are skipped with their reason; crashes, timeouts and lack of memory are errors. The findings'
-    counts are properties of the last suite.
+    and `not_run` are skipped with their reason, and so is a failure that a project file accepts; crashes, timeouts
+    and lack of memory are errors. The findings' counts are properties of the last suite.
     """
     by_evidence: dict[str, Finding] = {}
     for finding in report.findings:  # the worst comes first
         for id_ in finding.evidence_ids:
             by_evidence.setdefault(id_, finding)
     root = ElementTree.Element("testsuites", {"name": "hardware compatibility"})
-    cells: dict[str, list[CheckLine]] = {}
+    concluded = {cell.id: cell for cell in report.cells}
+    lines: dict[str, list[CheckLine]] = {}
     for line in report.checks:
-        cells.setdefault(line.cell_id, []).append(line)
-    for cell_id, lines in cells.items():
-        suite = _suite(root, cell_id, report.timestamp)
-        for line in lines:
-            _check(suite, line, _name(line, lines), by_evidence.get(line.evidence_id))
+        lines.setdefault(line.cell_id, []).append(line)
+    accepted = report.project.accepted if report.project else {}
+    machines = {run.run_id: run.machine for run in report.runs}
+    files = {planned.cell_id: planned.suite for run in report.runs for planned in run.plan}
+    for cell_id, own in lines.items():
+        suite = _suite(root, cell_id, min(line.started_at for line in own))
+        file = files.get(cell_id)
+        machine = next((machines[line.run_id] for line in own if machines.get(line.run_id)), "")
+        suite.attrib.update({name: xml(text) for name, text in (("file", file), ("hostname", machine)) if text})
+        _properties(suite, _cell_properties(cell_id, own, concluded.get(cell_id)))
+        for line in own:
+            case = _case(suite, cell_id, _name(line, own), line.duration_s, file)
+            _check(case, line, by_evidence.get(line.evidence_id), accepted.get(line.evidence_id))
         _sum_up(suite)
     _others(root, report)
     totals = {key: sum(int(suite.get(key, "0")) for suite in root) for key in _COUNTED}
     root.attrib.update({key: str(number) for key, number in totals.items()})
+    root.set("time", f"{sum(float(suite.get('time', '0')) for suite in root):.6f}")
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
 
 
-_COUNTED = ("tests", "failures", "errors", "skipped")
-
-
 def _suite(root: ElementTree.Element, name: str, timestamp: str) -> ElementTree.Element:
-    return ElementTree.SubElement(root, "testsuite", {"name": xml(name), "timestamp": xml(timestamp)})
+    return ElementTree.SubElement(root, "testsuite", {"name": xml(name), "timestamp": _moment(timestamp)})
+
+
+def _moment(text: str) -> str:
+    """UTC without a zone and without fractions: the only form that the schema of JUnit files knows."""
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        return xml(text)
+    return (read.astimezone(UTC) if read.tzinfo else read).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _sum_up(suite: ElementTree.Element) -> None:
@@ -56,6 +81,26 @@ def _sum_up(suite: ElementTree.Element) -> None:
     suite.set("tests", str(len(cases)))
     for key, tag in kinds.items():
         suite.set(key, str(sum(case.find(tag) is not None for case in cases)))
+    suite.set("time", f"{sum(float(case.get('time', '0')) for case in cases):.6f}")
+
+
+def _properties(parent: ElementTree.Element, values: Properties) -> None:
+    """What isn't known has no property: an empty one would pass for a value."""
+    known = [(name, str(value)) for name, value in values if value not in (None, "")]
+    if known:
+        element = ElementTree.SubElement(parent, "properties")
+        for name, text in known:
+            ElementTree.SubElement(element, "property", {"name": name, "value": one_line(text)})
+
+
+def _cell_properties(cell_id: str, lines: Sequence[CheckLine], cell: CellReport | None) -> Properties:
+    yield "cell", cell_id
+    if cell:
+        yield "verdict", f"{cell.verdict.level} ({cell.basis})"
+        yield "because", "; ".join(cell.verdict.reasons)
+        yield "predicted", cell.prediction
+    for name in ("subject", "requested_target", "actual_target", "accelerator", "precision", "run_id"):
+        yield name, ", ".join(dict.fromkeys(str(value) for line in lines if (value := getattr(line, name))))
 
 
 def _name(line: CheckLine, lines: Sequence[CheckLine]) -> str:
@@ -64,49 +109,86 @@ def _name(line: CheckLine, lines: Sequence[CheckLine]) -> str:
     return f"{line.check_name}[{line.accelerator or line.run_id}]" if several else line.check_name
 
 
-def _check(suite: ElementTree.Element, line: CheckLine, name: str, finding: Finding | None) -> None:
-    case = ElementTree.SubElement(
-        suite,
-        "testcase",
-        {"classname": xml(line.cell_id), "name": xml(name), "time": f"{max(line.duration_s, 0.0):.6f}"},
-    )
-    if line.outcome is Outcome.PASSED:
-        if line.conditions.get(EDITED):
-            ElementTree.SubElement(case, "skipped", {"message": f"{EDITED}: {error_types()['suite_edited'].says}"})
-        return
-    reason = one_line(line.error_message or line.substitution_reason or line.error_type or "no reason was recorded")
+def _case(
+    suite: ElementTree.Element, classname: str, name: str, time: float, file: str | None
+) -> ElementTree.Element:
+    attributes = {"classname": xml(classname), "name": xml(name), "time": f"{max(time, 0.0):.6f}"}
+    return ElementTree.SubElement(suite, "testcase", attributes | ({"file": xml(file)} if file else {}))
+
+
+def _check(case: ElementTree.Element, line: CheckLine, finding: Finding | None, accepted: str | None) -> None:
+    _properties(case, _check_properties(line))
+    if line.outcome is not Outcome.PASSED:
+        _result(case, line, finding, accepted)
+    elif line.conditions.get(EDITED):
+        _skipped(case, "suite_edited", f"{EDITED}: {error_types()['suite_edited'].says}")
+    if line.offloaded_ops:
+        _output(case, "Operators on the host:", line.offloaded_ops)
+
+
+def _check_properties(line: CheckLine) -> Properties:
+    yield "outcome", line.outcome
+    yield "requested_target", line.requested_target
+    yield "actual_target", line.actual_target
+    yield "stage", line.stage
+    yield "error", line.max_rel_error
+    yield "absolute_error", line.max_abs_error
+    yield "tolerance", line.tolerance
+    yield "peak_memory_bytes", line.peak_memory_bytes
+    yield "latency_ms", line.latency_ms
+    yield "evidence_id", line.evidence_id
+
+
+def _result(case: ElementTree.Element, line: CheckLine, finding: Finding | None, accepted: str | None) -> None:
+    said = line.error_message or line.substitution_reason or line.error_type or "no reason was recorded"
+    message = f"{line.outcome}: {one_line(said)}"
     if not line.outcome.is_failure:
-        ElementTree.SubElement(case, "skipped", {"message": f"{line.outcome}: {reason}"})
+        _skipped(case, str(line.outcome), message, said)
+        return
+    if accepted is not None:
+        told = _skipped(case, "accepted_failure", one_line(f"accepted failure: {accepted}; {message}", longest=600))
+        told.text = _body(finding, said, line.traceback)
         return
     tag = "error" if line.outcome in _ERRORS else "failure"
     kind = finding.error_type if finding else line.error_type or str(line.outcome)
-    told = ElementTree.SubElement(case, tag, {"type": xml(kind), "message": f"{line.outcome}: {reason}"})
-    told.text = _body(finding, line.traceback)
+    told = ElementTree.SubElement(case, tag, {"type": xml(kind), "message": message})
+    told.text = _body(finding, said, line.traceback)
 
 
-def _body(finding: Finding | None, traceback: str) -> str:
+def _skipped(case: ElementTree.Element, kind: str, message: str, said: str = "") -> ElementTree.Element:
+    """A skip with its reason; where that is longer than a line, all of it is the body."""
+    told = ElementTree.SubElement(case, "skipped", {"type": xml(kind), "message": message})
+    if said and one_line(said) != said:
+        told.text = xml(said)
+    return told
+
+
+def _output(case: ElementTree.Element, head: str, counts: Mapping[str, int]) -> None:
+    lines = [head, *(f"{name} x {number}" for name, number in sorted(counts.items()))]
+    ElementTree.SubElement(case, "system-out").text = xml("\n".join(lines))
+
+
+def _body(finding: Finding | None, said: str, traceback: str) -> str:
+    """Diagnosis and advice, then all that was said where a line couldn't hold it, then the traceback."""
     advice = [f"- {text}" for text in finding.recommendations] if finding else []
     cells = [f"Cells: {', '.join(finding.cells)}"] if finding and finding.cells else []
     head = [finding.message, *cells, "What to do:", *advice] if finding else []
-    return xml("\n".join([*head, *(["", traceback] if traceback else [])]))
+    whole = ["", said] if said and one_line(said) != said else []
+    return xml("\n".join([*head, *whole, *(["", traceback] if traceback else [])]).strip("\n"))
 
 
 def _others(root: ElementTree.Element, report: Report) -> None:
     """Findings that no check stands behind. Errors fail; warnings and remarks are skipped with what they say."""
     suite = _suite(root, _OTHER_SUITE, report.timestamp)
-    properties = ElementTree.SubElement(suite, "properties")
-    for severity, number in count(report.findings).items():
-        ElementTree.SubElement(properties, "property", {"name": severity, "value": str(number)})
+    _properties(suite, count(report.findings).items())
     for finding in report.findings:
         if finding.evidence_ids:
             continue
-        case = ElementTree.SubElement(
-            suite, "testcase", {"classname": xml(finding.component), "name": finding.id, "time": "0"}
-        )
+        case = _case(suite, finding.component, finding.id, 0.0, None)
         message = one_line(f"{finding.severity}: {finding.hardware_type}: {finding.message}", longest=600)
         if finding.severity.rank >= Severity.ERROR.rank:
             told = ElementTree.SubElement(case, "failure", {"type": xml(finding.error_type), "message": message})
-            told.text = _body(finding, finding.traceback)
+            told.text = _body(finding, "", finding.traceback)
         else:
-            ElementTree.SubElement(case, "skipped", {"message": message})
+            _skipped(case, str(finding.severity), message)
     _sum_up(suite)

@@ -44,6 +44,7 @@ def _facts(cell: CellReport) -> Iterator[str]:
     yield f"- subject: {_or_dash(cell.subjects)}"
     device = f" ({markdown(cell.device)})" if cell.device else ""
     yield f"- asked for: {_or_dash(cell.requested)}; ran on: {_or_dash(cell.actual)}{device}"
+    yield f"- from run: {_or_dash(', '.join(dict.fromkeys(line.run_id for line in cell.lines)))}"
     said = " ".join(cell.verdict.reasons)
     for text in dict.fromkeys(line.substitution_reason for line in cell.lines if line.substitution_reason):
         if text not in said:
@@ -85,6 +86,8 @@ def run_section(run: RunLine) -> str:
         f"- machine: {_or_dash(machine)}",
         f"- versions: {_or_dash(versions)}",
         f"- isolation: {_or_dash(run.isolation)}",
+        f"- suites at a time: {run.jobs}",
+        *([f"- goes on with: {markdown(', '.join(run.resumes))}"] if run.resumes else []),
     ]
     return "## Run\n\n" + "\n".join(facts)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from .finding import Finding, Severity
 from .markdown_cells import cell_section, cells_table, run_section
+from .project import project_markdown
 from .report import Report
 from .stack import STACK_COMPONENT
 from .text import advice_markdown, fenced, markdown, markdown_table
@@ -23,6 +24,7 @@ def markdown_report(report: Report) -> str:
     parts = [
         "# Hardware compatibility report",
         f"{markdown(report.timestamp)} UTC. {_counts(report)}",
+        *([project_markdown(report.project)] if report.project else []),
         _stack(report),
         _measured(report),
         *([cell_section(cell) for cell in report.cells] if report.runs else [cells_table(report.cells)]),

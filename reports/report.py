@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from generators.project.finding import ProjectOutcome
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 
 from .cells import CellReport
@@ -22,7 +24,9 @@ class Report:
 
     `cells` are the cells of those lines with their verdicts. `runs` are the runs that the report is of, if it is of
     single runs: then it shows each cell with all its checks. `evidence_asked` is whether anybody asked what was
-    measured. `matrix` and `model_checks` are JSON objects of what else was asked for in the same call.
+    measured. `matrix` and `model_checks` are JSON objects of what else was asked for in the same call; `versions` are
+    those of this machine, which decide what of the matrix is measured and what has expired. `project` is what a
+    project file makes of the run; its findings are among the others.
     """
 
     timestamp: str
@@ -34,7 +38,9 @@ class Report:
     evidence_asked: bool = True
     stack: tuple[StackResult, ...] = ()
     matrix: dict[str, Any] | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
     model_checks: tuple[dict[str, Any], ...] = ()
+    project: ProjectOutcome | None = None
 
     @property
     def error_counts(self) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,12 +36,20 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,120}")
 class HardwareCompatibilityReporter:
     """Findings of one session. Every `collect_…` adds to them and returns what it found; the same is kept once.
 
-    `evidence` is what was measured (None: nothing). A part that is missing becomes a finding, and the rest goes on.
+    `evidence` is what was measured (None: nothing), `own_limits` a repository's own tolerances by cell id. A part
+    that is missing becomes a finding, and the rest goes on.
     """
 
-    def __init__(self, evidence: Evidence | None = None, *, output_folder: Path = DEFAULT_REPORTS) -> None:
+    def __init__(
+        self,
+        evidence: Evidence | None = None,
+        *,
+        output_folder: Path = DEFAULT_REPORTS,
+        own_limits: Mapping[str, float] | None = None,
+    ) -> None:
         self.evidence = evidence or Evidence(runs=(), checks=(), ends=(), broken=())
         self.output_folder = output_folder
+        self.own_limits = own_limits or {}
         self.checks: tuple[CheckLine, ...] = current_checks(self.evidence)
         self.components: tuple[Component, ...] = ()
         self.cells: tuple[CellReport, ...] = ()
@@ -176,7 +184,7 @@ class HardwareCompatibilityReporter:
         lines = [line for line in self.checks if models is None or line.model in models]
         found = [self._keep(finding) for finding in diagnose(lines)]
         try:
-            self.cells = cell_reports(self.evidence, self.checks, self.inventory(), models)
+            self.cells = cell_reports(self.evidence, self.checks, self.inventory(), models, self.own_limits)
         except Exception as error:  # without this machine's versions no verdict holds, and the findings still do
             found.append(self._failed("compatibility_test", error))
         found += self._evidence_errors()
@@ -283,7 +291,7 @@ class HardwareCompatibilityReporter:
         )
 
     def generate_report(self, format: str = "markdown") -> str:
-        """The report as text: markdown, json or junit. Raises `UsageError` for another format."""
+        """The report as text: markdown, json, html or junit. Raises `UsageError` for another format."""
         return report_text(self.report(), format)
 
     def matrix(self) -> Matrix:

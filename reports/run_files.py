@@ -1,4 +1,6 @@
-"""Writes what a run leaves for people and for CI: one report in each format, of that run alone."""
+"""Writes what a run leaves for people and for CI: one report in each format, of that run alone.
+
+A run that resumes another one is shown with the cells that it took over."""
 
 from __future__ import annotations
 
@@ -6,20 +8,31 @@ from dataclasses import replace
 from pathlib import Path
 
 from generators.job import JobResult
-from hardware.evidence.store import read_run
+from generators.project.finding import ProjectOutcome
 
+from .finding import worst_first
 from .formats import FORMATS, SUFFIXES, report_text
+from .project import project_findings
 from .reporter import HardwareCompatibilityReporter
 
 
-def write_run_reports(result: JobResult, evidence: Path, folder: Path) -> Path:
-    """Write `<run id>.md`, `.json` and `.xml` (JUnit) into `folder`; returns the path of the first.
+def write_run_reports(result: JobResult, evidence: Path, folder: Path, project: ProjectOutcome | None = None) -> Path:
+    """Write `<run id>.md`, `.json`, `.html` and `.xml` (JUnit) into `folder`; returns the path of the first.
 
+    `project` is what a project file makes of the run.
     Raises `OutputError` where the folder can't be written.
     """
-    reporter = HardwareCompatibilityReporter(read_run(evidence, result.run_id), output_folder=folder)
+    own = [cell.written.planned for cell in result.cells]
+    reporter = HardwareCompatibilityReporter(
+        result.read_evidence(evidence),
+        output_folder=folder,
+        own_limits={one.cell.id: one.tolerance.limit for one in own if one.tolerance},
+    )
     reporter.collect_compatibility_test_errors()
     report = replace(reporter.report(), runs=reporter.evidence.runs)
+    if project is not None:
+        findings = worst_first([*report.findings, *project_findings(project, report.timestamp)])
+        report = replace(report, project=project, findings=findings)
     paths = {
         name: reporter.save_to_file(report_text(report, name), f"{result.run_id}.{SUFFIXES[name]}")
         for name in FORMATS

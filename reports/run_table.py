@@ -20,7 +20,7 @@ def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
     """Tables, verdicts with their reasons, and where suite, evidence and report lie."""
     parts = [part for cell in result.cells for part in (_table(cell), _conclusion(cell, width))]
     files = [_labelled("Evidence", str(path), width) for path in result.evidence]
-    reports = f"{report} (and .json, .xml for JUnit)"
+    reports = f"{report} (and .html, .json, .xml for JUnit)"
     return "\n".join([*parts, *files, _labelled("Report", reports, width), ""])
 
 
@@ -53,6 +53,8 @@ def _conclusion(cell: CellResult, width: int) -> str:
     if planned.profile.stands_in_for:
         said.append(("Asked for", f"{planned.profile.stands_in_for}: unknown. {planned.profile.note}"))
     said += [("Verdict", f"{verdict.level} ({_basis(verdict)})")]
+    if cell.taken_from:
+        said.append(("Taken over", f"from run {cell.taken_from}, which had finished this cell"))
     said += [("Reason", reason) for reason in verdict.reasons[:6]]
     said += [("Condition", condition) for condition in verdict.conditions]
     said.append(("Predicted", _prediction(planned.verdict)))

@@ -95,7 +95,8 @@ def test_json_fits_the_published_schema_and_counts_what_it_lists():
 def test_junit_has_a_suite_for_each_cell_and_maps_each_outcome():
     root = ElementTree.fromstring(report_text(make_report(), "junit"))
     suite = root.find("testsuite[@name='bert/fill-mask/cpu/float32']")
-    marks = {case.get("name"): [child.tag for child in case] for case in suite.findall("testcase")}
+    results = {"failure", "error", "skipped"}
+    marks = {case.get("name"): [one.tag for one in case if one.tag in results] for case in suite.findall("testcase")}
     assert marks == {
         "builds": [],
         "a": ["failure"],
@@ -116,7 +117,8 @@ def test_counts_of_findings_agree_in_all_formats():
     report = make_report()
     counts = json.loads(report_text(report, "json"))["error_counts"]
     root = ElementTree.fromstring(report_text(report, "junit"))
-    properties = {one.get("name"): int(one.get("value")) for one in root.iter("property")}
+    own = root.findall("testsuite[@name='findings']/properties/property")
+    properties = {one.get("name"): int(one.get("value")) for one in own}
     assert properties == counts
     text = report_text(report, "markdown")
     assert "Findings: " + ", ".join(f"{number} {name}" for name, number in counts.items()) in text

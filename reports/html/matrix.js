@@ -1,0 +1,209 @@
+// The matrix: opens cells, moves between them with arrow keys, filters rows and columns. Texts are set as text only.
+(() => {
+  "use strict";
+  const source = document.getElementById("matrix-data");
+  if (!source) return;
+  const data = JSON.parse(source.textContent);
+  const tables = ["families", "models"].map((name) => document.getElementById(name)).filter(Boolean);
+  const dialog = document.getElementById("cell");
+  const form = document.getElementById("matrix-filters");
+  const LEVELS = ["high", "medium", "low", "none", "unknown"];
+  const BASES = ["measured", "expired", "predicted", "declared"];
+
+  const element = (name, text) => {
+    const made = document.createElement(name);
+    if (text !== undefined) made.textContent = text;
+    return made;
+  };
+
+  const place = (td) => {
+    const row = td.parentElement;
+    return { table: row.closest("table").id, row: row.sectionRowIndex, column: td.cellIndex - 1 };
+  };
+
+  const cellName = ({ table, row, column }) => {
+    const id = data[table][row].id;
+    if (table === "families") return `${id.replaceAll("_", " ")} on ${data.targets[column]}`;
+    const [model, task, precision] = id.split("/");
+    return [model, task, data.targets[column], precision].join("/");
+  };
+
+  const listed = (label, texts) => {
+    const term = document.createDocumentFragment();
+    term.append(element("dt", label));
+    for (const number of texts) {
+      const text = data.texts[number];
+      const item = element("dd");
+      const rule = label === "Rules" && document.getElementById(`rule-${text}`);
+      if (rule) {
+        const link = element("a", text);
+        link.href = `#rule-${text}`;
+        link.addEventListener("click", () => dialog.close());
+        item.append(link, element("br"), "Source: ", ...rule.querySelector(".source").cloneNode(true).childNodes);
+      } else {
+        item.textContent = text;
+      }
+      term.append(item);
+    }
+    return term;
+  };
+
+  const open = (td) => {
+    const at = place(td);
+    document.getElementById("cell-title").textContent = cellName(at);
+    const [level, basis] = [LEVELS, BASES].map((words) => words.find((word) => td.classList.contains(word)));
+    const tag = element("span", level);
+    tag.className = `tag level ${level} ${basis ?? ""}`;
+    document.getElementById("cell-level").replaceChildren(tag, ` ${basis ?? "rests on nothing"}`);
+    const sections = data.details[data[at.table][at.row].cells[at.column]];
+    const detail = document.getElementById("cell-detail");
+    detail.replaceChildren(...sections.map(([label, texts]) => listed(label, texts)));
+    if (!sections.length) detail.append(element("dd", "Nothing more is known of it."));
+    if (at.table === "families" && form) {
+      const show = element("button", "Show the models of this family");
+      show.addEventListener("click", () => {
+        dialog.close();
+        setFilters({ family: data.families[at.row].id, target: data.targets[at.column] });
+        form.scrollIntoView();
+      });
+      detail.append(show);
+    }
+    dialog.showModal();
+  };
+
+  // One stop for the Tab key in each table; arrow keys go on from there.
+  const shown = (td) => !td.hidden && !td.parentElement.hidden;
+  const stop = (table, td) => {
+    for (const old of table.querySelectorAll('button[tabindex="0"]')) old.tabIndex = -1;
+    if (td) td.firstElementChild.tabIndex = 0;
+  };
+  const firstShown = (table) => [...table.querySelectorAll("tbody td")].find(shown);
+
+  const step = (td, rows, columns) => {
+    const body = td.closest("tbody");
+    let row = td.parentElement.sectionRowIndex + rows;
+    let column = td.cellIndex + columns;
+    for (;;) {
+      const next = body.rows[row]?.cells[column];
+      if (!next || next.tagName !== "TD") return null;
+      if (shown(next)) return next;
+      row += rows;
+      column += columns;
+    }
+  };
+
+  const edge = (td, last) => {
+    const cells = [...td.parentElement.querySelectorAll("td")].filter(shown);
+    return last ? cells.at(-1) : cells[0];
+  };
+
+  const KEYS = {
+    ArrowUp: (td) => step(td, -1, 0),
+    ArrowDown: (td) => step(td, 1, 0),
+    ArrowLeft: (td) => step(td, 0, -1),
+    ArrowRight: (td) => step(td, 0, 1),
+    Home: (td) => edge(td, false),
+    End: (td) => edge(td, true),
+  };
+
+  for (const table of tables) {
+    table.setAttribute("role", "grid");
+    for (const button of table.querySelectorAll("tbody button")) button.tabIndex = -1;
+    stop(table, firstShown(table));
+    table.addEventListener("click", (event) => {
+      const td = event.target.closest("td");
+      if (!td) return;
+      stop(table, td);
+      open(td);
+    });
+    table.addEventListener("keydown", (event) => {
+      const td = event.target.closest("td");
+      const next = td && KEYS[event.key]?.(td);
+      if (!next) return;
+      event.preventDefault();
+      stop(table, next);
+      next.firstElementChild.focus();
+    });
+  }
+
+  document.getElementById("cell-close").addEventListener("click", () => dialog.close());
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) dialog.close();
+  });
+
+  const FILTERS = ["q", "target", "level", "basis", "family"];
+  const setFilters = (values) => {
+    for (const name of FILTERS) form.elements[name].value = values[name] ?? "";
+    remember();
+    apply();
+  };
+
+  let written = "";
+  const remember = () => {
+    const chosen = FILTERS.map((name) => [name, form.elements[name].value]).filter(([, value]) => value);
+    written = `#?${new URLSearchParams(chosen)}`;
+    location.replace(written);
+  };
+
+  const apply = () => {
+    const [q, target, level, basis, family] = FILTERS.map((name) => form.elements[name].value);
+    const words = q.toLowerCase().split(/\s+/).filter(Boolean);
+    const table = document.getElementById("models");
+    const only = data.targets.indexOf(target);
+    const inColumn = (cell) => only < 0 || cell.cellIndex === 0 || cell.cellIndex === only + 1;
+    let kept = 0;
+    for (const cell of table.tHead.rows[0].cells) cell.hidden = !inColumn(cell);
+    for (const row of table.tBodies[0].rows) {
+      const { id, family: own } = data.models[row.sectionRowIndex];
+      const text = `${id} ${own}`.toLowerCase();
+      let fits = !level && !basis;
+      for (const cell of row.cells) {
+        cell.hidden = !inColumn(cell);
+        if (cell.cellIndex === 0 || cell.hidden) continue;
+        const met = (!level || cell.classList.contains(level)) && (!basis || cell.classList.contains(basis));
+        cell.classList.toggle("faint", !met);
+        fits ||= met;
+      }
+      row.hidden = !(fits && words.every((word) => text.includes(word)) && (!family || own === family));
+      kept += !row.hidden;
+    }
+    stop(table, firstShown(table));
+    form.querySelector("output").textContent = `${kept} of ${data.models.length} rows`;
+  };
+
+  const openNamed = (name) => {
+    const [model, task, target, precision] = name.split("/");
+    const row = data.models.findIndex(({ id }) => id === [model, task, precision].join("/"));
+    const column = data.targets.indexOf(target);
+    const td = document.getElementById("models")?.tBodies[0].rows[row]?.cells[column + 1];
+    if (!td || column < 0) return;
+    td.scrollIntoView({ block: "center" });
+    open(td);
+  };
+
+  const follow = () => {
+    if (location.hash === written) return;
+    const hash = location.hash.slice(1);
+    if (hash.startsWith("?") && form) {
+      setFilters(Object.fromEntries(new URLSearchParams(hash.slice(1))));
+    } else if (hash.split("/").length === 4 && !document.getElementById(hash)) {
+      openNamed(hash);
+    }
+  };
+
+  if (form) {
+    form.hidden = false;
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.addEventListener("input", () => {
+      remember();
+      apply();
+    });
+    form.addEventListener("reset", (event) => {
+      event.preventDefault();
+      setFilters({});
+    });
+    apply();
+  }
+  addEventListener("hashchange", follow);
+  follow();
+})();

@@ -1,0 +1,187 @@
+"""The compatibility matrix as a page: both views, with what each cell rests on packed beside them as data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from generators.compatibility.rule import Rule
+from generators.compatibility.rules import RuleSet, load_rules
+from generators.compatibility.verdict import Basis, Level
+
+from .page import render_page
+
+VIEWS = ("family", "model")
+SCRIPTS = ("matrix.js",)
+
+_JSON = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixCell:
+    """One cell of a table: its words, and the number of its detail."""
+
+    level: str
+    basis: str
+    counts: str
+    detail: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixRow:
+    """One family, or one model doing one task in one precision. `parts` are those of its name, for line breaks."""
+
+    id: str
+    parts: tuple[str, ...]
+    family: str
+    cells: tuple[MatrixCell, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixView:
+    """What the templates show. `data` is for the page's script: texts once each, details by number."""
+
+    timestamp: str
+    targets: tuple[str, ...]
+    families: tuple[MatrixRow, ...]
+    models: tuple[MatrixRow, ...]
+    bases: Mapping[str, int]
+    rules: tuple[Rule, ...]
+    unknown_rules: tuple[str, ...]
+    data: _JSON
+
+
+def matrix_html(matrix: _JSON, *, versions: Mapping[str, str], views: Sequence[str] = VIEWS) -> str:
+    """The page of a matrix, given as the JSON object that `schemas/matrix.json` describes.
+
+    `versions` are those that decide here what is measured and what has expired; `views` are family, model or both.
+    """
+    view = matrix_view(matrix, load_rules())
+    return render_page("matrix.html.j2", SCRIPTS, matrix=view, versions=versions, views=views)
+
+
+def matrix_view(matrix: _JSON, rules: RuleSet) -> MatrixView:
+    """What a matrix's templates show. Levels and bases are the matrix's own; nothing is concluded here."""
+    packed = _Packed()
+    targets = tuple(matrix["hardware_types"])
+    families = tuple(
+        MatrixRow(
+            id=family,
+            parts=(family,),
+            family=family,
+            cells=tuple(_family_cell(cells[target], packed) for target in targets),
+        )
+        for family, cells in matrix["compatibility"].items()
+    )
+    models = tuple(
+        MatrixRow(
+            id=id_,
+            parts=tuple(id_.split("/")),
+            family=row["family"],
+            cells=tuple(_model_cell(row["compatibility"][target], packed) for target in targets),
+        )
+        for id_, row in matrix["models"].items()
+    )
+    known = {rule.id: rule for rule in rules.rules}
+    named = sorted(packed.rule_ids)
+    return MatrixView(
+        timestamp=matrix["timestamp"],
+        targets=targets,
+        families=families,
+        models=models,
+        bases=_count_bases(models),
+        rules=tuple(known[id_] for id_ in named if id_ in known),
+        unknown_rules=tuple(id_ for id_ in named if id_ not in known),
+        data=packed.data(families, models, targets),
+    )
+
+
+def _count_bases(models: Sequence[MatrixRow]) -> Mapping[str, int]:
+    """How many cells of models rest on what, strongest first; those that rest on nothing are `unknown`."""
+    counts = Counter(cell.basis or str(Level.UNKNOWN) for row in models for cell in row.cells)
+    order = (Basis.MEASURED, Basis.EXPIRED, Basis.PREDICTED, Basis.DECLARED, Level.UNKNOWN)
+    return {str(name): counts[str(name)] for name in order}
+
+
+def _basis(cell: _JSON) -> str:
+    """What a level rests on; empty for `unknown`, which rests on nothing."""
+    return "" if cell["level"] == Level.UNKNOWN else str(cell["basis"] or "")
+
+
+def _family_cell(cell: _JSON, packed: _Packed) -> MatrixCell:
+    counts = cell["counts"]
+    shown = f"{counts['supported']} of {counts['measured']}" if counts["measured"] else ""
+    sections = (("Counts", [_counted(counts)]), ("Notes", cell["notes"]), ("Rules", cell["rule_ids"]))
+    evidence = ("Evidence", list(_summed(cell["evidence"])))
+    detail = packed.detail((*sections, evidence))
+    return MatrixCell(level=cell["level"], basis=_basis(cell), counts=shown, detail=detail)
+
+
+def _counted(counts: _JSON) -> str:
+    head = "No model of this family was measured here."
+    if counts["measured"]:
+        head = f"Of {counts['measured']} models measured here, {counts['supported']} are high or medium."
+    return head if counts["models"] is None else f"{head} The family has {counts['models']} models."
+
+
+def _model_cell(verdict: _JSON, packed: _Packed) -> MatrixCell:
+    detail = packed.detail(
+        (
+            ("Why", verdict.get("reasons", ())),
+            ("Conditions", verdict.get("conditions", ())),
+            ("Rules", verdict.get("rule_ids", ())),
+            ("Evidence", list(_by_run(verdict.get("evidence_ids", ()), verdict["cell"]))),
+        )
+    )
+    return MatrixCell(level=verdict["level"], basis=_basis(verdict), counts="", detail=detail)
+
+
+def _by_run(evidence_ids: Sequence[str], cell: str) -> Iterator[str]:
+    """`<run id>: builds, backward` for ids that are `<run id>/<cell>/<check>`; others as they are."""
+    checks: dict[str, list[str]] = {}
+    for id_ in evidence_ids:
+        run, found, check = id_.partition(f"/{cell}/")
+        checks.setdefault(run if found else id_, []).extend([check] if found else [])
+    for run, names in checks.items():
+        yield f"run {run}: {', '.join(names)}" if names else run
+
+
+def _summed(evidence_ids: Sequence[str]) -> Iterator[str]:
+    """How many lines of evidence each run has; the models' own cells name them."""
+    for run, number in Counter(id_.partition("/")[0] for id_ in evidence_ids).items():
+        yield f"run {run}: {number} checks"
+
+
+@dataclass
+class _Packed:
+    """Texts and details, each once: 5,500 cells have few different ones."""
+
+    texts: dict[str, int] = field(default_factory=dict)
+    details: dict[tuple[tuple[str, tuple[int, ...]], ...], int] = field(default_factory=dict)
+    rule_ids: set[str] = field(default_factory=set)
+
+    def detail(self, sections: Sequence[tuple[str, Sequence[str]]]) -> int:
+        """The number of a detail with these sections; those without texts are left out."""
+        key = []
+        for label, texts in sections:
+            if label == "Rules":
+                self.rule_ids.update(texts)
+            if texts:
+                key.append((label, tuple(self.texts.setdefault(text, len(self.texts)) for text in texts)))
+        return self.details.setdefault(tuple(key), len(self.details))
+
+    def data(self, families: Sequence[MatrixRow], models: Sequence[MatrixRow], targets: Sequence[str]) -> _JSON:
+        """What the page's script reads."""
+        return {
+            "targets": list(targets),
+            "texts": list(self.texts),
+            "details": list(self.details),
+            "families": _numbered(families),
+            "models": _numbered(models),
+        }
+
+
+def _numbered(rows: Sequence[MatrixRow]) -> list[_JSON]:
+    return [{"id": row.id, "family": row.family, "cells": [cell.detail for cell in row.cells]} for row in rows]

@@ -1,0 +1,103 @@
+"""What every page shares: Jinja environment, one inline style and script, and a policy that allows only these."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..text import printable
+
+if TYPE_CHECKING:
+    import jinja2
+
+_FOLDER = Path(__file__).parent
+_MIB = 1024 * 1024
+
+Facts = Sequence[tuple[str, str]]
+"""Labels with what is said under them, in the order in which they are read."""
+
+
+def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
+    """The text of a page. `scripts` are the names of files of this folder, put inline in that order.
+
+    Whatever `values` hold is escaped for HTML, and what a terminal or a reader could be fooled by is spelt out. The
+    page's policy names its style and script by hash: nothing else is applied or run, and nothing is fetched.
+    """
+    from markupsafe import Markup
+
+    style = _source("style.css")
+    script = "\n".join(_source(name) for name in scripts)
+    policy = f"default-src 'none'; base-uri 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
+    text = (
+        _environment()
+        .get_template(template)
+        .render(policy=Markup(policy), style=Markup(style), script=Markup(script), **values)
+    )
+    return text if text.endswith("\n") else f"{text}\n"
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_finalize,
+    )
+    made.filters |= {"moment": moment, "size": size, "embedded": _embedded}
+    return made
+
+
+def _finalize(value: Any) -> Any:
+    from markupsafe import Markup
+
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@functools.cache
+def _source(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8").strip()
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _embedded(value: Any) -> str:
+    """JSON that can stand in a script element: ASCII, and no sign that could end or open an element."""
+    from jinja2.utils import htmlsafe_json_dumps
+
+    return htmlsafe_json_dumps(_printable(value), separators=(",", ":"))
+
+
+def _printable(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {printable(str(key)): _printable(item) for key, item in value.items()}
+    return [_printable(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def moment(text: str) -> str:
+    """`2026-01-02 03:04:05 UTC` for an ISO 8601 moment; anything else as it is."""
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    if read.tzinfo is None:
+        return read.isoformat(sep=" ", timespec="seconds")
+    return f"{read.astimezone(UTC).replace(tzinfo=None).isoformat(sep=' ', timespec='seconds')} UTC"
+
+
+def size(number: int | None) -> str:
+    """Bytes as `382 MiB`; a dash where they weren't measured."""
+    return "–" if number is None else f"{number / _MIB:,.0f} MiB" if number >= _MIB else f"{number:,} B"

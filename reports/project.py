@@ -1,0 +1,98 @@
+"""What a project file makes of a run: as text for a terminal, as a section of Markdown, and as findings."""
+
+from __future__ import annotations
+
+import textwrap
+
+from generators.project.finding import Kind, ProjectFinding, ProjectOutcome
+from hardware.cell import Cell
+
+from .finding import Finding, Severity
+from .text import fenced, markdown, markdown_table, printable
+
+COMPONENT = "project_file"
+
+_ACCEPTANCE = (Kind.ACCEPTED, Kind.RAN_OUT, Kind.PASSES_NOW, Kind.NOT_SHOWN)
+_ONE_BY_ONE = tuple(kind for kind in Kind if kind not in (Kind.MET, Kind.NOT_LOCKED, Kind.LEFT_OUT))
+_INDENT = 12
+_SHOWN_CELLS = 6
+
+
+def project_text(outcome: ProjectOutcome, *, width: int = 100) -> str:
+    """What breaks the build first, each with what to change; what is met is only counted."""
+    parts = [_labelled("Project", f"{outcome.file}: {outcome.summary}", width)]
+    for finding in _shown(outcome):
+        label = str(finding.kind).replace("_", " ").capitalize()
+        parts.append(_labelled(label, f"{finding.cell}: {finding.message}", width))
+        if finding.fix:
+            parts.append(_labelled("", finding.fix, width))
+        parts += [f"{' ' * (_INDENT + 4)}{printable(line)}" for line in finding.quote.splitlines()]
+    for kind, words in ((Kind.LEFT_OUT, "not judged"), (Kind.NOT_LOCKED, "run, and not in the lock")):
+        if cells := dict.fromkeys(finding.cell for finding in outcome.of_kind(kind)):
+            more = f" and {len(cells) - _SHOWN_CELLS} more" if len(cells) > _SHOWN_CELLS else ""
+            named = ", ".join(list(cells)[:_SHOWN_CELLS])
+            parts.append(_labelled("Note", f"{len(cells)} {words}: {named}{more}", width))
+    verdict = "the build is broken (exit code 1)" if outcome.exit_code else "nothing breaks the build"
+    parts.append(_labelled("Result", verdict, width))
+    return "\n".join(parts) + "\n"
+
+
+def _shown(outcome: ProjectOutcome) -> tuple[ProjectFinding, ...]:
+    resting = [finding for finding in outcome.of_kind(Kind.MET) if "rests" in finding.message]
+    return (*outcome.of_kind(*_ONE_BY_ONE), *resting)
+
+
+def _labelled(label: str, text: str, width: int) -> str:
+    return textwrap.fill(
+        " ".join(printable(text).split()),
+        width=width,
+        initial_indent=f"{label:<{_INDENT - 1}} ",
+        subsequent_indent=" " * _INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def project_markdown(outcome: ProjectOutcome) -> str:
+    """A section with a row for each finding, and below it the entries that are to be removed."""
+    rows = [
+        [
+            str(finding.kind).replace("_", " "),
+            "yes" if finding.kind.breaks else "no",
+            markdown(finding.cell),
+            markdown(finding.message, longest=600),
+            markdown(finding.fix) if finding.fix else "-",
+        ]
+        for finding in outcome.findings
+    ]
+    table = markdown_table(("what", "breaks the build", "cell", "why", "what to do"), rows)
+    quotes = [f"{markdown(finding.fix)}\n\n{fenced(finding.quote)}" for finding in outcome.findings if finding.quote]
+    head = f"## Project file\n\n{markdown(outcome.file)}: {markdown(outcome.summary)}."
+    return "\n\n".join([head, table, *quotes])
+
+
+def project_findings(outcome: ProjectOutcome, timestamp: str) -> tuple[Finding, ...]:
+    """What is neither met nor merely noted, as findings: errors where it breaks the build, else remarks.
+
+    They name no evidence, so that they stand beside the findings of the checks and hide none.
+    """
+    return tuple(
+        Finding(
+            hardware_type=str(Cell.parse(finding.cell).target),
+            error_type="accepted_failure" if finding.kind in _ACCEPTANCE else "expectation",
+            severity=Severity.ERROR if finding.kind.breaks else Severity.INFO,
+            message=f"{str(finding.kind).replace('_', ' ')}: {finding.message}",
+            component=COMPONENT,
+            timestamp=timestamp,
+            model_name=Cell.parse(finding.cell).model,
+            recommendations=_advice(finding),
+            cells=(finding.cell,),
+            checks=finding.checks,
+        )
+        for finding in outcome.findings
+        if finding.kind.breaks or finding.kind is Kind.ACCEPTED
+    )
+
+
+def _advice(finding: ProjectFinding) -> tuple[str, ...]:
+    return tuple(filter(None, [" ".join([finding.fix, *finding.quote.split()]).strip()]))

@@ -1,0 +1,216 @@
+"""The pages in a real browser: their scripts run under the pages' own policy, from a file, without the network."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from generators.compatibility.matrix import build_matrix
+from generators.compatibility.rules import load_rules
+from generators.compatibility.verdict import Basis, Level, Verdict
+from hardware.evidence.record import CheckLine, Outcome
+from reports.cells import CellReport
+from reports.formats import report_text
+from reports.html.matrix_html import matrix_html
+from reports.report import Report
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = "</script><script>document.title='owned'</script><img src=x onerror=document.title='owned'>"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+Browse = Callable[..., str]
+
+
+@pytest.fixture
+def browse(tmp_path: Path) -> Browse:
+    """Opens a page and returns its document after its scripts ran; a message on the console is an error."""
+    program = next(filter(None, map(shutil.which, NAMES)), None)
+    if program is None:
+        pytest.skip(f"no browser was found; looked for {', '.join(NAMES)}")
+
+    def document(text: str, fragment: str = "") -> str:
+        page = tmp_path / "page.html"
+        page.write_text(text, encoding="utf-8")
+        command = [
+            *(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-sync", "--no-first-run"),
+            *("--disable-background-networking", "--disable-component-update", "--enable-logging=stderr", "--v=0"),
+            *(f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", f"{page.as_uri()}{fragment}"),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        assert "CONSOLE" not in done.stderr, done.stderr
+        return done.stdout
+
+    return document
+
+
+def matrix_page() -> str:
+    verdicts = [
+        Verdict(
+            cell=f"{model}/fill-mask/{target}/float32",
+            level=level,
+            basis=Basis.MEASURED,
+            reasons=(f"{HOSTILE} of {model} on {target}",),
+            evidence_ids=("e",),
+        )
+        for model, target, level in (
+            ("bert", "cuda", Level.HIGH),
+            ("bert", "mps", Level.NONE),
+            ("vit", "cuda", Level.LOW),
+        )
+    ]
+    families = {"bert": "embedding", "vit": "vision"}
+    matrix = build_matrix(load_rules(), verdicts, families, timestamp="2026-01-02T00:00:00+00:00")
+    return matrix_html(matrix.to_dict(), versions={})
+
+
+def shown_models(document: str) -> list[str]:
+    body = document.partition('id="models"')[2].partition("</table>")[0]
+    rows = re.findall(r"<tr([^>]*)><th[^>]*><b>([^<]*)</b>", body)
+    return [name for attributes, name in rows if "hidden" not in attributes]
+
+
+@pytest.mark.parametrize(
+    ("fragment", "models", "rows"),
+    [
+        ("", ["bert", "vit"], "2 of 2"),
+        ("#?q=fill+ber", ["bert"], "1 of 2"),
+        ("#?target=cuda&level=low", ["vit"], "1 of 2"),
+        ("#?target=mps&basis=measured", ["bert"], "1 of 2"),
+        ("#?family=vision", ["vit"], "1 of 2"),
+        ("#?q=nothing", [], "0 of 2"),
+    ],
+)
+def test_filters_of_the_matrix(browse: Browse, fragment: str, models: list[str], rows: str):
+    document = browse(matrix_page(), fragment)
+    assert shown_models(document) == models
+    assert f"{rows} rows" in document
+
+
+def test_a_target_that_is_chosen_leaves_its_column_alone(browse: Browse):
+    head = browse(matrix_page(), "#?target=cuda").partition('id="models"')[2].partition("</thead>")[0]
+    assert re.findall(r'<th scope="col">([^<]*)<', head) == ["Model, task, precision", "cuda"]
+
+
+def test_a_cell_opens_by_its_id_with_its_reason_as_text(browse: Browse):
+    document = browse(matrix_page(), "#bert/fill-mask/mps/float32")
+    dialog = document.partition("<dialog")[2].partition("</dialog>")[0]
+    assert "open" in dialog.partition(">")[0]
+    assert "bert/fill-mask/mps/float32" in dialog
+    assert "&lt;/script&gt;&lt;script&gt;" in dialog
+    assert "of bert on mps" in dialog
+    assert "<title>Compatibility matrix</title>" in document
+
+
+def test_a_declared_cell_names_its_rule_and_the_rules_source(browse: Browse):
+    document = browse(matrix_page(), "#bert/fill-mask/openvino/float32")
+    dialog = document.partition("<dialog")[2].partition("</dialog>")[0]
+    assert '<a href="#rule-prior.embedding.medium">' in dialog
+    assert "docs/ARCHITECTURE.md#declared-priors" in dialog
+
+
+def test_each_table_has_one_stop_for_the_tab_key(browse: Browse):
+    document = browse(matrix_page())
+    for name in ("families", "models"):
+        table = document.partition(f'id="{name}"')[2].partition("</table>")[0]
+        assert table.count('tabindex="0"') == 1
+        assert table.count('tabindex="-1"') == table.count("<button") - 1
+
+
+def acting(text: str, script: str) -> str:
+    """A page in which a person does something: its policy is widened for one script, which runs last."""
+    open_policy = re.sub(r"script-src '[^']*'", "script-src 'unsafe-inline'", text)
+    return open_policy.replace("</body>", f"<script>{script}</script></body>")
+
+
+def test_arrow_keys_move_between_cells_past_what_is_hidden(browse: Browse):
+    keys = """
+        const form = document.getElementById("matrix-filters");
+        form.elements.q.value = "vit";
+        form.dispatchEvent(new Event("input"));
+        const press = (key) =>
+            document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles:true}));
+        document.querySelector('#models button[tabindex="0"]').focus();
+        ["ArrowRight", "ArrowUp", "ArrowDown"].forEach(press);
+        document.activeElement.id = "here";
+        document.activeElement.click();
+    """
+    document = browse(acting(matrix_page(), keys))
+    cell = re.search(r"<td[^>]*>(<button[^>]*id=\"here\"[^>]*>)", document)
+    assert cell
+    assert 'tabindex="0"' in cell[1]
+    assert '<h2 id="cell-title">vit/fill-mask/cuda/float32</h2>' in document
+
+
+def test_reset_shows_everything_again(browse: Browse):
+    clicks = """
+        const form = document.getElementById("matrix-filters");
+        form.querySelector('button[type="reset"]').click();
+    """
+    document = browse(acting(matrix_page(), clicks), "#?q=vit&target=cuda")
+    assert shown_models(document) == ["bert", "vit"]
+    assert "2 of 2 rows" in document
+
+
+def report_page() -> str:
+    lines = tuple(
+        CheckLine(
+            run_id="r1",
+            cell_id=f"bert/fill-mask/{target}/float32",
+            check_name="builds",
+            outcome=outcome,
+            subject="tiny",
+            requested_target=target,
+            actual_target=target,
+            precision="float32",
+            model="bert",
+            task="fill-mask",
+            suite_hash="h",
+            started_at="2026-01-01",
+            duration_s=0.1,
+            error_message=HOSTILE if outcome is not Outcome.PASSED else "",
+            accelerator=HOSTILE,
+        )
+        for target, outcome in zip(
+            ("cpu", "cuda", "mps", "xpu", "rocm"),
+            (Outcome.PASSED, Outcome.FAILED, *[Outcome.PASSED] * 3),
+            strict=True,
+        )
+    )
+    cells = tuple(
+        CellReport(
+            verdict=Verdict(cell=one.cell_id, level=Level.HIGH, basis=Basis.MEASURED, evidence_ids=("e",)),
+            lines=(one,),
+        )
+        for one in lines
+    )
+    return report_text(Report(timestamp="2026-01-02", findings=(), checks=lines, cells=cells), "html")
+
+
+def cell_attributes(document: str) -> dict[str, str]:
+    return dict(re.findall(r'<details class="cell" id="([^"]*)"([^>]*)>', document))
+
+
+def test_a_link_opens_its_cell_and_failures_are_open_already(browse: Browse):
+    before = cell_attributes(browse(report_page()))
+    assert [id_.split("/")[2] for id_, rest in before.items() if " open" in rest] == ["cuda"]
+    after = cell_attributes(browse(report_page(), "#bert/fill-mask/mps/float32"))
+    assert [id_.split("/")[2] for id_, rest in after.items() if " open" in rest] == ["cuda", "mps"]
+
+
+def test_what_stands_below_a_check_is_folded_unless_it_failed(browse: Browse):
+    document = browse(report_page())
+    assert "<title>Hardware compatibility report</title>" in document
+    assert re.findall(r'class="toggle" aria-expanded="(\w+)"', document) == [
+        "false",
+        "true",
+        "false",
+        "false",
+        "false",
+    ]
+    assert document.count('<tr class="more" hidden="">') == 4
