@@ -12,15 +12,13 @@ from dataclasses import dataclass, replace
 from hardware.cell import Cell
 from hardware.errors import UsageError
 from hardware.evidence.record import EDITED, CheckLine, Outcome
+from hardware.evidence.versions import moved_versions
 from hardware.target import Target
 
 from .current_checks import worst_of_runs
 from .judgement import Judgement, describe, judge, one_line
 from .levels import level_rules
 from .verdict import Basis, Level, Verdict, worst
-
-ABSENT = "absent"
-"""The version of what isn't installed: going away and coming are moves too."""
 
 UNNAMED = ""
 """The accelerator of lines of a run that names none."""
@@ -38,6 +36,7 @@ def conclude(
     subject_required: str = "tiny",
     suite_hash: str = "",
     required_checks: Sequence[str] = (),
+    own_limit: float | None = None,
 ) -> Verdict:
     """The measured verdict of `cell`; `unknown` wherever the lines don't show more.
 
@@ -45,7 +44,8 @@ def conclude(
     by its id: evidence of a run that differs, or whose versions aren't known, has the basis `expired`. So has a
     line of another suite, where `suite_hash` names the present one. `subject_required` is `checkpoint` where the
     cell's model is a checkpoint. `required_checks` are those that the cell has to have whether they were planned or
-    not. Lines of other cells are left out, and of two lines of one check in one run the worse one counts.
+    not. `own_limit` is a repository's own tolerance for the cell. Lines of other cells are left out, and of two lines
+    of one check in one run the worse one counts.
     """
     if not planned_checks:
         return _unknown(cell, ["nothing was planned, so nothing can be concluded"], ())
@@ -53,9 +53,9 @@ def conclude(
     planned_checks = (*planned_checks, *lacking)
     own = worst_of_runs([line for line in checks if line.cell_id == cell.id])
     sorted_lines = _sort(cell, own, current_versions, run_versions, subject_required, suite_hash)
-    verdict = _over_accelerators(cell, planned_checks, sorted_lines.current, Basis.MEASURED)
+    verdict = _over_accelerators(cell, planned_checks, sorted_lines.current, Basis.MEASURED, own_limit)
     if verdict.level is Level.UNKNOWN and sorted_lines.expired:
-        older = _over_accelerators(cell, planned_checks, sorted_lines.expired, Basis.EXPIRED)
+        older = _over_accelerators(cell, planned_checks, sorted_lines.expired, Basis.EXPIRED, own_limit)
         reasons = (*sorted_lines.why_expired, *older.reasons)
         verdict = replace(older, reasons=reasons)
     if verdict.level is Level.UNKNOWN:
@@ -64,9 +64,12 @@ def conclude(
     return verdict
 
 
-def by_accelerator(cell: Cell, planned_checks: Sequence[str], lines: Sequence[CheckLine]) -> dict[str, Judgement]:
+def by_accelerator(
+    cell: Cell, planned_checks: Sequence[str], lines: Sequence[CheckLine], own_limit: float | None = None
+) -> dict[str, Judgement]:
     """A judgement for each accelerator that the lines name; lines that name none belong to all of their run."""
-    return {name: judge(cell, planned_checks, group) for name, group in sorted(_split(lines).items()) if group}
+    groups = sorted(_split(lines).items())
+    return {name: judge(cell, planned_checks, group, own_limit=own_limit) for name, group in groups if group}
 
 
 def final(predicted: Verdict, concluded: Verdict) -> Verdict:
@@ -160,11 +163,7 @@ def _why_expired(line: CheckLine, current: Mapping[str, str], then: Mapping[str,
         return "measured by another suite"
     if then is None:
         return "measured with versions that aren't known"
-    moved = [
-        f"{name} {then.get(name, ABSENT)}, now {version}"
-        for name, version in sorted(current.items())
-        if then.get(name, ABSENT) != version
-    ]
+    moved = moved_versions(then, current)
     return f"measured with {'; '.join(moved)}" if moved else ""
 
 
@@ -181,11 +180,13 @@ def _split(lines: Sequence[CheckLine]) -> dict[str, list[CheckLine]]:
     return groups
 
 
-def _over_accelerators(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine], basis: Basis) -> Verdict:
+def _over_accelerators(
+    cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine], basis: Basis, own_limit: float | None
+) -> Verdict:
     if not any(line.outcome in _EVIDENCE for line in lines):
         words = [f"{line.check_name} {_why_not(line)}" for line in lines]
         return _unknown(cell, words or ["nothing was measured"], lines, basis)
-    judged = by_accelerator(cell, planned, lines)
+    judged = by_accelerator(cell, planned, lines, own_limit)
     level = worst([one.level for one in judged.values()])
     several = len(judged) > 1
     # A better level on another accelerator is said too, so that nobody takes the worst for the only one.

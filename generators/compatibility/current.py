@@ -6,18 +6,18 @@ Imports neither torch nor transformers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from generators.models.recipe import Recipe, stored_recipes
-from hardware.backends.factory import backend_class, known_targets
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, PlannedCell
 from hardware.evidence.store import Evidence
-from hardware.evidence.versions import versions_of
+from hardware.evidence.versions import relevant_versions, versions_of
 from hardware.target import Target
 
-from .conclude import ABSENT, conclude, final
+from .conclude import conclude, final
 from .current_checks import current_checks, planned_checks
 from .facts import facts_here
 from .matrix import Matrix, build_matrix
@@ -25,6 +25,8 @@ from .required import required_checks
 from .rules import RuleSet, load_rules, predict
 from .verdict import Verdict
 from .vocabulary import vocabulary
+
+_NONE: Mapping[str, float] = MappingProxyType({})
 
 
 def current_matrix(
@@ -64,8 +66,13 @@ def _families(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str,
     return found
 
 
-def measured_verdicts(evidence: Evidence, inventory: HardwareInfo) -> tuple[Verdict, ...]:
-    """The verdicts of all cells that the evidence names, in the order of their ids."""
+def measured_verdicts(
+    evidence: Evidence, inventory: HardwareInfo, own_limits: Mapping[str, float] = _NONE
+) -> tuple[Verdict, ...]:
+    """The verdicts of all cells that the evidence names, in the order of their ids.
+
+    `own_limits` are a repository's own tolerances by cell id; without them the product's count.
+    """
     named = {line.cell_id for line in evidence.checks} | {c.cell_id for run in evidence.runs for c in run.plan}
     checks = current_checks(evidence)
     cells = []
@@ -74,7 +81,7 @@ def measured_verdicts(evidence: Evidence, inventory: HardwareInfo) -> tuple[Verd
             cells.append(Cell.parse(id_))
         except HwCompatError:  # reported as broken evidence by the reporter, and no cell to conclude about
             continue
-    return tuple(verdict_of(cell, evidence, checks, inventory) for cell in cells)
+    return tuple(verdict_of(cell, evidence, checks, inventory, own_limit=own_limits.get(cell.id)) for cell in cells)
 
 
 def verdict_of(
@@ -84,6 +91,7 @@ def verdict_of(
     inventory: HardwareInfo,
     *,
     subject_required: str = "",
+    own_limit: float | None = None,
 ) -> Verdict:
     """What the evidence says of one cell on the versions of this machine; `unknown` where it says nothing.
 
@@ -111,6 +119,7 @@ def verdict_of(
         subject_required=subject_required or (plan.subject if plan else "tiny"),
         suite_hash=plan.suite_hash if plan else "",
         required_checks=required_checks(cell),
+        own_limit=own_limit,
     )
 
 
@@ -120,11 +129,3 @@ def _newest_plan(cell: Cell, evidence: Evidence) -> PlannedCell | None:
             if planned.cell_id == cell.id:
                 return planned
     return None
-
-
-def relevant_versions(cell: Cell, versions: Mapping[str, str]) -> dict[str, str]:
-    """Those versions whose change invalidates evidence on the cell's target; all where the target isn't known."""
-    if cell.target.name not in known_targets():
-        return dict(versions)
-    names = {*backend_class(cell.target.name).EXPIRES_ON, "hwcompat"}  # our own checks, tolerances and proofs too
-    return {name: versions.get(name, ABSENT) for name in sorted(names)}

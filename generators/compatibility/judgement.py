@@ -13,6 +13,8 @@ from .levels import level_rules
 from .verdict import Level
 
 _LONGEST_REASON = 200
+_DIMENSIONS = "dimensions"
+"""The condition of a run that says what is real of a model whose weights aren't."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +26,13 @@ class Judgement:
     conditions: tuple[str, ...] = ()
 
 
-def judge(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> Judgement:
+def judge(
+    cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine], *, own_limit: float | None = None
+) -> Judgement:
     """Judge lines that all count for `cell` on one accelerator, of one run or of several.
 
-    Where runs disagree on a check, the worst of them is taken.
+    Where runs disagree on a check, the worst of them is taken. `own_limit` is the tolerance that a repository states
+    for the cell: it counts instead of the product's, and a wider one is a condition.
     """
     rules = level_rules()
     failures = [line for line in lines if line.outcome.is_failure]
@@ -38,7 +43,7 @@ def judge(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> Jud
     fatal = [line for line in failures if line.check_name in core and not _ran_partly(line)]
     if fatal:
         return Judgement(level=Level.NONE, reasons=tuple(describe(line) for line in fatal))
-    gaps = _gaps(cell, planned, lines, failures, blameless)
+    gaps = _gaps(cell, planned, lines, failures, blameless, own_limit)
     core_gaps = [text for name, text in gaps if name in core]
     partial = [describe(line) for line in failures] + list(_partly_done(planned, lines))
     if core_gaps or (gaps and not partial):
@@ -98,24 +103,32 @@ def _ran_partly(line: CheckLine) -> bool:
     return line.check_name == level_rules().proof and bool(line.native_ops)
 
 
-def _unproven(cell: Cell, line: CheckLine) -> str:
+def _unproven(cell: Cell, line: CheckLine, own_limit: float | None) -> str:
     """Why a pass isn't believed: a comparing check has to show an error within the tolerance of today."""
     # Imported late, as in `_core`.
     from hardware.testing.checks import comparing_checks
-    from hardware.testing.tolerances import tolerance_for
 
     if line.check_name not in comparing_checks():
         return ""
     error, limit = line.max_rel_error, line.tolerance
     if error is None or limit is None or not error <= limit:
         return f"{line.check_name} passed without an error within its tolerance ({error} against {limit})"
-    try:
-        today = tolerance_for(cell.target, cell.precision).limit
-    except UsageError:
+    today = _product_limit(cell) if own_limit is None else own_limit
+    if today is None:
         return f"{line.check_name} passed, and no tolerance is stated for {cell.precision} on {cell.target}"
     if limit > today:
         return f"{line.check_name} was held to {limit:.0e}; the tolerance is {today:.0e}"
     return ""
+
+
+def _product_limit(cell: Cell) -> float | None:
+    # Imported late, as in `_core`.
+    from hardware.testing.tolerances import tolerance_for
+
+    try:
+        return tolerance_for(cell.target, cell.precision).limit
+    except UsageError:
+        return None
 
 
 def _gaps(
@@ -124,6 +137,7 @@ def _gaps(
     lines: Sequence[CheckLine],
     failures: Sequence[CheckLine],
     blameless: Sequence[CheckLine],
+    own_limit: float | None,
 ) -> list[tuple[str, str]]:
     """Planned checks that neither passed nor failed, each with what became of it."""
     rules = level_rules()
@@ -142,7 +156,7 @@ def _gaps(
             gaps += [(name, describe(line)) for line in unclear]
         elif not passed and name not in partly:
             gaps.append((name, describe(own[-1]) if own else f"{name} was not run"))
-        elif unproven := [text for line in passed if (text := _unproven(cell, line))]:
+        elif unproven := [text for line in passed if (text := _unproven(cell, line, own_limit))]:
             gaps += [(name, text) for text in unproven]
         elif name == rules.proof and not any(line.native_ops for line in passed):
             gaps.append((name, f"{name} recorded no operator, so it proves nothing"))
@@ -175,6 +189,7 @@ def _caps(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tup
         caps.append("no check recorded which precision was computed in")
     for line in passed:
         caps += rules.limiting(line.conditions)
+    caps += _wider(cell, passed)
     if len({line.run_id for line in passed}) > 1:
         caps.append("put together from several runs")
     light = sorted({name for line in lines for name in line.offloaded_ops if not rules.has_parameters(name)})
@@ -185,10 +200,21 @@ def _caps(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tup
     return tuple(dict.fromkeys(caps))
 
 
+def _wider(cell: Cell, passed: Sequence[CheckLine]) -> Iterator[str]:
+    """Where a check was held to more than the product's tolerance and its line doesn't say whose that was."""
+    product = _product_limit(cell)
+    for line in passed:
+        limit = line.tolerance
+        if limit is not None and "tolerance" not in line.conditions and (product is None or limit > product):
+            yield f"held to a tolerance of {limit:g} that nobody gave a reason for"
+
+
 def _said(cell: Cell, lines: Sequence[CheckLine]) -> Iterator[str]:
     """What has to be said of a level without changing it."""
     rules = level_rules()
     subjects = {line.subject for line in lines}
+    for text in dict.fromkeys(line.conditions[_DIMENSIONS] for line in lines if _DIMENSIONS in line.conditions):
+        yield f"dimensions: {one_line(text)}"
     for subject in rules.subjects:
         if subject in subjects and subject in rules.subject_conditions:
             yield rules.subject_conditions[subject]

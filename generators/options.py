@@ -1,0 +1,135 @@
+"""The options of `run_test_generation.py`, and their values under their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from generators.models.priority import PRIORITIES
+from hardware.cell import PRECISIONS
+from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
+
+FORMATS = ("table", "json", "markdown", "csv", "html")
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_FOLDER = click.Path(path_type=Path, file_okay=False)
+_FOLDER_THAT_IS_THERE = click.Path(path_type=Path, file_okay=False, exists=True)
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+_OPTIONS = (
+    click.option("--model", "models", multiple=True, help="A type, checkpoint folder or Hub id; '-' reads a list."),
+    click.option(
+        "--priority", type=click.Choice(PRIORITIES), help="Types of a priority; medium: OpenVINO exports them."
+    ),
+    click.option("--architectures", multiple=True, help="Only these architectures or traits, separated by commas."),
+    click.option("--config", type=_FILE, help="A project file, hwcompat.toml; the command line beats it."),
+    click.option("--update-expected", is_flag=True, help="Write what was measured into the project file's lock."),
+    click.option(
+        "--device",
+        "devices",
+        multiple=True,
+        envvar="HWCOMPAT_DEVICE",
+        help="A target, 'all' that may be here, or 'auto' (default).",
+    ),
+    click.option(
+        "--tasks", "--task", multiple=True, help="Tasks, separated by commas, or 'all'; default: the primary one."
+    ),
+    click.option(
+        "--dims",
+        type=click.Choice(("tiny", "real")),
+        default="tiny",
+        show_default=True,
+        help="Real: one or two layers at the real widths, random weights.",
+    ),
+    click.option(
+        "--precision",
+        "precisions",
+        multiple=True,
+        envvar="HWCOMPAT_PRECISION",
+        type=click.Choice(PRECISIONS),
+        help="Default: float32.",
+    ),
+    click.option("--select", multiple=True, help="Keep only cells that fit, such as 'bert/*/cpu/*'."),
+    click.option("--skip", multiple=True, help="Leave out cells that fit."),
+    click.option("--shard", metavar="I/N", help="Only the I-th of N shares of the cells, for several machines."),
+    click.option("--list", "list_cells", is_flag=True, help="Print the cells and do nothing else."),
+    click.option("--explain", is_flag=True, help="Say what each prediction and choice rests on; write nothing."),
+    click.option("--run", is_flag=True, help="Run the suites and conclude."),
+    click.option(
+        "--timeout", type=click.FloatRange(min=0.1), envvar="HWCOMPAT_TIMEOUT", help="Seconds a check; default: 300."
+    ),
+    click.option("--jobs", type=click.IntRange(min=1), help="Suites at a time; default: what suits the machine."),
+    click.option(
+        "--resume", is_flag=True, help="Go on with the newest run in the evidence folder if it was cut off."
+    ),
+    click.option("--allow-fallback", is_flag=True, help="A named device that isn't here is no failure."),
+    click.option("--force", is_flag=True, help="Overwrite suites that were edited by hand."),
+    click.option("--output-dir", type=_FOLDER, default=DEFAULT_SUITES, show_default=True, help="For suites."),
+    click.option("--evidence", type=_FOLDER, default=DEFAULT_EVIDENCE, show_default=True, help="For evidence."),
+    click.option("--report-dir", type=_FOLDER, default=DEFAULT_REPORTS, show_default=True, help="For reports."),
+    click.option("--template-dir", type=_FOLDER_THAT_IS_THERE, help="Templates that come before ours."),
+    click.option("--machine", default="", help="A name for this machine in the evidence."),
+    click.option("--list-devices", is_flag=True, help="What this machine has, and which targets may be here."),
+    click.option("--hardware-compatibility", is_flag=True, help="The matrix, with basis and counts."),
+    click.option("--by", type=click.Choice(("family", "model")), help="One view of the matrix; default both."),
+    click.option("--targets", multiple=True, help="Columns of the matrix, separated by commas; default all."),
+    click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True),
+    click.option("--bundle", type=_FILE, metavar="FILE.zip", help="Pack the suites with a run.py, to run elsewhere."),
+    click.option("--check", "check_folder", type=_FOLDER, help="Say what regenerating would change (exit code 1)."),
+    click.option("--update", "update_folder", type=_FOLDER, help="Regenerate what changed in a folder of suites."),
+    click.option("--debug", is_flag=True, help="Show tracebacks."),
+)
+
+
+def with_options(command: _Command) -> _Command:
+    """The command with all options, in the order in which help shows them."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+class Options:
+    """The command line, by the names of its options."""
+
+    models: tuple[str, ...]
+    priority: str | None
+    architectures: tuple[str, ...]
+    config: Path | None
+    update_expected: bool
+    devices: tuple[str, ...]
+    tasks: tuple[str, ...]
+    dims: str
+    precisions: tuple[str, ...]
+    select: tuple[str, ...]
+    skip: tuple[str, ...]
+    shard: str | None
+    list_cells: bool
+    explain: bool
+    run: bool
+    timeout: float | None
+    jobs: int | None
+    resume: bool
+    allow_fallback: bool
+    force: bool
+    output_dir: Path
+    evidence: Path
+    report_dir: Path
+    template_dir: Path | None
+    machine: str
+    list_devices: bool
+    hardware_compatibility: bool
+    by: str | None
+    targets: tuple[str, ...]
+    format_: str
+    bundle: Path | None
+    check_folder: Path | None
+    update_folder: Path | None
+    debug: bool
+    pytest_arguments: Sequence[str]
+
+    def __init__(self, **values: object) -> None:
+        self.__dict__.update(values)

@@ -1,0 +1,178 @@
+"""The entries of a project file: models, timeouts, tolerances, expected levels, accepted failures.
+
+Each function reads one table. What is wrong is noted in the table; an entry that can't be used is None.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from generators.compatibility.verdict import Level
+from hardware.backends.factory import resolve_target
+from hardware.cell import PRECISIONS, Cell
+from hardware.errors import UsageError, echo
+
+from .project_file import AcceptedFailure, CellTimeout, Expectation, ProjectModel, ProjectTolerance
+from .table import Table
+
+MODEL = ("name", "revision", "tasks", "precisions", "targets")
+TIMEOUT = ("cells", "seconds")
+TOLERANCE = ("cells", "precision", "limit", "reason")
+ACCEPTED = ("cell", "check", "error_type", "reason", "link", "until")
+LEVELS = tuple(str(level) for level in Level if level is not Level.UNKNOWN)
+
+_LONGEST_TIMEOUT_S = 86_400
+_NAME = re.compile(r"[A-Za-z0-9][\w.@+-]{0,95}(/[\w][\w.@+-]{0,95})*", re.ASCII)
+_REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,95}", re.ASCII)
+_ERROR_TYPE = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_LINK = re.compile(r"https?://[^\s<>\"]+")
+
+
+def targets_of(table: Table) -> tuple[str, ...] | None:
+    """The targets of a table, in the names of their runtimes; `auto` and `all` stay for when it is planned."""
+    words = ("auto", "all")
+    return table.parsed("targets", lambda text: text if text in words else resolve_target(text))
+
+
+def precisions_of(table: Table) -> tuple[str, ...] | None:
+    """The precisions of a table."""
+    return table.words("precisions", PRECISIONS, "a precision")
+
+
+def model_of(table: Table, targets: tuple[str, ...], precisions: tuple[str, ...]) -> ProjectModel | None:
+    """One [[model]]; `targets` and `precisions` are the file's defaults."""
+    from generators.models.catalog import task_entries
+
+    table.only(MODEL)
+    table.required(["name"])
+    name, revision = table.text("name"), table.text("revision")
+    if name is not None and (not _NAME.fullmatch(name.removeprefix("./")) or ".." in name):
+        table.problem(
+            "name",
+            f"{echo(name)} cannot be a model of a project file: a model type, a Hub id, or a folder inside the "
+            "repository is wanted, and never code or a path that leads elsewhere",
+        )
+        name = None
+    if revision is not None and not _REVISION.fullmatch(revision):
+        table.problem("revision", f"{echo(revision)} is not a revision: a branch, a tag or a commit is wanted")
+    if revision is not None and name is not None and "/" not in name:
+        table.problem("revision", f"{echo(name)} is a model type, and only a Hub id has revisions")
+    tasks = table.words("tasks", sorted({entry.task for entry in task_entries()}), "a task")
+    own_targets, own_precisions = targets_of(table), precisions_of(table)
+    if name is None:
+        return None
+    return ProjectModel(
+        name=name,
+        revision=revision or "",
+        tasks=tasks or (),
+        targets=own_targets or targets,
+        precisions=own_precisions or precisions,
+        line=table.span().first,
+    )
+
+
+def seconds_of(table: Table, field: str) -> float | None:
+    """A time for one check."""
+    seconds = table.number(field)
+    if seconds is not None and not 0.1 <= seconds <= _LONGEST_TIMEOUT_S:
+        table.problem(field, f"{field} = {seconds:g} is refused: 0.1 to {_LONGEST_TIMEOUT_S} seconds can be given")
+    return seconds
+
+
+def timeout_of(table: Table) -> CellTimeout | None:
+    """One [[timeout]]."""
+    table.only(TIMEOUT)
+    table.required(TIMEOUT)
+    cells, seconds = table.text("cells"), seconds_of(table, "seconds")
+    if cells is None or seconds is None:
+        return None
+    return CellTimeout(cells=cells, seconds=seconds, line=table.span().first)
+
+
+def tolerance_of(table: Table) -> ProjectTolerance | None:
+    """One [[tolerance]]; a limit that would hide everything is refused."""
+    from hardware.testing.tolerances import too_wide
+
+    table.only(TOLERANCE)
+    table.required(("cells", "limit", "reason"))
+    cells, reason, limit = table.text("cells"), table.text("reason"), table.number("limit")
+    precision = table.text("precision")
+    if precision is not None:
+        table.one_of("precision", precision, PRECISIONS, "a precision")
+    if limit is not None and limit >= too_wide():
+        table.problem(
+            "limit",
+            f"limit = {limit:g} is refused: from {too_wide():g} of the output's scale on, a model with its attention "
+            "doubled might pass, so that such a limit would hide everything",
+        )
+    if cells is None or reason is None or limit is None:
+        return None
+    return ProjectTolerance(
+        cells=cells, precision=precision or "", limit=limit, reason=reason, line=table.span().first
+    )
+
+
+def _cell_id(table: Table, field: str, text: str) -> str | None:
+    """The id of an exact cell on a known target, in its own spelling."""
+
+    def parse() -> str:
+        cell = Cell.parse(text)
+        written = replace(cell, target=resolve_target(str(cell.target))).id
+        if written != text:
+            raise UsageError(f"{echo(text)} is not how this cell is written", fix=f"Write {written}.")
+        return written
+
+    if any(sign in text for sign in "*?["):
+        table.problem(field, f"{echo(text)} is a pattern, and one exact cell is wanted, written out")
+        return None
+    return table.tried(field, parse)
+
+
+def expected_of(table: Table) -> dict[str, Expectation]:
+    """The levels of [expected] by cell."""
+    found: dict[str, Expectation] = {}
+    for cell, level in table.values.items():
+        known = _cell_id(table, cell, cell)
+        if not isinstance(level, str):
+            table.problem(cell, f'the level of {cell} has to be a text, such as "high"')
+        elif level == Level.UNKNOWN:
+            table.problem(cell, "unknown cannot be expected: it is what nobody has measured", "Leave the line out.")
+        elif table.one_of(cell, level, LEVELS, "a level") and known:
+            found[known] = Expectation(cell=known, level=Level(level), line=table.span(cell).first)
+    return found
+
+
+def accepted_of(table: Table, lines: list[str]) -> AcceptedFailure | None:
+    """One [[accepted_failure]]; `lines` are those of the file."""
+    from hardware.testing.checks import all_checks
+
+    table.only(ACCEPTED)
+    table.required(("cell", "reason", "link", "until"))
+    cell, check, error_type = table.text("cell"), table.text("check"), table.text("error_type")
+    reason, link, until = table.text("reason"), table.text("link"), table.day("until")
+    if cell is not None:
+        cell = _cell_id(table, "cell", cell)
+    if "check" not in table.values and "error_type" not in table.values:
+        table.problem(
+            "", "[[accepted_failure]] names neither check nor error_type, so that it would hide every other failure"
+        )
+    if check is not None:
+        table.one_of("check", check, [known.name for known in all_checks()], "a check")
+    if error_type is not None and not _ERROR_TYPE.fullmatch(error_type):
+        table.problem("error_type", f"{echo(error_type)} is not an error type, such as numerical_mismatch")
+    if link is not None and not _LINK.fullmatch(link):
+        table.problem("link", f"{echo(link)} is not a link: https://… to where the failure is followed up")
+    if cell is None or reason is None or link is None or until is None:
+        return None
+    span = table.span()
+    return AcceptedFailure(
+        cell=cell,
+        check=check or "",
+        error_type=error_type or "",
+        reason=reason,
+        link=link,
+        until=until,
+        span=span,
+        text="\n".join(lines[span.first - 1 : span.last]),
+    )

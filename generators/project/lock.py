@@ -1,0 +1,114 @@
+"""Writes the lock: the table [expected] of a project file, changed line by line, for a person to review."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from generators.compatibility.verdict import Basis, Level, Verdict
+from hardware.errors import OutputError, UsageError
+
+from .outcome import CellRun
+from .positions import positions
+from .reading import parse_project, read_text
+
+_HEADER = re.compile(r"\s*\[\s*expected\s*\]\s*(#.*)?")
+_VALUE = re.compile(r"""(=\s*)(["'])[a-z]+\2""")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockChange:
+    """A new text of a project file, and what is new in it, a line for each cell."""
+
+    text: str
+    changes: tuple[str, ...]
+
+
+def levels_to_lock(runs: Mapping[str, CellRun], accepted: Mapping[str, str]) -> dict[str, Level]:
+    """The levels that a run measured, by cell; without cells of which a failure is accepted, since that is to end."""
+    return {
+        cell: run.verdict.level
+        for cell, run in runs.items()
+        if _is_measured(run.verdict) and not any(line.evidence_id in accepted for line in run.lines)
+    }
+
+
+def _is_measured(verdict: Verdict) -> bool:
+    return verdict.basis is Basis.MEASURED and verdict.level is not Level.UNKNOWN
+
+
+def with_expected(text: str, path: Path, levels: Mapping[str, Level]) -> LockChange:
+    """The text of a project file with these levels in its lock; lines of other cells, and comments, stay.
+
+    Raises `UsageError` where the table isn't written as [expected] with one cell a line.
+    """
+    project = parse_project(text, path)
+    lines = text.splitlines(keepends=True)
+    newline = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += newline
+    changes: list[str] = []
+    for cell, level in levels.items():
+        before = project.expected.get(cell)
+        if before is not None and before.level != level:
+            place = before.line - 1
+            changed, count = _VALUE.subn(rf"\g<1>\g<2>{level}\g<2>", lines[place], count=1)
+            if count != 1:
+                raise _not_by_line(path)
+            lines[place] = changed
+            changes.append(f"{cell}: {before.level} -> {level}")
+    new = [f'"{cell}" = "{level}"{newline}' for cell, level in sorted(levels.items()) if cell not in project.expected]
+    changes += [f"{line.strip()} is new" for line in new]
+    if new:
+        _insert(lines, new, text, path, newline)
+    changed_text = "".join(lines)
+    again = parse_project(changed_text, path).expected
+    if any(again[cell].level is not level for cell, level in levels.items()):
+        raise _not_by_line(path)
+    return LockChange(text=changed_text, changes=tuple(changes))
+
+
+def _insert(lines: list[str], new: list[str], text: str, path: Path, newline: str) -> None:
+    span = positions(text).get(("expected",))
+    if span is None:
+        lines += [newline, f"[expected]{newline}", *new]
+    elif _HEADER.fullmatch(lines[span.first - 1].strip()):
+        lines[span.last : span.last] = new
+    else:
+        raise _not_by_line(path)
+
+
+def _not_by_line(path: Path) -> UsageError:
+    return UsageError(
+        f"the lock of {path.name} cannot be changed",
+        why="its cells don't stand one a line below a header [expected]",
+        fix='Write [expected] on its own line, and below it lines such as "bert/fill-mask/cpu/float32" = "high".',
+    )
+
+
+def update_expected(path: Path, levels: Mapping[str, Level]) -> tuple[str, ...]:
+    """Write levels into the lock of a project file; returns what is new. The file is replaced whole or not at all.
+
+    Raises `UsageError`, `BrokenInput` for the file as it is, `OutputError` where it can't be written.
+    """
+    change = with_expected(read_text(path), path, levels)
+    if not change.changes:
+        return ()
+    target = path.resolve()
+    try:
+        handle, part = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(change.text.encode())
+            os.chmod(part, target.stat().st_mode & 0o777)
+            os.replace(part, target)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
+    return change.changes

@@ -1,0 +1,39 @@
+"""What a check hands over: outputs, what it measured, and the two ways to end that are neither pass nor failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..backends.base import Execution
+from ..evidence.record import Stage
+from .parity import Array, Comparison
+
+
+class Ambiguous(Exception):
+    """The result neither shows that the target is right nor that it is wrong."""
+
+
+class NotApplicable(Exception):
+    """The loaded model lacks an ability that its target has in general; the reason is the message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """Outputs by name, and the positions that mean something in those that have a row for each token."""
+
+    arrays: Mapping[str, Array]
+    masks: Mapping[str, Array]
+
+
+@dataclass(kw_only=True)
+class Measurement:
+    """What one check saw. The plug-in takes it when the check is over."""
+
+    stage: Stage = Stage.BUILD
+    comparison: Comparison | None = None
+    tolerance: float | None = None
+    execution: Execution | None = None
+    latency_ms: float | None = None
+    batch: int | None = None
+    sequence_length: int | None = None

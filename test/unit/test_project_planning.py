@@ -1,0 +1,185 @@
+"""From a project file to suites: what the command line says beats the file, and what can't be planned is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from generators.plan import PlannedSuite
+from generators.project.planning import Override, left_out, plan_project
+from generators.project.project_run import plan_run
+from generators.project.reading import parse_project
+from generators.suites.files import write_suite
+from hardware.cells import Shard
+from hardware.detection import HardwareInfo, detect
+from hardware.errors import NothingMatched, UsageError
+
+TEXT = """\
+schema_version = 1
+[defaults]
+targets = ["cpu", "simulated"]
+timeout = 50
+[[model]]
+name = "bert"
+[[model]]
+name = "vit"
+targets = ["cpu"]
+precisions = ["float32", "bfloat16"]
+[[timeout]]
+cells = "vit/*"
+seconds = 70
+[[tolerance]]
+cells = "vit/*"
+precision = "float32"
+limit = 1e-4
+reason = 'sums in \\"another" order'
+[expected]
+"bert/fill-mask/cpu/float32" = "high"
+"bert/fill-mask/simulated/float32" = "high"
+"gpt2/text-generation/cpu/float32" = "high"
+"""
+
+
+@pytest.fixture(scope="module")
+def here() -> HardwareInfo:
+    return detect()
+
+
+def project(text: str = TEXT, folder: Path = Path()):
+    return parse_project(text, folder / "hwcompat.toml")
+
+
+def plan(here, text: str = TEXT, folder: Path = Path(), **override: tuple[str, ...]) -> tuple[PlannedSuite, ...]:
+    return plan_project(project(text, folder), here, Override(**override))
+
+
+def ids(suites) -> list[str]:
+    return [suite.cell.id for suite in suites]
+
+
+def test_each_model_gets_its_own_targets_and_precisions_or_the_defaults(here):
+    assert ids(plan(here)) == [
+        "bert/fill-mask/cpu/float32",
+        "bert/fill-mask/simulated/float32",
+        "vit/image-classification/cpu/float32",
+        "vit/image-classification/cpu/bfloat16",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "cells"),
+    [
+        ({"targets": ("openvino",), "models": ("bert",)}, ["bert/fill-mask/openvino/float32"]),
+        ({"models": ("gpt2",), "precisions": ("float16",)}, ["gpt2/text-generation/cpu/float16"]),
+        ({"models": ("vit",), "precisions": ("float32",)}, ["vit/image-classification/cpu/float32"]),
+    ],
+)
+def test_the_command_line_beats_the_file(here, override, cells):
+    found = ids(plan(here, **override))
+    assert found[: len(cells)] == cells
+    assert all(cell.startswith(override["models"][0]) for cell in found)
+
+
+def test_all_models_that_cannot_be_planned_are_told_with_their_lines(here):
+    text = TEXT.replace('"bert"', '"brt"').replace('name = "vit"', 'name = "vti"')
+    with pytest.raises(UsageError) as caught:
+        plan(here, text)
+    assert "line 5" in str(caught.value)
+    assert "line 7" in str(caught.value)
+
+
+def test_a_cell_that_is_asked_for_twice_is_told_with_both_lines(here):
+    text = TEXT.replace("[[timeout]]", '[[model]]\nname = "bert"\ntargets = ["cpu"]\n[[timeout]]')
+    with pytest.raises(UsageError, match=r"line 11: bert/fill-mask/cpu/float32 is asked for already in line 5"):
+        plan(here, text)
+
+
+@pytest.mark.parametrize("kind", ["timeout", "tolerance"])
+def test_a_pattern_that_fits_no_cell_is_an_error_unless_the_command_line_narrows(here, kind):
+    text = TEXT.replace(f'[[{kind}]]\ncells = "vit/*"', f'[[{kind}]]\ncells = "vti/*"')
+    with pytest.raises(UsageError, match=r"'vti/\*'.* fits no cell"):
+        plan(here, text)
+    assert plan(here, text, models=("bert",))
+    assert plan(here, text.replace('targets = ["cpu"]', 'targets = ["auto"]'))
+
+
+def test_a_tolerance_stands_in_the_suite_with_its_reason_as_text_and_not_as_code(here):
+    found = {suite.cell.id: suite for suite in plan(here)}
+    suite = found["vit/image-classification/cpu/float32"]
+    assert "        tolerance=0.0001,\n" in suite.text
+    (reason,) = [line for line in suite.text.splitlines() if "tolerance_reason" in line]
+    (call,) = __import__("ast").parse(f"f({reason.strip()})", mode="eval").body.keywords
+    assert call.value.value == 'hwcompat.toml: sums in \\"another" order'
+    assert "--config hwcompat.toml" in suite.text
+    compile(suite.text, "suite", "exec")
+    assert "tolerance=" not in found["vit/image-classification/cpu/bfloat16"].text
+    assert "--config" not in found["bert/fill-mask/cpu/float32"].text
+
+
+def test_timeouts_are_those_of_the_file_for_each_cell(here):
+    run = plan_run(project(), here, Override())
+    assert run.timeouts["bert/fill-mask/cpu/float32"] == 50
+    assert run.timeouts["vit/image-classification/cpu/bfloat16"] == 70
+
+
+def test_what_the_command_line_leaves_out_is_told_from_what_is_missing(here):
+    def absent(select=(), skip=(), shard=None, **override) -> dict[str, str]:
+        run = plan_run(project(), here, Override(**override), select=select, skip=skip, shard=shard)
+        return left_out(run.project, run.planned, {suite.cell.id for suite in run.kept}, run.override)
+
+    gone = "gpt2/text-generation/cpu/float32"  # in the lock, and asked for by no model
+    assert absent() == {}
+    assert absent(select=["*/cpu/*"]) == {"bert/fill-mask/simulated/float32": "--select, --skip or --shard"}
+    assert absent(targets=("cpu",)) == {"bert/fill-mask/simulated/float32": "--device"}
+    assert set(absent(models=("vit",))) == {*ids(plan(here, models=("bert",))), gone}
+    shards = [absent(shard=Shard(index=number, count=2)) for number in (1, 2)]
+    assert sum(len(one) for one in shards) == 2
+    with pytest.raises(NothingMatched):
+        absent(select=["brt/*"])
+
+
+def test_a_folder_of_the_repository_is_found_wherever_the_command_runs(here, tmp_path, monkeypatch):
+    inside, outside = tmp_path / "repository", tmp_path / "elsewhere"
+    for folder in (inside / "models", outside / "models" / "mine"):
+        folder.mkdir(parents=True)
+    (inside / "models" / "link").symlink_to(outside / "models" / "mine")
+    text = 'schema_version = 1\n[[model]]\nname = "models/{}"\n'
+    monkeypatch.chdir(outside)
+    with pytest.raises(UsageError, match="is not in the repository"):
+        plan(here, text.format("mine"), inside)
+    with pytest.raises(UsageError, match="leads out of the repository"):
+        plan(here, text.format("link"), inside)
+    (inside / "models" / "mine").mkdir()
+    with pytest.raises(UsageError, match=r"no config\.json"):
+        plan(here, text.format("mine"), inside)
+
+
+def test_a_revision_of_a_hub_id_is_the_one_that_is_looked_up(here, monkeypatch):
+    import huggingface_hub
+
+    asked = []
+    monkeypatch.setattr(
+        huggingface_hub, "try_to_load_from_cache", lambda name, file, revision=None: asked.append((name, revision))
+    )
+    text = 'schema_version = 1\n[defaults]\ntargets = ["cpu"]\n[[model]]\nname = "me/bert-x"\nrevision = "v2"\n'
+    (suite,) = plan(here, text)
+    assert asked == [("me/bert-x", "v2")]
+    assert "--revision v2" in suite.profile.note
+
+
+def test_checking_a_folder_sees_suites_that_the_project_wants_and_that_are_not_there(here, tmp_path):
+    from generators.suites.compare import compare_suites
+
+    first, *others = plan(here)
+    planned = {suite.file_name: suite.text for suite in (first, *others)}
+    write_suite(tmp_path, first.file_name, first.text)
+
+    def again(_suite) -> str:
+        raise AssertionError("every suite is planned")
+
+    state = compare_suites(tmp_path, again, planned=planned)
+    assert state.exit_code == 1
+    assert sum(line.startswith("new ") for line in state.lines) == len(others)
+    assert compare_suites(tmp_path, again, planned=planned, update=True).exit_code == 0
+    assert compare_suites(tmp_path, again, planned=planned).exit_code == 0

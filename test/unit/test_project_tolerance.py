@@ -1,0 +1,124 @@
+"""A repository's own tolerance: it counts where it was stated, is said with its reason, and makes no cell high."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from generators.compatibility.conclude import conclude
+from generators.compatibility.verdict import Level, Verdict
+from hardware.backends.factory import backend_class
+from hardware.cell import Cell
+from hardware.evidence.record import CheckLine, Outcome
+from hardware.testing import recording
+from hardware.testing.checks import all_checks, comparing_checks
+from hardware.testing.model_test import ModelTest
+from hardware.testing.tolerances import loosest_limit, tolerance_for, too_wide
+
+CELL = Cell.parse("gpt2/text-generation/cuda/float32")
+CHECKS = tuple(check.name for check in all_checks())
+VERSIONS = {"torch": "2.13.0"}
+WIDE, NARROW = 1e-4, 1e-6
+STATED = {"tolerance": "0.0001 of hwcompat.toml: sums in another order"}
+
+
+def line(check: str, error: float, held_to: float, conditions: dict[str, str]) -> CheckLine:
+    compares = check in comparing_checks()
+    return CheckLine(
+        run_id="run1",
+        cell_id=CELL.id,
+        check_name=check,
+        outcome=Outcome.PASSED,
+        subject="tiny",
+        requested_target="cuda",
+        actual_target="cuda:0",
+        precision="float32",
+        model="gpt2",
+        task="text-generation",
+        suite_hash="abc",
+        started_at="2026-01-01T00:00:00Z",
+        duration_s=0.1,
+        accelerator="H200",
+        actual_dtype="float32",
+        max_rel_error=error if compares else None,
+        tolerance=held_to if compares else None,
+        native_ops={"aten.addmm": 1} if check == "runs_natively" else {},
+        conditions=conditions,
+    )
+
+
+def ask(error: float, held_to: float, own_limit: float | None, conditions: dict[str, str] | None = None) -> Verdict:
+    return conclude(
+        CELL,
+        CHECKS,
+        [line(check, error, held_to, conditions or {}) for check in CHECKS],
+        current_versions=VERSIONS,
+        run_versions={"run1": VERSIONS},
+        own_limit=own_limit,
+    )
+
+
+@pytest.mark.parametrize("error", [5e-5, 1e-6])
+def test_a_wider_tolerance_is_medium_at_most_with_its_reason(error):
+    verdict = ask(error, WIDE, WIDE, STATED)
+    assert verdict.level is Level.MEDIUM
+    assert "tolerance: 0.0001 of hwcompat.toml: sums in another order" in verdict.conditions
+
+
+@pytest.mark.parametrize("error", [5e-5, 1e-6])
+def test_without_the_project_file_the_products_tolerance_counts(error):
+    verdict = ask(error, WIDE, None, STATED)
+    assert verdict.level is Level.UNKNOWN
+    assert any("held to 1e-04; the tolerance is 2e-05" in reason for reason in verdict.reasons)
+
+
+def test_a_narrower_tolerance_lowers_nothing_and_what_was_held_to_more_does_not_meet_it():
+    assert ask(1e-7, NARROW, NARROW).level is Level.HIGH
+    assert ask(1e-7, NARROW, None).level is Level.HIGH
+    assert ask(1e-7, 2e-5, NARROW).level is Level.UNKNOWN
+
+
+def test_evidence_that_keeps_silent_about_its_wide_tolerance_is_no_better_for_it():
+    verdict = ask(5e-5, WIDE, WIDE)
+    assert verdict.level is Level.MEDIUM
+    assert any("nobody gave a reason" in condition for condition in verdict.conditions)
+
+
+def test_a_limit_is_too_wide_long_before_it_hides_a_doubled_attention():
+    assert too_wide() == 2 * loosest_limit()
+    assert tolerance_for(CELL.target, "bfloat16").limit < too_wide() < 0.5
+
+
+# Where a suite runs
+
+
+def case(cell: str = "bert/fill-mask/cpu/float32", **own: Any) -> ModelTest:
+    def linear() -> Any:
+        import torch
+
+        return torch.nn.Linear(3, 3)
+
+    return ModelTest(cell, linear, {"input": np.ones((2, 3), dtype=np.float32)}, gain=1.0, outputs=("output",), **own)
+
+
+def test_the_suites_limit_is_the_one_that_is_used_and_recorded():
+    own = case(tolerance=WIDE, tolerance_reason="hwcompat.toml: sums in another order")
+    assert own.tolerance == WIDE
+    assert own.take_measurement().tolerance == WIDE
+    assert own.facts()["conditions"] == STATED
+
+
+def test_a_narrower_limit_is_used_and_is_no_condition():
+    own = case(tolerance=NARROW, tolerance_reason="hwcompat.toml: we want it")
+    assert own.tolerance == NARROW
+    assert own.facts()["conditions"] == {}
+
+
+def test_on_another_target_than_the_cells_the_limit_does_not_count(monkeypatch):
+    monkeypatch.setattr(backend_class("cuda"), "unavailable", lambda _self: "not here")
+    monkeypatch.setattr(recording, "active", True)
+    own = case("bert/fill-mask/cuda/float32", tolerance=WIDE, tolerance_reason="hwcompat.toml: x")
+    assert own.tolerance == 2e-5
+    assert "tolerance" not in own.facts()["conditions"]
