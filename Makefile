@@ -9,12 +9,13 @@ export MODEL ?= bert
 export DEVICE ?= auto
 ARGS ?=
 VENV := .venv
+BUNDLE := .venv-bundle
 OWN := $(VENV)/bin/python
 BASE_PYTHON ?= python3
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test lint mutants bench recipes setup clean
+.PHONY: help run test lint mutants bench recipes setup bundle-environment clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -28,7 +29,7 @@ run: $(VENV)/.ready
 	@$(OWN) run_test_generation.py --model "$$MODEL" --device "$$DEVICE" --run $(ARGS)
 endif
 
-test: $(VENV)/.ready-dev
+test: $(VENV)/.ready-dev bundle-environment
 	$(OWN) -m pytest test $(ARGS)
 
 lint: $(VENV)/.ready-dev
@@ -57,6 +58,14 @@ $(VENV)/.ready: requirements.txt
 
 $(VENV)/.ready-dev: requirements-dev.txt $(VENV)/.ready
 	@$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+# torch, transformers and pytest alone, as on a machine that a bundle is carried to
+bundle-environment: $(BUNDLE)/.ready
+
+$(BUNDLE)/.ready: requirements-bundle.txt
+	@test -x $(BUNDLE)/bin/python || $(BASE_PYTHON) -m venv $(BUNDLE)
+	@$(BUNDLE)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bundle.txt
 	@touch $@
 
 clean:

@@ -63,7 +63,9 @@ def list_entries(lines: Iterable[str]) -> list[str]:
     return [entry for entry in entries if entry]
 
 
-def profiles_of(chosen: ChosenModels, tasks: Sequence[str] = ()) -> tuple[tuple[Profile, ...], tuple[str, ...]]:
+def profiles_of(
+    chosen: ChosenModels, tasks: Sequence[str] = (), *, dims: str = "tiny"
+) -> tuple[tuple[Profile, ...], tuple[str, ...]]:
     """The profiles of the chosen models, one for each task, and why models that nobody named have none.
 
     `tasks` are names, or `all` that transformers maps for a type; without any it is the primary one. Raises
@@ -72,9 +74,9 @@ def profiles_of(chosen: ChosenModels, tasks: Sequence[str] = ()) -> tuple[tuple[
     found: list[Profile] = []
     refused: list[str] = []
     for name in chosen.names:
-        for task in _tasks_of(name, tasks):
+        for task in tasks_of(name, tasks):
             try:
-                found.append(profile_of(name, task))
+                found.append(profile_of(name, task, dims=dims))
             except ModelError as error:
                 if name in chosen.by_name and task not in _mapped_tasks(name, tasks):
                     raise
@@ -84,7 +86,8 @@ def profiles_of(chosen: ChosenModels, tasks: Sequence[str] = ()) -> tuple[tuple[
     return tuple(found), tuple(refused)
 
 
-def _tasks_of(name: str, asked: Sequence[str]) -> tuple[str | None, ...]:
+def tasks_of(name: str, asked: Sequence[str]) -> tuple[str | None, ...]:
+    """The tasks that words, lists with commas, or `all` stand for; None is a model's primary task."""
     tasks = [part.strip() for text in asked for part in text.split(",") if part.strip()]
     if "all" in tasks:
         return _mapped_tasks(name, ("all",)) or (None,)

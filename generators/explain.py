@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from generators.compatibility.rules import RuleSet
+from generators.models.given import GivenRecipe
+from generators.models.recipe import Recipe
 from generators.plan import PlannedSuite
 
 
@@ -12,7 +14,7 @@ def explanation(suite: PlannedSuite, rules: RuleSet) -> str:
     said = [
         ("Model", f"{found.model_type}: {', '.join([found.family, found.architecture, *found.traits])}"),
         ("Known from", f"{found.source} ({found.confidence} confidence)"),
-        ("Subject", f"{recipe.subject}, {recipe.parameters:,} parameters, recipe of {recipe.transformers_version}"),
+        ("Subject", f"{recipe.subject}, {recipe.parameters:,} parameters" + _made(recipe)),
     ]
     if suite.profile.note:
         said.append(("Note", suite.profile.note))
@@ -29,3 +31,7 @@ def explanation(suite: PlannedSuite, rules: RuleSet) -> str:
     if not suite.verdict.rule_ids:
         said.append(("Rule", "none fits: nothing is predicted"))
     return "\n".join([suite.cell.id, *(f"  {label:<12}{text}" for label, text in said)])
+
+
+def _made(recipe: Recipe | GivenRecipe) -> str:
+    return f", recipe of {recipe.transformers_version}" if isinstance(recipe, Recipe) else f", {recipe.name}"

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from generators.compatibility.conclude import conclude
-from generators.compatibility.current import relevant_versions
 from generators.compatibility.required import required_checks
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Verdict
 from generators.models.profile import Profile
-from generators.plan import PlannedSuite, choose_targets, plan_suite
+from generators.plan import PlannedSuite, ToleranceFor, choose_targets, plan_suite
 from generators.suites.files import State, prepare_folder, write_suite
-from hardware.cell import Cell
+from hardware.cells import Shard, choose_cells
 from hardware.detection import HardwareInfo, targets
 from hardware.errors import NothingMatched, OutputError, UsageError, echo
-from hardware.evidence.machine import machine_label
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
-from hardware.evidence.store import read_run
-from hardware.evidence.versions import versions_of
-from hardware.evidence.writer import EvidenceWriter, new_run_id, now
+from hardware.evidence.store import Evidence, read_cells
+from hardware.evidence.versions import relevant_versions
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hardware.testing.devices import DEVICES_VARIABLE
-from hardware.testing.runner import Limits, Progress, run_suites
+from hardware.testing.runner import Limits, Progress
+from hardware.testing.session import Session, run_session
 from hardware.testing.suite_file import SuiteFile, read_suite
 
 
@@ -41,12 +39,16 @@ class WrittenSuite:
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """What a run says of one cell: its lines in the order of the plan, and the verdict measured from them."""
+    """What a run says of one cell: its lines in the order of the plan, and the verdict measured from them.
+
+    `taken_from` is the earlier run that the lines were taken over from, empty where this run made them.
+    """
 
     written: WrittenSuite
     checks: tuple[str, ...]
     lines: tuple[CheckLine, ...]
     verdict: Verdict
+    taken_from: str = ""
 
     @property
     def substituted(self) -> str:
@@ -64,12 +66,20 @@ class CellResult:
 
 @dataclass(frozen=True, kw_only=True)
 class JobResult:
-    """A finished run: its id, its cells, and the evidence files that it wrote."""
+    """A finished run: its id, its cells, and the files of its evidence, with those that cells were taken over from.
+
+    Where nothing was left to resume, it is the earlier run itself.
+    """
 
     run_id: str
     started_at: str
     cells: tuple[CellResult, ...]
     evidence: tuple[Path, ...]
+
+    def read_evidence(self, folder: Path) -> Evidence:
+        """The evidence of all cells, each from the run that its result rests on."""
+        runs = {cell.written.planned.cell.id: cell.taken_from or self.run_id for cell in self.cells}
+        return read_cells(folder, runs, also=[self.run_id])
 
     def exit_code(self, *, allow_fallback: bool) -> int:
         """0; 1 for a failure or for a device that was asked for by name and isn't there; 5 where nothing ran."""
@@ -96,27 +106,30 @@ def plan_job(
     *,
     select: Sequence[str] = (),
     skip: Sequence[str] = (),
+    shard: Shard | None = None,
     template_folder: Path | None = None,
+    tolerance_for: ToleranceFor = lambda _cell: None,
 ) -> tuple[PlannedSuite, ...]:
-    """Every suite that was asked for. Raises `NothingMatched` where selection leaves none."""
+    """Every suite that was asked for. Raises `NothingMatched` where selection or the shard leaves none."""
     rules = load_rules()
     statuses = targets(inventory)
     planned: dict[str, PlannedSuite] = {}
     for profile in profiles:
         for precision in precisions:
             for choice in choose_targets(devices, profile, precision, statuses):
-                suite = plan_suite(profile, choice, precision, rules, inventory, template_folder=template_folder)
+                suite = plan_suite(
+                    profile,
+                    choice,
+                    precision,
+                    rules,
+                    inventory,
+                    template_folder=template_folder,
+                    tolerance_for=tolerance_for,
+                )
                 other = planned.setdefault(suite.cell.id, suite)
                 if other.profile is not profile:
                     raise _same_cell(other, suite)
-    kept = [suite for suite in planned.values() if _chosen(suite.cell, select, skip)]
-    if not kept:
-        raise NothingMatched(
-            f"nothing is left of {len(planned)} cell(s)",
-            why=f"--select {' '.join(select) or '*'}, --skip {' '.join(skip) or 'nothing'}",
-            fix=f"The cells are: {', '.join(sorted(planned)[:6])}.",
-        )
-    return tuple(kept)
+    return tuple(planned[id_] for id_ in choose_cells(tuple(planned), select=select, skip=skip, shard=shard))
 
 
 def _same_cell(one: PlannedSuite, other: PlannedSuite) -> UsageError:
@@ -125,11 +138,6 @@ def _same_cell(one: PlannedSuite, other: PlannedSuite) -> UsageError:
         why="evidence of one would pass for the other",
         fix="Name one of them, or rename a checkpoint's folder.",
     )
-
-
-def _chosen(cell: Cell, select: Sequence[str], skip: Sequence[str]) -> bool:
-    wanted = not select or any(cell.matches(pattern) for pattern in select)
-    return wanted and not any(cell.matches(pattern) for pattern in skip)
 
 
 def write_suites(planned: Sequence[PlannedSuite], folder: Path, *, force: bool) -> tuple[WrittenSuite, ...]:
@@ -153,53 +161,65 @@ def run_job(
     command: str,
     machine: str,
     limits: Limits,
+    jobs: int | None = None,
+    resume: bool = False,
     pytest_arguments: Sequence[str] = (),
     on_progress: Progress = lambda _suite, _check: None,
+    on_note: Callable[[str], None] = lambda _text: None,
 ) -> JobResult:
     """Run suites that were written and conclude for each cell.
 
-    Raises `OutputError` where evidence can't be written, `JobInterrupted` after an interruption was recorded.
+    `jobs` suites run at a time, None for as many as suit the machine. With `resume` only that is run which the newest
+    run in the folder of evidence didn't finish; `on_note` is told what and why. Raises `OutputError` where evidence
+    can't be written, `JobInterrupted` after an interruption was recorded.
     """
-    writer = EvidenceWriter(evidence, new_run_id())
     suites = [_read(one) for one in written]
-    versions = versions_of(inventory)
-    run = RunLine(
-        run_id=writer.run_id,
-        started_at=now(),
-        command=command,
-        machine=machine or machine_label(),
-        inventory=inventory.to_dict(),
-        versions=versions,
-        plan=tuple(_planned(suite, one.planned) for suite, one in zip(suites, written, strict=True)),
-    )
-    interrupted = False
     with _environment(_suite_environment(written)):
-        try:
-            run_suites(
-                run,
-                suites,
-                writer,
-                limits=limits,
-                pytest_arguments=pytest_arguments,
-                on_progress=on_progress,
-            )
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            writer.close()
-    found = read_run(evidence, run.run_id)
-    result = JobResult(
-        run_id=run.run_id,
-        started_at=run.started_at,
-        cells=tuple(
-            _result(one, suite, found.checks, versions, run.run_id)
-            for one, suite in zip(written, suites, strict=True)
-        ),
-        evidence=tuple(sorted(evidence.glob(f"{run.run_id}-*.jsonl"))),
-    )
-    if interrupted:
+        session = run_session(
+            suites,
+            [_planned(suite, one.planned) for suite, one in zip(suites, written, strict=True)],
+            inventory,
+            evidence=evidence,
+            command=command,
+            machine=machine,
+            limits=limits,
+            jobs=jobs,
+            resume=resume,
+            pytest_arguments=pytest_arguments,
+            on_progress=on_progress,
+            on_note=on_note,
+        )
+    result = _job_result(session, list(zip(written, suites, strict=True)), evidence)
+    if session.interrupted:
         raise JobInterrupted(result)
     return result
+
+
+def _job_result(session: Session, suites: Sequence[tuple[WrittenSuite, SuiteFile]], evidence: Path) -> JobResult:
+    runs = {suite.cell.id: session.run_of(suite.cell.id) for _, suite in suites}
+    known = read_cells(evidence, runs, also=[session.run_id])
+    by_id = {run.run_id: run for run in known.runs}
+    cells = []
+    for written, suite in suites:
+        run = by_id[runs[suite.cell.id]]
+        lines = [line for line in known.checks if line.cell_id == suite.cell.id]
+        taken_from = run.run_id if run.run_id != session.run_id else ""
+        cells.append(_result(_as_sealed(written, run), suite, lines, run, taken_from))
+    names = dict.fromkeys([session.run_id, *(one for one in session.taken_over.run_ids if one in runs.values())])
+    return JobResult(
+        run_id=session.run_id,
+        started_at=by_id[session.run_id].started_at,
+        cells=tuple(cells),
+        evidence=tuple(path for name in names for path in sorted(evidence.glob(f"{name}-*.jsonl"))),
+    )
+
+
+def _as_sealed(written: WrittenSuite, run: RunLine) -> WrittenSuite:
+    """The suite with the prediction that was sealed before the run that its lines are from."""
+    sealed = next((one.verdict for one in run.plan if one.cell_id == written.planned.cell.id), None)
+    if sealed is None:
+        return written
+    return replace(written, planned=replace(written.planned, verdict=Verdict.from_dict(sealed)))
 
 
 def _planned(suite: SuiteFile, planned: PlannedSuite) -> PlannedCell:
@@ -220,15 +240,11 @@ def _read(written: WrittenSuite) -> SuiteFile:
 
 
 def _result(
-    written: WrittenSuite,
-    suite: SuiteFile,
-    checks: Sequence[CheckLine],
-    versions: Mapping[str, str],
-    run_id: str,
+    written: WrittenSuite, suite: SuiteFile, lines: Sequence[CheckLine], run: RunLine, taken_from: str
 ) -> CellResult:
-    own = [line for line in checks if line.cell_id == suite.cell.id]
-    own.sort(key=lambda line: suite.checks.index(line.check_name) if line.check_name in suite.checks else 99)
-    relevant = relevant_versions(suite.cell, versions)
+    own = sorted(
+        lines, key=lambda line: suite.checks.index(line.check_name) if line.check_name in suite.checks else 99
+    )
     return CellResult(
         written=written,
         checks=suite.checks,
@@ -237,11 +253,13 @@ def _result(
             suite.cell,
             suite.checks,
             own,
-            current_versions=relevant,
-            run_versions={run_id: versions},
+            current_versions=relevant_versions(suite.cell, run.versions),
+            run_versions={run.run_id: run.versions},
             subject_required=suite.subject,
             required_checks=required_checks(suite.cell),
+            own_limit=written.planned.tolerance.limit if written.planned.tolerance else None,
         ),
+        taken_from=taken_from,
     )
 
 

@@ -10,6 +10,7 @@ import click
 
 from generators.models.priority import PRIORITIES
 from hardware.cell import PRECISIONS
+from hardware.errors import BrokenInput, UsageError, echo
 from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
 
 FORMATS = ("table", "json", "markdown", "csv", "html")
@@ -81,6 +82,14 @@ _OPTIONS = (
     click.option("--bundle", type=_FILE, metavar="FILE.zip", help="Pack the suites with a run.py, to run elsewhere."),
     click.option("--check", "check_folder", type=_FOLDER, help="Say what regenerating would change (exit code 1)."),
     click.option("--update", "update_folder", type=_FOLDER, help="Regenerate what changed in a folder of suites."),
+    click.option(
+        "--verify",
+        is_flag=False,
+        flag_value="",
+        metavar="[DIR]",
+        help="Does each suite compile, get collected, pass on CPU, and fail when its model is broken? In DIR, of the "
+        "selection, or in --output-dir.",
+    ),
     click.option("--debug", is_flag=True, help="Show tracebacks."),
 )
 
@@ -128,8 +137,30 @@ class Options:
     bundle: Path | None
     check_folder: Path | None
     update_folder: Path | None
+    verify: str | None
     debug: bool
     pytest_arguments: Sequence[str]
 
     def __init__(self, **values: object) -> None:
         self.__dict__.update(values)
+
+    def folder_to_verify(self) -> Path | None:
+        """The folder that `--verify` speaks of; None where it wasn't given, or speaks of the models that were chosen.
+
+        Raises `UsageError` where it stands beside another job, `BrokenInput` where there is no such folder.
+        """
+        if self.verify is None:
+            return None
+        chosen = bool(self.models or self.priority or self.architectures or self.config)
+        if self.run or self.bundle or self.list_cells or self.explain:
+            raise UsageError("--verify is a job of its own", fix="Leave out --run, --bundle, --list and --explain.")
+        if chosen and self.verify:
+            raise UsageError(
+                f"--verify {echo(self.verify)} and a selection of models were both given",
+                why="a folder holds the suites that it holds",
+                fix="Name one of them; --select and --skip choose among a folder's cells.",
+            )
+        folder = Path(self.verify or self.output_dir)
+        if not chosen and not folder.is_dir():
+            raise BrokenInput(f"{folder} is no folder of suites", fix="Name the folder that --output-dir wrote to.")
+        return None if chosen else folder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,14 +10,19 @@ from generators.compatibility.facts import facts_here
 from generators.compatibility.rules import RuleSet, predict
 from generators.compatibility.selection import Selection, select
 from generators.compatibility.verdict import Verdict
+from generators.models.given import GivenRecipe
 from generators.models.profile import Profile
 from generators.suites.render import render
+from generators.suites.render_given import render_given
 from hardware.backends.factory import backend_class, resolve_target
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import UsageError
 from hardware.expected_targets import TargetStatus
 from hardware.target import Target
+from hardware.testing.tolerances import OwnTolerance
+
+ToleranceFor = Callable[[Cell], OwnTolerance | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +36,7 @@ class PlannedSuite:
     text: str
     required: bool
     selection: Selection | None = None
+    tolerance: OwnTolerance | None = None
 
     @property
     def file_name(self) -> str:
@@ -96,16 +102,32 @@ def plan_suite(
     inventory: HardwareInfo,
     *,
     template_folder: Path | None = None,
+    tolerance_for: ToleranceFor = lambda _cell: None,
 ) -> PlannedSuite:
-    """The suite for one model on one target: predicted, then rendered."""
+    """The suite for one model on one target: predicted, then rendered.
+
+    `tolerance_for` gives the tolerance that a repository states for a cell.
+    """
     cell = Cell(model=profile.cell_model, task=profile.recipe.task, target=choice.target, precision=precision)
     verdict = predict(cell, facts_here(profile.recipe, cell, inventory), rules)
+    tolerance = tolerance_for(cell)
     return PlannedSuite(
         profile=profile,
         cell=cell,
         device=choice.target,
         verdict=verdict,
-        text=render(profile.recipe, cell, verdict.rule_ids, template_folder=template_folder),
+        text=_text(profile, cell, verdict, template_folder, tolerance),
         required=choice.required,
         selection=choice.selection,
+        tolerance=tolerance,
     )
+
+
+def _text(
+    profile: Profile, cell: Cell, verdict: Verdict, template_folder: Path | None, tolerance: OwnTolerance | None
+) -> str:
+    if isinstance(profile.recipe, GivenRecipe):
+        return render_given(
+            profile.recipe, cell, verdict.rule_ids, template_folder=template_folder, tolerance=tolerance
+        )
+    return render(profile.recipe, cell, verdict.rule_ids, template_folder=template_folder, tolerance=tolerance)

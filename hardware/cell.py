@@ -15,6 +15,12 @@ from .target import Target
 
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16", "float8", "int8", "int4")
 
+MODULE_TASK = "module-forward"
+"""The task of a user's own module: nothing is known of it but its forward pass."""
+
+GRAPH_TASK = "graph-forward"
+"""The task of a graph file."""
+
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,119}")
 _TASK = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 

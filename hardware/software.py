@@ -11,7 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-PACKAGES = ("torch", "transformers", "openvino", "optimum-intel", "nncf", "numpy", "safetensors", "pytest")
+PACKAGES = (
+    *("torch", "transformers", "openvino", "optimum-intel", "nncf", "numpy", "safetensors", "pytest"),
+    *("onnx", "onnxruntime"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

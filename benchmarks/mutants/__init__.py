@@ -1,4 +1,4 @@
-"""Mutants: ten breaks of the side under test that every generated suite must catch, and clean runs that it must pass.
+"""Mutants: ten breaks that the suites of every kind of model must catch, and clean runs that they must pass.
 
-`python -m benchmarks.mutants` prints the table; `pytest -p benchmarks.mutants.plugin` breaks one suite by hand.
+`python -m benchmarks.mutants` prints the table; `pytest -p generators.mutants.plugin` breaks one suite by hand.
 """

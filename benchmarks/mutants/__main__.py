@@ -1,8 +1,7 @@
-"""`python -m benchmarks.mutants`: break the suites of eight kinds of model in ten ways, and see each break caught."""
+"""`python -m benchmarks.mutants`: break the suites of every kind of model in ten ways, and see each break caught."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -13,33 +12,50 @@ from pathlib import Path
 
 import click
 
-from generators.models.recipe import load_recipe
+from generators.models.recipe import load_recipe, stored_recipes
+from generators.mutants.operators import OPERATORS
 from generators.suites.render import TEMPLATES, render
 from hardware.backends._torch import TorchBackend
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
 from hardware.errors import ModelError, OutputError, UsageError, echo
 from hardware.front_door import open_door
+from hardware.paths import CACHE_VARIABLE
 from hardware.target import Target
 from hardware.testing.suite_file import SuiteFile, read_suite
 
-from .operators import CONTROL, OPERATORS
-from .runs import Job, Result, run_jobs
+from .runs import Result, plan_rounds, run_rounds
 from .table import table
 
-MODELS = ("bert", "gpt2", "t5", "vit", "clip", "whisper", "mixtral", "mamba")
+KINDS = (
+    "bert",
+    "gpt2",
+    "t5",
+    "vit",
+    "resnet",
+    "clip",
+    "whisper",
+    "llava",
+    "patchtst",
+    "mixtral",
+    "mamba",
+    "rag",
+)
+"""One kind for each architecture and each trait, and one without attention; `--all` takes every recipe that ships."""
 
 
 @click.command()
-@click.option("--model", "models", multiple=True, help="A model type; may be repeated. Default: all eight.")
+@click.option("--model", "models", multiple=True, help="A model type; may be repeated.")
+@click.option("--all", "all_kinds", is_flag=True, help="Every model type whose recipe ships, not one of each shape.")
 @click.option("--operator", "operators", multiple=True, type=click.Choice(tuple(OPERATORS)), help="May be repeated.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Sites drawn per operator.")
-@click.option("--clean", type=click.IntRange(min=0), default=20, show_default=True, help="Clean runs per kind.")
+@click.option("--clean", type=click.IntRange(min=0), default=4, show_default=True, help="Clean runs per kind.")
 @click.option("--device", default="cpu", show_default=True, help="A target that PyTorch reaches.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the results to this file too.")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def main(
     models: tuple[str, ...],
+    all_kinds: bool,
     operators: tuple[str, ...],
     seeds: int,
     clean: int,
@@ -58,16 +74,18 @@ def main(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with tempfile.TemporaryDirectory(prefix="hwcompat-mutants-") as name:
         folder = Path(name).resolve()
-        suites = render_suites(models or MODELS, device, folder / "suites")
-        jobs = plan(suites, operators or tuple(OPERATORS), seeds, clean)
-        _warm_up(suites)
+        os.environ[CACHE_VARIABLE] = str(folder / "cache")  # empty: of recipes, too, only those that ship are known
+        kinds = models or (tuple(recipe.model_type for recipe in stored_recipes()) if all_kinds else KINDS)
+        rounds = plan_rounds(
+            render_suites(kinds, device, folder / "suites"), operators or tuple(OPERATORS), seeds, clean
+        )
+        planned = sum(len(jobs) for jobs in rounds)
         results: list[Result] = []
-        for result in run_jobs(jobs, folder / "runs"):
+        for result in run_rounds(rounds, folder / "runs"):
             results.append(result)
-            _progress(len(results), len(jobs), result)
-    results.sort(key=lambda result: jobs.index(result.job))  # they came as they ended
+            _progress(len(results), planned, result)
     click.echo(table(results))
-    click.echo(f"{len(jobs)} runs in {time.monotonic() - started:.0f} s", err=True)
+    click.echo(f"{planned} runs in {time.monotonic() - started:.0f} s", err=True)
     if json_file is not None:
         _write(json_file, results)
     return 0 if all(result.good for result in results) else 1
@@ -100,38 +118,6 @@ def render_suites(models: Sequence[str], device: str, folder: Path) -> list[Suit
         assert suite is not None
         suites.append(suite)
     return suites
-
-
-def plan(suites: Sequence[SuiteFile], operators: Sequence[str], seeds: int, clean: int) -> list[Job]:
-    """All runs. Clean ones take turns: untouched, and through the harness with a break that changes nothing.
-
-    Half of both compute with two threads, since another order of summation must pass too.
-    """
-    jobs = [
-        Job(suite=suite, mutant=f"{operator}@{seed}")
-        for suite in suites
-        for operator in operators
-        for seed in range(seeds)
-    ]
-    jobs += [
-        Job(
-            suite=suite,
-            mutant=f"{CONTROL}@{number}" if number % 2 else "",
-            counts=False,
-            threads=1 + number // 2 % 2,
-            number=number,
-        )
-        for suite in suites
-        for number in range(clean)
-    ]
-    return jobs
-
-
-def _warm_up(suites: Sequence[SuiteFile]) -> None:
-    from hardware.testing.warm import warm_up
-
-    importlib.import_module(f"{__package__}.plugin")
-    warm_up(suites)
 
 
 def _progress(done: int, planned: int, result: Result) -> None:

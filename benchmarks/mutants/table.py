@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from .operators import OPERATORS
-from .runs import Result, Status
+from generators.mutants.operators import OPERATORS
+from generators.mutants.outcome import Status
+
+from .runs import Result
 
 
 def table(results: Sequence[Result]) -> str:
@@ -17,9 +19,9 @@ def table(results: Sequence[Result]) -> str:
         (
             result.job.model,
             result.job.mutant,
-            result.caught_by if result.status is Status.KILLED else str(result.status).upper(),
-            _number(result.error),
-            _number(result.change),
+            _caught_by(result),
+            _number(result.judgement.error),
+            _number(result.made.change),
             result.site or "-",
         )
         for result in mutants
@@ -27,6 +29,11 @@ def table(results: Sequence[Result]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([*lines, "", *_meanings(mutants), *_sums(results)])
+
+
+def _caught_by(result: Result) -> str:
+    judgement = result.judgement
+    return judgement.caught_by if judgement.status is Status.KILLED else str(judgement.status).upper()
 
 
 def _order(result: Result) -> tuple[str, int, str]:
@@ -47,8 +54,8 @@ def _meanings(mutants: Sequence[Result]) -> list[str]:
 def _sums(results: Sequence[Result]) -> list[str]:
     mutants = [result for result in results if result.job.counts]
     clean = [result for result in results if not result.job.counts]
-    counts = Counter(result.status for result in mutants)
-    lines = [f"{result.job.model} {result.job.mutant or 'clean'}: {result.message}" for result in _bad(results)]
+    counts = Counter(result.judgement.status for result in mutants)
+    lines = [f"{bad.job.model} {bad.job.mutant or 'clean'}: {bad.judgement.message}" for bad in _bad(results)]
     if mutants:
         others = [f"{counts[s]} {s}" for s in (Status.SURVIVED, Status.EQUIVALENT, Status.ERROR) if counts[s]]
         share = counts[Status.KILLED] / len(mutants)
@@ -63,4 +70,4 @@ def _sums(results: Sequence[Result]) -> list[str]:
 
 
 def _bad(results: Sequence[Result]) -> list[Result]:
-    return [result for result in results if not result.good and result.message]
+    return [result for result in results if not result.good and result.judgement.message]

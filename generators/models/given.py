@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+    Array = npt.NDArray[Any]
 
 KINDS = ("integers", "uniform", "normal", "booleans")
 
@@ -87,5 +88,7 @@ class GivenRecipe:
 
 def draw_inputs(inputs: Mapping[str, GivenInput], sizes: Mapping[str, int], seed: int = 0) -> dict[str, Array]:
     """The arrays that the specifications describe, drawn from `default_rng(seed)` in the order of the mapping."""
+    import numpy as np
+
     rng = np.random.default_rng(seed)
     return {name: one.draw(rng, sizes) for name, one in inputs.items()}

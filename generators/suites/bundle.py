@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from generators.models.given import GivenRecipe
 from generators.plan import PlannedSuite
 from hardware.errors import OutputError, UsageError
 from hardware.evidence.versions import VERSION
@@ -21,7 +22,6 @@ from .render import environment
 _HARDWARE = Path(__file__).parents[2] / "hardware"
 _PACKED = (".py", ".toml", ".json", ".ini")
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it's packed
-_MODULE = "module:"
 
 
 def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> tuple[str, ...]:
@@ -32,6 +32,13 @@ def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[
     """
     if path.suffix != ".zip":
         raise UsageError(f"{path} is not the name of a zip file", fix="For example: --bundle suite.zip")
+    for one in planned:
+        if isinstance(one.profile.recipe, GivenRecipe) and one.profile.recipe.kind == "module":
+            raise UsageError(
+                f"{one.profile.asked} cannot be packed",
+                why="its suite imports your own code, which a bundle doesn't know the extent of",
+                fix="Leave it out with --skip, and run it where that code is installed.",
+            )
     files = dict(sorted(_files(path.stem, planned, versions)))
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._torch import TorchBackend
-from .base import DeviceInfo
+from .base import DeviceInfo, FileSubject, Runnable
 
 if TYPE_CHECKING:
     import torch
+
+    from .base import Inputs
 
 
 class CPUBackend(TorchBackend):
@@ -17,6 +19,8 @@ class CPUBackend(TorchBackend):
     BACKEND_NAME = "cpu"
     DEVICE_TYPE = "cpu"
     INDEXED = False
+    FILE_RUNTIMES = ("onnxruntime",)
+    SHARED = True
     UNSEEN = ""  # the host is the target: there is no other place to run
 
     def torch_device(self) -> torch.device:
@@ -37,3 +41,10 @@ class CPUBackend(TorchBackend):
         from ..system.cpu import read_cpu
 
         return self.device_info("cpu", read_cpu().model or "CPU")
+
+    def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
+        if subject.file.suffix.lower() != ".onnx":
+            return super().load_file(subject, example_inputs, precision)
+        from ._onnx import OnnxRunnable
+
+        return OnnxRunnable(self, subject, example_inputs, precision)

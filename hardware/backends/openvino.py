@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..evidence.record import Stage
 from ..export import Exported, export_openvino, quiet_telemetry
-from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
+from ._openvino_model import OpenedModel, open_model
+from .base import BaseBackend, DeviceInfo, Execution, FileSubject, Generation, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
+    from ..target import Target
     from .base import Array, Inputs
 
 OPENVINO_OPTIONS: Mapping[str, Mapping[str, str]] = {
@@ -27,91 +29,15 @@ OPENVINO_OPTIONS: Mapping[str, Mapping[str, str]] = {
 CHOICES = ("AUTO", "HETERO", "MULTI", "BATCH")
 """OpenVINO's devices that stand for a choice between devices: what ran there would say nothing about any of them."""
 
-_CLASSES = {
-    "fill-mask": "OVModelForMaskedLM",
-    "text-generation": "OVModelForCausalLM",
-    "text2text-generation": "OVModelForSeq2SeqLM",
-    "image-classification": "OVModelForImageClassification",
-    "zero-shot-image-classification": "OVModelForZeroShotImageClassification",
-    "automatic-speech-recognition": "OVModelForSpeechSeq2Seq",
-    "feature-extraction": "OVModelForFeatureExtraction",
-}
-"""optimum-intel's class for a task, as its own documentation pairs them."""
+UNSEEN = "what a plug-in does inside one node; transfers between host and device; what Python does around graphs"
 
 _COMPUTE_LAYERS = {"FullyConnected", "MatMul", "Convolution", "GroupConvolution", "ScaledDotProductAttention"}
 _PRECISION_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "i8": "int8", "u8": "int8"}
 
 
-class _Opened:
-    """An exported model compiled on a device: through optimum-intel's class, or bare.
-
-    Raises `Unsupported` at the stage `compile` where the runtime refuses it.
-    """
-
-    def __init__(self, exported: Exported, task: str, device: str, options: Mapping[str, str]) -> None:
-        self.bare = exported.method == "convert_model"
-        model_class = None if self.bare else _class_for(task)
-        try:
-            self._compile(exported, model_class, device, options)
-        except RuntimeError as error:
-            raise Unsupported(
-                f"OpenVINO doesn't compile the model for {device}: {str(error)[:2000]}",
-                error_type="unknown",
-                stage=Stage.COMPILE,
-            ) from error
-
-    def _compile(self, exported: Exported, model_class: Any, device: str, options: Mapping[str, str]) -> None:
-        if model_class is None:
-            import openvino
-
-            core = openvino.Core()
-            self.compiled = [core.compile_model(exported.folder / "openvino_model.xml", device, dict(options))]
-            return
-        self.model: Any = model_class.from_pretrained(
-            exported.folder, device=device, ov_config=dict(options), local_files_only=True, compile=True
-        )
-        self.compiled = list(_compiled_models(self.model))
-
-    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        if self.bare:
-            result = self.compiled[0]({name: np.ascontiguousarray(value) for name, value in inputs.items()})
-            return {port.get_any_name(): np.asarray(value, dtype=np.float64) for port, value in result.items()}
-        import torch
-
-        from ._torch import floating_outputs, to_arrays
-
-        with torch.no_grad():
-            output = self.model(**{n: torch.as_tensor(np.ascontiguousarray(v)) for n, v in inputs.items()})
-        tensors = {n: torch.as_tensor(v) for n, v in output.items() if isinstance(v, np.ndarray)}
-        return to_arrays(floating_outputs({**dict(output.items()), **tensors}))
-
-
-def _class_for(task: str) -> Any:
-    import optimum.intel
-
-    return getattr(optimum.intel, _CLASSES[task])
-
-
-def _open_on_cpu(task: str) -> Callable[[Exported], _Opened]:
+def _open_on_cpu(subject: ModelSubject) -> Callable[[Exported], OpenedModel]:
     """How an export is opened to be verified: on OpenVINO's own CPU device, in float32."""
-    return lambda exported: _Opened(exported, task, "CPU", OPENVINO_OPTIONS["float32"])
-
-
-def _compiled_models(model: Any) -> list[Any]:
-    """Every compiled model inside an optimum-intel object."""
-    import openvino
-
-    kinds = (openvino.CompiledModel,)
-    found: dict[int, Any] = {}
-    parts = [model, *(getattr(model, name, None) for name in ("encoder", "decoder", "decoder_with_past"))]
-    for part in filter(None, parts):
-        for name in ("compiled_model", "request"):
-            value = getattr(part, name, None)
-            if value is not None and hasattr(value, "get_compiled_model"):
-                value = value.get_compiled_model()
-            if isinstance(value, kinds):
-                found[id(value)] = value
-    return list(found.values())
+    return lambda exported: open_model(exported, subject, "CPU", OPENVINO_OPTIONS["float32"])
 
 
 def _shapes(inputs: Inputs) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -126,56 +52,37 @@ class OpenVINORunnable(Runnable):
         self.subject = subject
         self.example = dict(example)
         self.precision = precision
-        self.exported = export_openvino(subject, example, _open_on_cpu(subject.task))
+        self.exported = export_openvino(subject, example, _open_on_cpu(subject))
         self._open(self.exported)
         self._by_shape = {_shapes(example): self.opened}
 
     def _open(self, exported: Exported) -> None:
-        options = OPENVINO_OPTIONS[self.precision]
-        self.opened = _Opened(exported, self.subject.task, self.backend.device, options)
-        self.can = frozenset({"save"} if self.opened.bare else {"save", "generate"})
-        self.conditions = {"export": exported.method, "optimisation": "O0"}
-        if exported.why_not_exporter:
-            self.conditions["why_not_exporter"] = exported.why_not_exporter
-        if exported.static:
-            self.conditions["shapes"] = "static"  # exported anew for each shape
+        self.opened = self._open_one(exported)
+        self.can = frozenset({"save", "generate"} if self.opened.generates else {"save"})
+        self.conditions = {**exported.conditions(), "optimisation": "O0"}
         self.actual_dtype = self.execution().dtype
+
+    def _open_one(self, exported: Exported) -> OpenedModel:
+        return open_model(exported, self.subject, self.backend.device, OPENVINO_OPTIONS[self.precision])
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:
         if not self.exported.static:
             return self.opened(inputs)
         shapes = _shapes(inputs)
         if shapes not in self._by_shape:
-            exported = export_openvino(self.subject, inputs, _open_on_cpu(self.subject.task))
-            options = OPENVINO_OPTIONS[self.precision]
-            self._by_shape[shapes] = _Opened(exported, self.subject.task, self.backend.device, options)
+            again = export_openvino(self.subject, inputs, _open_on_cpu(self.subject), traced_anew=True)
+            self._by_shape[shapes] = self._open_one(again)
         return self._by_shape[shapes](inputs)
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
-        import torch
-
-        from ._torch import greedy, to_tensors
-
-        return greedy(self.opened.model, to_tensors(inputs, "cpu", torch.float32), steps=steps, use_cache=True)
+        return self.opened.generate(inputs, steps=steps)
 
     def save_and_reload(self, folder: Path) -> Runnable:
-        import openvino
-
-        if self.opened.bare:
-            core = openvino.Core()
-            model = core.read_model(self.exported.folder / "openvino_model.xml")
-            openvino.save_model(model, folder / "openvino_model.xml", compress_to_fp16=False)
-        else:
-            self.opened.model.save_pretrained(folder)
+        self.opened.save(folder)
         again = object.__new__(type(self))
         again.backend, again.subject, again.precision = self.backend, self.subject, self.precision
         again.example = self.example
-        again.exported = Exported(
-            folder=folder,
-            method=self.exported.method,
-            why_not_exporter=self.exported.why_not_exporter,
-            static=self.exported.static,
-        )
+        again.exported = replace(self.exported, folder=folder)
         again._open(again.exported)
         again._by_shape = {_shapes(self.example): again.opened}
         return again
@@ -207,7 +114,7 @@ class OpenVINORunnable(Runnable):
             offloaded=dict(offloaded),
             dtype=_PRECISION_NAMES.get(name, name),
             device=",".join(sorted(set(devices))) or "unknown",
-            unseen="what a plug-in does inside one node; transfers between host and device",
+            unseen=UNSEEN,
             host_allowed=self.backend.HOST_ALLOWED,
         )
 
@@ -230,6 +137,11 @@ class OpenVINOBackend(BaseBackend):
         """OpenVINO's own name of the device: `CPU`, `GPU.1`, `AUTO`."""
         variant = self.target.variant or "CPU"
         return variant if self.target.index is None else f"{variant}.{self.target.index}"
+
+    @classmethod
+    def is_shared(cls, target: Target) -> bool:
+        """The host's processor is; a GPU or NPU isn't."""
+        return target.variant in ("", "CPU")
 
     def is_asked_device(self, name: str) -> bool:
         """Whether a name from `EXECUTION_DEVICES` is the device that this target stands for."""
@@ -271,3 +183,10 @@ class OpenVINOBackend(BaseBackend):
         if precision not in self.PRECISIONS:
             raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
         return OpenVINORunnable(self, subject, example_inputs, precision)
+
+    def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
+        if precision not in self.PRECISIONS:
+            raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
+        from ._openvino_graph import OpenVINOGraph
+
+        return OpenVINOGraph(self, subject, example_inputs, precision)

@@ -14,13 +14,16 @@ import time
 from collections import Counter
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError, did_you_mean, echo
 from ..evidence.versions import FAULT_VARIABLE
 from ._torch import PARAMETER_OPERATORS, TorchRunnable, operator_trace
-from .base import DeviceInfo, Execution, ModelSubject, Runnable
+from .base import BaseBackend, DeviceInfo, Execution, FileSubject, ModelSubject, Runnable
 from .cpu import CPUBackend
+
+if TYPE_CHECKING:
+    from .base import Inputs
 
 FAULT_KINDS = ("wrong", "nan", "hang", "crash", "oom", "host")
 
@@ -147,6 +150,7 @@ class SimulatedBackend(CPUBackend):
 
     BACKEND_NAME = "simulated"
     SIMULATED: ClassVar[bool] = True
+    SHARED = False  # it stands for a device that isn't
     EXPIRES_ON: ClassVar[tuple[str, ...]] = (*CPUBackend.EXPIRES_ON, "simulated_fault")
     UNSEEN = "everything physical: the device is simulated with the host's kernels"
     RUNNABLE = SimulatedRunnable
@@ -165,3 +169,7 @@ class SimulatedBackend(CPUBackend):
 
     def load(self, subject: ModelSubject, example_inputs: Any, precision: str) -> Runnable:
         return super().load(subject, example_inputs, precision)
+
+    def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
+        """The device is torch's: a graph file would run beside it, on the host."""
+        return BaseBackend.load_file(self, subject, example_inputs, precision)

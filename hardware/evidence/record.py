@@ -87,7 +87,11 @@ class PlannedCell:
 
 @dataclass(frozen=True, kw_only=True)
 class RunLine:
-    """Written before the first child starts: machine, versions, plan and the sealed predictions."""
+    """Written before the first child starts: machine, versions, plan and the sealed predictions.
+
+    `resumes` names the runs, newest first, that this one goes on with: the plan holds only what it runs itself.
+    `jobs` is how many children ran at a time: with several, latencies were measured beside other work.
+    """
 
     run_id: str
     started_at: str
@@ -97,6 +101,8 @@ class RunLine:
     versions: Mapping[str, str]
     plan: tuple[PlannedCell, ...]
     isolation: str = "process"
+    resumes: tuple[str, ...] = ()
+    jobs: int = 1
     schema_version: int = SCHEMA_VERSION
     kind: str = "run"
 
@@ -200,7 +206,7 @@ def from_dict(data: Mapping[str, Any]) -> Line:
     try:
         if kind == "run":
             cells = tuple(_build(PlannedCell, cell, checks=tuple(cell["checks"])) for cell in data["plan"])
-            return _build(RunLine, data, plan=cells)
+            return _build(RunLine, data, plan=cells, resumes=_names(data.get("resumes", ())))
         if kind == "check":
             stage = data.get("stage")
             outcome = Outcome(data["outcome"])
@@ -215,6 +221,13 @@ def from_dict(data: Mapping[str, Any]) -> Line:
 def _build(cls: Callable[..., _Built], data: Mapping[str, Any], **parsed: Any) -> _Built:
     known = {f.name: str(f.type) for f in dataclasses.fields(cast(Any, cls)) if f.name not in parsed}
     return cls(**{name: _typed(name, kind, data[name]) for name, kind in known.items() if name in data}, **parsed)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    """A list of texts as a tuple."""
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise TypeError("resumes is no list of texts")
+    return tuple(value)
 
 
 def _typed(name: str, kind: str, value: Any) -> Any:

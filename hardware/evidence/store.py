@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import glob
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,8 @@ class Evidence:
         return next((run for run in self.runs if run.run_id == run_id), None)
 
     def unfinished(self) -> tuple[str, ...]:
-        """Runs without an end line: they go on still, or were killed."""
-        ended = {end.run_id for end in self.ends}
+        """Runs without an end line that no later one resumes: they go on still, or were killed."""
+        ended = {end.run_id for end in self.ends} | {one for run in self.runs for one in run.resumes}
         return tuple(run.run_id for run in self.runs if run.run_id not in ended)
 
 
@@ -92,6 +92,35 @@ def _gather(paths: Sequence[Path]) -> Evidence:
 def read_run(folder: Path, run_id: str) -> Evidence:
     """The evidence of one run: only its own files are read."""
     return _gather(sorted(folder.glob(f"{glob.escape(run_id)}-*.jsonl")))
+
+
+def read_cells(folder: Path, runs: Mapping[str, str], *, also: Sequence[str] = ()) -> Evidence:
+    """The evidence of some cells, each from one run: `runs` gives, by cell, the id of its run.
+
+    The plans hold those cells only. `also` are runs whose lines of running are wanted in any case.
+    """
+    parts = [
+        _only(read_run(folder, run_id), {cell for cell, its in runs.items() if its == run_id})
+        for run_id in dict.fromkeys([*also, *runs.values()])
+    ]
+    return Evidence(
+        runs=tuple(run for part in parts for run in part.runs),
+        checks=tuple(line for part in parts for line in part.checks),
+        ends=tuple(end for part in parts for end in part.ends),
+        broken=tuple(line for part in parts for line in part.broken),
+    )
+
+
+def _only(evidence: Evidence, cells: set[str]) -> Evidence:
+    return Evidence(
+        runs=tuple(
+            replace(run, plan=tuple(planned for planned in run.plan if planned.cell_id in cells))
+            for run in evidence.runs
+        ),
+        checks=tuple(line for line in evidence.checks if line.cell_id in cells),
+        ends=evidence.ends,
+        broken=evidence.broken,
+    )
 
 
 def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

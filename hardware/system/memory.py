@@ -38,6 +38,14 @@ class MemoryInfo:
         return self.total_bytes if self.cgroup_limit_bytes is None else min(self.total_bytes, self.cgroup_limit_bytes)
 
 
+def free_bytes() -> int:
+    """Main memory that this process can still get: what the host has free, or what its control group leaves."""
+    memory = read_memory()
+    if memory.cgroup_limit_bytes is None:
+        return memory.available_bytes
+    return min(memory.available_bytes, memory.cgroup_limit_bytes - (memory.cgroup_used_bytes or 0))
+
+
 def read_memory(
     *,
     proc_root: Path = Path("/proc"),

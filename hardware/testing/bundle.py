@@ -10,19 +10,23 @@ import json
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..backends.factory import resolve_target
-from ..cell import Cell
-from ..errors import BackendUnavailable, BrokenInput, HwCompatError, NothingMatched, UsageError
-from ..evidence.record import CheckLine, Outcome, PlannedCell
+from ..cells import choose_cells
+from ..errors import BrokenInput, HwCompatError, NothingMatched, UsageError
+from ..evidence.record import CheckLine, Outcome
+from ..evidence.store import read_cells
 from ..paths import CACHE_VARIABLE
 from ..software import package_versions
 from ..target import Target
 from .checkpoints import CHECKPOINTS_VARIABLE
+from .devices import DEVICES_VARIABLE
+from .session import run_session
 from .suite_file import SuiteFile, read_suite
 
 SCHEMA_VERSION = 1
@@ -43,7 +47,7 @@ class Carried:
 
 
 def read_bundle(root: Path) -> tuple[Carried, ...]:
-    """The suites of the bundle unpacked at `root`. Raises `BrokenInput` where something is missing or isn't its suite."""
+    """The suites of the bundle unpacked at `root`. Raises `BrokenInput` where one is missing or isn't its cell's."""
     try:
         plain = json.loads((root / "bundle.json").read_text(encoding="utf-8"))
         if plain["schema_version"] != SCHEMA_VERSION:
@@ -73,25 +77,17 @@ def chosen(
     carried: Sequence[Carried], devices: Sequence[Target], select: Sequence[str], skip: Sequence[str]
 ) -> tuple[Carried, ...]:
     """The suites for some devices (none: all) that fit `select` and don't fit `skip`. Raises `NothingMatched`."""
-    kinds = {device.kind for device in devices}
-    kept = tuple(
-        one
-        for one in carried
-        if (not kinds or one.suite.cell.target in kinds)
-        and (not select or any(one.suite.cell.matches(pattern) for pattern in select))
-        and not any(one.suite.cell.matches(pattern) for pattern in skip)
-    )
-    there = sorted({str(one.suite.cell.target) for one in carried})
+    there = {one.suite.cell.target for one in carried}
     for device in devices:
-        if not any(one.suite.cell.target == device.kind for one in carried):
+        if device.kind not in there:
             raise NothingMatched(
                 f"this bundle has no suite for {device}",
-                why=f"its suites are for {', '.join(there)}",
+                why=f"its suites are for {', '.join(sorted(map(str, there)))}",
                 fix="Pack one at home: run_test_generation.py --device NAME --bundle suite.zip",
             )
-    if not kept:
-        raise NothingMatched(f"nothing is left of {len(carried)} suite(s)", fix="See --list.")
-    return kept
+    kinds = {device.kind for device in devices} or there
+    by_id = {one.suite.cell.id: one for one in carried if one.suite.cell.target in kinds}
+    return tuple(by_id[cell] for cell in choose_cells(tuple(by_id), select=select, skip=skip))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -106,13 +102,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--skip", action="append", default=[], metavar="PATTERN", help="leave out cells that fit")
     parser.add_argument("--list", action="store_true", help="print the cells and do nothing else")
     parser.add_argument("--resume", action="store_true", help="go on with a run that was cut off")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="suites at a time (default 1)")
+    parser.add_argument(
+        "--jobs", type=_at_least_one, metavar="N", help="suites at a time; default: what suits the machine"
+    )
     parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds a check (default 300)")
     parser.add_argument("--allow-fallback", action="store_true", help="a device that isn't here is no failure")
     parser.add_argument("--checkpoint", action="append", default=[], metavar="DIR", help="folder of real weights")
     parser.add_argument("--evidence", type=Path, metavar="DIR", help="default: the folder evidence beside run.py")
     parser.add_argument("--machine", default="", metavar="NAME", help="a name for this machine in the evidence")
     return parser
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of suites")
+    return int(text)
 
 
 def main(root: Path, arguments: Sequence[str]) -> int:
@@ -145,7 +149,56 @@ def _do(root: Path, asked: argparse.Namespace, arguments: Sequence[str]) -> int:
             fix="Install it for this machine's hardware; nothing is installed from here.",
         )
     os.environ.setdefault(CACHE_VARIABLE, str(root / "cache"))
-    folders = [str(Path(name).resolve()) for name in asked.checkpoint]
-    if folders:
-        os.environ[CHECKPOINTS_VARIABLE] = os.pathsep.join(folders)
-    return _run(root, kept, devices, asked, shlex.join(["python", "run.py", *arguments]))
+    os.environ[DEVICES_VARIABLE] = ",".join(str(device) for device in devices if device.index is not None)
+    if asked.checkpoint:
+        os.environ[CHECKPOINTS_VARIABLE] = os.pathsep.join(str(Path(name).resolve()) for name in asked.checkpoint)
+    return _run(kept, asked, shlex.join(["python", "run.py", *arguments]), asked.evidence or root / "evidence")
+
+
+def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evidence: Path) -> int:
+    from ..detection import detect
+    from .runner import Limits, default_memory_limit
+
+    session = run_session(
+        [one.suite for one in kept],
+        [one.suite.planned(dict(one.verdict)) for one in kept],
+        detect(),
+        evidence=evidence,
+        command=command,
+        machine=asked.machine,
+        limits=Limits(timeout_s=asked.timeout, memory_bytes=default_memory_limit()),
+        jobs=asked.jobs,
+        resume=asked.resume,
+        on_progress=lambda suite, check: print(f"{suite.cell.id}  {check}", file=sys.stderr),
+        on_note=lambda text: print(f"note: {text}", file=sys.stderr),
+    )
+    runs = {one.suite.cell.id: session.run_of(one.suite.cell.id) for one in kept}
+    lines = read_cells(evidence, runs, also=[session.run_id]).checks
+    for one in kept:
+        print(_said(one.suite, [line for line in lines if line.cell_id == one.suite.cell.id]))
+    print(f"Evidence    {evidence}: carry it home and read it with --merge")
+    if session.interrupted:
+        raise KeyboardInterrupt
+    return exit_code(lines, required=bool(asked.device) and not asked.allow_fallback)
+
+
+def _said(suite: SuiteFile, lines: Sequence[CheckLine]) -> str:
+    """One suite's outcomes in a line, and below it what each check that didn't pass said."""
+    counts = Counter(line.outcome for line in lines)
+    outcomes = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
+    text = [f"{suite.cell.id}  {outcomes or 'nothing was run'} of {len(suite.checks)}"]
+    for line in lines:
+        if line.outcome is not Outcome.PASSED:
+            why = (line.error_message or line.substitution_reason).splitlines()
+            text.append(f"  {line.check_name} {line.outcome}: {why[0][:300] if why else line.error_type}")
+    return "\n".join("".join(char if char.isprintable() else "?" for char in part) for part in text)
+
+
+def exit_code(lines: Sequence[CheckLine], *, required: bool) -> int:
+    """1 for a failure, for a check that wasn't reached, or where a `required` device isn't here; 5 if nothing ran."""
+    if any(line.outcome.is_failure for line in lines):
+        return 1
+    if all(line.outcome is Outcome.NOT_RUN for line in lines):
+        return NothingMatched.exit_code
+    unreached = any(line.outcome is Outcome.NOT_RUN for line in lines)
+    return 1 if unreached or (required and any(line.substitution_reason for line in lines)) else 0

@@ -1,26 +1,87 @@
-"""Finds real weights by name and hash, so that a suite holds no path and never runs on other weights."""
+"""Finds real weights by name and hash, and opens them once a process, mapped into memory and shared by all builds.
+
+A suite so holds no path, and never runs on other weights than its own.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from ..cell import Cell
 from ..errors import BrokenInput, echo
+from .widened import copy_over
+
+if TYPE_CHECKING:
+    import torch
 
 CHECKPOINTS_VARIABLE = "HWCOMPAT_CHECKPOINTS"
 """Folders of checkpoints, separated as in PATH."""
 
+_INDEX = "model.safetensors.index.json"
+_BLOCK = 1 << 20
+
+Stamp = tuple[tuple[str, int, int, int, int, int], ...]
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder in the order of their names, and the index of those that are shards.
+
+    Raises `BrokenInput` where the index names a file that isn't there, or that isn't one of the folder's own.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    index = folder / _INDEX
+    if not index.is_file():
+        return files
+    try:
+        named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BrokenInput(
+            f"the checkpoint {echo(str(folder))} cannot be read",
+            why=f"{_INDEX} is corrupt: {type(error).__name__}",
+            fix="Fetch it again.",
+        ) from error
+    if missing := sorted(str(name) for name in named - {path.name for path in files}):
+        raise BrokenInput(
+            f"the checkpoint {echo(str(folder))} is not complete",
+            why=f"{_INDEX} names {len(missing)} file(s) that aren't there, the first is {echo(missing[0])}",
+            fix="Fetch the whole checkpoint.",
+        )
+    return [*files, index]
+
 
 def weights_hash(folder: Path) -> str:
-    """SHA-256 over the bytes of the safetensors files of a folder, in the order of their names."""
+    """SHA-256 over the bytes of the weights of a folder: `weight_files`, one after the other.
+
+    Computed once a process as long as no file changes in size, time or place. Raises `BrokenInput`.
+    """
+    return _hash(_stamp(weight_files(folder)))
+
+
+def _stamp(files: list[Path]) -> Stamp:
+    """What tells a file from one that was changed or put in its place."""
+    stats = [(path, path.stat()) for path in files]
+    return tuple((str(p), s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for p, s in stats)
+
+
+@functools.lru_cache(maxsize=16)
+def _hash(stamp: Stamp) -> str:
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
+    for name, *_ in stamp:
+        with Path(name).open("rb") as file:
+            while block := file.read(_BLOCK):
                 digest.update(block)
     return digest.hexdigest()
+
+
+def named_folders() -> list[Path]:
+    """The folders that `HWCOMPAT_CHECKPOINTS` names, whether they are there or not."""
+    return [Path(text) for text in os.environ.get(CHECKPOINTS_VARIABLE, "").split(os.pathsep) if text]
 
 
 def checkpoint_folder(cell: str, revision: str) -> Path:
@@ -28,13 +89,85 @@ def checkpoint_folder(cell: str, revision: str) -> Path:
 
     Raises `BrokenInput` where there is none.
     """
-    named = [Path(text) for text in os.environ.get(CHECKPOINTS_VARIABLE, "").split(os.pathsep) if text]
+    named = named_folders()
+    unusable = ""
     for folder in named:
-        if folder.is_dir() and weights_hash(folder) == revision:
-            return folder
+        try:
+            if folder.is_dir() and weights_hash(folder) == revision:
+                return folder
+        except BrokenInput as error:  # another folder may hold them still
+            unusable = f"; {error.what}: {error.why}"
     looked = f"{len(named)} folder(s) of {CHECKPOINTS_VARIABLE} hold other weights" if named else "none was named"
     raise BrokenInput(
         f"the checkpoint {echo(Cell.parse(cell).model)} wasn't found",
-        why=looked,
+        why=looked + unusable,
         fix=f"Name its folder in {CHECKPOINTS_VARIABLE}, or generate the suite again if its weights have changed.",
     )
+
+
+class _Opened:
+    """A checkpoint's model, kept to make copies over its weights; `writes` counts what was ever written into them."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.at_first = self.writes()
+
+    def writes(self) -> int:
+        return sum(parameter._version for parameter in self.model.parameters())
+
+
+_opened: dict[tuple[Any, str, Stamp], _Opened] = {}
+_revisions: WeakKeyDictionary[Any, tuple[_Opened, str]] = WeakKeyDictionary()
+
+
+def load_checkpoint(model_class: type[Any], folder: Path) -> Any:
+    """The model of transformers' `model_class` with all its weights in float32, on CPU, in evaluation mode.
+
+    What the files hold in float32 is mapped into memory and not copied; a second build shares the memory of the
+    first, unless somebody has written into it. Nothing is fetched and no own code is run. Raises `BrokenInput` where
+    the files can't be used or don't hold every weight.
+    """
+    stamp = _stamp([*weight_files(folder), *sorted(folder.glob("*config.json"))])
+    key = (model_class, str(folder), stamp)
+    found = _opened.get(key)
+    if found is None or found.writes() != found.at_first:
+        _opened.clear()  # one checkpoint at a time: the last one's memory goes back
+        found = _opened[key] = _Opened(_load(model_class, folder))
+    model = copy_over(found.model)
+    _revisions[model] = (found, weights_hash(folder))
+    return model
+
+
+def revision_of(model: torch.nn.Module) -> str:
+    """The hash of the files whose weights a model has; empty where it was made otherwise or written into since."""
+    found, revision = _revisions.get(model, (None, ""))
+    return revision if found is not None and found.writes() == found.at_first else ""
+
+
+def _load(model_class: type[Any], folder: Path) -> torch.nn.Module:
+    import torch
+
+    where = echo(str(folder))
+    try:
+        model, info = model_class.from_pretrained(
+            str(folder),
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except Exception as error:  # loaders raise their own classes; each means that the files can't be used
+        raise BrokenInput(
+            f"the checkpoint {where} cannot be loaded as {model_class.__name__}",
+            why=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
+            fix="Fetch it again.",
+        ) from error
+    missing = sorted(map(str, info["missing_keys"]))
+    if missing:
+        raise BrokenInput(
+            f"the checkpoint {where} is not complete",
+            why=f"{len(missing)} weights of {model_class.__name__} are missing, the first is {echo(missing[0])}",
+        )
+    loaded: torch.nn.Module = model.eval()
+    return loaded

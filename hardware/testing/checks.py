@@ -22,6 +22,7 @@ class Check:
     needs_mask: bool = False
     can: tuple[str, ...] = ()
     generates: tuple[str, ...] = ("none", "causal", "seq2seq")
+    not_for: tuple[str, ...] = ()
 
 
 @functools.cache
@@ -36,12 +37,15 @@ def _check(entry: dict[str, Any]) -> Check:
     return Check(**values)
 
 
-def applicable_checks(*, generates: str, has_mask: bool, can: frozenset[str]) -> tuple[Check, ...]:
-    """The checks for a task that decodes in the way `generates`, on a target with the abilities `can`."""
+def applicable_checks(*, generates: str, has_mask: bool, can: frozenset[str], task: str = "") -> tuple[Check, ...]:
+    """The checks for a `task` that decodes in the way `generates`, on a target with the abilities `can`."""
     return tuple(
         check
         for check in all_checks()
-        if generates in check.generates and (has_mask or not check.needs_mask) and set(check.can) <= can
+        if generates in check.generates
+        and (has_mask or not check.needs_mask)
+        and set(check.can) <= can
+        and task not in check.not_for
     )
 
 

@@ -1,10 +1,14 @@
-"""The process that runs one suite: its limits, its log, and pytest with the recorder. Forked or freshly started."""
+"""The process that runs suites: its limits, its logs, and pytest with the recorder. Forked or freshly started.
+
+It names each suite and each check that it begins on a pipe, so that its parent knows where it was when it ends.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import resource
@@ -12,6 +16,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 
 _SUITE_INI = Path(__file__).with_name("suite.ini")
@@ -19,16 +24,27 @@ _PR_SET_PDEATHSIG = 1
 _REWRITERS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 """Variables by which a shell that once ran other tests would deselect or rewrite ours."""
 
-PYTEST_IS_OVER = ""
-"""What a child says in place of a check's name when pytest has come to its end."""
+PYTEST_INTERNAL = 3
+"""pytest's exit code when it broke down itself."""
+
+
+class Word(StrEnum):
+    """How a line on the pipe begins: the number of a suite that begins, a check that begins, pytest's exit code."""
+
+    SUITE = "suite"
+    CHECK = "check"
+    OVER = "over"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChildTask:
-    """What a child is told. `memory_limit` in bytes, 0 for none; `pipe` is where it names each check it starts,
-    `parent` the process that it must not outlive."""
+    """What a child is told: the `suites` to run, in order, each with a log of its own (`log` and its number).
 
-    suite: str
+    `memory_limit` in bytes and `threads` of one runtime, 0 for none; `pipe` is where it says what it begins, `parent`
+    the process that it must not outlive.
+    """
+
+    suites: Sequence[str]
     evidence: str
     run_id: str
     log: str
@@ -36,14 +52,14 @@ class ChildTask:
     memory_limit: int
     parent: int
     pytest_arguments: Sequence[str]
+    threads: int = 0
 
 
 def run_child(task: ChildTask) -> int:
-    """Run one suite in this process and return pytest's exit code. The process is of no use afterwards."""
+    """Run the suites in this process and return pytest's last exit code. The process is of no use afterwards."""
     _die_with_parent(task.parent)
-    log = os.open(task.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # held while it was started
+    _log_to(task, 0)
     sys.stdout = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="replace", closefd=False)
     faulthandler.enable(file=sys.stderr)
@@ -51,18 +67,32 @@ def run_child(task: ChildTask) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if task.memory_limit:
         resource.setrlimit(resource.RLIMIT_DATA, (task.memory_limit, task.memory_limit))
-
     for name in _REWRITERS:
         os.environ.pop(name, None)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    _limit_threads(task.threads)
+    code = 0
+    for number, suite in enumerate(task.suites):
+        _log_to(task, number)
+        _tell(task.pipe, Word.SUITE, number)
+        code = _run_suite(task, Path(suite))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if code == PYTEST_INTERNAL:
+            return code
+        _tell(task.pipe, Word.OVER, code)
+        gc.collect()  # a model of the last suite makes room for the next
+    return code
+
+
+def _run_suite(task: ChildTask, suite: Path) -> int:
     import pytest
 
     from ..evidence.writer import EvidenceWriter
     from .plugin import Recorder
 
     writer = EvidenceWriter(Path(task.evidence), task.run_id)
-    recorder = Recorder(writer, on_start=lambda check: _tell(task.pipe, check))
-    suite = Path(task.suite)
+    recorder = Recorder(writer, on_start=lambda check: _tell(task.pipe, Word.CHECK, check))
     settings = [
         "-c",
         str(_SUITE_INI),
@@ -73,15 +103,29 @@ def run_child(task: ChildTask) -> int:
     ]
     code = pytest.main([str(suite), *settings, *task.pytest_arguments], plugins=[recorder])
     writer.close()
-    _tell(task.pipe, PYTEST_IS_OVER)
-    sys.stdout.flush()
-    sys.stderr.flush()
     return int(code)
 
 
-def _tell(pipe: int, check: str) -> None:
+def _log_to(task: ChildTask, number: int) -> None:
+    """Standard output and error go to the log of a suite from here on."""
+    log = os.open(f"{task.log}{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+
+
+def _limit_threads(threads: int) -> None:
+    """Let runtimes compute with so many threads: those that are loaded later read it, torch is told where it is."""
+    if not threads:
+        return
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(threads)
+
+
+def _tell(pipe: int, word: Word, text: object) -> None:
     with contextlib.suppress(OSError):  # the parent is gone, and this process with it in a moment
-        os.write(pipe, f"{check}\n".encode())
+        os.write(pipe, f"{word} {text}\n".encode())
 
 
 def _die_with_parent(parent: int) -> None:

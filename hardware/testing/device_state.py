@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 from ..target import Target
 
 _ROOT = Path(__file__).parents[2]
-_TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0
 _ABSENT_CODE = 7
 
 
@@ -31,14 +33,64 @@ class Probed:
     reason: str = ""
 
 
-def state_of_device(target: Target) -> Probed:
-    """Whether the target still computes the known answer; it is reset once where its backend can do that."""
-    found = _probe(target, reset=False)
-    return _probe(target, reset=True) if found.state is DeviceState.LOST else found
+class Probe:
+    """The known-answer probe of one target, in a process of its own. It resets a lost device once, where it can.
+
+    Nothing here waits: `poll` says how it stands.
+    """
+
+    def __init__(self, target: Target, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.target = target
+        self.timeout_s = timeout_s
+        self._resets = False
+        self._start()
+
+    def poll(self) -> Probed | None:
+        """What was found; None while it goes on."""
+        code = self._process.poll()
+        if code is None and time.monotonic() < self._deadline:
+            return None
+        found = self._found(code)
+        self.kill()
+        if found.state is not DeviceState.LOST or self._resets:
+            return found
+        self._resets = True
+        self._start()
+        return None
+
+    def kill(self) -> None:
+        """End the process, if it goes on."""
+        self._process.kill()
+        self._process.wait()
+        self._said.close()
+
+    def _start(self) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - `kill` closes it
+        self._deadline = time.monotonic() + self.timeout_s
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _code(self.target, reset=self._resets)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._said,
+            start_new_session=True,
+            cwd=_ROOT,
+        )
+
+    def _found(self, code: int | None) -> Probed:
+        if code is None:
+            return Probed(state=DeviceState.LOST, reason=f"the known-answer probe hung for {self.timeout_s:.0f} s")
+        if code == 0:
+            return Probed(state=DeviceState.ANSWERS)
+        if code == _ABSENT_CODE:
+            return Probed(state=DeviceState.ABSENT)
+        self._said.seek(0)
+        told = self._said.read().decode(errors="replace").strip().splitlines()
+        last = (told or [f"exit code {code}"])[-1]
+        return Probed(state=DeviceState.LOST, reason=f"the known-answer probe failed: {last[:300]}")
 
 
-def _probe(target: Target, *, reset: bool) -> Probed:
-    code = (
+def _code(target: Target, *, reset: bool) -> str:
+    return (
         "import sys\n"
         "from hardware.backends.factory import get_backend\n"
         "from hardware.known_answer import agrees\n"
@@ -48,21 +100,3 @@ def _probe(target: Target, *, reset: bool) -> Probed:
         "got = backend.known_answer()\n"
         "sys.exit(0 if agrees(got) else f'it computed {got}')\n"
     )
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            timeout=_TIMEOUT_S,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            cwd=_ROOT,
-        )
-    except subprocess.TimeoutExpired:
-        return Probed(state=DeviceState.LOST, reason=f"the known-answer probe hung for {_TIMEOUT_S:.0f} s")
-    if done.returncode == 0:
-        return Probed(state=DeviceState.ANSWERS)
-    if done.returncode == _ABSENT_CODE:
-        return Probed(state=DeviceState.ABSENT)
-    last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return Probed(state=DeviceState.LOST, reason=f"the known-answer probe failed: {last[:300]}")

@@ -23,6 +23,8 @@ BETWEEN = (1.2, 0.85)
 """Those that are tried where none of `GAINS` is accepted."""
 
 _JITTER = 0.3
+_OBJECT_QUERIES = frozenset({"query_position_embeddings", "queries_embedder"})
+"""Learned rows of which each asks for one object (DETR, Mask2Former and their like)."""
 
 
 def _generator(seed: str, name: str) -> np.random.Generator:
@@ -31,7 +33,13 @@ def _generator(seed: str, name: str) -> np.random.Generator:
 
 
 def _fan_in(name: str, shape: tuple[int, ...]) -> int:
-    """Inputs that one output adds up: the row of an embedding, else everything but the first axis."""
+    """Inputs that one output adds up: the row of an embedding, else everything but the first axis.
+
+    Object queries are as large as the normalised stream that they are added to: nothing else tells one from another,
+    and among queries that are alike it doesn't show what attention between them does.
+    """
+    if any(part in _OBJECT_QUERIES for part in name.split(".")):
+        return 1
     return shape[-1] if "embed" in name else math.prod(shape[1:])
 
 

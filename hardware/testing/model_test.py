@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -23,7 +22,9 @@ from ..paths import cache_folder
 from ..target import Target
 from . import recording, reference
 from .loud_weights import fill
+from .measurement import Ambiguous, Measurement, NotApplicable, Outputs
 from .parity import Array, Comparison, compare, compare_gradients
+from .room import require_room
 from .tolerances import tolerance_for
 
 if TYPE_CHECKING:
@@ -33,42 +34,15 @@ STEPS = 6
 """Tokens that a decoding check generates."""
 
 
-class Ambiguous(Exception):
-    """The result neither shows that the target is right nor that it is wrong."""
-
-
-class NotApplicable(Exception):
-    """The loaded model lacks an ability that its target has in general; the reason is the message."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outputs:
-    """Outputs by name, and the positions that mean something in those that have a row for each token."""
-
-    arrays: Mapping[str, Array]
-    masks: Mapping[str, Array]
-
-
-@dataclass(kw_only=True)
-class Measurement:
-    """What one check saw. The plug-in takes it when the check is over."""
-
-    stage: Stage = Stage.BUILD
-    comparison: Comparison | None = None
-    tolerance: float | None = None
-    execution: Execution | None = None
-    latency_ms: float | None = None
-    batch: int | None = None
-    sequence_length: int | None = None
-
-
 class ModelTest:
     """One cell under test, used as a context manager by a suite's `case` fixture.
 
     `make_model` builds the model in float32 on CPU; `gain` fills it with loud weights (None keeps the weights it
     has); `inputs` are the example arrays; `masked_by` names, for outputs with a row for each token, the input
-    that says which rows mean something; `outputs` must be among what the target gives. `recorded_by` says so where
-    nothing but the installation that made them stands behind the recorded numbers.
+    that says which rows mean something; `outputs` must be among what the target gives. `dimensions` says what is real
+    of a model whose weights aren't. `recorded_by` says so where nothing but the installation that made them stands
+    behind the recorded numbers. `tolerance` is a repository's own
+    limit, which counts on the cell's target instead of the product's; `tolerance_reason` says whose it is and why.
     """
 
     def __init__(
@@ -82,7 +56,10 @@ class ModelTest:
         masked_by: Mapping[str, str] | None = None,
         generates: str = "none",
         subject: str = "tiny",
+        dimensions: str = "",
         recorded_by: str = "",
+        tolerance: float | None = None,
+        tolerance_reason: str = "",
     ) -> None:
         self.cell = Cell.parse(cell)
         self.make_model = make_model
@@ -92,8 +69,11 @@ class ModelTest:
         self.masked_by = dict(masked_by or {})
         self.generates = generates
         self.subject = Subject(subject)
+        self.dimensions = dimensions
         self.measured = Measurement()
         self.recorded_by = recorded_by
+        self._own_tolerance = tolerance
+        self._tolerance_reason = tolerance_reason
         self._load_failure: tuple[Exception, Stage] | None = None
         self._gradient_count = 0
 
@@ -169,18 +149,22 @@ class ModelTest:
             error, self.measured.stage = self._load_failure
             raise error
         try:
-            subject = ModelSubject(
-                model=self._build(),
-                task=self.cell.task,
-                identity=self._identity,
-                generates=self.generates,
-                masked_by=self.masked_by,
-            )
-            with self._at(Stage.LOAD):
-                return self.backend.load(subject, self.inputs, self.cell.precision)
+            return self._load()
         except Exception as error:
             self._load_failure = error, self.measured.stage
             raise
+
+    def _load(self) -> Runnable:
+        subject = ModelSubject(
+            model=self._build(),
+            task=self.cell.task,
+            identity=self._identity,
+            generates=self.generates,
+            masked_by=self.masked_by,
+            rebuild=self._build,
+        )
+        with self._at(Stage.LOAD):
+            return self.backend.load(subject, self.inputs, self.cell.precision)
 
     @contextmanager
     def _at(self, stage: Stage) -> Iterator[None]:
@@ -196,10 +180,19 @@ class ModelTest:
 
     @property
     def tolerance(self) -> float:
-        """The largest error relative to the output's scale that passes; `tolerances.toml` has the reason."""
-        limit = tolerance_for(self.actual_target, self.cell.precision).limit
+        """The largest error relative to the output's scale that passes; `tolerances.toml` has the reason.
+
+        A repository's own limit stands in the suite with its reason.
+        """
+        limit = self._product_tolerance
+        if self._own_tolerance is not None and not self.substitution_reason:
+            limit = self._own_tolerance
         self.measured.tolerance = limit
         return limit
+
+    @property
+    def _product_tolerance(self) -> float:
+        return tolerance_for(self.actual_target, self.cell.precision).limit
 
     def run(self, inputs: Mapping[str, Array]) -> Outputs:
         """One forward pass on the target."""
@@ -211,9 +204,9 @@ class ModelTest:
             arrays = runnable(**inputs)
         self.measured.latency_ms = (time.perf_counter() - started) * 1e3
         first = next(iter(inputs.values()))
-        self.measured.batch = int(first.shape[0])
+        self.measured.batch = int(first.shape[0]) if first.ndim else None
         tokens = inputs.get("input_ids")
-        self.measured.sequence_length = None if tokens is None else int(tokens.shape[1])
+        self.measured.sequence_length = None if tokens is None or tokens.ndim < 2 else int(tokens.shape[1])
         return Outputs(arrays=arrays, masks=self._masks(inputs))
 
     def reference(self, inputs: Mapping[str, Array]) -> Outputs:
@@ -277,6 +270,7 @@ class ModelTest:
     def gradient_error(self) -> float:
         """Error of all gradients together, relative to the scale of all gradients."""
         runnable = self._able("backward")
+        require_room(reference.bytes_for_gradients(self._reference_model), "comparing the gradients")
         with self._at(Stage.RUN):
             got = runnable.gradients(self.inputs)
         self._gradient_count = len(got)
@@ -293,7 +287,7 @@ class ModelTest:
     def _able(self, ability: str) -> Runnable:
         runnable = self.runnable
         if ability not in runnable.can:
-            why = runnable.conditions.get("why_not_exporter", "")
+            why = runnable.conditions.get("why_no_cache", "")
             raise NotApplicable(f"this model cannot {ability} on {self.actual_target}" + (f": {why}" if why else ""))
         return runnable
 
@@ -359,8 +353,11 @@ class ModelTest:
             kept = {name: value for name, value in self.inputs.items() if not name.startswith("decoder_")}
             return {**kept, "decoder_input_ids": decoder}
         inputs: dict[str, Array] = dict(self.inputs)
-        inputs["input_ids"] = np.concatenate([inputs["input_ids"], tokens], axis=1)
-        inputs["attention_mask"] = np.concatenate([inputs["attention_mask"], np.ones_like(tokens)], axis=1)
+        mask = inputs["attention_mask"][:, : generated.start.shape[1]]  # BLIP leaves the prompt's last token out
+        inputs["input_ids"] = np.concatenate([generated.start, tokens], axis=1)
+        inputs["attention_mask"] = np.concatenate([mask, np.ones_like(tokens)], axis=1)
+        for name in inputs.keys() & {"token_type_ids", "mm_token_type_ids"}:
+            inputs[name] = np.pad(inputs[name], ((0, 0), (0, tokens.shape[1])), mode="edge")  # text, as before
         if "position_ids" in inputs:
             inputs["position_ids"] = np.maximum(inputs["attention_mask"].cumsum(axis=1) - 1, 0)
         return inputs
@@ -374,7 +371,14 @@ class ModelTest:
 
     def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
         found = dict(loaded.conditions) if loaded is not None else {}
-        return {**found, **({"recorded": self.recorded_by} if self.recorded_by else {})}
+        if self.dimensions:
+            found["dimensions"] = self.dimensions
+        if self.recorded_by:
+            found["recorded"] = self.recorded_by
+        own = self._own_tolerance
+        if own is not None and not self.substitution_reason and not own <= self._product_tolerance:
+            found["tolerance"] = f"{own:g} of {self._tolerance_reason or 'the suite, without a reason'}"
+        return found
 
     def facts(self) -> dict[str, Any]:
         """What is the same for all checks: targets, device, precision that was really computed in."""

@@ -25,7 +25,8 @@ from ..evidence.writer import EvidenceWriter, new_run_id, now
 from ..paths import DEFAULT_EVIDENCE
 from . import recording
 from .lines import line_for
-from .model_test import Ambiguous, Measurement, ModelTest, NotApplicable
+from .measurement import Ambiguous, Measurement, NotApplicable
+from .model_test import ModelTest
 from .parity import ReferenceNotFinite
 from .suite_file import SuiteFile, read_suite
 

@@ -1,7 +1,5 @@
-"""Runs suites, each in a child of a warm parent, and sees to it that every planned check leaves a true line.
-
-A crash, a hang or a kill costs one suite; what the child left open the parent writes.
-"""
+"""Runs suites in children of a warm parent, several at a time, and sees to it that every planned check leaves a true
+line. A crash, a hang or a kill costs one suite."""
 
 from __future__ import annotations
 
@@ -9,36 +7,46 @@ import os
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..evidence.record import CheckLine, EndLine, Outcome, RunLine, Stage
-from ..evidence.store import read_file, read_run
+from ..evidence.record import EndLine, RunLine
 from ..evidence.writer import EvidenceWriter, now
 from ..target import Target
+from .accounts import account_for, close, settle
 from .child import ChildTask
-from .device_state import DeviceState, Probed, state_of_device
-from .lines import line_for
+from .device_state import DeviceState, Probe, Probed
+from .devices import requested_device
+from .schedule import Group, groups_of, next_group, threads_for, usable_cores
 from .suite_file import SuiteFile
 from .warm import may_fork, warm_up
-from .watch import Ending, Watch
+from .watch import Ending, Watch, wait_for_any
 
 DEFAULT_TIMEOUT_S = 300.0
 _MEMORY_SHARE = 0.9
+_LOOK_S = 0.05
 _WELL = Probed(state=DeviceState.ANSWERS)
+_HELD = {signal.SIGINT, signal.SIGTERM}
 
 Progress = Callable[[SuiteFile, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """`timeout_s` for one check (loading and compiling count for the first), `memory_bytes` for one child, 0 none."""
+    """`timeout_s` for one check (loading and compiling count for the first), `memory_bytes` for one child, 0 none.
+
+    `by_cell` are other timeouts, in seconds, by cell id.
+    """
 
     timeout_s: float = DEFAULT_TIMEOUT_S
     memory_bytes: int = 0
+    by_cell: Mapping[str, float] = field(default_factory=dict)
+
+    def timeout_of(self, suite: SuiteFile) -> float:
+        """Seconds that one check of a suite may take."""
+        return self.by_cell.get(suite.cell.id, self.timeout_s)
 
 
 def default_memory_limit() -> int:
@@ -54,33 +62,38 @@ def run_suites(
     writer: EvidenceWriter,
     *,
     limits: Limits,
+    jobs: int = 1,
     pytest_arguments: Sequence[str] = (),
     on_progress: Progress = lambda _suite, _check: None,
 ) -> Counter[str]:
-    """Write the plan, run every suite in a child of its own, and write the end. Returns counts by outcome.
+    """Write the plan, run every suite in a child, `jobs` of them at a time, and write the end. Returns counts by
+    outcome.
 
-    An interruption is recorded for what it cut off and raised again as `KeyboardInterrupt`.
+    An interruption ends all children, is recorded for what it cut off, and is raised again as `KeyboardInterrupt`.
     """
     writer.write(run)
-    lost: dict[Target, str] = {}
     reason = "aborted"
-    with _terminate_interrupts():
+    with _terminate_interrupts(), tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
         try:
             warm_up(suites)
-            for suite in suites:
-                if suite.cell.target in lost:
-                    why = f"the device was lost in an earlier suite: {lost[suite.cell.target]}"
-                    _close(suite, [], writer, "device_lost", why)
-                    continue
-                device = _run_one(suite, writer, limits, pytest_arguments, on_progress)
-                if device.state is DeviceState.LOST:
-                    lost[suite.cell.target] = device.reason
+            task = ChildTask(
+                suites=(),
+                evidence=str(writer.folder.resolve()),
+                run_id=writer.run_id,
+                log=folder,
+                pipe=-1,
+                memory_limit=limits.memory_bytes,
+                parent=os.getpid(),
+                pytest_arguments=tuple(pytest_arguments),
+                threads=threads_for(jobs, usable_cores(), os.environ.get("OMP_NUM_THREADS", "")),
+            )
+            _Loop(task, suites, writer, jobs=jobs, limits=limits, on_progress=on_progress).run()
             reason = "finished"
         except KeyboardInterrupt:
             reason = "interrupted"
             raise
         finally:
-            counts = _settle(writer, suites, reason)
+            counts = settle(writer, suites, reason)
             writer.write(EndLine(run_id=run.run_id, ended_at=now(), reason=reason, counts=dict(counts)))
     return counts
 
@@ -103,99 +116,120 @@ def _terminate_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _run_one(
-    suite: SuiteFile,
-    writer: EvidenceWriter,
-    limits: Limits,
-    pytest_arguments: Sequence[str],
-    on_progress: Progress,
-) -> Probed:
-    """Run one suite and account for all its checks. Returns what became of the device."""
-    with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
-        task = ChildTask(
-            suite=str(suite.path.resolve()),
-            evidence=str(writer.folder.resolve()),
-            run_id=writer.run_id,
-            log=str(Path(folder) / "log"),
-            pipe=-1,
-            memory_limit=limits.memory_bytes,
-            parent=os.getpid(),
-            pytest_arguments=tuple(pytest_arguments),
-        )
-        watch = Watch(
-            task,
-            fork=may_fork(suite.cell.target),
-            timeout_s=limits.timeout_s,
-            on_check=lambda check: on_progress(suite, check),
-        )
+@contextmanager
+def _interruptions_held() -> Iterator[None]:
+    """No child is started without being noted: an interruption waits for this block to end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@dataclass(kw_only=True)
+class _Working:
+    """A group at work: its child, and the probe of the device on which a suite of it broke down, if one did."""
+
+    group: Group
+    watch: Watch
+    broke: Ending | None = None
+    probe: Probe | None = None
+
+
+class _Loop:
+    """One parent over its children: starts what may start, hears what they say, accounts for what has ended."""
+
+    def __init__(
+        self,
+        task: ChildTask,
+        suites: Sequence[SuiteFile],
+        writer: EvidenceWriter,
+        *,
+        jobs: int,
+        limits: Limits,
+        on_progress: Progress,
+    ) -> None:
+        self.task = task
+        self.writer = writer
+        self.jobs = jobs
+        self.limits = limits
+        self.on_progress = on_progress
+        self.waiting = groups_of(suites, {t for t in {suite.cell.target for suite in suites} if may_fork(t)})
+        self.working: list[_Working] = []
+        self.lost: dict[Target, str] = {}
+        self.started = 0
+
+    def run(self) -> None:
+        """Return when every suite has ended; whatever ends it earlier ends all children."""
         try:
-            ending = watch.wait()
-        except KeyboardInterrupt:
-            watch.kill()
-            raise
-    lines = _lines_of(writer, watch.pid, suite)
-    device = _WELL if ending.outcome is None else state_of_device(suite.cell.target)
-    if ending.outcome is not None and suite.checks:
-        lines = [*lines, _victim(suite, lines, ending, device, writer)]
-    if ending.outcome is not None:
-        error_type, reason = "not_reached", f"{ending.message} before it"
-    elif pytest_arguments and ending.pytest_ran:
-        error_type, reason = "deselected", "the arguments for pytest left it out"
-    else:
-        error_type, reason = "not_reached", f"pytest did not run it: {ending.log[-300:]}"
-    _close(suite, lines, writer, error_type, reason)
-    return device
+            while self.waiting or self.working:
+                self._start_what_may()
+                wait_for_any([one.watch for one in self.working], _LOOK_S)
+                for one in tuple(self.working):
+                    self._look_at(one)
+        finally:
+            for one in self.working:
+                one.watch.kill()
+                if one.probe is not None:
+                    one.probe.kill()
 
+    def _start_what_may(self) -> None:
+        while len(self.working) < self.jobs:
+            taken = frozenset[str]().union(*(one.group.places for one in self.working))
+            number = next_group(self.waiting, taken)
+            if number is None:
+                return
+            group = self._without_lost(self.waiting.pop(number))
+            if group.suites:
+                with _interruptions_held():
+                    self.working.append(_Working(group=group, watch=self._start(group)))
 
-def _victim(
-    suite: SuiteFile, lines: Sequence[CheckLine], ending: Ending, device: Probed, writer: EvidenceWriter
-) -> CheckLine:
-    """Write the line of the check that a child was at when it broke down.
+    def _without_lost(self, group: Group) -> Group:
+        for suite in group.suites:
+            if suite.cell.target in self.lost:
+                why = f"the device was lost in an earlier suite: {self.lost[suite.cell.target]}"
+                close(suite, [], self.writer, "device_lost", why)
+        return replace(group, suites=tuple(one for one in group.suites if one.cell.target not in self.lost))
 
-    Where every check has its line already, the last one is said to have ended badly as well.
-    """
-    done = {line.check_name for line in lines}
-    left = [check for check in suite.checks if check not in done]
-    victim = ending.running if ending.running in left or not left else left[0]
-    outcome = ending.outcome or Outcome.CRASHED
-    message = f"{ending.message}; {device.reason}" if device.reason else ending.message
-    line = line_for(
-        suite,
-        writer.run_id,
-        victim or suite.checks[-1],
-        outcome,
-        stage=Stage.RUN,
-        error_type=str(outcome),
-        error_message=message,
-        traceback=ending.log,
-        actual_target=None if device.state is DeviceState.ABSENT else str(suite.cell.target),
-    )
-    writer.write(line)
-    return line
+    def _start(self, group: Group) -> Watch:
+        self.started += 1
+        task = replace(
+            self.task,
+            suites=tuple(str(suite.path.resolve()) for suite in group.suites),
+            log=f"{self.task.log}{os.sep}{self.started}-",
+        )
+        return Watch(
+            task,
+            fork=group.fork,
+            timeouts_s=[self.limits.timeout_of(suite) for suite in group.suites],
+            on_check=lambda number, check: self.on_progress(group.suites[number], check),
+        )
 
+    def _look_at(self, one: _Working) -> None:
+        if one.broke is not None and one.probe is not None:
+            device = one.probe.poll()
+            if device is not None:
+                self._end(one, one.broke, device)
+            return
+        for ending in one.watch.poll():
+            target = one.group.suites[ending.number].cell.target
+            if ending.outcome is not None:
+                one.broke, one.probe = ending, Probe(requested_device(target))
+            elif one.watch.over:
+                self._end(one, ending, _WELL)
+            else:
+                self._account(one, ending, _WELL)
 
-def _close(
-    suite: SuiteFile, lines: Sequence[CheckLine], writer: EvidenceWriter, error_type: str, reason: str
-) -> None:
-    """Write `not_run` for each planned check that has no line among `lines`."""
-    done = {line.check_name for line in lines}
-    for check in suite.checks:
-        if check not in done:
-            writer.write(
-                line_for(suite, writer.run_id, check, Outcome.NOT_RUN, error_type=error_type, error_message=reason)
-            )
+    def _end(self, one: _Working, ending: Ending, device: Probed) -> None:
+        """Account for the last suite of a child that is gone; what it left of its group gets a new child, next."""
+        self._account(one, ending, device)
+        if device.state is DeviceState.LOST:
+            self.lost[one.group.suites[ending.number].cell.target] = device.reason
+        if left := one.group.suites[ending.number + 1 :]:
+            self.waiting.insert(0, replace(one.group, suites=left))
+        self.working.remove(one)
 
-
-def _lines_of(writer: EvidenceWriter, pid: int, suite: SuiteFile) -> list[CheckLine]:
-    path = writer.folder / f"{writer.run_id}-{pid}.jsonl"
-    if not path.is_file():
-        return []
-    return [line for line in read_file(path)[0] if isinstance(line, CheckLine) and line.cell_id == suite.cell.id]
-
-
-def _settle(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str) -> Counter[str]:
-    """Outcomes of all checks of this run; planned ones that have no line yet are closed with the reason."""
-    for suite in suites:
-        own = [line for line in read_run(writer.folder, writer.run_id).checks if line.cell_id == suite.cell.id]
-        _close(suite, own, writer, reason, f"the run was {reason}")
-    return Counter(line.outcome for line in read_run(writer.folder, writer.run_id).checks)
+    def _account(self, one: _Working, ending: Ending, device: Probed) -> None:
+        suite = one.group.suites[ending.number]
+        selected = bool(self.task.pytest_arguments)
+        account_for(suite, one.watch.pid, ending, device, self.writer, selected=selected)

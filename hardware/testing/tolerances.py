@@ -23,6 +23,20 @@ class Tolerance:
     reason: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnTolerance:
+    """A `limit` that a repository states for itself, the reason, and the name of the file that says so."""
+
+    limit: float
+    reason: str
+    source: str
+
+    @property
+    def stated(self) -> str:
+        """Source and reason on one line, as suites and evidence carry them."""
+        return f"{self.source}: {self.reason}"
+
+
 @functools.cache
 def load_tolerances() -> tuple[Tolerance, ...]:
     """All entries of the data file."""
@@ -46,3 +60,12 @@ def tolerance_for(target: Target, precision: str) -> Tolerance:
 def loosest_limit() -> float:
     """The largest limit in use: a fault must move outputs by more than this to be heard in any precision."""
     return max(entry.limit for entry in load_tolerances())
+
+
+def too_wide() -> float:
+    """The limit from which on a tolerance could hide a model that computes something else.
+
+    A recipe is accepted only if attention scaled by 2 moves its output by at least twice the loosest tolerance: a
+    check with this limit might pass such a model.
+    """
+    return 2 * loosest_limit()

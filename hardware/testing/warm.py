@@ -16,8 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..backends.factory import backend_class
-from ..errors import HwCompatError
+from ..errors import BrokenInput, HwCompatError
 from ..target import Target
+from .checkpoints import named_folders, weights_hash
 from .suite_file import SuiteFile
 
 _warmed_here = False
@@ -46,6 +47,8 @@ def warm_up(suites: Sequence[SuiteFile]) -> None:
         with suppress(Exception):  # the suite itself will say what is missing or broken
             importlib.import_module(name)
     _import_classes(suites)
+    if any(suite.model_revision for suite in suites):
+        _hash_weights()
     _warm_pytest()
     gc.collect()
     gc.freeze()
@@ -69,6 +72,13 @@ def _import_classes(suites: Sequence[SuiteFile]) -> None:
         for name in sorted({name for suite in suites for name in suite.transformers_names}):
             with suppress(Exception):  # whatever a class's module raises, the suite's own import will tell
                 getattr(library, name)
+
+
+def _hash_weights() -> None:
+    """Children that are forked inherit what is known of weights, so that each file is read once for its hash."""
+    for folder in named_folders():
+        with suppress(BrokenInput, OSError):  # the suite itself will say what is wrong with it
+            weights_hash(folder)
 
 
 @contextmanager

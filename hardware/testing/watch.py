@@ -1,4 +1,7 @@
-"""Starts the child of one suite, hears which check it is at, ends it when it hangs, and says how it ended."""
+"""Starts a child, hears which suite and check it is at, ends it when it hangs, and says how each suite ended.
+
+Nothing here waits: one parent looks after several children in turn.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +10,29 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..evidence.record import Outcome
-from .child import PYTEST_IS_OVER, ChildTask, command_for, run_child
+from .child import ChildTask, Word, command_for, run_child
 
 _GRACE_S = 0.3
+_MOMENT_S = 0.005
 _PYTEST_RAN = (0, 1, 5)
-_PYTEST_INTERNAL = 3
 _LOG_TAIL = 12_000
 _ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a child ended. `outcome` is None where it ended by itself, in order; `running` is its last check.
+    """How a suite ended. `outcome` is None where it ended by itself, in order; `running` is its last check.
 
-    `pytest_ran` is False where pytest refused its arguments.
+    `number` is its place in the task; `pytest_ran` is False where pytest refused its arguments.
     """
 
+    number: int
     outcome: Outcome | None
     message: str
     running: str
@@ -37,85 +41,164 @@ class Ending:
 
 
 class Watch:
-    """One child, from its start to its end. It names each check that it starts, which sets the clock anew."""
+    """One child, from its start to its end. Each suite and check that it names sets the clock anew.
 
-    def __init__(self, task: ChildTask, *, fork: bool, timeout_s: float, on_check: Callable[[str], None]) -> None:
-        self.log = Path(task.log)
-        self.timeout_s = timeout_s
+    `timeouts_s` are the seconds that one check may take, for each suite of the task. `on_check` is told the suite's
+    number and the check's name.
+    """
+
+    def __init__(
+        self, task: ChildTask, *, fork: bool, timeouts_s: Sequence[float], on_check: Callable[[int, str], None]
+    ) -> None:
+        self.task = task
+        self.timeouts_s = timeouts_s
         self.on_check = on_check
-        self.running = ""
-        self.finished = False
-        self.timed_out = False
+        self.over = False
+        self._number = 0
+        self._running = ""
+        self._code: int | None = None
+        self._timed_out = False
+        self._buffer = b""
         self._kills_before = _oom_kills()
         self._reader, pipe = os.pipe()
-        self.pid = _start(replace(task, pipe=pipe), fork=fork, reader=self._reader)
+        os.set_blocking(self._reader, False)
+        self._hears = True
+        self._child = _start(replace(task, pipe=pipe), fork=fork, reader=self._reader)
+        self.pid = self._child.pid
         os.close(pipe)
+        self._deadline = time.monotonic() + self.timeout_s
 
-    def wait(self) -> Ending:
-        """Wait for the child and say how it ended."""
-        try:
-            status = self._wait()
-        finally:
-            os.close(self._reader)
-        return self._ending(status)
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that one check of the suite at work may take."""
+        return self.timeouts_s[self._number]
+
+    def poll(self) -> list[Ending]:
+        """Look at the child once, without waiting: the suites that have ended since the last look."""
+        status = self._child.poll()
+        endings = self._listen()
+        if status is not None:
+            endings.append(self._last(status))
+            self._close()
+        elif time.monotonic() > self._deadline:
+            self._end_it()
+        return endings
 
     def kill(self) -> None:
         """End the child and all that it started."""
-        _kill(self.pid)
+        if self._child.returncode is None:  # else its number may be another process by now
+            _kill_group(self.pid)
+            self._child.wait()
+        self._close()
 
-    def _wait(self) -> int:
-        deadline = time.monotonic() + self.timeout_s
-        buffer = b""
-        open_pipe = True
-        while True:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            if open_pipe and select.select([self._reader], [], [], 0 if ended else 0.05)[0]:
+    def _close(self) -> None:
+        if not self.over:
+            os.close(self._reader)
+            self.over = True
+
+    def _listen(self) -> list[Ending]:
+        endings: list[Ending] = []
+        while self._hears:
+            try:
                 data = os.read(self._reader, 65536)
-                open_pipe = bool(data)
-                *names, buffer = (buffer + data).split(b"\n")
-                for name in names:
-                    self._hear(name.decode(errors="replace"))
-                    deadline = time.monotonic() + self.timeout_s
-            elif not open_pipe and not ended:
-                time.sleep(0.01)
-            if ended:
-                return status
-            if time.monotonic() > deadline:
-                self.timed_out = True
-                with suppress(ProcessLookupError):
-                    os.kill(self.pid, signal.SIGUSR1)  # faulthandler writes where it hangs
-                time.sleep(_GRACE_S)
-                return _kill(self.pid)
+            except BlockingIOError:
+                break
+            self._hears = bool(data)
+            *lines, self._buffer = (self._buffer + data).split(b"\n")
+            for line in lines:
+                word, _, text = line.decode(errors="replace").partition(" ")
+                endings += self._hear(word, text)
+        return endings
 
-    def _hear(self, name: str) -> None:
-        self.finished = name == PYTEST_IS_OVER
-        if not self.finished:
-            self.running = name
-            self.on_check(name)
+    def _hear(self, word: str, text: str) -> list[Ending]:
+        if self._timed_out:  # what it says while it is being ended changes nothing
+            return []
+        self._deadline = time.monotonic() + self.timeout_s
+        if word == Word.OVER:
+            self._code = int(text)
+        elif word == Word.CHECK:
+            self._running = text
+            self.on_check(self._number, text)
+        elif (number := int(text)) != self._number:
+            before = self._ending(None, pytest_ran=self._code in _PYTEST_RAN)
+            self._number, self._running, self._code = number, "", None
+            self._deadline = time.monotonic() + self.timeout_s
+            return [before]
+        return []
 
-    def _ending(self, status: int) -> Ending:
-        log = _tail(self.log)
+    def _end_it(self) -> None:
+        """Ask where it hangs, and a moment later kill it; `poll` sees its end."""
+        if not self._timed_out:
+            self._timed_out = True
+            self._deadline = time.monotonic() + _GRACE_S
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGUSR1)  # faulthandler writes where it hangs
+        else:
+            _kill_group(self.pid)
 
-        def ending(outcome: Outcome | None, message: str = "", *, pytest_ran: bool = True) -> Ending:
-            return Ending(outcome=outcome, message=message, running=self.running, log=log, pytest_ran=pytest_ran)
+    def _last(self, status: int) -> Ending:
+        """How the suite that was at work ended, given the child's exit code (a signal's number is negative)."""
+        if self._timed_out:
+            where = self._running or "the start"
+            return self._ending(Outcome.TIMEOUT, f"no sign of life for {self.timeout_s:g} s in {where}")
+        if status < 0:
+            name = _name_of(-status)
+            oom_killed = -status == signal.SIGKILL and _oom_kills() > self._kills_before
+            if oom_killed or "bad_alloc" in self._log():
+                return self._ending(Outcome.OUT_OF_MEMORY, f"ended by {name} for want of memory")
+            return self._ending(Outcome.CRASHED, f"ended by {name}")
+        if self._code is None:
+            return self._ending(Outcome.CRASHED, f"ended with exit code {status} before pytest was over")
+        return self._ending(None, pytest_ran=self._code in _PYTEST_RAN)
 
-        if self.timed_out:
-            where = self.running or "the start"
-            return ending(Outcome.TIMEOUT, f"no sign of life for {self.timeout_s:g} s in {where}")
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            name = signal.Signals(number).name
-            oom_killed = number == signal.SIGKILL and _oom_kills() > self._kills_before
-            if oom_killed or "bad_alloc" in log:
-                return ending(Outcome.OUT_OF_MEMORY, f"ended by {name} for want of memory")
-            return ending(Outcome.CRASHED, f"ended by {name}")
-        code = os.waitstatus_to_exitcode(status)
-        if not self.finished or code == _PYTEST_INTERNAL:
-            return ending(Outcome.CRASHED, f"ended with exit code {code} before pytest was over")
-        return ending(None, pytest_ran=code in _PYTEST_RAN)
+    def _ending(self, outcome: Outcome | None, message: str = "", *, pytest_ran: bool = True) -> Ending:
+        return Ending(
+            number=self._number,
+            outcome=outcome,
+            message=message,
+            running=self._running,
+            log=self._log(),
+            pytest_ran=pytest_ran,
+        )
+
+    def _log(self) -> str:
+        return _tail(Path(f"{self.task.log}{self._number}"))
 
 
-def _start(task: ChildTask, *, fork: bool, reader: int) -> int:
+def wait_for_any(watches: list[Watch], longest_s: float) -> None:
+    """Return as soon as one of the children says something or ends, at the latest after `longest_s`."""
+    living = [watch for watch in watches if not watch.over]
+    talking = [watch._reader for watch in living if watch._hears]
+    if len(talking) < len(living):  # one has closed its end, and will be gone in a moment
+        longest_s = min(longest_s, _MOMENT_S)
+    if talking:
+        select.select(talking, [], [], longest_s)
+    else:
+        time.sleep(longest_s)
+
+
+class _Forked:
+    """A forked child, with the part of `subprocess.Popen` that is needed here."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while it runs."""
+        if self.returncode is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if ended else None
+        return self.returncode
+
+    def wait(self) -> int:
+        """The exit code, when it has ended."""
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+
+def _start(task: ChildTask, *, fork: bool, reader: int) -> _Forked | subprocess.Popen[bytes]:
     if not fork or not hasattr(os, "fork"):
         return subprocess.Popen(
             command_for(task),
@@ -123,10 +206,10 @@ def _start(task: ChildTask, *, fork: bool, reader: int) -> int:
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             cwd=_ROOT,
-        ).pid
+        )
     pid = os.fork()
     if pid:
-        return pid
+        return _Forked(pid)
     code = 3
     try:
         os.close(reader)
@@ -138,14 +221,17 @@ def _start(task: ChildTask, *, fork: bool, reader: int) -> int:
         os._exit(code)
 
 
-def _kill(pid: int) -> int:
+def _name_of(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _kill_group(pid: int) -> None:
     for send in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             send(pid, signal.SIGKILL)
-    try:
-        return os.waitpid(pid, 0)[1]
-    except ChildProcessError:  # the interruption came between its end and our noting it
-        return 0
 
 
 def _oom_kills() -> int:

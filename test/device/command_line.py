@@ -87,17 +87,28 @@ class CommandLine:
         }
 
     def start(
-        self, folder: Path, *arguments: str | Path, env: Mapping[str, str] | None = None, stdin: str | None = None
+        self,
+        folder: Path,
+        *arguments: str | Path,
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+        cwd: Path = REPOSITORY,
     ) -> subprocess.Popen[str]:
         """Start `run_test_generation.py` with all its output below `folder`, unless an argument says otherwise."""
         words = [str(argument) for argument in arguments]
         for option, name in (("--output-dir", "suites"), ("--evidence", "evidence"), ("--report-dir", "reports")):
             if option not in words:
                 words = [option, str(folder / name), *words]
-        return self.start_python(folder, "run_test_generation.py", *words, env=env, stdin=stdin)
+        script = "run_test_generation.py" if cwd == REPOSITORY else REPOSITORY / "run_test_generation.py"
+        return self.start_python(folder, script, *words, env=env, stdin=stdin, cwd=cwd)
 
     def start_python(
-        self, folder: Path, *words: str | Path, env: Mapping[str, str] | None = None, stdin: str | None = None
+        self,
+        folder: Path,
+        *words: str | Path,
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+        cwd: Path = REPOSITORY,
     ) -> subprocess.Popen[str]:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "stdin").write_text(stdin or "", encoding="utf-8")
@@ -108,7 +119,7 @@ class CommandLine:
         ):
             return subprocess.Popen(
                 [sys.executable, *map(str, words)],
-                cwd=REPOSITORY,
+                cwd=cwd,
                 env=self.environment(folder, env),
                 stdin=read,
                 stdout=out,
@@ -127,9 +138,14 @@ class CommandLine:
         return Ran(code=code, out=out, err=err, folder=folder)
 
     def run(
-        self, folder: Path, *arguments: str | Path, env: Mapping[str, str] | None = None, stdin: str | None = None
+        self,
+        folder: Path,
+        *arguments: str | Path,
+        env: Mapping[str, str] | None = None,
+        stdin: str | None = None,
+        cwd: Path = REPOSITORY,
     ) -> Ran:
-        return self.wait(self.start(folder, *arguments, env=env, stdin=stdin), folder)
+        return self.wait(self.start(folder, *arguments, env=env, stdin=stdin, cwd=cwd), folder)
 
     def pytest(self, folder: Path, *arguments: str | Path, env: Mapping[str, str] | None = None) -> Ran:
         """Plain pytest, as somebody would call it who knows nothing of our command line."""

@@ -73,7 +73,8 @@ def _cut_off(command_line: CommandLine, folder: Path, number: signal.Signals, *,
     ready = folder / "ready"
     suite = folder / "suites" / "test_bert_fill_mask_cpu_float32.py"
     suite.write_text(SLEEPING.format(ready=str(ready)), encoding="utf-8")
-    process = command_line.start(folder, "--model", "bert", "--model", "vit", "--device", "cpu", "--run")
+    models = ("--model", "bert", "--model", "vit")
+    process = command_line.start(folder, *models, "--device", "cpu", "--run", "--jobs", "1")
     pid = _wait_for(ready, process)
     os.kill(pid if child else process.pid, number)
     ran = command_line.wait(process, folder)

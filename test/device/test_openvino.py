@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from command_line import CommandLine, Ran
 
+from hardware.backends.base import ModelSubject
 from hardware.evidence.record import Outcome
 
 pytestmark = pytest.mark.slow
@@ -97,3 +101,60 @@ def test_a_choice_between_devices_is_substituted_and_never_taken_for_the_process
 
 def test_nothing_is_sent_by_the_runtime_or_its_tools(hinted: Ran) -> None:
     assert hinted.network == ""
+
+
+@pytest.fixture(scope="module")
+def traced(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Models that the exporter doesn't know, can't export, or refuses in this version of transformers."""
+    folder = tmp_path_factory.mktemp("traced")
+    models = [word for name in ("detr", "speecht5", "marian") for word in ("--model", name)]
+    return command_line.run(folder, *models, "--device", "openvino", "--run")
+
+
+def test_a_model_that_the_exporter_does_not_know_is_traced_and_evidence_says_so(traced: Ran) -> None:
+    lines = traced.lines("detr/object-detection/openvino/float32")
+    assert {line.outcome for line in lines.values()} == {Outcome.PASSED}
+    conditions = lines["matches_reference"].conditions
+    assert conditions["export"] == "convert_model"
+    assert "optimum-intel: " in conditions["why_not_exporter"]
+    assert "shapes" not in conditions
+
+
+def test_a_traced_model_decodes_with_a_cache(traced: Ran) -> None:
+    lines = traced.lines("speecht5/automatic-speech-recognition/openvino/float32")
+    for check in ("generates_like_reference", "cache_matches", "save_reload"):
+        assert lines[check].outcome is Outcome.PASSED
+        assert lines[check].conditions["export"] == "convert_model"
+    proof = lines["runs_natively"]
+    assert not proof.offloaded_ops
+    assert "around graphs" in proof.unseen
+
+
+def test_an_exporter_beyond_its_limit_gives_right_numbers_under_a_condition(traced: Ran) -> None:
+    cell = "marian/text2text-generation/openvino/float32"
+    lines = traced.lines(cell)
+    assert {line.outcome for line in lines.values()} == {Outcome.PASSED}
+    if "exporter_limit" not in lines["matches_reference"].conditions:
+        pytest.skip("this exporter allows the installed transformers")
+    assert traced.verdict(cell) == "medium"
+
+
+def test_the_proof_sees_every_graph_of_a_split_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+
+    from hardware.backends.factory import get_backend
+    from hardware.testing.loud_weights import fill
+
+    monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path))
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2, "vocab_size": 64}
+    config = transformers.T5Config(**sizes, decoder_start_token_id=0)
+    model = fill(transformers.T5ForConditionalGeneration(config), gain=0.5)
+    tokens = np.arange(2, 18).reshape(2, 8)
+    inputs = {"input_ids": tokens, "attention_mask": np.ones_like(tokens), "decoder_input_ids": tokens}
+    subject = ModelSubject(model=model, task="text2text-generation", identity="split", generates="seq2seq")
+    with get_backend("openvino") as backend:
+        runnable = backend.load(subject, inputs, "float32")
+        files = list(runnable.exported.folder.glob("*.xml"))
+        assert len(files) > 1
+        assert len(runnable.opened.compiled) == len(files)
+        assert not runnable.execution().offloaded

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from hardware.backends import factory, openvino
-from hardware.backends.base import BaseBackend, Execution, Runnable, Unsupported
+from hardware.backends import factory
+from hardware.backends._openvino_model import open_model
+from hardware.backends.base import BaseBackend, Execution, ModelSubject, Runnable, Unsupported
 from hardware.backends.factory import (
     ALIASES,
     backend_class,
@@ -269,10 +270,11 @@ def test_a_model_that_openvino_refuses_failed_at_compiling(monkeypatch, tmp_path
     def refuse(*_):
         raise RuntimeError("Exception from src/plugins: no kernel")
 
-    core = SimpleNamespace(compile_model=refuse)
+    core = SimpleNamespace(read_model=lambda file: SimpleNamespace(outputs=[]), compile_model=refuse)
+    subject = ModelSubject(model=None, task="fill-mask", identity="0")
     monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(Core=lambda: core))
     with pytest.raises(Unsupported, match="no kernel") as caught:
-        openvino._Opened(Exported(folder=tmp_path, method="convert_model"), "fill-mask", "NPU", {})
+        open_model(Exported(folder=tmp_path, method="convert_model"), subject, "NPU", {})
     assert caught.value.stage is Stage.COMPILE
 
 

@@ -60,7 +60,9 @@ def test_a_selection_without_a_model_is_an_error():
 def test_priorities_part_all_types_that_have_a_class():
     high, medium, low = (types_of_priority(name) for name in ("high", "medium", "low"))
     assert {"bert", "llama", "whisper", "mamba", "patchtst"} <= set(high)
-    assert not set(high) & set(medium) and not set(medium) & set(low) and not set(high) & set(low)
+    assert not set(high) & set(medium)
+    assert not set(medium) & set(low)
+    assert not set(high) & set(low)
     assert set(types_of_priority("all")) == {*high, *medium, *low}
     assert set(medium) <= openvino_exporters()
     assert not set(low) & openvino_exporters()
@@ -68,7 +70,8 @@ def test_priorities_part_all_types_that_have_a_class():
 
 def test_a_priority_adds_to_the_names():
     chosen = choose_models(["xlm"], priority="high", read_list=nothing)
-    assert chosen.names[0] == "xlm" and "bert" in chosen.names
+    assert chosen.names[0] == "xlm"
+    assert "bert" in chosen.names
     assert chosen.by_name == {"xlm"}
 
 

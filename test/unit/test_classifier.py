@@ -43,6 +43,16 @@ def empty_hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("vit", "vision", "vision", "image-classification", ()),
         ("clip", "multimodal", "multimodal", "zero-shot-image-classification", ()),
         ("whisper", "audio", "speech", "automatic-speech-recognition", ()),
+        ("segformer", "vision", "vision", "image-segmentation", ()),
+        ("mobilenet_v2", "vision", "vision", "image-classification", ()),
+        ("detr", "vision", "vision", "object-detection", ()),
+        ("blip", "multimodal", "vision-encoder-text-decoder", "image-text-to-text", ()),
+        ("qwen2_vl", "multimodal", "vision-encoder-text-decoder", "image-text-to-text", ()),
+        ("vision-encoder-decoder", "multimodal", "vision-encoder-text-decoder", "image-text-to-text", ()),
+        ("siglip", "multimodal", "multimodal", "zero-shot-image-classification", ()),
+        ("layoutlmv3", "multimodal", "multimodal", "document-question-answering", ()),
+        ("hubert", "audio", "speech", "automatic-speech-recognition", ()),
+        ("patchtst", "other", "time-series", "time-series-classification", ()),
         ("mixtral", "text_generation", "decoder-only", "text-generation", ("mixture-of-experts",)),
         ("mamba", "text_generation", "decoder-only", "text-generation", ("state-space",)),
         (
@@ -112,6 +122,12 @@ def test_weights_without_a_known_class_get_the_base_class(tmp_path: Path) -> Non
 
 def test_a_trait_comes_from_the_checkpoint_not_from_its_type(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "dense", {"model_type": "mixtral", "num_local_experts": 1})
+    assert classify(str(folder)).traits == ()
+
+
+def test_a_trait_is_found_in_a_nested_configuration(tmp_path: Path) -> None:
+    assert classify("dbrx").traits == ("mixture-of-experts",)
+    folder = checkpoint(tmp_path / "dense", {"model_type": "dbrx", "ffn_config": {"moe_num_experts": 1}})
     assert classify(str(folder)).traits == ()
 
 

@@ -1,58 +1,311 @@
-"""Exports that don't work are refused at the stage at which they failed."""
+"""Exports are held against torch: the first way that proves right is taken, and every refusal is told."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hardware import export
+from hardware.backends._openvino_model import _none_of_it_in_torch, class_name
 from hardware.backends._torch import without_cache
-from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.base import Generation, ModelSubject, Unsupported
 from hardware.evidence.record import Stage
+from hardware.export import Exported, decoding, export_openvino, exporter, openvino, verification
+from hardware.export.positions import host_positions
 
-INPUTS = {"x": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)}
+INPUTS = {"x": np.linspace(-1, 1, 32, dtype=np.float32).reshape(2, 16)}
 
 
-def subject() -> ModelSubject:
+def subject(**facts: Any) -> ModelSubject:
+    """A model that doubles what it is given."""
     import torch
 
-    return ModelSubject(model=torch.nn.Linear(3, 3), task="none", identity="0")
+    class Doubled(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return {"out": 2 * x}
+
+    return ModelSubject(**{"model": Doubled(), "task": "none", "identity": "0", **facts})
 
 
-def fail(*_: object) -> Any:
-    raise RuntimeError("no such operator")
+def raising(text: str) -> Callable[..., Any]:
+    def fail(*_: object) -> Any:
+        raise RuntimeError(text)
+
+    return fail
+
+
+def trace_raising(text: str) -> tuple[str, Callable[..., Any]]:
+    return "convert_model", raising(text)
+
+
+class Runs:
+    """An opened export that multiplies by `factor`, and refuses what `fits` doesn't allow."""
+
+    def __init__(self, factor: float, fits: Callable[[Any], bool] = lambda x: True) -> None:
+        self.factor, self.fits = factor, fits
+
+    def __call__(self, inputs: Any) -> Any:
+        if not self.fits(inputs["x"]):
+            raise RuntimeError("shapes are frozen")
+        return {"out": self.factor * inputs["x"]}
+
+    def generate(self, inputs: Any, *, steps: int) -> Generation:
+        tokens = np.full((2, steps), int(self.factor))
+        return Generation(tokens=tokens, logits=tokens[..., None] * np.arange(4.0), start=tokens[:, :0])
 
 
 @pytest.fixture
-def exported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exporter that works; what it made is never opened."""
-    monkeypatch.setattr(export, "_with_exporter", lambda subject, folder: None)
-    monkeypatch.setattr(export, "_torch_outputs", lambda subject, example: {"out": np.ones((2, 3))})
+def ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways work; what they made is a file that is never read."""
+
+    def make(method: str) -> Callable[..., Exported]:
+        return lambda subject, example, folder: Exported(
+            folder=folder, method=method, decodes=method == "optimum-intel" and subject.generates != "none"
+        )
+
+    monkeypatch.setattr(exporter, "with_exporter", make("optimum-intel"))
+    monkeypatch.setattr(exporter, "limit_of", lambda subject: "")
+    monkeypatch.setattr(openvino, "_TRACE", ("convert_model", make("convert_model")))
 
 
-def test_where_neither_way_works_both_reasons_are_told_at_the_stage_export(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "_torch_outputs", lambda subject, example: {})
-    monkeypatch.setattr(export, "_with_exporter", fail)
-    monkeypatch.setattr(export, "_with_convert_model", fail)
-    with pytest.raises(Unsupported, match=r"optimum-intel: .*no such operator.*convert_model: .*no such") as caught:
-        export.export_openvino(subject(), INPUTS, fail)
+def export(openers: dict[str, Callable[..., Any]], **facts: Any) -> Exported:
+    return export_openvino(subject(**facts), INPUTS, lambda made: openers[made.method])
+
+
+def test_where_neither_way_works_both_reasons_are_told_at_the_stage_export(
+    ways: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter, "with_exporter", raising("no such type"))
+    monkeypatch.setattr(openvino, "_TRACE", trace_raising("no such operator"))
+    with pytest.raises(Unsupported, match=r"optimum-intel: .*no such type.*convert_model: .*no such op") as caught:
+        export({})
     assert (caught.value.error_type, caught.value.stage) == ("export_failed", Stage.EXPORT)
 
 
-@pytest.mark.usefixtures("exported")
-def test_other_numbers_than_torch_are_a_wrong_conversion() -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Summary:\n-- No conversion rule found for operations: aten::diff\n", "no conversion rule for aten::diff"),
+        ("Summary:\n-- Conversion is failed for: aten::unfold\n", "the conversion rule fails for aten::unfold"),
+    ],
+)
+def test_an_operator_that_cannot_be_converted_is_named(
+    ways: None, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.setattr(exporter, "with_exporter", raising("no such type"))
+    monkeypatch.setattr(openvino, "_TRACE", trace_raising(text))
+    with pytest.raises(Unsupported, match=said) as caught:
+        export({})
+    assert (caught.value.error_type, caught.value.stage) == ("unsupported_operator", Stage.EXPORT)
+
+
+def test_other_numbers_than_torch_are_a_wrong_conversion(ways: None) -> None:
     with pytest.raises(Unsupported, match="other numbers than torch") as caught:
-        export.export_openvino(subject(), INPUTS, lambda made: lambda inputs: {"out": np.zeros((2, 3))})
+        export({"optimum-intel": Runs(3), "convert_model": Runs(3)})
     assert (caught.value.error_type, caught.value.stage) == ("conversion_wrong", Stage.CONVERT)
 
 
-@pytest.mark.usefixtures("exported")
-def test_an_export_that_does_not_run_failed_at_converting() -> None:
-    with pytest.raises(Unsupported, match="no such operator") as caught:
-        export.export_openvino(subject(), INPUTS, lambda made: fail)
+def test_an_export_that_does_not_run_failed_at_converting(ways: None) -> None:
+    broken = Runs(2, lambda x: False)
+    with pytest.raises(Unsupported, match="frozen") as caught:
+        export({"optimum-intel": broken, "convert_model": broken})
     assert (caught.value.error_type, caught.value.stage) == ("export_failed", Stage.CONVERT)
+
+
+def test_a_class_that_cannot_open_an_export_is_a_reason_like_any_other(ways: None) -> None:
+    def opener(made: Exported) -> Any:
+        if made.method == "optimum-intel":
+            raise AttributeError("no attribute 'pad_token_id'")
+        return Runs(2)
+
+    made = export_openvino(subject(), INPUTS, opener)
+    assert made.method == "convert_model"
+    assert "pad_token_id" in made.conditions()["why_not_exporter"]
+
+
+def test_the_next_way_is_taken_where_the_first_gives_other_numbers(ways: None) -> None:
+    made = export({"optimum-intel": Runs(3), "convert_model": Runs(2)})
+    assert (made.method, made.static) == ("convert_model", False)
+    assert "other numbers than torch" in made.conditions()["why_not_exporter"]
+
+
+def test_an_exporter_that_is_right_for_its_example_alone_is_refused(ways: None) -> None:
+    frozen = Runs(2, lambda x: x.shape == (2, 16))
+    made = export({"optimum-intel": frozen, "convert_model": Runs(2)})
+    assert made.method == "convert_model"
+    assert "for other shapes" in made.why_not_exporter
+
+
+def test_a_trace_that_is_right_for_its_example_alone_has_static_shapes(ways: None) -> None:
+    made = export({"optimum-intel": Runs(3), "convert_model": Runs(2, lambda x: x.shape == (2, 16))})
+    assert made.conditions()["shapes"] == "static"
+
+
+@pytest.fixture
+def decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of which torch decodes token 2, four times."""
+    want = Runs(2).generate(INPUTS, steps=4)
+    monkeypatch.setattr(verification, "_decoded", lambda subject, example: want)
+
+
+class DecodesWrongly(Runs):
+    def generate(self, inputs: Any, *, steps: int) -> Generation:
+        return Runs(3).generate(inputs, steps=steps)
+
+
+@pytest.mark.usefixtures("decodes")
+def test_an_exporter_whose_cache_is_wrong_is_refused(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "write_decoding", lambda *_, static: None)
+    made = export({"optimum-intel": DecodesWrongly(2), "convert_model": Runs(2)}, generates="causal")
+    assert (made.method, made.decodes) == ("convert_model", True)
+    assert "decodes with other numbers than torch" in made.why_not_exporter
+
+
+@pytest.mark.usefixtures("decodes")
+def test_graphs_that_decode_wrongly_are_left_out_with_the_reason(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(subject: Any, example: Any, folder: Path, *, static: bool) -> None:
+        (folder / "openvino_step_model.xml").write_text("a graph")
+
+    monkeypatch.setattr(decoding, "write_decoding", write)
+    made = export({"optimum-intel": Runs(3), "convert_model": DecodesWrongly(2)}, generates="causal")
+    assert not made.decodes
+    assert "decodes with other numbers" in made.conditions()["why_no_cache"]
+    assert not list(made.folder.glob("*step*"))
+
+
+def test_what_was_exported_once_is_taken_from_the_cache(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = export({"optimum-intel": Runs(3), "convert_model": Runs(2)})
+    monkeypatch.setattr(openvino, "_TRACE", trace_raising("not again"))
+    assert export({"optimum-intel": Runs(3)}) == first
+
+
+def test_a_static_model_is_traced_anew_for_other_shapes_without_asking_the_exporter_again(
+    ways: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter, "with_exporter", raising("not again"))
+    made = export_openvino(subject(generates="causal"), INPUTS, lambda made: Runs(2), traced_anew=True)
+    assert (made.method, made.why_not_exporter, made.decodes) == ("convert_model", "", False)
+
+
+@pytest.mark.parametrize(
+    ("installed", "limit", "beyond"), [("5.5.4", "5.0", "5.0"), ("5.5.4", "5.6", ""), ("5.5.4", None, "")]
+)
+def test_only_a_limit_below_the_installed_version_is_one(
+    monkeypatch: pytest.MonkeyPatch, installed: str, limit: str | None, beyond: str
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setattr(transformers, "__version__", installed)
+    kind = type("Config", (), {"MAX_TRANSFORMERS_VERSION": limit})
+    monkeypatch.setattr(exporter, "_supported", lambda subject: {"none": kind})
+    assert exporter.limit_of(subject()) == beyond
+
+
+def test_an_exporter_is_told_to_go_beyond_its_limit_for_one_export_and_evidence_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    kind = type("Config", (), {"MAX_TRANSFORMERS_VERSION": "4.0"})
+    seen = []
+    monkeypatch.setattr(exporter, "_supported", lambda subject: {"none": kind})
+    monkeypatch.setattr(exporter, "_export", lambda *_: seen.append(kind.MAX_TRANSFORMERS_VERSION))
+    made = exporter.beyond_limit(subject(), INPUTS, tmp_path)
+    assert seen == [None]
+    assert kind.MAX_TRANSFORMERS_VERSION == "4.0"
+    assert made.conditions()["exporter_limit"] == "transformers 4.0"
+
+
+@pytest.mark.parametrize(
+    ("task", "generates", "known", "name"),
+    [
+        ("text-generation", "causal", {"text-generation", "text-generation-with-past"}, "text-generation-with-past"),
+        ("image-text-to-text", "causal", {"image-text-to-text"}, "image-text-to-text"),
+        ("image-text-to-text", "seq2seq", {"image-to-text", "image-to-text-with-past"}, "image-to-text-with-past"),
+        ("fill-mask", "none", {"fill-mask"}, "fill-mask"),
+        ("fill-mask", "none", set(), "fill-mask"),
+    ],
+)
+def test_the_exporter_is_asked_for_a_task_by_its_own_name_with_a_cache_where_it_can(
+    monkeypatch: pytest.MonkeyPatch, task: str, generates: str, known: set[str], name: str
+) -> None:
+    monkeypatch.setattr(exporter, "_supported", lambda subject: dict.fromkeys(known))
+    assert exporter.exporter_task(subject(task=task, generates=generates)) == name
+
+
+@pytest.mark.parametrize(
+    ("task", "encoder_decoder", "name"),
+    [
+        ("automatic-speech-recognition", True, "OVModelForSpeechSeq2Seq"),
+        ("automatic-speech-recognition", False, "OVModelForCTC"),
+        ("fill-mask", True, "OVModelForMaskedLM"),
+        ("object-detection", False, ""),
+    ],
+)
+def test_a_task_leads_to_the_class_that_a_user_would_load(task: str, encoder_decoder: bool, name: str) -> None:
+    config = SimpleNamespace(is_encoder_decoder=encoder_decoder)
+    assert class_name(subject(task=task, model=SimpleNamespace(config=config))) == name
+
+
+def test_states_of_a_cache_are_found_by_name_and_can_be_replaced() -> None:
+    import torch
+    from transformers.cache_utils import DynamicCache
+
+    cache = DynamicCache()
+    cache.update(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3, 4), 0)
+    call = {"input_ids": torch.zeros(1, 3), "past_key_values": cache, "use_cache": True}
+    slots = {slot.name: slot for slot in decoding.slots(call)}
+    assert set(slots) == {"input_ids", "past.layers.0.keys", "past.layers.0.values"}
+    slots["past.layers.0.keys"].put(torch.ones(1, 2, 5, 4))
+    assert cache.get_seq_length() == 5
+
+
+def test_the_part_that_decodes_and_its_encoder_are_found() -> None:
+    import torch
+    from transformers import GenerationMixin
+
+    class Text(torch.nn.Module, GenerationMixin):
+        def forward(self, input_ids: Any, past_key_values: Any = None) -> Any:
+            return input_ids
+
+    class Captions(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.vision, self.text = torch.nn.Identity(), Text()
+
+        def forward(self, pixel_values: Any) -> Any:
+            return pixel_values
+
+    captions, text = Captions(), Text()
+    text.config = SimpleNamespace(is_encoder_decoder=False)
+    assert (decoding.decoder_of(captions), decoding.encoders_of(captions)) == (captions.text, [captions.vision])
+    assert (decoding.decoder_of(text), decoding.encoders_of(text)) == (text, [])
+
+
+def test_no_part_of_a_model_computes_in_torch_while_its_graphs_decode() -> None:
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())
+    with _none_of_it_in_torch(model, model[1]):
+        model[1](torch.ones(1))
+        torch.nn.Linear(1, 1)(torch.ones(1))
+        with pytest.raises(Unsupported, match="0 would run in torch"):
+            model(torch.ones(1))
+    model(torch.ones(1))
+
+
+def test_positions_that_a_model_counts_by_hand_are_computed_beside_the_graph() -> None:
+    import torch
+
+    class Counts(torch.nn.Module):
+        def compute_3d_position_ids(self, input_ids: Any, inputs_embeds: Any, attention_mask: Any = None) -> Any:
+            return (attention_mask.cumsum(1) - 1).expand(3, -1, -1)
+
+    given = {"input_ids": torch.ones(2, 5), "attention_mask": torch.ones(2, 5), "pixel_values": torch.ones(1)}
+    assert host_positions(torch.nn.Sequential(Counts()), given)["position_ids"].shape == (3, 2, 5)
+    assert host_positions(torch.nn.Identity(), given) == {}
 
 
 def test_a_pass_without_a_cache_is_asked_only_of_models_that_take_the_wish() -> None:

@@ -1,5 +1,7 @@
 """The key of references and exports: it changes with everything that computes."""
 
+import numpy as np
+import pytest
 import torch
 
 from hardware.testing import reference
@@ -41,3 +43,23 @@ def test_a_kept_reference_that_was_changed_is_not_used(tmp_path):
     data[-1] ^= 1
     file.write_bytes(bytes(data))
     assert store.get("id", inputs) is None
+
+
+class Scores(torch.nn.Module):
+    """Attention weights as eager modelling code computes them: the softmax asks for float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(1.0 / 3.0))
+
+    def forward(self, x: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        hidden = torch.where(attention_mask.bool(), 0.0, torch.finfo(x.dtype).min)
+        return torch.nn.functional.softmax(x * self.scale + hidden, dim=-1, dtype=torch.float32).to(x.dtype)
+
+
+def test_a_row_that_is_all_padding_is_finite_and_softmax_is_float64():
+    inputs = {"x": np.linspace(-1, 1, 8).reshape(2, 4), "attention_mask": np.array([[0, 0, 0, 0], [1, 1, 1, 1]])}
+    found = reference.float64_outputs(reference.as_reference(Scores()), inputs)["output"]
+    assert found[0] == pytest.approx([0.25] * 4)
+    scores = inputs["x"][1] * np.float64(np.float32(1 / 3))
+    assert found[1] == pytest.approx(np.exp(scores) / np.exp(scores).sum(), abs=1e-14)

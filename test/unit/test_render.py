@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import jinja2
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from generators.models.inputs import make_inputs
 from generators.models.recipe import SHIPPED, Recipe, read_recipe
 from generators.suites.render import command_for, environment, render
 from hardware.cell import Cell
@@ -109,6 +111,27 @@ def test_a_suite_shows_its_configuration_and_its_recorded_numbers_literally():
     assert [list(position) for position in constants["RECORDED"]] == recipe.recorded["positions"]
 
 
+@pytest.mark.parametrize("model_type", sorted(path.stem for path in (SHIPPED / VERSION).glob("*.json")))
+def test_a_suite_draws_the_inputs_of_its_recipe(model_type):
+    """What a suite shows as code is what the recorded numbers were made with."""
+    recipe = recipe_of(model_type)
+    body = ast.parse(rendered(recipe)).body
+    function = next(node for node in body if isinstance(node, ast.FunctionDef) and node.name == "make_inputs")
+    names: dict[str, Any] = {"np": np}
+    exec(compile(ast.Module([function], []), "suite", "exec"), names)
+    for seed, lengths in ((0, recipe.recorded["lengths"]), (2, (5, 12, 7))):
+        drawn, wanted = names["make_inputs"](seed, tuple(lengths)), make_inputs(recipe.inputs, seed, lengths)
+        assert list(drawn) == list(wanted)
+        for name, array in wanted.items():
+            assert drawn[name].dtype == array.dtype, name
+            assert np.array_equal(drawn[name], array), name
+
+
+def test_a_composed_configuration_is_copied_before_it_is_taken_apart():
+    assert "**deepcopy(CONFIG)" in rendered(recipe_of("rag"))
+    assert "deepcopy" not in rendered(recipe_of("bart"))
+
+
 @pytest.mark.parametrize(
     ("model_type", "target", "there", "absent"),
     [
@@ -131,7 +154,7 @@ def test_a_checkpoints_suite_holds_its_hash_and_no_path():
     assert f'MODEL_REVISION = "{"a" * 64}"' in text
     assert "<folder of my-bert>" in text
     assert "CONFIG = " not in text
-    assert "local_files_only=True" in text
+    assert "return load_checkpoint(BertForMaskedLM, checkpoint_folder(CELL, MODEL_REVISION))" in text
 
 
 def test_tf32_is_checked_as_the_precision_that_operators_report():

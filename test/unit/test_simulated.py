@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.compatibility.current import relevant_versions
 from hardware import known_answer
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend
@@ -17,7 +16,7 @@ from hardware.backends.simulated import FAULT_KINDS, FAULT_VARIABLE, Fault
 from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.errors import UsageError
-from hardware.evidence.versions import versions_of
+from hardware.evidence.versions import relevant_versions, versions_of
 
 INPUTS = {"x": np.linspace(-1, 1, 24, dtype=np.float32).reshape(3, 8)}
 

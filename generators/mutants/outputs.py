@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     import torch
 
+    from .anatomy import Anatomy
+
     Tensors = dict[str, torch.Tensor]
 
 
@@ -20,18 +22,18 @@ def _on_outputs(model: torch.nn.Module, change: Callable[[Tensors], Tensors]) ->
 
     def hook(_module: Any, _args: Any, output: Any) -> Any:
         changed = change(floating_outputs(output))
-        if not isinstance(output, Mapping):
-            if list(changed) != ["output"]:
-                raise ValueError(f"{type(model).__name__} returns neither a mapping nor a tensor")
-            return changed["output"]
-        for name, value in changed.items():
-            output[name] = value  # type: ignore[index] # a ModelOutput or a dict: both can be written
-        return output
+        if isinstance(output, Mapping):
+            for name, value in changed.items():
+                output[name] = value  # type: ignore[index] # a ModelOutput or a dict: both can be written
+            return output
+        if isinstance(output, tuple | list):
+            return type(output)([changed.get(f"output_{place}", value) for place, value in enumerate(output)])
+        return changed["output"]
 
     model.register_forward_hook(hook)
 
 
-def put_nan(model: torch.nn.Module, _random: random.Random, _inputs: Mapping[str, Any]) -> str:
+def put_nan(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) -> str:
     """The last row of the main output, the first that the model names, becomes NaN."""
     import torch
 
@@ -44,7 +46,7 @@ def put_nan(model: torch.nn.Module, _random: random.Random, _inputs: Mapping[str
     return "main output, last row"
 
 
-def repeat_half(model: torch.nn.Module, _random: random.Random, _inputs: Mapping[str, Any]) -> str:
+def repeat_half(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) -> str:
     """The last half of the rows, rounded down, repeats the first rows: only half of the batch was computed."""
     import torch
 
@@ -61,7 +63,7 @@ def repeat_half(model: torch.nn.Module, _random: random.Random, _inputs: Mapping
     return "all outputs, last half of the rows"
 
 
-def round_to_bfloat16(model: torch.nn.Module, _random: random.Random, _inputs: Mapping[str, Any]) -> str:
+def round_to_bfloat16(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) -> str:
     """Outputs go through bfloat16 and back to their dtype."""
     import torch
 
@@ -69,7 +71,7 @@ def round_to_bfloat16(model: torch.nn.Module, _random: random.Random, _inputs: M
     return "all outputs"
 
 
-def freeze(model: torch.nn.Module, _random: random.Random, _inputs: Mapping[str, Any]) -> str:
+def freeze(model: torch.nn.Module, _random: random.Random, _anatomy: Anatomy) -> str:
     """The outputs of the first call are given back whenever all shapes are the same again."""
     kept: dict[tuple[Any, ...], Tensors] = {}
 

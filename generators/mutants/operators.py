@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hardware.errors import UsageError, did_you_mean, echo
 
-from . import flow, outputs, weights
+from . import flow, outputs, positions, weights
+from .anatomy import Anatomy
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +28,7 @@ class Operator:
 
     name: str
     describe: str
-    apply: Callable[[torch.nn.Module, random.Random, Mapping[str, Any]], str]
+    apply: Callable[[torch.nn.Module, random.Random, Anatomy], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,21 +41,28 @@ class Mutant:
     side: str
     describe: str
 
+    @property
+    def name(self) -> str:
+        """`<operator>@<seed>`."""
+        return f"{self.operator}@{self.seed}"
+
 
 _ALL = (
     Operator(
         name="attention_scale",
-        describe="attention scores x1.1 (state space: C x1.1)",
+        describe="attention scores x1.1 (state space: C; convolutions: half of the channels)",
         apply=weights.scale_attention_scores,
     ),
     Operator(
         name="swapped_query_key",
-        describe="query and key weights exchanged (state space: C and B)",
+        describe="query and key weights exchanged "
+        "(latent attention: key and value; state space: C and B; convolutions: halves of the channels)",
         apply=weights.swap_query_and_key,
     ),
     Operator(
         name="dropped_mask",
-        describe="mask input taken as all ones (without one: causal mask, or one image patch, dropped)",
+        describe="mask input taken as all ones "
+        "(without one: causal or window mask dropped; without any: a patch or frame set to zero)",
         apply=flow.drop_mask,
     ),
     Operator(
@@ -64,13 +72,15 @@ _ALL = (
     ),
     Operator(
         name="transposed_head",
-        describe="heads and head features exchanged before the output projection",
+        describe="heads and head features exchanged before the output projection "
+        "(state space and convolutions: groups of channels)",
         apply=weights.transpose_heads,
     ),
     Operator(
         name="position_off_by_one",
-        describe="learned positions, buckets, rotation or convolution kernel shifted by one",
-        apply=weights.shift_positions,
+        describe="learned, rotary, computed or convolved positions or linear biases shifted by one "
+        "(without any: a convolution's kernel)",
+        apply=positions.shift_positions,
     ),
     Operator(name="nan_row", describe="last row of the main output is NaN", apply=outputs.put_nan),
     Operator(name="half_batch", describe="second half of the batch repeats the first", apply=outputs.repeat_half),
@@ -100,11 +110,11 @@ def parse_mutant(text: str) -> tuple[str, int]:
     return name, int(digits)
 
 
-def mutate(model: torch.nn.Module, operator: str, seed: int, inputs: Mapping[str, Any]) -> Mutant:
-    """Break `model` in place; the same seed breaks the same place. `inputs` are example inputs by name.
+def mutate(model: torch.nn.Module, operator: str, seed: int, anatomy: Anatomy) -> Mutant:
+    """Break `model` in place; the same seed breaks the same place. `anatomy` is that of the unbroken model.
 
     Raises `ValueError` where the model has no site for the operator.
     """
     chosen = _KNOWN[operator]
-    site = chosen.apply(model, random.Random(f"{operator}@{seed}"), inputs)
+    site = chosen.apply(model, random.Random(f"{operator}@{seed}"), anatomy)
     return Mutant(operator=operator, seed=seed, site=site, side=SIDE, describe=chosen.describe)

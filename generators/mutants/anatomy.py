@@ -1,0 +1,73 @@
+"""Where a break matters: the attention, convolutions and tables of positions that a model's outputs depend on."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from generators.models.sites import Site, attention_sites, convolution_sites, position_tables
+
+if TYPE_CHECKING:
+    import torch
+
+_DEAD = 1e-12
+"""A gradient in float64, times the weight, below this share of the largest one is rounding: nothing depends on it."""
+
+
+class Anatomy:
+    """What is known of a model before it is broken, found when it is first asked for.
+
+    `model` is left as it is and mustn't have been broken yet; `inputs` are example inputs by name.
+    """
+
+    def __init__(self, model: torch.nn.Module, inputs: Mapping[str, Any]) -> None:
+        self.inputs = dict(inputs)
+        self.class_name = type(model).__name__
+        self._model = model
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """Attention, or what stands in for it, that the outputs depend on; a lone matrix isn't taken for that."""
+        return tuple(s for s in attention_sites(self._model) if s.kind != "weight" and self.is_heard(s.query.weight))
+
+    @cached_property
+    def convolutions(self) -> tuple[Site, ...]:
+        """Convolutions over several places that the outputs depend on."""
+        return tuple(site for site in convolution_sites(self._model) if self.is_heard(site.query.weight))
+
+    @cached_property
+    def position_tables(self) -> tuple[str, ...]:
+        """Names of the tables of positions that the outputs depend on, or that are frozen and so have no gradient."""
+        frozen = {name for name, parameter in self._model.named_parameters() if not parameter.requires_grad}
+        return tuple(name for name in position_tables(self._model) if name in frozen or self.is_heard(name))
+
+    def is_heard(self, parameter: str) -> bool:
+        """Whether the outputs depend on a parameter."""
+        return parameter in self._heard
+
+    @cached_property
+    def _heard(self) -> frozenset[str]:
+        """Names of the parameters that have a gradient in float64.
+
+        A layer may be called for nothing: the last one of an image encoder of which the one before is used, or
+        the first attention among DETR's queries, whose values are all alike.
+        """
+        from hardware.testing.reference import as_reference, float64_gradients
+
+        model = copy.deepcopy(self._model).requires_grad_(True)
+        sizes = {name: float(parameter.detach().abs().mean()) for name, parameter in model.named_parameters()}
+        try:
+            gradients = float64_gradients(as_reference(model), self.inputs)
+        except Exception as error:  # whatever the model's own code raises
+            why = f"{type(error).__name__}: {error}"
+            raise ValueError(f"nothing tells which weights of {self.class_name} matter, for {why}") from error
+        moved = {name: sizes[name] * float(np.abs(gradient).mean()) for name, gradient in gradients.items()}
+        least = _DEAD * max(moved.values(), default=0.0)
+        heard = {name for name, size in moved.items() if size > least}
+        tied = {id(p): name for name, p in model.named_parameters() if name in heard}
+        names = model.named_parameters(remove_duplicate=False)
+        return frozenset(heard | {name for name, parameter in names if id(parameter) in tied})

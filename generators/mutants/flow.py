@@ -1,0 +1,196 @@
+"""Breaks of what flows between the parts of a model: its masks, and what it keeps from one call to the next."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import random
+
+    import torch
+
+    from .anatomy import Anatomy
+
+_MASK = "attention_mask"
+_CACHES = ("past_key_values", "cache_params")
+_STATES = ("keys", "values", "conv_states", "recurrent_states")
+
+
+def drop_mask(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+    """Call the model as if its mask were all ones; without such an input drop the mask inside it, else one place.
+
+    The mask inside is the causal one, or the one of shifted windows. A place is a patch of an image or a frame of a
+    waveform, in what a convolution gives that cuts its input up.
+    """
+    given = next((name for name in anatomy.inputs if name.endswith("_mask")), None)
+    if given is not None:
+        model.register_forward_pre_hook(lambda *call: _with_ones(given, *call), with_kwargs=True)
+        return f"input {given}"
+    masked = _masked_inside(model, anatomy)
+    for name in masked:
+        module = model.get_submodule(name)
+        if hasattr(module, "is_causal"):
+            module.is_causal = False
+        module.register_forward_pre_hook(_without_inner_mask, with_kwargs=True)
+    return f"mask of {masked[0]} and {len(masked) - 1} more" if masked else _drop_place(model, random, anatomy)
+
+
+def _with_ones(name: str, _module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    import torch
+
+    mask = kwargs.get(name)
+    return args, kwargs if mask is None else kwargs | {name: torch.ones_like(mask)}
+
+
+def _masked_inside(model: torch.nn.Module, anatomy: Anatomy) -> list[str]:
+    """The attentions that are causal or that are handed a mask, found by one forward pass."""
+    import torch
+
+    from hardware.backends._torch import forward, to_tensors
+
+    found = {
+        site.module: bool(getattr(model.get_submodule(site.module), "is_causal", False)) for site in anatomy.sites
+    }
+    hooks = []
+    for name in found:
+
+        def look(module: Any, args: Any, kwargs: dict[str, Any], name: str = name) -> None:
+            found[name] |= _inner_mask(module, args, kwargs) is not None
+
+        hooks.append(model.get_submodule(name).register_forward_pre_hook(look, with_kwargs=True))
+    try:
+        with torch.no_grad():
+            forward(model, to_tensors(anatomy.inputs, "cpu", torch.float32))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [name for name, is_masked in found.items() if is_masked]
+
+
+def _inner_mask(module: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    return inspect.signature(module.forward).bind(*args, **kwargs).arguments.get(_MASK)
+
+
+def _without_inner_mask(module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    call = inspect.signature(module.forward).bind(*args, **kwargs)
+    call.arguments[_MASK] = None
+    return call.args, call.kwargs
+
+
+def _drop_place(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+    """One place of a convolution that cuts its input up gives zeros."""
+    modules = dict(model.named_modules())
+    cutting = [name for name, module in modules.items() if _strides(module) and anatomy.is_heard(f"{name}.weight")]
+    if not cutting:
+        raise ValueError(f"{anatomy.class_name} has no mask, and no convolution that cuts its input up")
+    name = random.choice(cutting)
+    shares = [random.random() for _ in modules[name].kernel_size]
+
+    def hook(_module: Any, _args: Any, output: torch.Tensor) -> torch.Tensor:
+        kept = output.clone()
+        places = tuple(int(share * size) for share, size in zip(shares, output.shape[-len(shares) :], strict=True))
+        kept[(..., *places)] = 0
+        return kept
+
+    modules[name].register_forward_hook(hook)
+    return f"{name}, one place set to zero"
+
+
+def _strides(module: Any) -> bool:
+    """Whether this is a convolution that cuts its input into patches or frames, which may overlap."""
+    sizes = [getattr(module, name, None) for name in ("kernel_size", "stride")]
+    return hasattr(module, "weight") and all(isinstance(size, tuple) and max(size) > 1 for size in sizes)
+
+
+def make_cache_stale(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+    """Let one layer of the cache lag from the second step on; without a cache reuse one layer's first output.
+
+    The hooks touch only caches that a decoder is handed; the reference decodes without one.
+    """
+    decoder = _decoder(model)
+    if decoder is None:
+        return _reuse_layer(model, random, anatomy)
+    name, seq2seq = decoder[0], bool(getattr(model.config, "is_encoder_decoder", False))
+    layers: set[int] = {
+        number
+        for site in anatomy.sites
+        if site.module.startswith(name)
+        and isinstance(number := getattr(model.get_submodule(site.module), "layer_idx", None), int)
+        and (not seq2seq or "decoder" in site.module)
+    }
+    if not layers:
+        raise ValueError(f"{anatomy.class_name} decodes, but the layers of its cache are not known")
+    index = random.choice(sorted(layers))
+    before: list[dict[str, torch.Tensor]] = []
+
+    def remember(_module: Any, _args: Any, kwargs: dict[str, Any]) -> None:
+        before[:] = [_states(_layer(kwargs, index))]
+
+    def lag(_module: Any, _args: Any, kwargs: dict[str, Any], _output: Any) -> None:
+        layer, old = _layer(kwargs, index), before.pop()
+        if not old:
+            return
+        for state, now in _states(layer, copies=False).items():
+            if state in ("keys", "values"):
+                now[..., -1, :] = now[..., -2, :]
+            else:
+                now.copy_(old[state])
+
+    decoder[1].register_forward_pre_hook(remember, with_kwargs=True)
+    decoder[1].register_forward_hook(lag, with_kwargs=True)
+    return f"cache of {f'{name}, ' if name else ''}layer {index}, from the second step on"
+
+
+def _decoder(model: torch.nn.Module) -> tuple[str, torch.nn.Module] | None:
+    """The part that decodes with a cache, the first from outside that takes one, and its name; None without."""
+    able = getattr(model, "can_generate", None)
+    if able is None or not able():
+        return None
+    for name, module in model.named_modules():
+        decodes = hasattr(module, "can_generate") and module.can_generate()
+        if decodes and set(_CACHES) & set(inspect.signature(module.forward).parameters):
+            return name, module
+    return None
+
+
+def _layer(kwargs: Mapping[str, Any], index: int) -> Any:
+    cache = next((kwargs[name] for name in _CACHES if kwargs.get(name) is not None), None)
+    layers = getattr(getattr(cache, "self_attention_cache", cache), "layers", ())
+    return layers[index] if index < len(layers) else None
+
+
+def _states(layer: Any, *, copies: bool = True) -> dict[str, torch.Tensor]:
+    """What a layer of a cache holds by name: keys and values, or the states of a state space; nothing at first."""
+    import torch
+
+    found = {name: getattr(layer, name, None) for name in _STATES}
+    return {
+        name: value.clone() if copies else value
+        for name, value in found.items()
+        if isinstance(value, torch.Tensor) and value.numel()
+    }
+
+
+def _reuse_layer(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
+    layers = sorted({name for site in anatomy.sites if (name := _layer_name(site.module))})
+    if not layers:
+        raise ValueError(f"{anatomy.class_name} has no layers to reuse the output of")
+    name = random.choice(layers)
+    kept: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def hook(_module: Any, _args: Any, output: Any) -> Any:
+        states = output[0] if isinstance(output, tuple) else output
+        first = kept.setdefault(tuple(states.shape), states.detach().clone())
+        return (first, *output[1:]) if isinstance(output, tuple) else first
+
+    model.get_submodule(name).register_forward_hook(hook)
+    return f"output of {name}, reused for the same shape"
+
+
+def _layer_name(attention: str) -> str:
+    """The layer that an attention lies in: its name up to the last part that is a number."""
+    parts = attention.split(".")
+    numbers = [place for place, part in enumerate(parts) if part.isdigit()]
+    return ".".join(parts[: numbers[-1] + 1]) if numbers else ""

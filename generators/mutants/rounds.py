@@ -1,0 +1,105 @@
+"""Runs suites with and without breaks: each round is one run of the runner, isolated and several at a time.
+
+Its evidence is of broken models, so that it lies in a folder of its own and is never mixed with that of a job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hardware.evidence.record import CheckLine, RunLine
+from hardware.evidence.store import read_run
+from hardware.evidence.writer import EvidenceWriter, new_run_id, now
+from hardware.testing.runner import Limits, Progress, run_suites
+from hardware.testing.suite_file import SuiteFile
+
+from .made import Made
+from .order import ORDERS_VARIABLE, Order, write_orders
+
+PLUGIN = "generators.mutants.plugin"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What one suite left behind: the lines of its checks in the order of the file, and what was broken."""
+
+    lines: tuple[CheckLine, ...]
+    made: Made
+
+
+def run_round(
+    suites: Sequence[SuiteFile],
+    orders: Mapping[Path, Order],
+    folder: Path,
+    *,
+    limits: Limits,
+    jobs: int,
+    on_progress: Progress = lambda _suite, _check: None,
+) -> list[Ran]:
+    """Run each suite once as ordered, `jobs` at a time; what is written goes below `folder`.
+
+    The suites are of different cells. `orders` are by the suites' files; a suite without one runs as it is, and in
+    one that is broken the checks behind the first that fails don't run.
+    """
+    run_id = new_run_id()
+    own = folder / run_id
+    own.mkdir(parents=True)
+    reports = {suite.path: own / f"{number}.json" for number, suite in enumerate(suites)}
+    told = {path: replace(order, report=str(reports[path].resolve())) for path, order in orders.items()}
+    write_orders(own / "orders.json", told)
+    writer = EvidenceWriter(own / "evidence", run_id)
+    arguments = ("-p", PLUGIN, *(["-x"] if any(order.mutants for order in orders.values()) else []))
+    run = RunLine(
+        run_id=run_id,
+        started_at=now(),
+        command=f"pytest {' '.join(arguments)}",
+        machine="",
+        inventory={},
+        versions={},
+        plan=tuple(suite.planned() for suite in suites),
+        jobs=jobs,
+    )
+    try:
+        with _told(own / "orders.json"):
+            run_suites(
+                run,
+                suites,
+                writer,
+                limits=limits,
+                jobs=jobs,
+                pytest_arguments=arguments,
+                on_progress=on_progress,
+            )
+    finally:
+        writer.close()
+    lines = read_run(writer.folder, run_id).checks
+    return [Ran(lines=_of(suite, lines), made=_made(reports[suite.path])) for suite in suites]
+
+
+def _of(suite: SuiteFile, lines: Sequence[CheckLine]) -> tuple[CheckLine, ...]:
+    places = {check: place for place, check in enumerate(suite.checks)}
+    own = [line for line in lines if line.cell_id == suite.cell.id]
+    return tuple(sorted(own, key=lambda line: places.get(line.check_name, len(places))))
+
+
+def _made(report: Path) -> Made:
+    return Made.from_dict(json.loads(report.read_text(encoding="utf-8"))) if report.is_file() else Made()
+
+
+@contextmanager
+def _told(orders: Path) -> Iterator[None]:
+    """Children read where their orders are from the environment that they inherit."""
+    before = os.environ.get(ORDERS_VARIABLE)
+    os.environ[ORDERS_VARIABLE] = str(orders.resolve())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[ORDERS_VARIABLE]
+        else:
+            os.environ[ORDERS_VARIABLE] = before

@@ -1,0 +1,115 @@
+"""Runs `.onnx` files on the host through ONNX Runtime, without its optimisations of the graph."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..evidence.record import Stage
+from .base import BaseBackend, Execution, FileSubject, Runnable, Unsupported
+
+if TYPE_CHECKING:
+    from .base import Array, Inputs
+
+_PROVIDER = "CPUExecutionProvider"
+_NAMES = {"float": "float32", "double": "float64", "float16": "float16", "bfloat16": "bfloat16"}
+_COMPUTE = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Attention", "LSTM", "GRU", "Einsum", "QLinearMatMul")
+
+
+def missing_runtime() -> str:
+    """Why there is no ONNX Runtime here; the empty string where there is one."""
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError:
+        return "onnxruntime isn't installed (pip install -r requirements-onnx.txt)"
+    return ""
+
+
+class OnnxRunnable(Runnable):
+    """An `.onnx` file in an inference session on the host's processor."""
+
+    can = frozenset({"save"})
+
+    def __init__(self, backend: BaseBackend, subject: FileSubject, example: Inputs, precision: str) -> None:
+        reason = missing_runtime()
+        if reason:
+            raise Unsupported(reason, error_type="missing_dependency", stage=Stage.LOAD)
+        self.backend, self.subject, self.precision = backend, subject, precision
+        self.example = dict(example)
+        self.conditions: Mapping[str, str] = {"runtime": "onnxruntime", "optimisation": "O0"}
+        self.session = self._session(subject.file)
+        self.actual_dtype = self.execution().dtype
+
+    def _session(self, file: Path, **settings: Any) -> Any:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 3
+        for name, value in settings.items():
+            setattr(options, name, value)
+        try:
+            return onnxruntime.InferenceSession(str(file), options, providers=[_PROVIDER])
+        except Exception as error:  # onnxruntime has an error class for each of its statuses
+            raise Unsupported(
+                f"ONNX Runtime does not load {file.name}: {' '.join(str(error).split())[:500]}", stage=Stage.COMPILE
+            ) from error
+
+    def __call__(self, **inputs: Array) -> dict[str, Array]:
+        return _floating(self.session, inputs)
+
+    def execution(self) -> Execution:
+        """The nodes that ran and the provider of each, from the runtime's profile of one more run."""
+        native: Counter[str] = Counter()
+        offloaded: Counter[str] = Counter()
+        dtypes: Counter[str] = Counter()
+        with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
+            prefix = str(Path(folder) / "profile")
+            session = self._session(self.subject.file, enable_profiling=True, profile_file_prefix=prefix)
+            _floating(session, self.example)
+            events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        for event in events:
+            facts = event.get("args", {})
+            if event.get("cat") != "Node" or "provider" not in facts:
+                continue
+            name = str(facts["op_name"])
+            (native if facts["provider"] == _PROVIDER else offloaded)[f"onnx.{name}"] += 1
+            kinds = [kind for one in facts.get("output_type_shape", ()) for kind in one if kind in _NAMES]
+            if name in _COMPUTE and kinds:
+                dtypes[_NAMES[kinds[0]]] += 1
+        return Execution(
+            native=dict(native),
+            offloaded=dict(offloaded),
+            dtype=dtypes.most_common(1)[0][0] if dtypes else _dtype_of(self.session),
+            device="cpu",
+            unseen="what a kernel of ONNX Runtime does inside itself",
+            host_allowed=self.backend.HOST_ALLOWED,
+        )
+
+    def save_and_reload(self, folder: Path) -> Runnable:
+        """The runtime writes the graph as it has read it, and loads what it wrote."""
+        file = folder / "model.onnx"
+        self._session(self.subject.file, optimized_model_filepath=str(file))
+        return type(self)(self.backend, FileSubject(file=file), self.example, self.precision)
+
+    def close(self) -> None:
+        del self.session
+
+
+def _floating(session: Any, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    given = {name: np.ascontiguousarray(value) for name, value in inputs.items()}
+    names = [output.name for output in session.get_outputs()]
+    found = {name: np.asarray(value) for name, value in zip(names, session.run(names, given), strict=True)}
+    return {name: value.astype(np.float64) for name, value in found.items() if value.dtype.kind == "f"}
+
+
+def _dtype_of(session: Any) -> str:
+    """What the floating outputs are, for a graph without a matrix: `tensor(float)` is float32."""
+    kinds = [str(output.type).removeprefix("tensor(").removesuffix(")") for output in session.get_outputs()]
+    return next((_NAMES[kind] for kind in kinds if kind in _NAMES), "unknown")

@@ -1,0 +1,274 @@
+"""An exported model, compiled by OpenVINO: through the class that optimum-intel has for its task, or bare."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..evidence.record import Stage
+from ..export import Exported
+from ..export.decoding import decoder_of, encoders_of, past, replaced_forward, slots
+from ..export.exported import ENCODER, FORWARD, PROMPT, STEP
+from ..export.exporter import openvino_names
+from ..export.positions import host_positions
+from .base import Generation, ModelSubject, Unsupported
+
+if TYPE_CHECKING:
+    from .base import Array, Inputs
+
+Options = Mapping[str, str]
+
+
+def open_model(exported: Exported, subject: ModelSubject, device: str, options: Options) -> OpenedModel:
+    """Compile an export for a device. Raises `Unsupported` at the stage `compile` where the runtime refuses it."""
+    name = "" if exported.method == "convert_model" else class_name(subject)
+    try:
+        if name:
+            return ClassModel(exported, name, device, options)
+        if exported.decodes:
+            return DecodingModel(exported, subject, device, options)
+        return BareModel(exported, subject, device, options)
+    except RuntimeError as error:
+        raise Unsupported(
+            f"OpenVINO doesn't compile the model for {device}: {str(error)[:2000]}",
+            error_type="unknown",
+            stage=Stage.COMPILE,
+        ) from error
+
+
+def class_name(subject: ModelSubject) -> str:
+    """optimum-intel's class for a model's task; empty where it has none."""
+    splits = bool(getattr(getattr(subject.model, "config", None), "is_encoder_decoder", False))
+    names = openvino_names()
+    found = names["encoder_decoder_classes"].get(subject.task) if splits else None
+    return str(found or names["classes"].get(subject.task, ""))
+
+
+class OpenedModel(ABC):
+    """Every graph of an export, compiled: `compiled` has one for each file."""
+
+    compiled: list[Any]
+    generates = False
+
+    @abstractmethod
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The floating-point outputs of one forward pass, by name, as float64."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the graphs in OpenVINO's own format."""
+
+    def generate(self, inputs: Inputs, *, steps: int) -> Generation:
+        """Decode greedily with a cache."""
+        raise NotImplementedError
+
+
+class Graph:
+    """One compiled file, called with arrays by name."""
+
+    def __init__(self, core: Any, file: Path, device: str, options: Options) -> None:
+        model = core.read_model(file)
+        self.outputs = [port.get_any_name() for port in model.outputs]  # a compiled model may have lost them
+        self.compiled = core.compile_model(model, device, dict(options))
+        self.inputs = [port.get_any_name() for port in self.compiled.inputs]
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs as the graph gives them; an input that the model doesn't depend on is no longer in its graph."""
+        result = self.compiled({name: np.ascontiguousarray(inputs[name]) for name in self.inputs})
+        return {name: np.array(result[number]) for number, name in enumerate(self.outputs)}
+
+
+class BareModel(OpenedModel):
+    """One graph on OpenVINO's own runtime."""
+
+    def __init__(self, exported: Exported, subject: ModelSubject, device: str, options: Options) -> None:
+        import openvino
+
+        self.model: Any = subject.model
+        self.folder = exported.folder
+        self.core = openvino.Core()
+        self.forward = Graph(self.core, exported.folder / FORWARD, device, options)
+        self.compiled = [self.forward.compiled]
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        missing = set(self.forward.inputs) - set(inputs)
+        given = {**inputs, **self._positions(inputs)} if missing else inputs
+        return {name: np.asarray(value, dtype=np.float64) for name, value in self.forward(given).items()}
+
+    def _positions(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        import torch
+
+        from ._torch import to_tensors
+
+        positions = host_positions(self.model, to_tensors(inputs, "cpu", torch.float32))
+        return {name: tensor.numpy() for name, tensor in positions.items()}
+
+    def save(self, folder: Path) -> None:
+        import openvino
+
+        for file in sorted(self.folder.glob("*.xml")):
+            openvino.save_model(self.core.read_model(file), folder / file.name, compress_to_fp16=False)
+
+
+class DecodingModel(BareModel):
+    """Graphs of our own for a forward pass, a prompt and a token, inside the library's own loop over tokens.
+
+    The torch module only prepares what each call is given; what its `forward` would compute, the graphs compute.
+    """
+
+    generates = True
+
+    def __init__(self, exported: Exported, subject: ModelSubject, device: str, options: Options) -> None:
+        super().__init__(exported, subject, device, options)
+        self.graphs = {
+            file: Graph(self.core, exported.folder / file, device, options)
+            for file in (ENCODER, PROMPT, STEP)
+            if (exported.folder / file).is_file()
+        }
+        self.compiled += [graph.compiled for graph in self.graphs.values()]
+
+    def generate(self, inputs: Inputs, *, steps: int) -> Generation:
+        import torch
+
+        from ._torch import greedy, to_tensors
+
+        decoder = decoder_of(self.model)
+        encoders = encoders_of(self.model) if ENCODER in self.graphs else []
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(replaced_forward(decoder, _Decoding(decoder, self.graphs)))
+            for encoder in encoders:
+                stack.enter_context(replaced_forward(encoder, self._encode))
+            stack.enter_context(_none_of_it_in_torch(self.model, decoder, *encoders))
+            return greedy(self.model, to_tensors(inputs, "cpu", torch.float32), steps=steps, use_cache=True)
+
+    def _encode(self, **arguments: Any) -> Any:
+        import torch
+        from transformers.utils import ModelOutput
+
+        result = self.graphs[ENCODER](arrays_of(arguments))
+        return ModelOutput(**{name: torch.as_tensor(array) for name, array in result.items()})
+
+
+@contextlib.contextmanager
+def _none_of_it_in_torch(model: Any, *replaced: Any) -> Iterator[None]:
+    """Refuse, at its call, any part of the model that would compute on the host while the graphs should."""
+    from torch.nn.modules.module import register_module_forward_pre_hook
+
+    parts = {id(part): name for name, part in model.named_modules()}
+    allowed = {id(model), *map(id, replaced)}
+
+    def refuse(module: Any, _: Any) -> None:
+        if id(module) in parts and id(module) not in allowed:
+            reason = f"{parts[id(module)]} would run in torch while the graphs decode"
+            raise Unsupported(reason, error_type="silent_offload", stage=Stage.RUN)
+
+    hook = register_module_forward_pre_hook(refuse)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+class _Decoding:
+    """A model's forward pass while it decodes: the prompt's graph first, then a token's, the states in between."""
+
+    def __init__(self, model: Any, graphs: Mapping[str, Graph]) -> None:
+        self.graphs = graphs
+        takes = inspect.signature(model.forward).parameters
+        self.cache_name = "cache_params" if "cache_params" in takes else "past_key_values"
+        self.states: dict[str, Any] = {}
+        self.length = 0
+
+    def __call__(self, **arguments: Any) -> Any:
+        import torch
+        from transformers.utils import ModelOutput
+
+        graph = self.graphs[STEP if self.states else PROMPT]
+        result = graph({**arrays_of(arguments), **self.states})
+        logits = torch.as_tensor(result.pop("logits"))
+        self.states |= {past(name): array for name, array in result.items()}
+        tokens = "decoder_input_ids" if "decoder_input_ids" in arguments else "input_ids"
+        self.length += arguments[tokens].shape[1]
+        return ModelOutput(logits=logits, **{self.cache_name: _cache_of_length(self.length)})
+
+
+def _cache_of_length(length: int) -> Any:
+    """What stands for a cache in the library's loop: it knows its length, and the states lie elsewhere."""
+    from transformers.cache_utils import DynamicCache
+
+    class Cached(DynamicCache):  # type: ignore[misc] # transformers is Any to mypy
+        def get_seq_length(self, layer_idx: int = 0) -> int:
+            return length
+
+    return Cached()
+
+
+def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Array]:
+    """The tensors of a call of the recorded kind, as arrays by name."""
+    return {slot.name: slot.tensor.numpy() for slot in slots(dict(arguments))}
+
+
+class ClassModel(OpenedModel):
+    """The graphs of an export inside the class of optimum-intel that a user would load them with."""
+
+    def __init__(self, exported: Exported, name: str, device: str, options: Options) -> None:
+        import optimum.intel
+
+        self.generates = exported.decodes
+        self.model: Any = getattr(optimum.intel, name).from_pretrained(
+            exported.folder, device=device, ov_config=dict(options), local_files_only=True, compile=True
+        )
+        self.compiled = compiled_models(self.model)
+        missing = len(list(exported.folder.glob("*.xml"))) - len(self.compiled)
+        if missing > 0:
+            raise Unsupported(
+                f"{missing} graphs inside {name} can't be inspected, so that nothing says where they run",
+                error_type="unknown",
+                stage=Stage.COMPILE,
+            )
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        import torch
+
+        from ._torch import floating_outputs, to_arrays
+
+        with torch.no_grad():
+            output = self.model(**{n: torch.as_tensor(np.ascontiguousarray(v)) for n, v in inputs.items()})
+        tensors = {n: torch.as_tensor(v) for n, v in output.items() if isinstance(v, np.ndarray)}
+        return to_arrays(floating_outputs({**dict(output.items()), **tensors}))
+
+    def generate(self, inputs: Inputs, *, steps: int) -> Generation:
+        import torch
+
+        from ._torch import greedy, to_tensors
+
+        return greedy(self.model, to_tensors(inputs, "cpu", torch.float32), steps=steps, use_cache=True)
+
+    def save(self, folder: Path) -> None:
+        self.model.save_pretrained(folder)
+
+
+def compiled_models(model: Any) -> list[Any]:
+    """Every compiled graph inside an optimum-intel object, however deep in its parts it lies."""
+    import openvino
+
+    found: dict[int, Any] = {}
+    seen: set[int] = set()
+    waiting = [model]
+    while waiting:
+        part = waiting.pop()
+        seen.add(id(part))
+        for value in vars(part).values():
+            if isinstance(value, openvino.InferRequest):
+                value = value.get_compiled_model()
+            if isinstance(value, openvino.CompiledModel):
+                found[id(value)] = value
+            elif type(value).__module__.startswith("optimum.intel") and id(value) not in seen:
+                waiting.append(value)
+    return list(found.values())

@@ -1,0 +1,6 @@
+"""Turns a torch module into another runtime's model: made once, verified against torch, kept in a cache."""
+
+from .exported import Exported, Opener
+from .openvino import export_openvino, quiet_telemetry
+
+__all__ = ["Exported", "Opener", "export_openvino", "quiet_telemetry"]

@@ -1,0 +1,24 @@
+"""Positions that the library computes token by token in Python, which no graph can hold."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+_METHOD = "compute_3d_position_ids"
+"""What transformers calls it in models whose positions have a time, a height and a width (from Qwen2-VL on)."""
+
+
+def host_positions(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """`position_ids` (3, batch, length) of a model that counts them by hand; empty for all other models."""
+    part = next((one for one in model.modules() if hasattr(one, _METHOD)), None)
+    if part is None or "position_ids" in tensors:
+        return {}
+    count = getattr(part, _METHOD)
+    known = {name: tensors[name] for name in inspect.signature(count).parameters if name in tensors}
+    positions = count(**{"inputs_embeds": None, **known})
+    return {} if positions is None else {"position_ids": positions}

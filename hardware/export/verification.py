@@ -1,0 +1,165 @@
+"""Holds an export against torch, so that a later error belongs to the device and not to the conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ..backends.base import ModelSubject, Unsupported
+from ..evidence.record import Stage
+
+if TYPE_CHECKING:
+    from ..backends.base import Array, Generation, Inputs
+    from .exported import Exported, Opened
+
+LIMIT = 1e-4
+"""Five times the float32 tolerance: both sides of this comparison are float32."""
+
+STEPS = 4
+"""Tokens decoded: three of them go through the cache."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What torch gives in float32 on CPU, computed before an exporter changes anything about the model.
+
+    `other` holds inputs of other shapes and their outputs, None where the model takes no others; `decoded` is None
+    where it doesn't decode. Every method raises `Unsupported` at the stage `convert`: `export_failed` where the
+    export doesn't run, `conversion_wrong` where it gives other numbers.
+    """
+
+    subject: ModelSubject
+    example: Inputs
+    outputs: Mapping[str, Array]
+    other: tuple[Inputs, Mapping[str, Array]] | None
+    decoded: Generation | None
+
+    @classmethod
+    def of(cls, subject: ModelSubject, example: Inputs) -> Self:
+        """Run the model in every way in which its export has to run."""
+        return cls(
+            subject=subject,
+            example=example,
+            outputs=torch_outputs(subject, example),
+            other=_other_shapes(subject, example),
+            decoded=_decoded(subject, example),
+        )
+
+    def of_all(self, opened: Opened, made: Exported) -> float:
+        """The error of the forward pass, after other shapes and decoding were right as well."""
+        error = self.of_forward(opened, made)
+        if self.other is not None:
+            self.of_other_shapes(opened, made)
+        if made.decodes:
+            self.of_decoding(opened, made)
+        return error
+
+    def of_forward(self, opened: Opened, made: Exported) -> float:
+        """The error for the example, relative to the output's scale."""
+        return self._compare(opened, made, self.example, self.outputs, "")
+
+    def of_other_shapes(self, opened: Opened, made: Exported) -> None:
+        """Right for another batch and length as well."""
+        if self.other is None:
+            raise _wrong(f"nothing says whether the {made.method} export is right for other shapes")
+        self._compare(opened, made, *self.other, " for other shapes")
+
+    def of_decoding(self, opened: Opened, made: Exported) -> None:
+        """The same tokens and logits, step by step, with the export's own cache."""
+        from ..testing.parity import compare
+
+        if self.decoded is None:
+            raise _wrong(f"torch decodes nothing to hold the {made.method} export against")
+        try:
+            got = opened.generate(self.example, steps=self.decoded.tokens.shape[1])
+        except Exception as error:
+            raise _broken(f"the {made.method} export doesn't decode", error) from error
+        comparison = compare({"logits": got.logits}, {"logits": self.decoded.logits})
+        if not (comparison.max_rel_error <= LIMIT and np.array_equal(got.tokens, self.decoded.tokens)):
+            raise _wrong(f"the {made.method} export decodes with other numbers than torch: {comparison}")
+
+    def _compare(
+        self, opened: Opened, made: Exported, inputs: Inputs, want: Mapping[str, Array], where: str
+    ) -> float:
+        from ..testing.parity import compare
+
+        try:
+            got = opened(dict(inputs))
+        except Exception as error:  # the runtime's, and those of the library around it
+            raise _broken(f"the {made.method} export doesn't run{where}", error) from error
+        masks = {output: inputs[name] for output, name in self.subject.masked_by.items() if name in inputs}
+        comparison = compare(got, want, masks=masks)
+        if not comparison.max_rel_error <= LIMIT:
+            raise _wrong(f"the {made.method} export gives other numbers than torch{where}: {comparison}")
+        return comparison.max_rel_error
+
+
+def _broken(what: str, error: Exception) -> Unsupported:
+    reason = f"{type(error).__name__}: {str(error)[:600]}"
+    return Unsupported(
+        f"{what} on OpenVINO's own CPU device: {reason}", error_type="export_failed", stage=Stage.CONVERT
+    )
+
+
+def _wrong(what: str) -> Unsupported:
+    return Unsupported(f"{what} (OpenVINO's own CPU device)", error_type="conversion_wrong", stage=Stage.CONVERT)
+
+
+def torch_outputs(subject: ModelSubject, inputs: Inputs) -> dict[str, Array]:
+    """Outputs of the torch module in float32 on CPU, without a cache."""
+    import torch
+
+    from ..backends._torch import forward, to_arrays, to_tensors
+
+    with torch.no_grad():
+        return to_arrays(forward(subject.model, to_tensors(inputs, "cpu", torch.float32)))
+
+
+def _decoded(subject: ModelSubject, example: Inputs) -> Generation | None:
+    import torch
+
+    from ..backends._torch import greedy, to_tensors
+
+    if subject.generates == "none":
+        return None
+    model: Any = subject.model
+    return greedy(model, to_tensors(example, "cpu", torch.float32), steps=STEPS, use_cache=True)
+
+
+def _other_shapes(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
+    """Inputs of another batch and another length, with torch's outputs for them; None where it takes none.
+
+    All rows twice, and two positions less; or two more, where the first ones hold the place of a picture; or so with
+    whole numbers alone, where others stand for something that has one size.
+    """
+    twice = {name: np.concatenate([array, array]) for name, array in example.items()}
+    for changes in (follows_length, _whole_numbers):
+        for change in (_shortened, _lengthened):
+            inputs = {name: change(array) if changes(array) else array for name, array in twice.items()}
+            try:
+                outputs = torch_outputs(subject, inputs)
+            except Exception:  # whatever a model raises, it doesn't take these shapes
+                continue
+            if all(np.isfinite(array).all() for array in outputs.values()):
+                return inputs, outputs
+    return None
+
+
+def _shortened(array: Array) -> Array:
+    return array[:, 2:]
+
+
+def _lengthened(array: Array) -> Array:
+    return np.concatenate([array, np.repeat(array[:, -1:], 2, axis=1)], axis=1)
+
+
+def _whole_numbers(array: Array) -> bool:
+    return array.ndim >= 2 and bool(np.issubdtype(array.dtype, np.integer))
+
+
+def follows_length(array: Array) -> bool:
+    """Whether an input's second axis is a length: of tokens, masks, positions and boxes, and of raw audio."""
+    return array.ndim == 2 or _whole_numbers(array)

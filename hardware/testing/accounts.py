@@ -1,0 +1,87 @@
+"""Sees to it that every planned check of a suite has a true line: what a child left open, its parent writes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ..evidence.record import CheckLine, Outcome, Stage
+from ..evidence.store import read_file, read_run
+from ..evidence.writer import EvidenceWriter
+from .device_state import DeviceState, Probed
+from .lines import line_for
+from .suite_file import SuiteFile
+from .watch import Ending
+
+
+def account_for(
+    suite: SuiteFile, pid: int, ending: Ending, device: Probed, writer: EvidenceWriter, *, selected: bool
+) -> None:
+    """Write what the child `pid` left open of a suite.
+
+    `device` is what became of the device where the suite broke down; `selected` where arguments for pytest may have
+    left checks out.
+    """
+    lines = _lines_of(writer, pid, suite)
+    if ending.outcome is not None and suite.checks:
+        lines = [*lines, _victim(suite, lines, ending, device, writer)]
+    if ending.outcome is not None:
+        error_type, reason = "not_reached", f"{ending.message} before it"
+    elif selected and ending.pytest_ran:
+        error_type, reason = "deselected", "the arguments for pytest left it out"
+    else:
+        error_type, reason = "not_reached", f"pytest did not run it: {ending.log[-300:]}"
+    close(suite, lines, writer, error_type, reason)
+
+
+def _victim(
+    suite: SuiteFile, lines: Sequence[CheckLine], ending: Ending, device: Probed, writer: EvidenceWriter
+) -> CheckLine:
+    """Write the line of the check that a child was at when it broke down.
+
+    Where every check has its line already, the last one is said to have ended badly as well.
+    """
+    done = {line.check_name for line in lines}
+    left = [check for check in suite.checks if check not in done]
+    victim = ending.running if ending.running in left or not left else left[0]
+    outcome = ending.outcome or Outcome.CRASHED
+    message = f"{ending.message}; {device.reason}" if device.reason else ending.message
+    line = line_for(
+        suite,
+        writer.run_id,
+        victim or suite.checks[-1],
+        outcome,
+        stage=Stage.RUN,
+        error_type=str(outcome),
+        error_message=message,
+        traceback=ending.log,
+        actual_target=None if device.state is DeviceState.ABSENT else str(suite.cell.target),
+    )
+    writer.write(line)
+    return line
+
+
+def close(suite: SuiteFile, lines: Sequence[CheckLine], writer: EvidenceWriter, error_type: str, reason: str) -> None:
+    """Write `not_run` for each planned check that has no line among `lines`."""
+    done = {line.check_name for line in lines}
+    for check in suite.checks:
+        if check not in done:
+            writer.write(
+                line_for(suite, writer.run_id, check, Outcome.NOT_RUN, error_type=error_type, error_message=reason)
+            )
+
+
+def _lines_of(writer: EvidenceWriter, pid: int, suite: SuiteFile) -> list[CheckLine]:
+    path = writer.folder / f"{writer.run_id}-{pid}.jsonl"
+    if not path.is_file():
+        return []
+    return [line for line in read_file(path)[0] if isinstance(line, CheckLine) and line.cell_id == suite.cell.id]
+
+
+def settle(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str) -> Counter[str]:
+    """Outcomes of all checks of this run; planned ones that have no line yet are closed with the reason."""
+    checks = read_run(writer.folder, writer.run_id).checks
+    for suite in suites:
+        own = [line for line in checks if line.cell_id == suite.cell.id]
+        close(suite, own, writer, reason, f"the run was {reason}")
+    return Counter(line.outcome for line in read_run(writer.folder, writer.run_id).checks)

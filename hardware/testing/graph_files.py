@@ -1,0 +1,135 @@
+"""What a suite of a graph file needs: the file, found by its hash, and a `ModelTest` whose reference evaluates it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..backends.base import FileSubject, Runnable
+from ..cell import Cell
+from ..errors import BrokenInput, echo
+from ..evidence.record import Stage
+from .checkpoints import CHECKPOINTS_VARIABLE
+from .graph_reference import GraphReference, open_reference
+from .measurement import Outputs
+from .model_test import ModelTest
+from .parity import Array
+
+
+def graph_hash(file: Path) -> str:
+    """SHA-256 over a graph file's bytes and those of the files that hold its weights, in the order of their names."""
+    digest = hashlib.sha256()
+    for path in (file, *weight_files(file)):
+        with path.open("rb") as opened:
+            while block := opened.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def weight_files(file: Path) -> tuple[Path, ...]:
+    """The files beside a graph file that hold its weights: the `.bin` of an `.xml`, external data of an `.onnx`.
+
+    Raises `BrokenInput` where one is missing, or lies outside the graph file's folder.
+    """
+    if file.suffix == ".xml":
+        weights = file.with_suffix(".bin")
+        return (weights,) if weights.is_file() else ()
+    import onnx
+    from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+    model = onnx.load(str(file), load_external_data=False)
+    names = {ExternalDataInfo(one).location for one in _tensors(model.graph) if uses_external_data(one)}
+    found = []
+    for name in sorted(names):
+        path = file.parent / name
+        if Path(name).is_absolute() or not path.resolve().is_relative_to(file.parent.resolve()):
+            raise BrokenInput(
+                f"{echo(file.name)} keeps weights outside its folder",
+                why=f"it names {echo(name)}",
+                fix="Save it again with its data beside it.",
+            )
+        if not path.is_file():
+            raise BrokenInput(
+                f"the weights of {echo(file.name)} are missing",
+                why=f"{echo(name)} does not lie beside it",
+                fix="Copy it there: it was written together with the .onnx file.",
+            )
+        found.append(path)
+    return tuple(found)
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    """The constants of a graph and of the graphs inside its nodes."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            if attribute.HasField("g"):
+                yield from _tensors(attribute.g)
+            for inner in attribute.graphs:
+                yield from _tensors(inner)
+
+
+def graph_file(cell: str, revision: str) -> Path:
+    """The graph file with the hash `revision`, in the folders that `HWCOMPAT_CHECKPOINTS` names.
+
+    Raises `BrokenInput` where there is none.
+    """
+    folders = [Path(text) for text in os.environ.get(CHECKPOINTS_VARIABLE, "").split(os.pathsep) if text]
+    for folder in folders:
+        for file in sorted([*folder.glob("*.onnx"), *folder.glob("*.xml")]):
+            if _has_hash(file, revision):
+                return file
+    raise BrokenInput(
+        f"the graph file of {echo(Cell.parse(cell).model)} wasn't found",
+        why=f"no file in {len(folders)} folder(s) of {CHECKPOINTS_VARIABLE} has its hash",
+        fix=f"Name its folder in {CHECKPOINTS_VARIABLE}, or generate the suite again if the file has changed.",
+    )
+
+
+def _has_hash(file: Path, revision: str) -> bool:
+    try:
+        return graph_hash(file) == revision
+    except (BrokenInput, OSError):  # another file in the folder, which isn't the one asked for
+        return False
+    except Exception as error:  # protobuf has an error class of its own for what is no .onnx file
+        if type(error).__name__ != "DecodeError":
+            raise
+        return False
+
+
+class GraphTest(ModelTest):
+    """A `ModelTest` of a graph file; the same calls, where `make_model` gives the file's path.
+
+    The reference is an evaluator that shares nothing with the runtime under test (`graph_reference.py`).
+    """
+
+    def parameter_count(self) -> int:
+        """Numbers in the file's floating-point constants."""
+        return self._evaluator.parameters
+
+    @cached_property
+    def _file(self) -> Path:
+        file: Any = self.make_model()
+        return Path(file)
+
+    @cached_property
+    def _evaluator(self) -> GraphReference:
+        return open_reference(self._file)
+
+    def _load(self) -> Runnable:
+        with self._at(Stage.LOAD):
+            return self.backend.load_file(FileSubject(file=self._file), self.inputs, self.cell.precision)
+
+    def reference(self, inputs: Mapping[str, Array]) -> Outputs:
+        """What the evaluator computes."""
+        return Outputs(arrays=self._evaluator(inputs), masks=self._masks(inputs))
+
+    def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
+        said = self._evaluator.said
+        return super()._conditions(loaded) | ({"reference": said} if said else {})

@@ -1,0 +1,261 @@
+"""Evaluates a graph file without the runtimes under test: ONNX's own evaluator in float64, OpenVINO's plain kernels.
+
+OpenVINO's `Model.evaluate` is the code behind its constant folding, not one of its device plug-ins.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import BrokenInput, ModelError, echo
+from .parity import Array, ReferenceNotFinite
+
+INSTALL = "pip install -r requirements-onnx.txt"
+
+_NEWER_OPSET = 21
+_LARGEST_PROTOBUF = 2**31
+_RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
+
+
+class GraphReference(ABC):
+    """A graph file that can be evaluated. `said` names what its reference isn't, `parameters` is a count."""
+
+    said: str = ""
+    parameters: int
+
+    @abstractmethod
+    def inputs(self) -> dict[str, tuple[str, tuple[int | str, ...], int]]:
+        """By name: NumPy's name of the dtype, the shape (a text is the name of a dimension that may change), and for
+        indices how many there are, else 0. Raises `ModelError` for what is no tensor of numbers."""
+
+    @abstractmethod
+    def evaluate(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Every output by name."""
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The floating-point outputs in float64. Raises `ReferenceNotFinite`."""
+        outputs = {name: value for name, value in self.evaluate(inputs).items() if value.dtype.kind == "f"}
+        for name, value in outputs.items():
+            if not np.isfinite(value).all():
+                raise ReferenceNotFinite(f"the reference is not finite in {name}: nothing can be concluded")
+        return {name: value.astype(np.float64) for name, value in outputs.items()}
+
+
+def open_reference(file: Path) -> GraphReference:
+    """The evaluator for a file's kind.
+
+    Raises `ModelError` where the package that evaluates it isn't installed, or it holds an operator without an
+    evaluator; `BrokenInput` where the file can't be read.
+    """
+    if file.suffix.lower() == ".xml":
+        from .openvino_reference import OpenVINOReference
+
+        return OpenVINOReference(file)
+    return OnnxReference(file)
+
+
+class OnnxReference(GraphReference):
+    """An `.onnx` file in onnx's evaluator, which is NumPy throughout: in float64 where all of it can be widened."""
+
+    def __init__(self, file: Path) -> None:
+        try:
+            from onnx.reference import ReferenceEvaluator
+        except ImportError as error:
+            raise ModelError(
+                f"{echo(file.name)} cannot be tested", why="onnx is not installed", fix=f"Install it with: {INSTALL}"
+            ) from error
+        self._model = _checked(file)
+        self.parameters = sum(
+            int(np.prod(one.dims)) for one in self._model.graph.initializer if one.data_type in _FLOATING
+        )
+        chance = sorted({node.op_type for node in _nodes(self._model.graph)} & set(_RANDOM))
+        if chance:
+            raise ModelError(
+                f"{echo(file.name)} gives another result each time it is run", why=f"it holds {chance[0]}"
+            )
+        try:
+            known = _in_known_versions(self._model)
+            self._plain = ReferenceEvaluator(known)
+            self._wide = ReferenceEvaluator(_widened(known))
+        except (NotImplementedError, RuntimeError, TypeError) as error:
+            raise ModelError(
+                f"{echo(file.name)} has no independent reference",
+                why=f"onnx cannot evaluate it: {' '.join(str(error).split())[:200]}",
+            ) from error
+        self._names = [output.name for output in self._model.graph.output]
+
+    def inputs(self) -> dict[str, tuple[str, tuple[int | str, ...], int]]:
+        from onnx import helper
+
+        held = {one.name for one in self._model.graph.initializer}
+        found = {}
+        for given in self._model.graph.input:
+            if given.name in held:
+                continue
+            kind = given.type.tensor_type
+            if not given.type.HasField("tensor_type") or kind.elem_type == 0:
+                raise ModelError(f"the input {echo(given.name)} is no tensor", why="only tensors can be drawn")
+            dtype = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
+            shape = [dimension(axis, one.dim_param or one.dim_value) for axis, one in enumerate(kind.shape.dim)]
+            found[given.name] = (dtype.name, tuple(shape), _index_range(self._model.graph, given.name))
+        return found
+
+    def evaluate(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        wide = {n: v.astype(np.float64) if v.dtype.kind == "f" else v for n, v in inputs.items()}
+        try:
+            outputs = dict(zip(self._names, self._wide.run(None, wide), strict=True))
+            self.said = _narrowed(outputs)
+        except Exception as error:  # an operator of the evaluator that insists on float32 may raise anything
+            self.said = f"float32, because in float64 it fails with {type(error).__name__}"
+            outputs = dict(zip(self._names, self._plain.run(None, dict(inputs)), strict=True))
+        return {name: np.asarray(value) for name, value in outputs.items()}
+
+
+def _narrowed(outputs: Mapping[str, Array]) -> str:
+    """Why the outputs of a widened graph aren't float64 throughout; empty where they are."""
+    floating = {name: value for name, value in outputs.items() if getattr(value, "dtype", np.dtype(int)).kind == "f"}
+    for name, value in floating.items():
+        exact = value.size > 8 and (value.astype(np.float32) == value).all() and len(np.unique(value)) > 8
+        if value.dtype != np.float64 or exact:
+            return f"float32 in part: {name} holds no more digits"
+    return ""
+
+
+_FLOATING = (1, 10, 11, 16)
+"""FLOAT, FLOAT16, DOUBLE and BFLOAT16 in onnx.TensorProto.DataType."""
+_DOUBLE = 11
+
+
+def _checked(file: Path) -> Any:
+    import onnx
+
+    broken = "it is corrupt, truncated, or no ONNX file"
+    try:
+        if file.stat().st_size >= _LARGEST_PROTOBUF:
+            raise BrokenInput(
+                f"{echo(file.name)} cannot be read",
+                why="a file of this kind ends at 2 GB",
+                fix="Save it with its weights as external data.",
+            )
+        from .graph_files import weight_files
+
+        weight_files(file)
+        onnx.checker.check_model(str(file))
+        return onnx.load(str(file))
+    except BrokenInput:
+        raise
+    except OSError as error:
+        raise BrokenInput(f"{echo(file.name)} cannot be read", why=error.strerror or str(error)) from error
+    except Exception as error:  # protobuf and onnx's checker have classes of their own for one thing
+        why = " ".join(str(error).split())[:200]
+        raise BrokenInput(
+            f"{echo(file.name)} cannot be read", why=f"{broken}: {why}", fix="Export it again."
+        ) from error
+
+
+def _in_known_versions(model: Any) -> Any:
+    """The model itself, or where the evaluator has only newer versions of an operator, the same in a newer opset."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    try:
+        ReferenceEvaluator(model)
+    except (NotImplementedError, RuntimeError) as error:
+        if "version" not in str(error):
+            raise
+        return onnx.version_converter.convert_version(model, _NEWER_OPSET)
+    return model
+
+
+def _nodes(graph: Any) -> list[Any]:
+    found = list(graph.node)
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+                found += _nodes(inner)
+    return found
+
+
+def _widened(model: Any) -> Any:
+    """A copy of the model in which every floating number, cast and type is float64."""
+    import onnx
+
+    wide = onnx.ModelProto.FromString(model.SerializeToString())
+    _widen_graph(wide.graph)
+    for function in wide.functions:
+        for node in function.node:
+            _widen_node(node)
+    return wide
+
+
+def _widen_graph(graph: Any) -> None:
+    del graph.value_info[:]
+    for one in graph.initializer:
+        _widen_tensor(one)
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type in _FLOATING:
+            value.type.tensor_type.elem_type = _DOUBLE
+    for node in graph.node:
+        _widen_node(node)
+
+
+def _widen_node(node: Any) -> None:
+    from onnx import helper, numpy_helper
+
+    for attribute in list(node.attribute):
+        if attribute.name in ("to", "dtype", "output_dtype") and attribute.i in _FLOATING:
+            attribute.i = _DOUBLE
+        if attribute.HasField("t"):
+            _widen_tensor(attribute.t)
+        if node.op_type == "Constant" and attribute.name in ("value_float", "value_floats"):
+            numbers = attribute.f if attribute.name == "value_float" else list(attribute.floats)
+            tensor = numpy_helper.from_array(np.asarray(numbers, dtype=np.float64))
+            node.attribute.remove(attribute)
+            node.attribute.append(helper.make_attribute("value", tensor))
+        for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+            _widen_graph(inner)
+
+
+def _widen_tensor(tensor: Any) -> None:
+    from onnx import numpy_helper
+
+    if tensor.data_type in _FLOATING:
+        name = tensor.name
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float64), name))
+
+
+def dimension(axis: int, said: int | str) -> int | str:
+    """A size, or the name of one that may change: as an argument of a function, the same for one axis of all."""
+    if isinstance(said, int) and said > 0:
+        return said
+    name = "".join(char if char.isascii() and char.isalnum() else "_" for char in str(said or "")).strip("_").lower()
+    if name.isidentifier():
+        return f"{name}_size" if name in ("seed", "random", "np") or _is_keyword(name) else name
+    return "batch" if axis == 0 else f"size_{axis}"
+
+
+def _is_keyword(name: str) -> bool:
+    import keyword
+
+    return keyword.iskeyword(name)
+
+
+_CARRIES = ("Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Expand", "Flatten", "Slice", "Clip")
+
+
+def _index_range(graph: Any, name: str) -> int:
+    """How many rows the smallest table has that an input looks things up in; 0 where it is no index."""
+    tables = {one.name: list(one.dims) for one in graph.initializer}
+    reached, sizes = {name}, []
+    for node in graph.node:  # nodes stand in the order in which they run
+        if node.op_type in _CARRIES and node.input[0] in reached:
+            reached |= set(node.output)
+        if node.op_type == "Gather" and len(node.input) > 1 and node.input[1] in reached and node.input[0] in tables:
+            axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
+            sizes.append(tables[node.input[0]][axis])
+    return min(sizes, default=0)

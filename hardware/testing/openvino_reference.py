@@ -1,0 +1,197 @@
+"""Evaluates an OpenVINO `.xml` file node by node with the plain kernels of its core library, in float32.
+
+The few operators that the core library has no kernel for are computed by torch in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import BrokenInput, ModelError, echo
+from .graph_reference import GraphReference, dimension
+from .parity import Array
+
+_CARRIES = ("Convert", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Broadcast", "StridedSlice", "Slice", "Clamp")
+_CHANCE = {"RandomUniform", "Multinomial"}
+
+
+class OpenVINOReference(GraphReference):
+    """An `.xml` file in OpenVINO's own kernels: no device plug-in takes part, and no fused kernel."""
+
+    said = "float32 by the plain kernels of OpenVINO's core, which no plug-in uses"
+
+    def __init__(self, file: Path) -> None:
+        try:
+            import openvino
+        except ImportError as error:
+            raise ModelError(
+                f"{echo(file.name)} cannot be tested",
+                why="openvino is not installed",
+                fix="Install it with: pip install -r requirements.txt",
+            ) from error
+        self._file = file
+        if not file.with_suffix(".bin").is_file():
+            raise BrokenInput(
+                f"the weights of {echo(file.name)} are missing",
+                why=f"{echo(file.with_suffix('.bin').name)} does not lie beside it",
+                fix="Copy it there: it was written together with the .xml file.",
+            )
+        try:
+            self._model = openvino.Core().read_model(str(file))
+        except RuntimeError as error:
+            raise BrokenInput(
+                f"{echo(file.name)} cannot be read",
+                why=f"it is corrupt, truncated, or no OpenVINO file: {' '.join(str(error).split())[:200]}",
+                fix="Export it again.",
+            ) from error
+        nodes = self._model.get_ordered_ops()
+        self.parameters = sum(
+            int(np.prod(node.get_output_shape(0)))
+            for node in nodes
+            if node.get_type_name() == "Constant" and node.get_output_element_type(0).is_real()
+        )
+        chance = sorted({node.get_type_name() for node in nodes} & _CHANCE)
+        if chance:
+            raise ModelError(
+                f"{echo(file.name)} gives another result each time it is run", why=f"it holds {chance[0]}"
+            )
+
+    def inputs(self) -> dict[str, tuple[str, tuple[int | str, ...], int]]:
+        found = {}
+        for port in self._model.inputs:
+            shape = port.get_partial_shape()
+            if shape.rank.is_dynamic:
+                raise ModelError(f"the input {echo(port.get_any_name())} may have any number of dimensions")
+            sizes = [dimension(axis, 0 if one.is_dynamic else one.get_length()) for axis, one in enumerate(shape)]
+            dtype = np.dtype(port.get_element_type().to_dtype())
+            found[port.get_any_name()] = (dtype.name, tuple(sizes), _index_range(port))
+        return found
+
+    def evaluate(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        model = self._model.clone()
+        model.reshape({name: list(value.shape) for name, value in inputs.items()})
+        names = {port.get_node().get_friendly_name(): port.get_any_name() for port in model.inputs}
+        values: dict[tuple[str, int], Array] = {}
+        for node in model.get_ordered_ops():
+            name = node.get_friendly_name()
+            given = [
+                values[port.get_source_output().get_node().get_friendly_name(), port.get_source_output().get_index()]
+                for port in node.inputs()
+            ]
+            if node.get_type_name() == "Parameter":
+                results = [np.ascontiguousarray(inputs[names[name]])]
+            elif node.get_type_name() == "Constant":
+                results = [np.array(node.data)]
+            elif node.get_type_name() == "Result":
+                results = given
+            else:
+                results = self._compute(node, given)
+            values |= {(name, index): result for index, result in enumerate(results)}
+        outputs = enumerate(zip(model.outputs, model.results, strict=True))
+        return {
+            port.get_any_name() if port.get_names() else f"output_{n}": values[result.get_friendly_name(), 0]
+            for n, (port, result) in outputs
+        }
+
+    def _compute(self, node: Any, given: list[Array]) -> list[Array]:
+        """The outputs of one node: by its plain kernel, by ours where it has none."""
+        import openvino
+
+        kind = node.get_type_name()
+        if kind in _KERNELS:
+            return [_KERNELS[kind](node.get_attributes(), *given).astype(given[0].dtype)]
+        outputs = [
+            openvino.Tensor(port.get_element_type(), port.get_shape() if port.get_partial_shape().is_static else [0])
+            for port in node.outputs()
+        ]
+        try:
+            done = node.evaluate(outputs, [openvino.Tensor(value) for value in given])
+        except RuntimeError:
+            done = False
+        if not done:
+            raise ModelError(
+                f"{echo(self._file.name)} has no independent reference",
+                why=f"OpenVINO's plain kernels cannot evaluate {kind}",
+                fix="Test the model that it was made from, or its .onnx file.",
+            )
+        return [np.array(tensor.data) for tensor in outputs]
+
+
+def _convolution(attributes: Mapping[str, Any], data: Array, weights: Array) -> Array:
+    """(batch, channels, *size) with weights (out, in, *kernel), or (groups, out, in, *kernel) for groups."""
+    import torch
+
+    groups = weights.shape[0] if weights.ndim == data.ndim + 1 else 1
+    if weights.ndim == data.ndim + 1:
+        weights = weights.reshape(-1, *weights.shape[2:])
+    before, after, strides, dilations = _window(attributes, data, weights.shape[2:])
+    pads = [pad for pair in reversed(list(zip(before, after, strict=True))) for pad in pair]
+    padded = torch.nn.functional.pad(torch.as_tensor(data, dtype=torch.float64), pads)
+    convolve: Any = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[
+        data.ndim - 3
+    ]
+    kernel = torch.as_tensor(weights, dtype=torch.float64)
+    return np.asarray(convolve(padded, kernel, stride=strides, dilation=dilations, groups=groups).numpy())
+
+
+def _window(
+    attributes: Mapping[str, Any], data: Array, kernel: tuple[int, ...]
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Padding before and after, strides and dilations of a window that slides over `data`."""
+    strides, dilations = list(attributes["strides"]), list(attributes["dilations"])
+    automatic = str(attributes.get("auto_pad", "explicit")).lower()
+    if automatic == "valid":
+        return [0] * len(kernel), [0] * len(kernel), strides, dilations
+    if not automatic.startswith("same"):
+        return list(attributes["pads_begin"]), list(attributes["pads_end"]), strides, dilations
+    before, after = [], []
+    for size, width, stride, dilation in zip(data.shape[2:], kernel, strides, dilations, strict=True):
+        total = max((-(-size // stride) - 1) * stride + (width - 1) * dilation + 1 - size, 0)
+        small = total // 2
+        before.append(small if automatic == "same_upper" else total - small)
+        after.append(total - before[-1])
+    return before, after, strides, dilations
+
+
+def _attention(attributes: Mapping[str, Any], query: Array, key: Array, value: Array, *rest: Array) -> Array:
+    """softmax(query keyᵀ scale + mask) value, as OpenVINO's documentation of the operator states it."""
+    query, key, value = (one.astype(np.float64) for one in (query, key, value))
+    scale = float(np.ravel(rest[1])[0]) if len(rest) > 1 else 1.0 / np.sqrt(query.shape[-1])
+    scores = query @ np.swapaxes(key, -1, -2) * scale
+    if attributes.get("causal"):
+        scores = np.where(np.tri(scores.shape[-2], scores.shape[-1], dtype=bool), scores, -np.inf)
+    elif rest:
+        scores = np.where(rest[0], scores, -np.inf) if rest[0].dtype == bool else scores + rest[0]
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True) @ value)
+
+
+_KERNELS: Mapping[str, Callable[..., Array]] = {
+    "Convolution": _convolution,
+    "GroupConvolution": _convolution,
+    "ScaledDotProductAttention": _attention,
+}
+
+
+def _index_range(port: Any) -> int:
+    """How many rows the smallest table has that an input looks things up in; 0 where it is no index."""
+    waiting, seen, sizes = [port], 0, []
+    while waiting and seen < 1000:
+        seen += 1
+        for target in waiting.pop().get_target_inputs():
+            node = target.get_node()
+            kind = node.get_type_name()
+            if kind == "Gather" and target.get_index() == 1 and node.input_value(0).get_partial_shape().is_static:
+                axis = int(np.ravel(node.input_value(2).get_node().data)[0]) if _is_constant(node, 2) else 0
+                sizes.append(int(node.input_value(0).get_shape()[axis]))
+            elif kind in _CARRIES and target.get_index() == 0:
+                waiting += node.outputs()
+    return min(sizes, default=0)
+
+
+def _is_constant(node: Any, index: int) -> bool:
+    return bool(node.input_value(index).get_node().get_type_name() == "Constant")

@@ -1,0 +1,117 @@
+"""What a run that was cut off has already shown, and what of it still holds: everything else runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..cell import Cell
+from ..evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine
+from ..evidence.redaction import redact
+from ..evidence.store import Evidence, read_folder
+from ..evidence.versions import moved_versions, relevant_versions
+from .devices import requested_device
+from .suite_file import SuiteFile
+
+_ISOLATED = "process"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumable:
+    """What can be taken over: `run_ids` are the newest run and those that it resumes, newest first, maybe none.
+
+    `done` gives the run whose lines hold for a cell, `again` the reason why another one has to run.
+    """
+
+    run_ids: tuple[str, ...] = ()
+    done: Mapping[str, str] = field(default_factory=dict)
+    again: Mapping[str, str] = field(default_factory=dict)
+
+    def notes(self) -> tuple[str, ...]:
+        """What a user is told before anything runs."""
+        if not self.run_ids:
+            return ("there is no run to resume here, so that everything runs",)
+        newest = self.run_ids[0]
+        if not self.again:
+            return (f"nothing to resume: run {newest} is complete",)
+        reasons = (f"{cell} runs again: {reason}" for cell, reason in self.again.items())
+        return (f"resuming run {newest}: {len(self.done)} cell(s) are done, {len(self.again)} run", *reasons)
+
+
+def find_resumable(folder: Path, suites: Sequence[SuiteFile], versions: Mapping[str, str], machine: str) -> Resumable:
+    """What the newest isolated run in a folder of evidence has shown of `suites` and still holds.
+
+    A run of this machine goes before one of another, whose evidence is never taken over. `versions` are those of
+    now. A folder that isn't there, or that holds no run, gives an empty answer.
+    """
+    evidence = read_folder(folder) if folder.is_dir() else None
+    chain = _chain(evidence, redact(machine)) if evidence else ()
+    if not chain or evidence is None:
+        return Resumable()
+    done: dict[str, str] = {}
+    again: dict[str, str] = {}
+    for suite in suites:
+        found = next(((run, one) for run in chain for one in run.plan if one.cell_id == suite.cell.id), None)
+        if found is None:
+            again[suite.cell.id] = "it was not planned there"
+            continue
+        run, planned = found
+        lines = [line for line in evidence.checks if (line.run_id, line.cell_id) == (run.run_id, suite.cell.id)]
+        reason = next(_reasons(suite, run, planned, lines, versions, redact(machine)), "")
+        if reason:
+            again[suite.cell.id] = reason
+        else:
+            done[suite.cell.id] = run.run_id
+    return Resumable(run_ids=tuple(run.run_id for run in chain), done=done, again=again)
+
+
+def _chain(evidence: Evidence, machine: str) -> tuple[RunLine, ...]:
+    """The newest run and all that it goes on with, newest first. Runs that are missing are left out."""
+    isolated = [run for run in evidence.runs if run.isolation == _ISOLATED]
+    if not isolated:
+        return ()
+    newest = max(isolated, key=lambda run: (run.machine == machine, run.started_at, run.run_id))
+    wanted = {newest.run_id}
+    found: list[RunLine] = []
+    for run in sorted(isolated, key=lambda run: (run.started_at, run.run_id), reverse=True):
+        if run.run_id in wanted:
+            found.append(run)
+            wanted |= set(run.resumes)
+    return tuple(found)
+
+
+def _reasons(
+    suite: SuiteFile,
+    run: RunLine,
+    planned: PlannedCell,
+    lines: Sequence[CheckLine],
+    versions: Mapping[str, str],
+    machine: str,
+) -> Iterator[str]:
+    """Why the lines of a run don't speak for `suite` now; none where they do."""
+    if run.machine != machine:
+        yield "it ran on another machine"
+    if suite.edited or any(EDITED in line.conditions for line in lines):
+        yield "its suite was edited by hand"
+    if {planned.suite_hash, *(line.suite_hash for line in lines)} != {suite.suite_hash}:
+        yield "its suite is another one now"
+    if moved := _moved(suite.cell, run.versions, versions):
+        yield f"it ran with {'; '.join(moved)}"
+    wanted = str(requested_device(suite.cell.target))
+    if others := sorted({line.requested_target for line in lines} - {wanted}):
+        yield f"it was asked for on {', '.join(others)}, and now on {wanted}"
+    there = {line.check_name for line in lines}
+    if missing := [check for check in suite.checks if check not in there]:
+        yield f"it was cut off before {_listed(missing)}"
+    if not_run := [line.check_name for line in lines if line.outcome is Outcome.NOT_RUN]:
+        yield f"{_listed(not_run)} did not run"
+
+
+def _moved(cell: Cell, then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
+    return moved_versions(relevant_versions(cell, then), relevant_versions(cell, now))
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

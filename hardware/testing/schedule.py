@@ -1,0 +1,80 @@
+"""Which suites run together in one child, and which children may run side by side. Pure: nothing is started here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from ..backends.factory import backend_class
+from ..target import Target
+from .suite_file import SuiteFile
+
+REAL_WEIGHTS = "real weights"
+"""The place that suites of checkpoints share: two of them at once would halve the memory that each may need."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Suites that one child runs, in this order. `places` can take one child at a time each."""
+
+    suites: tuple[SuiteFile, ...]
+    fork: bool
+    places: frozenset[str]
+
+
+def groups_of(suites: Sequence[SuiteFile], forkable: Collection[Target]) -> list[Group]:
+    """The suites in the order in which their first ones stand; those of one checkpoint are one group.
+
+    Weights are then opened once. `forkable` are the targets whose children may be forked; a group is forked whole
+    or not at all.
+    """
+    found: dict[tuple[str, bool], list[SuiteFile]] = {}
+    for suite in suites:
+        fork = suite.cell.target in forkable
+        found.setdefault((suite.model_revision or str(suite.path), fork), []).append(suite)
+    return [Group(suites=tuple(members), fork=fork, places=_places(members)) for (_, fork), members in found.items()]
+
+
+def _places(suites: Sequence[SuiteFile]) -> frozenset[str]:
+    """What a child of these suites needs for itself: devices that aren't shared, and the memory for real weights."""
+    places = {str(suite.cell.target) for suite in suites if not _is_shared(suite.cell.target)}
+    return frozenset(places | {REAL_WEIGHTS for suite in suites if suite.model_revision})
+
+
+def _is_shared(target: Target) -> bool:
+    return backend_class(target.name).is_shared(target)
+
+
+def next_group(waiting: Sequence[Group], taken: Collection[str]) -> int | None:
+    """The place in line of the first group whose places are all free; None where none is."""
+    for number, group in enumerate(waiting):
+        if group.places.isdisjoint(taken):
+            return number
+    return None
+
+
+def usable_cores() -> int:
+    """Processors that this process may run on."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def default_jobs(suites: Sequence[SuiteFile], cores: int | None = None) -> int:
+    """How many children to run at a time: one a core, as far as there is something to run beside each other."""
+    shared = sum(_is_shared(suite.cell.target) and not suite.model_revision for suite in suites)
+    alone = {place for suite in suites for place in _places([suite])}
+    return max(1, min(cores or usable_cores(), shared + len(alone)))
+
+
+def threads_for(jobs: int, cores: int, asked: str) -> int:
+    """Threads of each of `jobs` children, so that all together fit the cores; 0 leaves the runtime's own choice.
+
+    `asked` is the user's OMP_NUM_THREADS, which is never exceeded.
+    """
+    if jobs <= 1:
+        return 0
+    share = max(1, cores // jobs)
+    return min(share, int(asked)) if asked.isdecimal() and int(asked) > 0 else share

@@ -1,0 +1,88 @@
+"""One run from its plan to its evidence: what an earlier run already showed is left out, the rest is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..detection import HardwareInfo
+from ..evidence.machine import machine_label
+from ..evidence.record import PlannedCell, RunLine
+from ..evidence.versions import versions_of
+from ..evidence.writer import EvidenceWriter, new_run_id, now
+from .resume import Resumable, find_resumable
+from .runner import Limits, Progress, run_suites
+from .schedule import default_jobs
+from .suite_file import SuiteFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """What came of a run: its id (an earlier one's where nothing was left to run), and what was taken over."""
+
+    run_id: str
+    taken_over: Resumable
+    interrupted: bool = False
+
+    def run_of(self, cell_id: str) -> str:
+        """The run whose lines speak for a cell."""
+        return self.taken_over.done.get(cell_id, self.run_id)
+
+
+def run_session(
+    suites: Sequence[SuiteFile],
+    plan: Sequence[PlannedCell],
+    inventory: HardwareInfo,
+    *,
+    evidence: Path,
+    command: str,
+    machine: str = "",
+    limits: Limits,
+    jobs: int | None = None,
+    resume: bool = False,
+    pytest_arguments: Sequence[str] = (),
+    on_progress: Progress = lambda _suite, _check: None,
+    on_note: Callable[[str], None] = lambda _text: None,
+) -> Session:
+    """Run `suites`, whose entries in the plan are `plan` in the same order, and leave their evidence in a folder.
+
+    `jobs` suites run at a time, None for as many as suit the machine. With `resume` only that is run which the newest
+    run in the folder didn't finish; `on_note` is told what and why. Raises `OutputError`.
+    """
+    machine = machine or machine_label()
+    versions = versions_of(inventory)
+    found = find_resumable(evidence, suites, versions, machine) if resume else Resumable()
+    for note in found.notes() if resume else ():
+        on_note(note)
+    left = [suite for suite in suites if suite.cell.id not in found.done]
+    if not left:
+        return Session(run_id=found.run_ids[0], taken_over=found)
+    run = RunLine(
+        run_id=new_run_id(),
+        started_at=now(),
+        command=command,
+        machine=machine,
+        inventory=inventory.to_dict(),
+        versions=versions,
+        plan=tuple(cell for suite, cell in zip(suites, plan, strict=True) if suite in left),
+        resumes=found.run_ids,
+        jobs=jobs or default_jobs(left),
+    )
+    writer = EvidenceWriter(evidence, run.run_id)
+    interrupted = False
+    try:
+        run_suites(
+            run,
+            left,
+            writer,
+            limits=limits,
+            jobs=run.jobs,
+            pytest_arguments=pytest_arguments,
+            on_progress=on_progress,
+        )
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        writer.close()
+    return Session(run_id=run.run_id, taken_over=found, interrupted=interrupted)

@@ -1,0 +1,175 @@
+"""Graph files through the whole job: right ones pass on the runtimes that read them, wrong results fail."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from command_line import CommandLine
+from onnx import numpy_helper
+
+from generators.models.given import draw_inputs
+from generators.models.graph_file import derive_graph
+from hardware.backends.base import FileSubject
+from hardware.backends.factory import get_backend
+from hardware.evidence.record import Outcome
+from hardware.target import Target
+from hardware.testing import GraphTest
+from hardware.testing.graph_reference import open_reference
+
+pytestmark = pytest.mark.slow
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.out = torch.nn.Linear(8, 5)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.nn.functional.gelu(self.conv(pixels)).mean((2, 3)))
+
+
+class Text(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(30, 16)
+        self.layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.embed(ids))
+
+
+def exported(file: Path, model: torch.nn.Module, example: torch.Tensor, name: str) -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter that needs no further package is the older one, and says so
+        torch.onnx.export(
+            model.eval(),
+            (example,),
+            str(file),
+            input_names=[name],
+            output_names=["scores"],
+            dynamic_axes={name: {0: "batch"}},
+            dynamo=False,
+        )
+    return file
+
+
+@pytest.fixture
+def net(tmp_path: Path) -> Path:
+    return exported(tmp_path / "net.onnx", Net(), torch.zeros(1, 3, 12, 12), "pixels")
+
+
+def as_openvino(file: Path) -> Path:
+    import openvino
+
+    target = file.with_suffix(".xml")
+    openvino.save_model(openvino.convert_model(str(file)), target, compress_to_fp16=False)
+    return target
+
+
+def test_an_onnx_file_passes_on_cpu_and_openvino(command_line: CommandLine, net: Path, tmp_path: Path) -> None:
+    ran = command_line.run(tmp_path, "--model", net, "--device", "cpu", "--device", "openvino", "--run")
+    assert ran.code == 0
+    for device in ("cpu", "openvino"):
+        cell = f"net.onnx/graph-forward/{device}/float32"
+        assert set(ran.outcomes(cell).values()) == {Outcome.PASSED}
+        assert ran.verdict(cell) == "high"
+        assert ran.lines(cell)["matches_reference"].subject == "checkpoint"
+    assert "onnx.Conv" in ran.lines("net.onnx/graph-forward/cpu/float32")["runs_natively"].native_ops
+
+
+def test_a_target_that_reads_no_such_file_says_so(command_line: CommandLine, net: Path, tmp_path: Path) -> None:
+    ran = command_line.run(tmp_path, "--model", net, "--device", "simulated", "--run")
+    line = ran.lines("net.onnx/graph-forward/simulated/float32")["matches_reference"]
+    assert (ran.code, line.outcome, line.error_type) == (1, Outcome.FAILED, "unsupported_format")
+    assert ran.verdict("net.onnx/graph-forward/simulated/float32") == "none"
+
+
+@pytest.mark.parametrize("which", ["net", "text"])
+def test_an_openvino_file_is_held_against_plain_kernels_and_says_that_they_are_float32(
+    command_line: CommandLine, net: Path, tmp_path: Path, which: str
+) -> None:
+    if which == "text":
+        net = exported(tmp_path / "text.onnx", Text(), torch.zeros(1, 6, dtype=torch.int64), "ids")
+    ran = command_line.run(tmp_path, "--model", as_openvino(net), "--device", "openvino", "--device", "cpu", "--run")
+    cell = f"{which}.xml/graph-forward/openvino/float32"
+    assert set(ran.outcomes(cell).values()) == {Outcome.PASSED}
+    assert ran.verdict(cell) == "medium"
+    assert "plain kernels" in ran.lines(cell)["matches_reference"].conditions["reference"]
+    assert ran.verdict(f"{which}.xml/graph-forward/cpu/float32") == "none"
+
+
+@pytest.mark.parametrize("which", ["net", "text"])
+def test_the_plain_kernels_agree_with_onnx(net: Path, tmp_path: Path, which: str) -> None:
+    if which == "text":
+        net = exported(tmp_path / "text.onnx", Text(), torch.zeros(1, 6, dtype=torch.int64), "ids")
+    recipe = derive_graph(str(net))
+    inputs = draw_inputs(recipe.inputs, recipe.sizes)
+    exact, plain = (open_reference(file)(inputs)["scores"] for file in (net, as_openvino(net)))
+    assert np.abs(exact - plain).max() < 1e-5 * exact.std()
+
+
+def test_an_openvino_file_without_an_independent_reference_is_refused_by_its_operator(
+    command_line: CommandLine, tmp_path: Path
+) -> None:
+    import openvino
+    from openvino import opset13 as ops
+
+    pixels = ops.parameter([2, 4, 8], np.float32, name="pixels")
+    node = ops.normalize_l2(pixels, ops.constant(np.array([2])), 1e-6, "add")
+    refused = ops.lstm_sequence(
+        node,
+        *(ops.constant(np.ones((2, 1, 3), np.float32)) for _ in range(2)),
+        ops.constant(np.array([4, 4])),
+        *(ops.constant(np.ones(shape, np.float32)) for shape in ((1, 12, 8), (1, 12, 3), (1, 12))),
+        3,
+        "forward",
+    )
+    openvino.save_model(openvino.Model([refused.output(0)], [pixels], "net"), tmp_path / "net.xml")
+    ran = command_line.run(tmp_path, "--model", tmp_path / "net.xml", "--device", "openvino", "--run")
+    assert (ran.code, "no independent reference" in ran.error) == (4, True)
+    assert "cannot evaluate" in ran.error
+
+
+def changed(file: Path, folder: Path, how: str) -> Path:
+    """The file with one weight or one operator other than it was."""
+    model = onnx.load(str(file))
+    if how == "weight":
+        weight = next(one for one in model.graph.initializer if len(one.dims) == 4)
+        array = numpy_helper.to_array(weight).copy()
+        array.ravel()[0] += 0.05
+        weight.CopyFrom(numpy_helper.from_array(array, weight.name))
+    else:
+        node = next(node for node in model.graph.node if node.op_type in ("Erf", "Gelu"))
+        node.op_type = "Tanh"
+        del node.attribute[:]
+    folder.mkdir()
+    onnx.save(model, str(folder / file.name))
+    return folder / file.name
+
+
+@pytest.mark.parametrize("device", ["cpu", "openvino"])
+@pytest.mark.parametrize("how", ["right", "weight", "operator"])
+def test_a_runtime_that_computes_another_graph_is_heard(
+    net: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, how: str
+) -> None:
+    recipe = derive_graph(str(net))
+    inputs = draw_inputs(recipe.inputs, recipe.sizes)
+    loaded = net if how == "right" else changed(net, tmp_path / "changed", how)
+    backend = type(get_backend(Target(name=device)))
+    plain = backend.load_file
+
+    def other(self: object, _: FileSubject, example: Mapping[str, np.ndarray], precision: str) -> object:
+        return plain(self, FileSubject(file=loaded), example, precision)
+
+    monkeypatch.setattr(backend, "load_file", other)
+    cell = f"net.onnx/graph-forward/{device}/float32"
+    with GraphTest(cell, lambda: net, inputs, gain=None, outputs=recipe.outputs, subject="checkpoint") as case:
+        error = case.error(case.run(inputs), case.reference(inputs))
+        assert (error <= case.tolerance) == (how == "right")

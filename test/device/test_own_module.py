@@ -1,0 +1,121 @@
+"""A user's own module through the whole job: it passes where it is right, and fails where it isn't."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine, Ran
+
+from hardware.evidence.record import Outcome
+
+pytestmark = pytest.mark.slow
+
+CELL = "mypackage.models-make_net/module-forward/{}/float32"
+SOURCE = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(50, 32)
+        self.inner = torch.nn.Linear(32, 64)
+        self.norm = torch.nn.LayerNorm(64)
+        self.out = torch.nn.Linear(64, 7)
+
+    def forward(self, tokens, weight):
+        hidden = self.norm(torch.tanh(self.inner(self.embed(tokens)))) * weight[..., None]
+        return self.out(hidden), hidden.mean(1)
+
+
+def make_net():
+    print("built")
+    return Net()
+
+
+def example_inputs():
+    return {"tokens": torch.arange(50).reshape(2, 25), "weight": torch.rand(2, 25)}
+
+
+def leave():
+    raise SystemExit(0)
+
+
+def crash():
+    import os
+
+    os.abort()
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    package = tmp_path / "project" / "mypackage"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "models.py").write_text(SOURCE, encoding="utf-8")
+    (package.parent / "json.py").write_text("raise RuntimeError('not the library')\n", encoding="utf-8")
+    return package.parent
+
+
+def test_passes_on_each_target_and_is_never_worth_more_than_its_own_word(
+    command_line: CommandLine, project: Path, tmp_path: Path
+) -> None:
+    devices = ("cpu", "openvino", "simulated")
+    named = [word for device in devices for word in ("--device", device)]
+    ran = command_line.run(tmp_path, "--model", "mypackage.models:make_net", *named, "--run", cwd=project)
+    assert ran.code == 0
+    assert "is your own code" in ran.err
+    for device in devices:
+        assert set(ran.outcomes(CELL.format(device)).values()) == {Outcome.PASSED}
+        assert ran.verdict(CELL.format(device)) == "medium"
+    assert {"matches_reference", "save_reload", "backward"} <= set(ran.outcomes(CELL.format("cpu")))
+    assert str(project) not in "".join(path.read_text(encoding="utf-8") for path in ran.suites.glob("test_*.py"))
+
+
+def test_a_device_that_computes_wrong_fails(command_line: CommandLine, project: Path, tmp_path: Path) -> None:
+    ran = command_line.run(
+        tmp_path,
+        *("--model", "mypackage.models:make_net", "--device", "simulated", "--run"),
+        env={"HWCOMPAT_SIMULATED_FAULT": "wrong"},
+        cwd=project,
+    )
+    assert ran.code == 1
+    outcomes = ran.outcomes(CELL.format("simulated"))
+    assert {outcomes[name] for name in ("matches_reference", "matches_recorded", "backward")} == {Outcome.FAILED}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "failing"),
+    [
+        ("torch.tanh(", "torch.sigmoid(", "matches_recorded"),
+        ("Linear(64, 7)", "Linear(64, 7, bias=False)", "builds"),
+    ],
+)
+def test_code_that_changed_since_the_suite_was_made_fails(
+    command_line: CommandLine, project: Path, tmp_path: Path, old: str, new: str, failing: str
+) -> None:
+    asked = ("--model", "mypackage.models:make_net", "--device", "cpu")
+    made = command_line.run(tmp_path / "made", *asked, cwd=project)
+    models = project / "mypackage" / "models.py"
+    models.write_text(models.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    (suite,) = made.suites.glob("test_*.py")
+    ran = pytest_in(command_line, tmp_path / "ran", project, suite)
+    assert ran.code == 1
+    outcomes = ran.outcomes(CELL.format("cpu"))
+    assert outcomes[failing] is Outcome.FAILED
+
+
+def pytest_in(command_line: CommandLine, folder: Path, project: Path, suite: Path) -> Ran:
+    words = ("-P", "-m", "pytest", "-p", "no:cacheprovider", suite)
+    env = {"HWCOMPAT_EVIDENCE": str(folder / "evidence")}
+    return command_line.wait(command_line.start_python(folder, *words, env=env, cwd=project), folder)
+
+
+@pytest.mark.parametrize(("factory", "code"), [("leave", "code 0"), ("crash", "code -6")])
+def test_a_factory_that_ends_its_process_is_one_line(
+    command_line: CommandLine, project: Path, tmp_path: Path, factory: str, code: str
+) -> None:
+    ran = command_line.run(tmp_path, "--model", f"mypackage.models:{factory}", "--device", "cpu", cwd=project)
+    assert (ran.code, code in ran.error) == (4, True)

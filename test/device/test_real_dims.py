@@ -1,0 +1,97 @@
+"""Models at real widths with few layers: all checks pass, a fault fails, and a tiny model's pass stays its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine
+
+from generators.compatibility.current import verdict_of
+from generators.compatibility.current_checks import current_checks
+from generators.compatibility.verdict import Level
+from hardware.cell import Cell
+from hardware.detection import detect
+from hardware.evidence.record import Outcome
+from hardware.evidence.store import read_folder
+
+pytestmark = pytest.mark.slow
+
+CONFIG = {
+    "model_type": "bert",
+    "architectures": ["BertForSequenceClassification"],
+    "hidden_size": 192,
+    "intermediate_size": 768,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 12,
+    "vocab_size": 5000,
+    "id2label": {"0": "a", "1": "b", "2": "c"},
+}
+CELL = "bert/text-classification/{}/float32"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "mine"
+    made.mkdir()
+    (made / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    return made
+
+
+def test_a_configuration_without_weights_runs_at_its_widths(
+    command_line: CommandLine, folder: Path, tmp_path: Path
+) -> None:
+    ran = command_line.run(tmp_path, "--model", folder, "--dims", "real", "--device", "cpu", "--run")
+    cell = CELL.format("cpu")
+    assert ran.code == 0
+    assert set(ran.outcomes(cell).values()) == {Outcome.PASSED}
+    line = ran.lines(cell)["matches_reference"]
+    assert (line.subject, line.conditions["dimensions"]) == ("config", "real widths of a config.json, 2 layer(s)")
+    assert "says nothing of the weights" in ran.err
+    (suite,) = ran.suites.glob("test_*.py")
+    text = suite.read_text(encoding="utf-8")
+    assert '"hidden_size": 192,' in text
+    assert '"num_hidden_layers": 2,' in text
+    assert "--dims real" in text
+    assert str(folder) not in text
+
+
+def test_a_device_that_computes_wrong_fails(command_line: CommandLine, folder: Path, tmp_path: Path) -> None:
+    ran = command_line.run(
+        tmp_path,
+        *("--model", folder, "--dims", "real", "--device", "simulated", "--run"),
+        env={"HWCOMPAT_SIMULATED_FAULT": "wrong"},
+    )
+    assert ran.code == 1
+    assert ran.outcomes(CELL.format("simulated"))["matches_reference"] is Outcome.FAILED
+
+
+def test_a_tiny_models_pass_does_not_measure_real_widths(
+    command_line: CommandLine, folder: Path, tmp_path: Path
+) -> None:
+    ran = command_line.run(tmp_path, "--model", folder, "--tasks", "text-classification", "--device", "cpu", "--run")
+    assert set(ran.outcomes(CELL.format("cpu")).values()) == {Outcome.PASSED}
+    evidence = read_folder(tmp_path / "evidence")
+    checks = current_checks(evidence)
+    cell = Cell.parse(CELL.format("cpu"))
+    asked = verdict_of(cell, evidence, checks, detect(), subject_required="config")
+    assert asked.level is Level.UNKNOWN
+    assert any("evidence from tiny says nothing of a config" in reason for reason in asked.reasons)
+    assert verdict_of(cell, evidence, checks, detect()).level is not Level.UNKNOWN
+
+
+def test_what_does_not_fit_into_memory_is_refused_with_the_figure(
+    command_line: CommandLine, folder: Path, tmp_path: Path
+) -> None:
+    huge = CONFIG | {"hidden_size": 65536, "num_attention_heads": 64, "intermediate_size": 262144}
+    (folder / "config.json").write_text(json.dumps(huge), encoding="utf-8")
+    ran = command_line.run(tmp_path, "--model", folder, "--dims", "real", "--device", "cpu")
+    assert ran.code == 4
+    assert "does not fit into memory" in ran.error
+    assert "GB are free" in ran.error
+
+
+def test_a_name_whose_configuration_is_not_here_says_how_to_get_it(command_line: CommandLine, tmp_path: Path) -> None:
+    ran = command_line.run(tmp_path, "--model", "acme/bert-x", "--dims", "real", "--device", "cpu")
+    assert "hf download acme/bert-x config.json" in ran.error

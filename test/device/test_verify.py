@@ -1,0 +1,80 @@
+"""`--verify` on real suites: good ones pass, and each way in which a file fails to test anything is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine, Ran
+
+pytestmark = pytest.mark.slow
+
+VIT = "test_vit_image_classification_cpu_float32.py"
+CUDA = "test_vit_image_classification_cuda_float32.py"
+GPT2 = "test_gpt2_text_generation_cpu_float32.py"
+
+
+@pytest.fixture(scope="module")
+def suites(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("verified")
+    models = ("--model", "vit", "--model", "gpt2", "--device", "cpu", "--device", "cuda")
+    ran = command_line.run(folder, *models)
+    assert ran.code == 0, ran.err
+    return ran.suites
+
+
+def _row(ran: Ran, name: str) -> list[str]:
+    (row,) = (line for line in ran.out.splitlines() if line.startswith(f"{name} "))
+    return row.split()[1:]
+
+
+def _said(ran: Ran, name: str) -> str:
+    (said,) = (line for line in ran.out.splitlines() if line.startswith(f"{name}: "))
+    return said
+
+
+def test_good_suites_do_all_four(suites: Path, command_line: CommandLine, tmp_path: Path) -> None:
+    ran = command_line.run(tmp_path, "--verify", suites, "--skip", "gpt2/*/cuda/*")
+    assert ran.code == 0, ran.out + ran.err
+    for name in (VIT, CUDA, GPT2):
+        *steps, mutant, check = _row(ran, name)
+        assert steps == ["yes"] * 3
+        assert mutant.endswith("@0:")
+        assert check.startswith(("matches_", "generates_", "honours_", "cache_"))
+    assert "3 suite(s): 3 compile, 3 are collected, 3 pass on CPU, 3 fail when broken; 0 skipped" in ran.out
+    assert "1 are for other targets: on CPU their numbers were verified, not their placement" in ran.out
+    assert "matches_reference" in ran.err
+    assert not (ran.folder / "evidence").exists()
+
+
+def test_what_a_file_does_not_do_is_named(suites: Path, command_line: CommandLine, tmp_path: Path) -> None:
+    text = (suites / VIT).read_text(encoding="utf-8")
+    edited = {
+        "test_blind.py": text.replace("<= case.tolerance", "< float('inf')"),
+        "test_missing.py": text.replace("import pytest\n", "import pytest\nimport no_such_module\n"),
+        "test_syntax.py": text.replace("CONFIG = {", "CONFIG = {{"),
+        "test_wrong.py": text.replace("PARAMETERS = ", "PARAMETERS = 1 + "),
+    }
+    folder = tmp_path / "edited"
+    folder.mkdir()
+    for name, changed in edited.items():
+        assert changed != text
+        (folder / name).write_text(changed, encoding="utf-8")
+    ran = command_line.run(tmp_path, "--verify", folder)
+    assert ran.code == 1
+    assert _row(ran, "test_blind.py")[:3] == ["yes", "yes", "yes"]
+    assert _row(ran, "test_blind.py")[-1] == "NO"
+    assert "it can't fail: every check passed although it was broken by" in _said(ran, "test_blind.py")
+    assert _row(ran, "test_missing.py") == ["yes", "NO", "-", "-"]
+    assert "no_such_module" in _said(ran, "test_missing.py")
+    assert _row(ran, "test_syntax.py") == ["NO", "-", "-", "-"]
+    assert _row(ran, "test_wrong.py") == ["yes", "yes", "NO", "-"]
+    assert "builds" in _said(ran, "test_wrong.py")
+    assert "4 suite(s): 3 compile, 2 are collected, 1 pass on CPU, 0 fail when broken; 0 skipped" in ran.out
+
+
+def test_the_suites_of_a_selection_are_written_and_verified(command_line: CommandLine, tmp_path: Path) -> None:
+    ran = command_line.run(tmp_path, "--model", "vit", "--device", "cpu", "--verify")
+    assert ran.code == 0, ran.out + ran.err
+    assert (ran.suites / VIT).is_file()
+    assert _row(ran, VIT)[:3] == ["yes"] * 3

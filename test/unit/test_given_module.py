@@ -1,0 +1,230 @@
+"""What is found out of a user's own module, and what is refused with what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from generators.models.given import GivenRecipe, draw_inputs
+from generators.models.own_module import derive_own_module
+from generators.models.recipe import HERE
+from generators.suites.regenerate import regenerate
+from generators.suites.render_given import render_given
+from hardware.cell import MODULE_TASK, Cell
+from hardware.detection import detect
+from hardware.errors import ModelError
+from hardware.target import Target
+from hardware.testing.suite_file import is_edited, read_suite
+
+SOURCE = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(50, 8)
+        self.out = torch.nn.Linear(8, 3)
+
+    def forward(self, tokens, weight):
+        return {"scores": self.out(self.embed(tokens) * weight[..., None])}
+
+
+class Fixed(Net):
+    def forward(self, tokens, weight):
+        return super().forward(tokens, weight)["scores"].reshape(2, 12)
+
+
+class Chance(Net):
+    def forward(self, tokens, weight):
+        return super().forward(tokens, weight)["scores"] + torch.rand(3)
+
+
+class Deaf(Net):
+    def forward(self, tokens, weight):
+        return weight * 3.0 + 1e-9 * super().forward(tokens, weight)["scores"].sum()
+
+
+class Wordy(Net):
+    def forward(self, tokens, weight):
+        return "scores"
+
+
+class Broken(Net):
+    def forward(self, tokens, weight):
+        raise RuntimeError("no such kernel")
+
+
+def inputs():
+    return {"tokens": torch.tensor([[3, 9, 4, 7], [5, 3, 8, 9]]), "weight": torch.rand(2, 4) + 1}
+
+
+def pair():
+    return Net(), inputs()
+
+
+def fixed():
+    return Fixed(), inputs()
+
+
+def chance():
+    return Chance(), inputs()
+
+
+def deaf():
+    return Deaf(), inputs()
+
+
+def zero():
+    net = Net()
+    torch.nn.init.zeros_(net.out.weight)
+    torch.nn.init.zeros_(net.out.bias)
+    return net, inputs()
+
+
+def wordy():
+    return Wordy(), inputs()
+
+
+def broken():
+    return Broken(), inputs()
+
+
+def infinite():
+    net = Net()
+    torch.nn.init.constant_(net.out.weight, float("inf"))
+    return net, inputs()
+
+
+def alone():
+    return Net()
+
+
+def misnamed():
+    return Net(), {"token": torch.zeros(2, 4)}
+
+
+def text():
+    return Net(), {"tokens": "a b c", "weight": torch.rand(2, 4)}
+
+
+def not_a_number():
+    return Net(), inputs() | {"weight": torch.full((2, 4), float("nan"))}
+
+
+def empty():
+    return Net(), inputs() | {"weight": torch.zeros(0, 4)}
+
+
+def no_module():
+    return 3
+
+
+def needs_more(size):
+    return Net()
+
+
+def raising():
+    raise KeyError("config")
+
+
+constant = 3
+"""
+
+
+@pytest.fixture
+def factories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    (tmp_path / "brought_nets.py").write_text(SOURCE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield "brought_nets"
+    sys.modules.pop("brought_nets", None)
+
+
+def test_inputs_are_drawn_like_the_example(factories: str) -> None:
+    recipe = derive_own_module(f"{factories}:pair")
+    assert (recipe.subject, recipe.task, recipe.outputs, recipe.paired) == ("config", MODULE_TASK, ("scores",), True)
+    assert (recipe.parameters, recipe.gradients) == (50 * 8 + 8 * 3 + 3, 3)
+    assert recipe.recorded["origin"] == HERE
+    drawn = draw_inputs(recipe.inputs, {"batch": 500})
+    assert drawn["tokens"].dtype == np.int64
+    assert (drawn["tokens"].min(), drawn["tokens"].max()) == (3, 9)
+    assert drawn["weight"].shape == (500, 4)
+    assert drawn["weight"].min() >= 1.0
+    assert recipe.other_sizes == {"batch": 3}
+    assert GivenRecipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
+
+
+def test_a_module_that_takes_one_batch_size_only_is_given_no_other(factories: str) -> None:
+    recipe = derive_own_module(f"{factories}:fixed")
+    assert (recipe.sizes, recipe.other_sizes) == ({}, {})
+    assert recipe.inputs["tokens"].shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("factory", "says"),
+    [
+        ("alone", "example_inputs"),
+        ("chance", "another result each time"),
+        ("deaf", "cannot be heard"),
+        ("zero", "the same number everywhere"),
+        ("wordy", "cannot be run"),
+        ("broken", "no such kernel"),
+        ("infinite", "not finite"),
+        ("misnamed", "takes no 'token'"),
+        ("text", "no array of numbers"),
+        ("not_a_number", "not finite"),
+        ("empty", "cannot be drawn"),
+        ("no_module", "no module but 'int'"),
+        ("needs_more", "without arguments|missing 1 required"),
+        ("raising", "KeyError"),
+        ("constant", "can't be called"),
+        ("missing", "has no factory"),
+    ],
+)
+def test_what_cannot_be_tested_is_refused_with_the_reason(factories: str, factory: str, says: str) -> None:
+    with pytest.raises(ModelError, match=says) as caught:
+        derive_own_module(f"{factories}:{factory}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_module_that_is_not_there_says_where_it_was_looked_for(factories: str) -> None:
+    with pytest.raises(ModelError, match="working directory"):
+        derive_own_module("brought_nets_that_are_nowhere.models:make")
+
+
+def test_a_module_that_cannot_be_imported_says_why(factories: str, tmp_path: Path) -> None:
+    (tmp_path / "half_a_module.py").write_text("import a_library_that_is_nowhere\n", encoding="utf-8")
+    with pytest.raises(ModelError, match="a_library_that_is_nowhere"):
+        derive_own_module("half_a_module:make")
+
+
+def test_the_suite_is_an_ordinary_file_that_imports_the_factory(factories: str) -> None:
+    recipe = derive_own_module(f"{factories}:pair")
+    cell = Cell(model="brought_nets-pair", task=MODULE_TASK, target=Target(name="cpu"))
+    text = render_given(recipe, cell, ())
+    assert "from brought_nets import pair" in text
+    assert "random.integers(3, 10, (batch, 4))" in text
+    assert "runs its code" in text
+    assert 'recorded_by="this installation"' in text
+    checks = ("builds", "matches_reference", "matches_recorded", "save_reload", "backward", "runs_natively")
+    assert [line[9:].partition("(")[0] for line in text.splitlines() if line.startswith("def test_")] == list(checks)
+    compile(text, "suite", "exec")
+    assert not is_edited(text)
+    assert render_given(recipe, cell, ()) == text
+
+
+def test_a_suite_that_needs_its_own_code_is_not_regenerated_as_something_else(factories: str, tmp_path: Path) -> None:
+    recipe = derive_own_module(f"{factories}:pair")
+    cell = Cell(model="brought_nets-pair", task=MODULE_TASK, target=Target(name="cpu"))
+    path = tmp_path / "test_it.py"
+    path.write_text(render_given(recipe, cell, ()), encoding="utf-8")
+    suite = read_suite(path)
+    assert suite is not None
+    with pytest.raises(ModelError, match="command in its first lines"):
+        regenerate(suite, detect())

@@ -1,0 +1,277 @@
+"""The runner with children that only sleep, fail and die: no torch, but real processes, several at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hardware.evidence.record import Outcome, RunLine
+from hardware.evidence.store import Evidence, read_folder
+from hardware.evidence.writer import EvidenceWriter
+from hardware.testing import runner
+from hardware.testing.device_state import DeviceState, Probed
+from hardware.testing.runner import Limits, run_suites
+from hardware.testing.suite_file import SuiteFile, read_suite
+
+GOOD = "def test_first():\n    pass\n\n\ndef test_second():\n    pass\n"
+DIES = """
+import os
+
+
+def test_first():
+    pass
+
+
+def test_second():
+    os.abort()
+
+
+def test_third():
+    pass
+"""
+HANGS = "import time\n\n\ndef test_first():\n    time.sleep(600)\n\n\ndef test_second():\n    pass\n"
+NOTES = """
+import os
+import time
+from pathlib import Path
+
+
+def test_first():
+    note = Path({folder!r}) / f"{{CELL.split('/')[2]}}-{{os.getpid()}}-{{time.monotonic_ns()}}"
+    note.touch()
+    time.sleep({seconds})
+    note.write_text(str(time.monotonic_ns()))
+"""
+
+
+class _Asked:
+    """A probe that answers at once."""
+
+    found = Probed(state=DeviceState.ANSWERS)
+
+    def __init__(self, _target: object) -> None:
+        pass
+
+    def poll(self) -> Probed:
+        return self.found
+
+    def kill(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def _light(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children are forked from this process as it is: nothing has to be warmed for suites without a model."""
+    monkeypatch.setattr(runner, "warm_up", lambda _suites: None)
+    monkeypatch.setattr(runner, "may_fork", lambda _target: True)
+    monkeypatch.setattr(runner, "Probe", _Asked)
+    monkeypatch.setattr(_Asked, "found", Probed(state=DeviceState.ANSWERS))
+
+
+Make = Callable[..., SuiteFile]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def make(name: str, body: str, *, target: str = "cpu", revision: str = "") -> SuiteFile:
+        head = f'CELL = "{name}/fill-mask/{target}/float32"\n'
+        head += f'MODEL_REVISION = "{revision}"\n' if revision else ""
+        path = tmp_path / f"test_{name}_{target}.py"
+        path.write_text(f"{head}\n\n{body}", encoding="utf-8")
+        suite = read_suite(path)
+        assert suite is not None
+        return suite
+
+    return make
+
+
+@pytest.fixture
+def go(tmp_path: Path) -> Callable[..., Evidence]:
+    def go(*suites: SuiteFile, jobs: int = 1, timeout_s: float = 30.0) -> Evidence:
+        writer = EvidenceWriter(tmp_path / "evidence", "run")
+        plan = tuple(suite.planned() for suite in suites)
+        facts = {
+            "command": "",
+            "machine": "",
+            "inventory": {},
+            "versions": {},
+            "started_at": "2026-01-01T00:00:00+00:00",
+        }
+        try:
+            run_suites(
+                RunLine(run_id="run", plan=plan, jobs=jobs, **facts),
+                suites,
+                writer,
+                limits=Limits(timeout_s=timeout_s),
+                jobs=jobs,
+            )
+        finally:
+            writer.close()
+        return read_folder(tmp_path / "evidence")
+
+    return go
+
+
+def outcomes(evidence: Evidence, model: str) -> list[str]:
+    return [str(line.outcome) for line in evidence.checks if line.model == model]
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_what_is_found_does_not_depend_on_how_many_run_at_a_time(make, go, jobs):
+    suites = [make("good", GOOD), make("dies", DIES), make("hangs", HANGS), make("other", GOOD)]
+    evidence = go(*suites, jobs=jobs, timeout_s=5.0)
+    assert outcomes(evidence, "good") == outcomes(evidence, "other") == ["ambiguous"] * 2
+    assert sorted(outcomes(evidence, "dies")) == ["ambiguous", "crashed", "not_run"]
+    assert sorted(outcomes(evidence, "hangs")) == ["not_run", "timeout"]
+    (end,) = evidence.ends
+    assert end.reason == "finished"
+    assert sum(end.counts.values()) == 9
+
+
+def test_a_deadline_is_for_one_check_and_not_for_the_children_beside_it(make, go):
+    slow = "import time\n\n\n" + "\n\n".join(f"def test_{n}():\n    time.sleep(1.5)\n" for n in "abcd")
+    evidence = go(make("slow", slow), make("hangs", HANGS), make("also", slow), jobs=3, timeout_s=5.0)
+    assert outcomes(evidence, "slow") == outcomes(evidence, "also") == ["ambiguous"] * 4
+    hung = next(line for line in evidence.checks if line.outcome is Outcome.TIMEOUT)
+    assert (hung.model, hung.check_name) == ("hangs", "first")
+    assert "no sign of life for 5 s in first" in hung.error_message
+    assert "test_first" in hung.traceback  # where it hung
+
+
+def most_at_once(folder: Path) -> int:
+    spans = [(int(path.name.rpartition("-")[2]), int(path.read_text())) for path in folder.iterdir()]
+    return max(sum(start <= moment < end for start, end in spans) for moment, _ in spans)
+
+
+@pytest.mark.parametrize(
+    ("target", "jobs", "most"), [("cpu", 1, 1), ("cpu", 3, 3), ("simulated", 3, 1), ("cuda", 3, 1)]
+)
+def test_as_many_run_at_a_time_as_were_asked_for_and_as_the_device_bears(make, go, tmp_path, target, jobs, most):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    body = NOTES.format(folder=str(folder), seconds=0.6)
+    go(*(make(f"model{n}", body, target=target) for n in range(3)), jobs=jobs)
+    assert len(list(folder.iterdir())) == 3
+    assert most_at_once(folder) == most
+
+
+def test_suites_of_one_checkpoint_run_in_one_child(make, go, tmp_path):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    body = NOTES.format(folder=str(folder), seconds=0)
+    suites = [make("one", body, target=target, revision="abc") for target in ("cpu", "openvino")]
+    evidence = go(*suites, make("two", body, revision="def"), jobs=2)
+    children = {path.name.split("-")[1] for path in folder.iterdir()}
+    assert len(children) == 2
+    assert len(evidence.checks) == 3
+    assert len(list((tmp_path / "evidence").iterdir())) == 3  # the parent's file, and one for each child
+
+
+def test_after_a_crash_the_rest_of_a_checkpoints_suites_go_on_in_a_new_child(make, go):
+    suites = [make("one", GOOD, target="cpu", revision="abc"), make("one", DIES, target="openvino", revision="abc")]
+    suites.append(make("one", GOOD, target="simulated", revision="abc"))
+    evidence = go(*suites)
+    by_cell = {
+        suite.cell.id: [str(x.outcome) for x in evidence.checks if x.cell_id == suite.cell.id] for suite in suites
+    }
+    assert by_cell[suites[0].cell.id] == by_cell[suites[2].cell.id] == ["ambiguous"] * 2
+    assert sorted(by_cell[suites[1].cell.id]) == ["ambiguous", "crashed", "not_run"]
+    crashed = next(line for line in evidence.checks if line.outcome is Outcome.CRASHED)
+    assert (crashed.cell_id, crashed.check_name) == (suites[1].cell.id, "second")
+
+
+def test_the_log_of_a_suite_in_a_group_is_its_own(make, go):
+    talks = "def test_first():\n    import os\n    os.write(2, b'words of the first')\n"
+    evidence = go(make("one", talks, revision="abc"), make("one", DIES, target="openvino", revision="abc"))
+    crashed = next(line for line in evidence.checks if line.outcome is Outcome.CRASHED)
+    assert "test_second" in crashed.traceback
+    assert "words of the first" not in crashed.traceback
+
+
+def test_what_is_left_for_a_lost_device_is_not_run_and_other_targets_go_on(make, go, monkeypatch):
+    monkeypatch.setattr(_Asked, "found", Probed(state=DeviceState.LOST, reason="it hung"))
+    suites = [make("one", DIES, target="simulated"), make("two", GOOD, target="simulated"), make("three", GOOD)]
+    evidence = go(*suites, jobs=2)
+    assert "crashed" in outcomes(evidence, "one")
+    assert outcomes(evidence, "three") == ["ambiguous"] * 2
+    left = [line for line in evidence.checks if line.model == "two"]
+    assert {(line.outcome, line.error_type) for line in left} == {(Outcome.NOT_RUN, "device_lost")}
+    assert "it hung" in left[0].error_message
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_ends_all_children_and_closes_the_record(make, go, tmp_path, number):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    body = NOTES.format(folder=str(folder), seconds=600)
+    suites = [make(f"model{n}", body) for n in range(3)]
+
+    def interrupt() -> None:
+        while len(list(folder.iterdir())) < 2:
+            time.sleep(0.02)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        go(*suites, jobs=2)
+    for path in folder.iterdir():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(path.name.split("-")[1]), 0)
+    evidence = read_folder(tmp_path / "evidence")
+    assert {(line.outcome, line.error_type) for line in evidence.checks} == {(Outcome.NOT_RUN, "interrupted")}
+    assert len(evidence.checks) == 3
+    assert evidence.ends[0].reason == "interrupted"
+
+
+def test_a_child_that_leaves_early_leaves_no_suite_without_a_line(make, go, tmp_path):
+    note = tmp_path / "note"
+    leaves = f"""
+import os
+import threading
+import time
+from pathlib import Path
+
+
+def leave():
+    while not Path({str(note)!r}).exists():
+        time.sleep(0.01)
+    os._exit(0)
+
+
+def test_first():
+    threading.Thread(target=leave, daemon=True).start()
+"""
+    waits = f"""
+import time
+from pathlib import Path
+
+
+def test_first():
+    Path({str(note)!r}).touch()
+    time.sleep(600)
+
+
+def test_second():
+    pass
+"""
+    suites = [make("one", leaves, revision="abc"), make("one", waits, target="openvino", revision="abc")]
+    evidence = go(*suites, make("one", GOOD, target="simulated", revision="abc"))
+    found = {target: [] for target in ("cpu", "openvino", "simulated")}
+    for line in evidence.checks:
+        found[line.requested_target].append(str(line.outcome))
+    assert found["cpu"] == ["ambiguous"]
+    assert sorted(found["openvino"]) == ["crashed", "not_run"]
+    assert found["simulated"] == ["ambiguous"] * 2
+
+
+def test_suites_that_may_not_be_forked_run_in_fresh_interpreters(make, go, monkeypatch):
+    monkeypatch.setattr(runner, "may_fork", lambda _target: False)
+    evidence = go(make("good", GOOD), make("dies", DIES), jobs=2)
+    assert outcomes(evidence, "good") == ["ambiguous"] * 2
+    assert sorted(outcomes(evidence, "dies")) == ["ambiguous", "crashed", "not_run"]
