@@ -1,7 +1,7 @@
 # Two commands are all that there is to know:
 #   make run MODEL=bert DEVICE=auto      the main job, in an environment of its own
 #   make test                            all tests
-# More: make lint | mutants | bench | recipes | clean
+# More: make lint | mutants | mutants-all | bench | recipes | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -15,7 +15,7 @@ BASE_PYTHON ?= python3
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test lint mutants bench recipes setup bundle-environment clean
+.PHONY: help run test lint mutants mutants-all bench recipes setup bundle-environment clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -40,13 +40,16 @@ lint: $(VENV)/.ready-dev
 mutants: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants $(ARGS)
 
+mutants-all: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.mutants --all --clean 20 $(ARGS)
+
 bench: $(VENV)/.ready-dev
 	$(OWN) benchmarks/detection.py
 	$(OWN) benchmarks/generation.py
 	$(OWN) benchmarks/warm_run.py
 
 recipes: $(VENV)/.ready
-	$(OWN) -m generators.models.recipe --write bert gpt2 t5 vit clip whisper mixtral mamba
+	$(OWN) -m generators.models.recipe --write
 
 setup: $(VENV)/.ready-dev
 

@@ -1,7 +1,7 @@
 """Runs the types of `--priority high` several times and holds the runs against each other: are the answers the same?
 
-Prints the wall time of each run, its largest error, and every cell whose verdict or outcomes differ; the exit code is 1
-where any does.
+Prints the wall time of each run, its largest error, and every cell whose verdict or outcomes differ; the exit code is
+1 where any does.
 """
 
 from __future__ import annotations

@@ -265,9 +265,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def loudest_recipe(
-    what: Classification, chosen: TaskClass, configs: Iterator[dict[str, Any]], which: str
-) -> Recipe:
+def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[dict[str, Any]], which: str) -> Recipe:
     """The recipe of the first of `configs` with which faults can be heard, under the loudest gain.
 
     Raises `ModelError`, which says `which` model it was, with the figures where none is accepted.

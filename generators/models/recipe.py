@@ -224,12 +224,14 @@ def derive_checkpoint(folder: Path | str) -> Recipe:
 
 
 @click.command()
-@click.argument("model_types", nargs=-1, required=True)
+@click.argument("model_types", nargs=-1)
 @click.option("--write", is_flag=True, help="Derive anew and write into the package's data.")
 def main(model_types: tuple[str, ...], write: bool) -> None:
-    """Print the recipes of MODEL_TYPES, or derive and write them (maintainers)."""
+    """Print the recipes of MODEL_TYPES (those of priority high), or derive and write them (maintainers)."""
+    from .priority import types_of_priority
+
     failed = False
-    for model_type in model_types:
+    for model_type in model_types or types_of_priority("high"):
         try:
             if write:
                 from .derive import derive_tiny
