@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
 from hardware.evidence.writer import now
 from hardware.paths import DEFAULT_REPORTS
+from hardware.whole_file import write_whole
 
 from .advice import measuring_command, recommend
 from .cells import CellReport, cell_reports
@@ -319,7 +318,7 @@ class HardwareCompatibilityReporter:
             self.output_folder.mkdir(parents=True, exist_ok=True)
             if path.is_symlink():
                 raise OSError("a link is there, and links are not followed")
-            _write(path, content)
+            write_whole(path, content)
         except OSError as error:
             raise OutputError(
                 f"the report {echo(str(path))} cannot be written",
@@ -327,18 +326,6 @@ class HardwareCompatibilityReporter:
                 fix="Name another folder with --output-dir.",
             ) from error
         return path
-
-
-def _write(path: Path, content: str) -> None:
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(content)
-        os.chmod(part, 0o644)
-        os.replace(part, path)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
 
 
 def _target_of(vendor: str) -> str:

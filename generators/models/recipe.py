@@ -10,9 +10,7 @@ import contextlib
 import functools
 import importlib.metadata
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -22,6 +20,7 @@ import click
 
 from hardware.errors import BrokenInput, HwCompatError, ModelError, OutputError, echo
 from hardware.paths import cache_folder
+from hardware.whole_file import write_whole
 
 SCHEMA_VERSION = 1
 HERE = "this installation"
@@ -145,12 +144,7 @@ def write_recipe(recipe: Recipe, path: Path) -> None:
     """Write a recipe in one step: a reader sees the old file or the whole new one. Raises `OutputError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, suffix=".part", encoding="utf-8", newline="\n", delete=False
-        ) as part:
-            part.write(recipe.to_json())
-        os.chmod(part.name, 0o644)
-        os.replace(part.name, path)
+        write_whole(path, recipe.to_json())
     except OSError as error:
         raise OutputError(f"{echo(str(path))} cannot be written", why=str(error)) from error
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.errors import OutputError, UsageError
+from hardware.whole_file import write_whole
 
 from .outcome import CellRun
 from .positions import positions
@@ -100,15 +99,7 @@ def update_expected(path: Path, levels: Mapping[str, Level]) -> tuple[str, ...]:
         return ()
     target = path.resolve()
     try:
-        handle, part = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(change.text.encode())
-            os.chmod(part, target.stat().st_mode & 0o777)
-            os.replace(part, target)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
+        write_whole(target, change.text, mode=target.stat().st_mode & 0o777)
     except OSError as error:
         raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
     return change.changes

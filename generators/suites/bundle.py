@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +13,7 @@ from generators.plan import PlannedSuite
 from hardware.errors import OutputError, UsageError
 from hardware.evidence.versions import VERSION
 from hardware.testing.bundle import SCHEMA_VERSION, SUITES, TESTED
+from hardware.whole_file import write_whole
 
 from .files import suite_conftest
 from .render import environment
@@ -47,7 +46,11 @@ def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content)
-    _write(path, data.getvalue())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data.getvalue())
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
     return tuple(files)
 
 
@@ -86,15 +89,3 @@ def _contents(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str,
 
 def _filled(name: str, values: Mapping[str, object]) -> bytes:
     return (environment().get_template(name).render(values).rstrip("\n") + "\n").encode()
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(part, 0o644)
-        os.replace(part, path)
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +9,7 @@ from pathlib import Path
 
 from hardware.errors import BrokenInput, HwCompatError, OutputError
 from hardware.testing.suite_file import SuiteFile, is_edited, read_suite
+from hardware.whole_file import write_whole
 
 from .render import TEMPLATES
 
@@ -112,11 +111,7 @@ def compare_folder(
 
 def _write(path: Path, text: str) -> None:
     try:
-        handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(part, 0o644)
-        os.replace(part, path)
+        write_whole(path, text)
     except OSError as error:
         raise _unwritable(path.parent, error) from error
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import BrokenInput, HwCompatError, OutputError, echo
+from ..whole_file import write_whole
 from .record import CheckLine, EndLine, PlannedCell, RunLine, from_dict
 
 _SCHEMA = Path(__file__).with_name("schemas") / "evidence.json"
@@ -142,11 +141,7 @@ def _take(path: Path, data: bytes, cut: bool, folder: Path, before: bytes | None
         return Merged(name=path.name, state="known", lines=lines, cut=cut)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(part, 0o644)
-        os.replace(part, folder / path.name)
+        write_whole(folder / path.name, data)
     except OSError as error:
         raise OutputError(f"evidence cannot be written to {folder}", why=error.strerror or str(error)) from error
     return Merged(name=path.name, state="taken" if before is None else "longer", lines=lines, cut=cut)
