@@ -98,6 +98,9 @@ def break_subject(subject: ModelSubject, inputs: Inputs, order: Order) -> Made:
         except ValueError as error:
             refused[text] = str(error)
             continue
+        except Exception as error:  # a model of a shape that no operator foresaw may raise anything
+            refused[text] = f"{type(error).__name__}: {error}"
+            continue
         if size > order.least:
             mutate(subject.model, operator, seed, anatomy)
             return Made(mutant=mutant, change=size, refused=refused)

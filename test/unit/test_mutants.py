@@ -35,9 +35,11 @@ from hardware.backends.factory import get_backend
 from hardware.cell import Cell
 from hardware.errors import UsageError
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.target import Target
 from hardware.testing.loud_weights import fill
 from hardware.testing.model_test import ModelTest
 from hardware.testing.suite_file import SuiteFile
+from hardware.testing.tolerances import tolerance_for
 
 ROOT = Path(__file__).parents[2]
 SHAPES = ("bert", "vit", "mixtral", "mamba", "resnet", "patchtst", "wav2vec2", "detr", "swin", "rag", "deepseek_v3")
@@ -186,6 +188,16 @@ def test_where_query_and_key_have_other_shapes_key_and_value_are_exchanged() -> 
     for (start, stop), (other, end) in zip(site.key.ranges, site.value.ranges, strict=True):
         assert torch.equal(after[start:stop], before[other:end])
         assert torch.equal(after[other:end], before[start:stop])
+
+
+@pytest.mark.parametrize("model_type", ["detr", "resnet", "clip", "mixtral"])
+def test_a_tenth_more_at_any_attention_that_matters_is_well_above_the_tolerance(model_type: str) -> None:
+    model, inputs, recipe = tiny(model_type)
+    limit = tolerance_for(Target(name="cpu"), "float32").limit
+    for site in Anatomy(model, inputs).sites:
+        mutant = copy.deepcopy(model)
+        scale_attention(mutant, site, 1.1)
+        assert change(model, mutant, inputs, masked_by=recipe.masked_by) > 5 * limit, site.module
 
 
 def test_channels_of_a_convolution_are_exchanged_where_there_are_no_heads() -> None:
@@ -441,6 +453,35 @@ def test_the_first_break_that_the_model_has_a_place_for_is_made() -> None:
     assert "no attention" in made.refused["attention_scale@0"]
     assert "moves the outputs by 0.0e+00" in made.refused[f"{CONTROL}@0"]
     assert torch.isnan(model(torch.ones(2, 4))[-1]).all()
+
+
+def test_a_break_that_a_model_of_an_unknown_shape_refuses_becomes_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    subject = ModelSubject(model=model, task="own", identity="x")
+
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("shape '[-1]' is invalid")
+
+    monkeypatch.setattr(plugin, "mutate", fail)
+    made = plugin.break_subject(subject, {}, Order(mutants=("half_batch@0",)))
+    assert made.mutant is None
+    assert str(made) == "no half_batch@0: RuntimeError: shape '[-1]' is invalid"
+
+
+def test_a_model_without_gradients_has_no_sites_and_says_why() -> None:
+    class Frozen(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q_proj = torch.nn.Linear(4, 4)
+            self.k_proj = torch.nn.Linear(4, 4)
+
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                return self.q_proj(input) * self.k_proj(input)
+
+    model = torch.nn.Sequential(Frozen())
+    with pytest.raises(ValueError, match="nothing tells which weights of Sequential matter"):
+        mutate(model, "attention_scale", 0, Anatomy(model, {"input": np.ones((2, 4), dtype=np.float32)}))
 
 
 def test_where_no_break_can_be_made_nothing_is_broken_and_the_reason_is_kept() -> None:
