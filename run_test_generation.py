@@ -150,13 +150,14 @@ def _verify(asked: Options, paths: Sequence[Path]) -> int:
 
 
 def _generate(asked: Options) -> int:
-    from generators.job import write_suites
     from hardware.detection import detect
 
     inventory = detect()
     key = _key(asked, inventory)
     if key and _is_unchanged(asked, key):
         return 0
+    from generators.job import write_suites  # what generates costs more to import than to find nothing changed
+
     project = _project(asked, inventory)
     planned, refused = (project.kept, ()) if project else _planned(asked, inventory)
     profiles = dict.fromkeys(suite.profile.note for suite in planned)

@@ -26,12 +26,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # rendering reads the kinds alone, and an import of NumPy costs more than all that it does
+    import numpy as np
+    import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+    Array = npt.NDArray[Any]
 Specs = Mapping[str, Mapping[str, Any]]
 
 DRAWN = ("tokens", "decoder_tokens", "boxes", "pixels", "features", "waveform", "patches", "observed")
@@ -43,6 +44,8 @@ LENGTHS = (16, 9)
 
 def padding_mask(lengths: Sequence[int], side: str) -> Array:
     """1 where a row holds a token and 0 where it is padded on `side`: int64 (batch, longest)."""
+    import numpy as np
+
     columns = np.arange(max(lengths))
     rows = np.array(lengths)[:, None]
     kept = columns >= max(lengths) - rows if side == "left" else columns < rows
@@ -59,6 +62,8 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
 
     Raises `ValueError` for a kind outside the closed set.
     """
+    import numpy as np
+
     rng = np.random.default_rng(seed)
     lengths = [length + placeholders(specs) for length in lengths]
     arrays: dict[str, Array] = {}
@@ -81,6 +86,8 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
 
 
 def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length: int) -> Array:
+    import numpy as np
+
     kind = spec["kind"]
     if kind in ("tokens", "decoder_tokens"):
         tokens = rng.integers(0, spec["high"], (batch * spec.get("rows", 1), spec.get("length", length)))
