@@ -94,9 +94,8 @@ def _matrix(asked: Options) -> int:
     precision = asked.precisions[0] if asked.precisions else "float32"
     inventory = detect()
     matrix = current_matrix(evidence, inventory, timestamp=now(), precision=precision)
-    targets = [name.strip() for text in asked.targets for name in text.split(",") if name.strip()]
-    if targets:
-        matrix = matrix.only(targets)
+    if asked.targets:
+        matrix = matrix.only(asked.targets)
     if asked.format_ == "csv" and not asked.by:
         raise UsageError("csv is one table", fix="Say which view: --by family or --by model.")
     one_view = asked.format_ in ("json", "csv")  # JSON holds both
@@ -229,8 +228,8 @@ def _project(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
 
 def _key(asked: Options, inventory: HardwareInfo) -> str:
     """What these suites are made from, where only suites are asked for and standard input has no part in it."""
-    only_suites = not (asked.run or asked.list_cells or asked.explain or asked.config or asked.verify is not None)
-    if not only_suites or "-" in asked.models:
+    more = (asked.run, asked.list_cells, asked.explain, asked.config, asked.bundle, asked.verify is not None)
+    if any(more) or "-" in asked.models:
         return ""
     from generators.suites.manifest import generation_key
     from hardware.paths import cache_folder

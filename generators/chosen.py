@@ -78,7 +78,7 @@ def profiles_of(
             try:
                 found.append(profile_of(name, task, dims=dims))
             except ModelError as error:
-                if name in chosen.by_name and task not in _mapped_tasks(name, tasks):
+                if name in chosen.by_name and "all" not in tasks:  # else nobody named this task
                     raise
                 refused.append(f"{name}: {error}")
     if not found:
@@ -87,31 +87,22 @@ def profiles_of(
 
 
 def tasks_of(name: str, asked: Sequence[str]) -> tuple[str | None, ...]:
-    """The tasks that words, lists with commas, or `all` stand for; None is a model's primary task."""
-    tasks = [part.strip() for text in asked for part in text.split(",") if part.strip()]
-    if "all" in tasks:
-        return _mapped_tasks(name, ("all",)) or (None,)
-    return tuple(dict.fromkeys(tasks)) or (None,)
-
-
-def _mapped_tasks(name: str, asked: Sequence[str]) -> tuple[str, ...]:
-    """What `all` stands for; a person who wrote it named no single task."""
-    if "all" not in ",".join(asked).split(","):
-        return ()
-    return tuple(task.task for task in load_catalog().tasks_of(classify(name).model_type))
+    """The tasks that words or `all` stand for; None is a model's primary task."""
+    if "all" in asked:
+        return tuple(task.task for task in load_catalog().tasks_of(classify(name).model_type)) or (None,)
+    return tuple(asked) or (None,)
 
 
 def _known_shapes(asked: Sequence[str]) -> frozenset[str]:
     words = vocabulary()
     known = [*words.architectures, *words.traits]
-    wanted = [part.strip() for text in asked for part in text.split(",") if part.strip()]
-    for word in wanted:
+    for word in asked:
         if word not in known:
             raise UsageError(
                 f"{echo(word)} is not an architecture or a trait",
                 fix=did_you_mean(word, known) or f"Known: {', '.join(known)}.",
             )
-    return frozenset(wanted)
+    return frozenset(asked)
 
 
 def _shape(name: str, by_name: bool) -> Classification:

@@ -17,14 +17,14 @@ from generators.plan import PlannedSuite, ToleranceFor, choose_targets, plan_sui
 from generators.suites.files import State, prepare_folder, write_suite
 from hardware.cells import Shard, choose_cells
 from hardware.detection import HardwareInfo, targets
-from hardware.errors import NothingMatched, OutputError, UsageError, echo
-from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
+from hardware.errors import OutputError, UsageError, echo
+from hardware.evidence.record import CheckLine, PlannedCell, RunLine
 from hardware.evidence.store import Evidence, read_cells
 from hardware.evidence.versions import relevant_versions
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hardware.testing.devices import DEVICES_VARIABLE
 from hardware.testing.runner import Limits, Progress
-from hardware.testing.session import Session, run_session
+from hardware.testing.session import Session, exit_code, run_session
 from hardware.testing.suite_file import SuiteFile, read_suite
 
 
@@ -55,14 +55,6 @@ class CellResult:
         """Why another target ran than the one asked for; empty where it was the one."""
         return next((line.substitution_reason for line in self.lines if line.substitution_reason), "")
 
-    @property
-    def failed(self) -> bool:
-        """Whether a check failed, or wasn't run although nobody left it out with arguments for pytest."""
-        return any(
-            line.outcome.is_failure or (line.outcome is Outcome.NOT_RUN and line.error_type != "deselected")
-            for line in self.lines
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class JobResult:
@@ -84,10 +76,8 @@ class JobResult:
     def exit_code(self, *, allow_fallback: bool) -> int:
         """0; 1 for a failure or for a device that was asked for by name and isn't there; 5 where nothing ran."""
         missing = any(cell.substituted and cell.written.planned.required for cell in self.cells)
-        if any(cell.failed for cell in self.cells) or (missing and not allow_fallback):
-            return 1
-        nothing = all(line.outcome is Outcome.NOT_RUN for cell in self.cells for line in cell.lines)
-        return NothingMatched.exit_code if nothing else 0
+        lines = [line for cell in self.cells for line in cell.lines]
+        return exit_code(lines, missing=missing and not allow_fallback)
 
 
 class JobInterrupted(KeyboardInterrupt):

@@ -19,6 +19,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 _FOLDER_THAT_IS_THERE = click.Path(path_type=Path, file_okay=False, exists=True)
 
+
+def _listed(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """The words of an option that may be repeated and whose values may be lists with commas, each once."""
+    return tuple(dict.fromkeys(word for text in texts for part in text.split(",") if (word := part.strip())))
+
+
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
 _OPTIONS = (
@@ -26,7 +32,12 @@ _OPTIONS = (
     click.option(
         "--priority", type=click.Choice(PRIORITIES), help="Types of a priority; medium: OpenVINO exports them."
     ),
-    click.option("--architectures", multiple=True, help="Only these architectures or traits, separated by commas."),
+    click.option(
+        "--architectures",
+        multiple=True,
+        callback=_listed,
+        help="Only these architectures or traits, separated by commas.",
+    ),
     click.option("--config", type=_FILE, help="A project file, hwcompat.toml; the command line beats it."),
     click.option("--update-expected", is_flag=True, help="Write what was measured into the project file's lock."),
     click.option(
@@ -37,7 +48,11 @@ _OPTIONS = (
         help="A target, 'all' that may be here, or 'auto' (default).",
     ),
     click.option(
-        "--tasks", "--task", multiple=True, help="Tasks, separated by commas, or 'all'; default: the primary one."
+        "--tasks",
+        "--task",
+        multiple=True,
+        callback=_listed,
+        help="Tasks, separated by commas, or 'all'; default: the primary one.",
     ),
     click.option(
         "--dims",
@@ -77,7 +92,9 @@ _OPTIONS = (
     click.option("--list-devices", is_flag=True, help="What this machine has, and which targets may be here."),
     click.option("--hardware-compatibility", is_flag=True, help="The matrix, with basis and counts."),
     click.option("--by", type=click.Choice(("family", "model")), help="One view of the matrix; default both."),
-    click.option("--targets", multiple=True, help="Columns of the matrix, separated by commas; default all."),
+    click.option(
+        "--targets", multiple=True, callback=_listed, help="Columns of the matrix, separated by commas; default all."
+    ),
     click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True),
     click.option("--bundle", type=_FILE, metavar="FILE.zip", help="Pack the suites with a run.py, to run elsewhere."),
     click.option("--check", "check_folder", type=_FOLDER, help="Say what regenerating would change (exit code 1)."),

@@ -75,13 +75,14 @@ def _files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, st
 
 
 def _contents(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> dict[str, object]:
-    """What `bundle.json` holds: each suite with the prediction that was sealed when it was packed."""
+    """What `bundle.json` holds: each suite with the prediction that was sealed when it was packed, and whether its
+    device was named then."""
     return {
         "schema_version": SCHEMA_VERSION,
         "name": stem,
         "made_with": dict(versions),
         "suites": [
-            {"file": one.file_name, "cell": one.cell.id, "verdict": one.verdict.to_dict()}
+            {"file": one.file_name, "cell": one.cell.id, "required": one.required, "verdict": one.verdict.to_dict()}
             for one in sorted(planned, key=lambda one: one.cell.id)
         ],
     }

@@ -12,10 +12,10 @@ from typing import Any
 from ..errors import BrokenInput, HwCompatError, OutputError, echo
 from ..whole_file import write_whole
 from .record import CheckLine, EndLine, PlannedCell, RunLine, from_dict
+from .store import LONGEST_LINE
 
 _SCHEMA = Path(__file__).with_name("schemas") / "evidence.json"
 _NAME = re.compile(r"(?P<run>[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6})-[0-9]+\.jsonl")
-_LONGEST_LINE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def _whole_lines(path: Path) -> tuple[bytes, list[dict[str, Any]], bool]:
     objects = []
     for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
         where = f"line {number} of {path.name}"
-        if len(line) > _LONGEST_LINE:
+        if len(line) > LONGEST_LINE:
             raise BrokenInput(f"{where} is refused", why="it is longer than 16 MiB")
         try:
             found = json.loads(line)

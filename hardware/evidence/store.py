@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import BrokenInput, HwCompatError
 from .record import CheckLine, EndLine, Line, RunLine, from_dict
 
-_LONGEST_LINE = 16 * 1024 * 1024
+LONGEST_LINE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ def read_file(path: Path) -> tuple[list[Line], list[BrokenLine]]:
             if not data.strip():
                 continue
             try:
-                if len(data) > _LONGEST_LINE:
+                if len(data) > LONGEST_LINE:
                     raise ValueError("longer than 16 MiB")
                 parsed = json.loads(data)
                 if not isinstance(parsed, dict):

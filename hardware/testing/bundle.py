@@ -26,7 +26,7 @@ from ..software import package_versions
 from ..target import Target
 from .checkpoints import CHECKPOINTS_VARIABLE
 from .devices import DEVICES_VARIABLE
-from .session import run_session
+from .session import exit_code, run_session
 from .suite_file import SuiteFile, read_suite
 
 SCHEMA_VERSION = 1
@@ -40,10 +40,14 @@ _USAGE = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """One suite of a bundle with the prediction that was sealed when it was packed."""
+    """One suite of a bundle with the prediction that was sealed when it was packed.
+
+    `required` says that its device was named then, so that a run elsewhere is no success.
+    """
 
     suite: SuiteFile
     verdict: Mapping[str, Any]
+    required: bool
 
 
 def read_bundle(root: Path) -> tuple[Carried, ...]:
@@ -52,18 +56,21 @@ def read_bundle(root: Path) -> tuple[Carried, ...]:
         plain = json.loads((root / "bundle.json").read_text(encoding="utf-8"))
         if plain["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"its schema_version is {plain['schema_version']!r}, not {SCHEMA_VERSION}")
-        entries = [(str(one["file"]), str(one["cell"]), dict(one["verdict"])) for one in plain["suites"]]
+        entries = [
+            (str(one["file"]), str(one["cell"]), dict(one["verdict"]), bool(one["required"]))
+            for one in plain["suites"]
+        ]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BrokenInput(
             "bundle.json cannot be read", why=str(error)[:200], fix="Unpack the bundle again."
         ) from error
     carried = []
-    for name, cell, verdict in entries:
+    for name, cell, verdict, required in entries:
         path = root / SUITES / Path(name).name
         suite = read_suite(path) if path.is_file() else None
         if suite is None or suite.cell.id != cell:
             raise BrokenInput(f"{path.name} is not the suite of {cell}", fix="Unpack the bundle again.")
-        carried.append(Carried(suite=suite, verdict=verdict))
+        carried.append(Carried(suite=suite, verdict=verdict, required=required))
     return tuple(carried)
 
 
@@ -179,7 +186,9 @@ def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evide
     print(f"Evidence    {evidence}: carry it home and read it with --merge")
     if session.interrupted:
         raise KeyboardInterrupt
-    return exit_code(lines, required=bool(asked.device) and not asked.allow_fallback)
+    required = {one.suite.cell.id for one in kept if one.required or asked.device}
+    missing = any(line.substitution_reason for line in lines if line.cell_id in required)
+    return exit_code(lines, missing=missing and not asked.allow_fallback)
 
 
 def _said(suite: SuiteFile, lines: Sequence[CheckLine]) -> str:
@@ -192,13 +201,3 @@ def _said(suite: SuiteFile, lines: Sequence[CheckLine]) -> str:
             why = (line.error_message or line.substitution_reason).splitlines()
             text.append(f"  {line.check_name} {line.outcome}: {why[0][:300] if why else line.error_type}")
     return "\n".join("".join(char if char.isprintable() else "?" for char in part) for part in text)
-
-
-def exit_code(lines: Sequence[CheckLine], *, required: bool) -> int:
-    """1 for a failure, for a check that wasn't reached, or where a `required` device isn't here; 5 if nothing ran."""
-    if any(line.outcome.is_failure for line in lines):
-        return 1
-    if all(line.outcome is Outcome.NOT_RUN for line in lines):
-        return NothingMatched.exit_code
-    unreached = any(line.outcome is Outcome.NOT_RUN for line in lines)
-    return 1 if unreached or (required and any(line.substitution_reason for line in lines)) else 0

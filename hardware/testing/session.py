@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..detection import HardwareInfo
+from ..errors import NothingMatched
 from ..evidence.machine import machine_label
-from ..evidence.record import PlannedCell, RunLine
+from ..evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from ..evidence.versions import versions_of
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from .resume import Resumable, find_resumable
@@ -28,6 +29,20 @@ class Session:
     def run_of(self, cell_id: str) -> str:
         """The run whose lines speak for a cell."""
         return self.taken_over.done.get(cell_id, self.run_id)
+
+
+def exit_code(lines: Sequence[CheckLine], *, missing: bool) -> int:
+    """1 for a failed check, one that wasn't reached, or a device that is required and `missing`; 5 if nothing ran.
+
+    A check that somebody left out with arguments for pytest is no failure.
+    """
+    unreached = [line for line in lines if line.outcome is Outcome.NOT_RUN]
+    failed = any(line.outcome.is_failure for line in lines) or any(
+        line.error_type != "deselected" for line in unreached
+    )
+    if failed or missing:
+        return 1
+    return NothingMatched.exit_code if len(unreached) == len(lines) else 0
 
 
 def run_session(

@@ -117,9 +117,10 @@ def test_it_runs_with_bare_packages_and_its_evidence_comes_home(
     assert read_folder(home) == read_folder(carried / "evidence")
 
 
-def test_a_device_that_is_not_there_is_no_pass(bare_python: Path, carried: Path, without_cuda: None):
-    done = run(bare_python, carried, "--device", "cuda")
-    assert done.returncode == 1
+@pytest.mark.parametrize("chosen", [("--device", "cuda"), ("--select", "*/cuda/*")])
+def test_a_device_that_is_not_there_is_no_pass(bare_python: Path, carried: Path, without_cuda: None, chosen):
+    done = run(bare_python, carried, *chosen)
+    assert done.returncode == 1, "the device was named when the bundle was packed"
     assert Outcome.PASSED not in outcomes(carried, ABSENT).values()
     assert "cuda" in done.stdout
 

@@ -36,7 +36,7 @@ def test_nothing_named_is_a_usage_error(models, what):
 
 def test_architectures_and_traits_narrow_what_was_named():
     chosen = choose_models(
-        ["bert", "mixtral", "vit", "mamba"], architectures=["state-space, vision"], read_list=nothing
+        ["bert", "mixtral", "vit", "mamba"], architectures=["state-space", "vision"], read_list=nothing
     )
     assert chosen.names == ("vit", "mamba")
 

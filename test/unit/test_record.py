@@ -229,4 +229,4 @@ def test_an_evidence_id_tells_run_cell_and_check():
 
 def test_precisions_of_the_schema_are_not_narrower_than_those_of_cells():
     for precision in PRECISIONS:
-        VALIDATOR.validate(to_dict(replace(CHECK, precision=precision)))
+        assert VALIDATOR.is_valid(to_dict(replace(CHECK, precision=precision))), precision

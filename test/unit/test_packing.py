@@ -1,0 +1,117 @@
+"""What is packed, and what a run of it, or of the main job, ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hardware.errors import BrokenInput
+from hardware.evidence.record import CheckLine, Outcome
+from hardware.testing.bundle import read_bundle
+from hardware.testing.session import exit_code
+
+ROOT = Path(__file__).parents[2]
+LINE = CheckLine(
+    run_id="r",
+    cell_id="bert/fill-mask/cpu/float32",
+    check_name="builds",
+    outcome=Outcome.PASSED,
+    subject="tiny",
+    requested_target="cpu",
+    actual_target="cpu",
+    precision="float32",
+    model="bert",
+    task="fill-mask",
+    suite_hash="0",
+    started_at="2026-11-21T00:00:00+00:00",
+    duration_s=0.1,
+)
+PASSED, FAILED = LINE, replace(LINE, outcome=Outcome.FAILED)
+UNREACHED = replace(LINE, outcome=Outcome.NOT_RUN, error_type="not_reached")
+LEFT_OUT = replace(LINE, outcome=Outcome.NOT_RUN, error_type="deselected")
+
+
+def generate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "run_test_generation.py", "--output-dir", str(folder / "suites"), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "HWCOMPAT_CACHE": str(folder / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Path:
+    asked = ("--model", "bert", "--device", "auto", "--device", "cuda")
+    assert generate(tmp_path, *asked).returncode == 0
+    done = generate(tmp_path, *asked, "--bundle", str(tmp_path / "suite.zip"))
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(tmp_path / "suite.zip") as archive:
+        archive.extractall(tmp_path)
+    return tmp_path / "suite"
+
+
+def test_a_bundle_is_packed_even_where_the_same_suites_were_just_generated(unpacked: Path):
+    assert (unpacked / "run.py").is_file()
+
+
+def test_a_device_that_was_named_is_required_of_whoever_runs_the_bundle(unpacked: Path):
+    required = {str(one.suite.cell.target): one.required for one in read_bundle(unpacked)}
+    assert required["cuda"]
+    assert [name for name, named in required.items() if named] == ["cuda"]
+
+
+@pytest.mark.parametrize("broken", ["suite", "plan", "version"])
+def test_a_bundle_that_is_not_whole_is_refused(unpacked: Path, broken: str):
+    plain = json.loads((unpacked / "bundle.json").read_text())
+    if broken == "suite":
+        (unpacked / "suites" / plain["suites"][0]["file"]).unlink()
+    elif broken == "plan":
+        (unpacked / "bundle.json").write_text("{")
+    else:
+        (unpacked / "bundle.json").write_text(json.dumps({**plain, "schema_version": 99}))
+    with pytest.raises(BrokenInput, match="Unpack the bundle again"):
+        read_bundle(unpacked)
+
+
+def test_code_of_the_users_own_is_not_packed(tmp_path: Path):
+    (tmp_path / "own_net.py").write_text(
+        "import torch\n\nexample_inputs = {'input': torch.ones(2, 3)}\n\n\n"
+        "def make():\n    return torch.nn.Linear(3, 4)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run_test_generation.py"), "--model", "own_net:make", "--device", "cpu",
+         "--bundle", str(tmp_path / "suite.zip")],
+        cwd=tmp_path, env={**os.environ, "HWCOMPAT_CACHE": str(tmp_path / "cache")},
+        capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    assert "own_net:make cannot be packed" in done.stderr
+    assert not (tmp_path / "suite.zip").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "missing", "code"),
+    [
+        ([PASSED], False, 0),
+        ([PASSED, LEFT_OUT], False, 0),
+        ([PASSED, UNREACHED], False, 1),
+        ([PASSED, FAILED], False, 1),
+        ([PASSED], True, 1),
+        ([LEFT_OUT, LEFT_OUT], False, 5),
+        ([UNREACHED], False, 1),
+        ([], False, 5),
+    ],
+)
+def test_what_a_run_ends_with(lines, missing, code):
+    assert exit_code(lines, missing=missing) == code
