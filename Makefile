@@ -49,7 +49,7 @@ bench: $(VENV)/.ready-dev
 	$(OWN) benchmarks/warm_run.py
 
 recipes: $(VENV)/.ready
-	$(OWN) -m generators.models.recipe --write
+	$(OWN) -m generators.derivation
 
 setup: $(VENV)/.ready-dev
 

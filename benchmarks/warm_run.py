@@ -19,7 +19,7 @@ import click
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from generators.models.recipe import stored_recipes
+from generators.models.store import stored_recipes
 from generators.suites.render import render
 from hardware.cell import Cell
 from hardware.detection import detect

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from generators.models.recipe import load_recipe, stored_recipes
+from generators.models.store import load_recipe, stored_recipes
 from generators.mutants.operators import OPERATORS
 from generators.suites.render import TEMPLATES, render
 from hardware.backends._torch import TorchBackend

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from generators.models.recipe import Recipe, stored_recipes
+from generators.models.recipe import Recipe
+from generators.models.store import stored_recipes
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from generators.models.recipe import Recipe, load_recipe
+from generators.models.recipe import Recipe
+from generators.models.store import load_recipe
 from hardware.backends.factory import backend_class, known_targets
 from hardware.cell import Cell
 from hardware.errors import ModelError

@@ -1,1 +1,1 @@
-"""What is known of models without running them: catalog, classifier, recipes, tiny models, inputs."""
+"""What is known of models without running them: catalog, classifier, recipes, inputs."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.metadata
 import importlib.util
 import itertools
 import tomllib
@@ -17,8 +18,6 @@ from types import MappingProxyType
 from typing import Any
 
 from hardware.errors import BrokenInput, ModelError, did_you_mean, echo
-
-from .recipe import installed_version
 
 _CONFIGS = "CONFIG_MAPPING_NAMES"
 _PROCESSORS = {
@@ -98,6 +97,19 @@ class Catalog:
     def modalities(self, model_type: str) -> frozenset[str]:
         """Of `text image video audio`, those that the type has a processor for."""
         return frozenset(kind for kind, name in _PROCESSORS.items() if model_type in self.mappings.get(name, {}))
+
+
+@functools.cache
+def installed_version() -> str:
+    """The version of transformers here, from its metadata. Raises `ModelError` where there is none."""
+    try:
+        return importlib.metadata.version("transformers")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ModelError(
+            "no model can be looked up",
+            why="transformers is not installed",
+            fix="Install it with: pip install -r requirements.txt",
+        ) from error
 
 
 @functools.cache

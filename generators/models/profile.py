@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from generators.derivation.on_demand import derive_checkpoint, recipe_for
 from hardware.errors import ModelError, echo
 
 from .classifier import Classification, classify
 from .given import GivenRecipe
-from .recipe import Recipe, derive_checkpoint, recipe_for
+from .recipe import Recipe
 from .sources import kind_of
 
 _BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int8": 1, "int4": 1}
@@ -82,7 +83,7 @@ def profile_of(name: str, task: str | None = None, revision: str = "", *, dims: 
 
 
 def _at_real_widths(name: str, task: str | None, classification: Classification) -> Profile:
-    from .derive_child import derive_in_child
+    from generators.derivation.child import derive_in_child
 
     known_type = classification.model == classification.model_type and classification.path is None
     if classification.path is None and not known_type:
@@ -104,7 +105,7 @@ def _at_real_widths(name: str, task: str | None, classification: Classification)
 
 
 def _brought(name: str, kind: str, task: str | None, classification: Classification) -> Profile:
-    from .derive_child import given_in_child
+    from generators.derivation.child import given_in_child
 
     recipe = given_in_child(kind, name)
     _check_task(task, recipe.task, name)

@@ -1,25 +1,14 @@
-"""`Recipe`: what is known of a model type in one transformers version, so that rendering builds no model.
-
-Recipes are JSON files, first those that ship with the product, then those that this machine derived itself.
-Nothing here imports torch or transformers except the derivation of a recipe that isn't stored yet.
-"""
+"""`Recipe`: what is known of a model type in one transformers version, so that rendering builds no model."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import importlib.metadata
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import click
-
-from hardware.errors import BrokenInput, HwCompatError, ModelError, OutputError, echo
-from hardware.paths import cache_folder
+from hardware.errors import BrokenInput, OutputError, echo
 from hardware.whole_file import write_whole
 
 SCHEMA_VERSION = 1
@@ -27,9 +16,6 @@ HERE = "this installation"
 """The origin of recorded numbers that no shipped recipe vouches for."""
 
 SHIPPED_ORIGIN = "shipped"
-SHIPPED = Path(__file__).parent / "recipes"
-
-_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _TUPLES = ("traits", "operators", "outputs")
 
 
@@ -110,26 +96,6 @@ def _sorted(value: Any) -> Any:
     return value
 
 
-@functools.cache
-def installed_version() -> str:
-    """The version of transformers here, from its metadata. Raises `ModelError` where there is none."""
-    try:
-        return importlib.metadata.version("transformers")
-    except importlib.metadata.PackageNotFoundError as error:
-        raise ModelError(
-            "no model can be looked up",
-            why="transformers is not installed",
-            fix="Install it with: pip install -r requirements.txt",
-        ) from error
-
-
-def _file_name(model_type: str, task: str | None) -> str:
-    for part in (model_type, task or "x"):
-        if not _FILE_NAME.fullmatch(part):
-            raise ModelError(f"{echo(part)} cannot be a model type or a task")
-    return f"{model_type}@{task}.json" if task else f"{model_type}.json"
-
-
 def read_recipe(path: Path) -> Recipe:
     """The recipe in a file. Raises `BrokenInput`, naming the file, where it can't be read."""
     try:
@@ -147,100 +113,3 @@ def write_recipe(recipe: Recipe, path: Path) -> None:
         write_whole(path, recipe.to_json())
     except OSError as error:
         raise OutputError(f"{echo(str(path))} cannot be written", why=str(error)) from error
-
-
-def load_recipe(model_type: str, task: str | None = None) -> Recipe | None:
-    """The stored recipe of a model type for the installed transformers, or None; no `task` is the primary.
-
-    Milliseconds: nothing is imported or built. Raises `BrokenInput` for a file that can't be read.
-    """
-    version = installed_version()
-    names = [_file_name(model_type, None)] + ([_file_name(model_type, task)] if task else [])
-    return _find(SHIPPED / version, names, task) or _find(cache_folder("recipes") / version, names, task)
-
-
-def _find(folder: Path, names: list[str], task: str | None) -> Recipe | None:
-    for name in names:
-        if (folder / name).is_file():
-            recipe = read_recipe(folder / name)
-            if task in (None, recipe.task):
-                return recipe
-    return None
-
-
-def shipped_recipes(model_type: str) -> tuple[Recipe, ...]:
-    """The recipes of a model type's primary task that ship for any version, that of the installed one first."""
-    name = _file_name(model_type, None)
-    found = []
-    for path in sorted(SHIPPED.glob(f"*/{name}")):
-        with contextlib.suppress(BrokenInput):  # one of an older form vouches for nothing
-            found.append(read_recipe(path))
-    return tuple(sorted(found, key=lambda recipe: recipe.transformers_version != installed_version()))
-
-
-def stored_recipes() -> tuple[Recipe, ...]:
-    """The primary-task recipes stored for the installed transformers, by model type; none without transformers."""
-    try:
-        version = installed_version()
-    except ModelError:
-        return ()
-    found: dict[str, Recipe] = {}
-    for folder in (cache_folder("recipes") / version, SHIPPED / version):
-        for path in sorted(folder.glob("*.json")):
-            if "@" not in path.stem:
-                found[path.stem] = read_recipe(path)
-    return tuple(found[name] for name in sorted(found))
-
-
-def recipe_for(model_type: str, task: str | None = None) -> Recipe:
-    """The recipe of a model type: the stored one, else one derived now (seconds, imports torch) and kept.
-
-    Raises `ModelError` for an unknown type or task, or where no acceptable tiny model could be made.
-    """
-    stored = load_recipe(model_type, task)
-    if stored is not None:
-        return stored
-    from .derive_child import derive_in_child
-
-    recipe = derive_in_child("type", model_type, task)
-    write_recipe(recipe, cache_folder("recipes") / recipe.transformers_version / _file_name(model_type, task))
-    return recipe
-
-
-def derive_checkpoint(folder: Path | str) -> Recipe:
-    """The recipe of a real checkpoint in a local folder (config.json and safetensors); it is not kept.
-
-    Raises `BrokenInput` or `ModelError` where the folder can't be read or run. Takes seconds, in a child process.
-    """
-    from .derive_child import derive_in_child
-
-    return derive_in_child("checkpoint", str(folder))
-
-
-@click.command()
-@click.argument("model_types", nargs=-1)
-@click.option("--write", is_flag=True, help="Derive anew and write into the package's data.")
-def main(model_types: tuple[str, ...], write: bool) -> None:
-    """Print the recipes of MODEL_TYPES (those of priority high), or derive and write them (maintainers)."""
-    from .priority import types_of_priority
-
-    failed = False
-    for model_type in model_types or types_of_priority("high"):
-        try:
-            if write:
-                from .derive import derive_tiny
-
-                recipe = derive_tiny(model_type)
-                recipe = replace(recipe, recorded={**recipe.recorded, "origin": SHIPPED_ORIGIN})
-                write_recipe(recipe, SHIPPED / recipe.transformers_version / _file_name(model_type, None))
-                click.echo(f"{model_type}: {recipe.parameters} parameters, gain {recipe.gain}", err=True)
-            else:
-                click.echo(recipe_for(model_type).to_json(), nl=False)
-        except HwCompatError as error:
-            click.echo(f"{echo(model_type)}: {error}", err=True)
-            failed = True
-    raise SystemExit(1 if failed else 0)
-
-
-if __name__ == "__main__":
-    main()

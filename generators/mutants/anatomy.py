@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from generators.models.sites import Site, attention_sites, convolution_sites, position_tables
+from generators.derivation.sites import Site, attention_sites, convolution_sites, position_tables
 
 if TYPE_CHECKING:
     import torch

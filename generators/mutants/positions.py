@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from generators.models.sites import Site
-from generators.models.tiny import roles
+from generators.derivation.scopes import roles
+from generators.derivation.sites import Site
 
 from .weights import describe_rows
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from generators.models.sites import Rows, Site, halves, scale_attention, swap_rows
+from generators.derivation.sites import Rows, Site, halves, scale_attention, swap_rows
 
 if TYPE_CHECKING:
     import random

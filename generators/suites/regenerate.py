@@ -6,7 +6,7 @@ from pathlib import Path
 
 from generators.compatibility.facts import facts_here
 from generators.compatibility.rules import load_rules, predict
-from generators.models.recipe import recipe_for
+from generators.derivation.on_demand import recipe_for
 from hardware.detection import HardwareInfo
 from hardware.errors import ModelError
 from hardware.testing.suite_file import SuiteFile

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from generators.models.recipe import SHIPPED, read_recipe
+from generators.models.recipe import read_recipe
+from generators.models.store import SHIPPED
 from generators.suites.files import prepare_folder
 from generators.suites.render import render
 from hardware.backends.factory import backend_class

@@ -318,7 +318,7 @@ def test_the_checks_of_a_cell_come_from_its_recipe_and_its_target():
 def test_a_recipe_that_cannot_be_read_is_said(tmp_path):
     folder = tmp_path / "cache" / "recipes"
     folder.mkdir(parents=True)
-    from generators.models.recipe import installed_version
+    from generators.models.catalog import installed_version
 
     (folder / installed_version()).mkdir()
     (folder / installed_version() / "camembert.json").write_text("{", encoding="utf-8")

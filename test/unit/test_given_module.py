@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from generators.derivation.own_module import derive_own_module
 from generators.models.given import GivenRecipe, draw_inputs
-from generators.models.own_module import derive_own_module
 from generators.models.recipe import HERE
 from generators.suites.regenerate import regenerate
 from generators.suites.render_given import render_given

@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from generators.derivation.graph_file import derive_graph
 from generators.models.given import GivenRecipe
-from generators.models.graph_file import derive_graph
 from generators.suites.render_given import render_given
 from hardware.cell import GRAPH_TASK, Cell
 from hardware.errors import BrokenInput, ModelError
@@ -187,7 +187,7 @@ def test_a_graph_of_chance_and_one_that_is_constant_are_refused(tmp_path: Path) 
 def test_a_file_that_does_not_fit_into_memory_is_refused_with_the_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("generators.models.graph_file.free_bytes", lambda: 1000)
+    monkeypatch.setattr("generators.derivation.graph_file.free_bytes", lambda: 1000)
     with pytest.raises(ModelError, match=r"needs about .* GB, and 0\.0 GB are free"):
         derive_graph(str(lookup(tmp_path / "net.onnx")))
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from generators.derivation.modalities import image_places, image_token, modality_spec
 from generators.models.inputs import DRAWN, LENGTHS, make_inputs, placeholders
-from generators.models.modalities import image_places, image_token, modality_spec
-from generators.models.recipe import SHIPPED, read_recipe
+from generators.models.recipe import read_recipe
+from generators.models.store import SHIPPED
 from generators.suites.render import render
 from hardware.cell import Cell
 from hardware.errors import ModelError
@@ -109,7 +110,7 @@ def test_an_image_takes_as_many_places_as_the_model_makes_embeddings_and_none_is
 def test_an_input_that_changes_nothing_is_named() -> None:
     import torch
 
-    from generators.models.measure import run, unheard
+    from generators.derivation.measure import run, unheard
 
     class Blind(torch.nn.Linear):
         def forward(self, past_values: Any, pixel_values: Any) -> Any:
@@ -143,7 +144,7 @@ def test_what_a_model_writes_into_its_prompt_stays_out_of_the_inputs() -> None:
     """BLIP puts its first token into the prompt and decodes without the last one; the result says from what."""
     import torch
 
-    from generators.models.derive import build
+    from generators.derivation.derive import build
     from hardware.backends._torch import greedy, to_tensors
     from hardware.testing.loud_weights import fill
 

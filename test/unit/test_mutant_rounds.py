@@ -18,7 +18,8 @@ from tiny_models import broken, run, tiny
 
 from benchmarks.mutants.__main__ import KINDS
 from benchmarks.mutants.runs import plan_rounds
-from generators.models.recipe import installed_version, stored_recipes
+from generators.models.catalog import installed_version
+from generators.models.store import stored_recipes
 from generators.mutants import plugin
 from generators.mutants.anatomy import Anatomy
 from generators.mutants.made import Made

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tiny_models import broken, changed_parameters, run, tiny
 
-from generators.models.sites import attention_sites, scale_attention
+from generators.derivation.sites import attention_sites, scale_attention
 from generators.mutants.anatomy import Anatomy
 from generators.mutants.operators import OPERATORS, mutate
 from generators.mutants.probe import SMALLEST_CHANGE, change

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
+from generators.derivation.on_demand import derive_checkpoint, recipe_for
 from generators.models import recipe as recipes
+from generators.models import store
 from generators.models.classifier import classify
 from generators.models.inputs import make_inputs, padding_mask
-from generators.models.recipe import Recipe, load_recipe, read_recipe, recipe_for, write_recipe
+from generators.models.recipe import Recipe, read_recipe, write_recipe
+from generators.models.store import load_recipe
 from hardware.errors import BrokenInput, ModelError
 
-SHIPPED = sorted({path.stem for path in recipes.SHIPPED.glob("*/*.json")})
+SHIPPED = sorted({path.stem for path in store.SHIPPED.glob("*/*.json")})
 BUILT = (
     *("bert", "gpt2", "t5", "vit", "clip", "whisper", "mixtral", "mamba"),
     *("bloom", "deepseek_v3", "falcon_mamba", "rag"),
@@ -30,12 +33,12 @@ SCHEMA = json.loads((Path(recipes.__file__).parent / "schemas" / "recipe.json").
 def shipped(model_type: str) -> Recipe:
     recipe = load_recipe(model_type)
     if recipe is None:
-        pytest.skip(f"no recipe ships for transformers {recipes.installed_version()}")
+        pytest.skip(f"no recipe ships for transformers {store.installed_version()}")
     return recipe
 
 
 def model_of(recipe: Recipe) -> Any:
-    from generators.models.derive import build
+    from generators.derivation.derive import build
     from hardware.testing.loud_weights import fill
 
     assert recipe.gain is not None
@@ -60,7 +63,7 @@ def test_what_ships_is_valid_and_agrees_with_the_classifier(model_type: str) -> 
 
 @pytest.mark.parametrize("model_type", BUILT)
 def test_the_recorded_numbers_are_those_of_the_float64_reference(model_type: str) -> None:
-    from generators.models.measure import operators_of
+    from generators.derivation.measure import operators_of
     from hardware.testing.reference import as_reference, float64_outputs
 
     recipe = shipped(model_type)
@@ -147,7 +150,7 @@ def test_a_derived_recipe_is_kept_and_found_again(cache: Path, monkeypatch: pyte
     assert (first.task, first.model_class) == ("question-answering", "BertForQuestionAnswering")
     assert first.outputs == ("start_logits", "end_logits")
     assert first.masked_by["start_logits"] == "attention_mask"
-    from generators.models import derive
+    from generators.derivation import derive
 
     monkeypatch.setattr(derive, "derive_tiny", None)
     assert recipe_for("bert", "question-answering") == first
@@ -164,14 +167,14 @@ def test_an_unknown_type_or_task_is_refused(cache: Path) -> None:
 def test_a_checkpoint_is_measured_with_its_own_weights(tmp_path: Path) -> None:
     tiny = shipped("bert")
     model_of(tiny).save_pretrained(tmp_path / "bert")
-    real = recipes.derive_checkpoint(tmp_path / "bert")
+    real = derive_checkpoint(tmp_path / "bert")
     Draft202012Validator(SCHEMA).validate(real.to_dict())
     assert (real.subject, real.gain) == ("checkpoint", None)
     assert real.parameters == tiny.parameters
     assert real.recorded["values"] == pytest.approx(tiny.recorded["values"], abs=1e-6)
     other = dataclasses.replace(tiny, gain=0.7)
     model_of(other).save_pretrained(tmp_path / "other")
-    changed = recipes.derive_checkpoint(tmp_path / "other")
+    changed = derive_checkpoint(tmp_path / "other")
     assert changed.weights_hash != real.weights_hash
     assert changed.config_hash == real.config_hash
 
@@ -182,11 +185,11 @@ def test_broken_weights_are_one_line(tmp_path: Path) -> None:
     whole = weights.read_bytes()
     weights.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BrokenInput, match="cannot be loaded") as caught:
-        recipes.derive_checkpoint(tmp_path)
+        derive_checkpoint(tmp_path)
     assert "\n" not in str(caught.value)
     weights.unlink()
     with pytest.raises(BrokenInput, match="no weights"):
-        recipes.derive_checkpoint(tmp_path)
+        derive_checkpoint(tmp_path)
 
 
 def test_inputs_are_drawn_in_order_and_padded_where_asked() -> None:

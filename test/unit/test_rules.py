@@ -15,7 +15,7 @@ from generators.compatibility.facts import Facts, facts_of
 from generators.compatibility.rule import SCHEMA
 from generators.compatibility.rules import RULES_FOLDER, RuleSet, check_together, load_rules, predict
 from generators.compatibility.verdict import Basis, Level
-from generators.models.recipe import load_recipe
+from generators.models.store import load_recipe
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
 

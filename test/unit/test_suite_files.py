@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from generators.models.recipe import SHIPPED, read_recipe
+from generators.models.recipe import read_recipe
+from generators.models.store import SHIPPED
 from generators.suites.files import State, compare_folder, prepare_folder, state_of, write_suite
 from generators.suites.regenerate import regenerate
 from generators.suites.render import render

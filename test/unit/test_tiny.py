@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.models import tiny
-from generators.models.catalog import load_catalog
-from generators.models.inputs import LENGTHS, make_inputs
-from generators.models.recipe import recipe_for
-from generators.models.sites import (
+from generators.derivation.on_demand import recipe_for
+from generators.derivation.overrides import all_overrides
+from generators.derivation.sites import (
     Rows,
     attention_sites,
     position_tables,
@@ -21,14 +19,16 @@ from generators.models.sites import (
     swap_rows,
     swap_two,
 )
-from generators.models.tiny import tiny_config, tiny_configs
+from generators.derivation.tiny import tiny_config, tiny_configs
+from generators.models.catalog import load_catalog
+from generators.models.inputs import LENGTHS, make_inputs
 from hardware.errors import ModelError
 
 EIGHT = ("bert", "gpt2", "t5", "vit", "clip", "whisper", "mixtral", "mamba")
 
 
 def model_of(model_type: str) -> Any:
-    from generators.models.derive import build
+    from generators.derivation.derive import build
 
     recipe = recipe_for(model_type)
     return build(recipe.config_class, recipe.model_class, recipe.config)
@@ -87,7 +87,7 @@ def test_experts_in_groups_are_still_chosen_in_two_steps() -> None:
 
 
 def test_a_composed_configuration_builds_as_often_as_one_likes() -> None:
-    from generators.models.derive import build
+    from generators.derivation.derive import build
 
     config = tiny_config("rag", load_catalog())
     assert {name: part["model_type"] for name, part in config.items() if isinstance(part, dict)} == {
@@ -102,7 +102,7 @@ def test_a_composed_configuration_builds_as_often_as_one_likes() -> None:
 
 
 def test_every_override_has_its_reason_and_a_known_type() -> None:
-    for model_type, entry in tiny._all_overrides().items():
+    for model_type, entry in all_overrides().items():
         assert entry["reason"]
         assert model_type in load_catalog().configs
 
@@ -141,7 +141,7 @@ def test_sites_and_position_tables(model_type: str, count: int, kind: str, table
 
 @pytest.mark.parametrize("model_type", EIGHT)
 def test_a_fault_at_any_site_is_heard(model_type: str) -> None:
-    from generators.models.measure import masks_of, run
+    from generators.derivation.measure import masks_of, run
     from hardware.testing.loud_weights import fill
     from hardware.testing.parity import compare
 
@@ -170,7 +170,7 @@ def test_scaling_touches_only_the_rows_named() -> None:
 
 def test_a_normalised_query_is_scaled_after_its_normalisation() -> None:
     """Scaling the projection itself changes nothing there, so that a mutant made of it would always live."""
-    from generators.models.derive import build
+    from generators.derivation.derive import build
 
     config = tiny_config("qwen3", load_catalog())
     site = attention_sites(build("Qwen3Config", "Qwen3ForCausalLM", config))[0]

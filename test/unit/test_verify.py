@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from generators.models.recipe import installed_version, load_recipe
+from generators.models.catalog import installed_version
+from generators.models.store import load_recipe
 from generators.mutants.made import Made
 from generators.mutants.operators import OPERATORS, Mutant
 from generators.mutants.order import Order

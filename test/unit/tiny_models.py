@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from generators.models.derive import build
+from generators.derivation.derive import build
+from generators.models.catalog import installed_version
 from generators.models.inputs import make_inputs
-from generators.models.recipe import installed_version, load_recipe
+from generators.models.store import load_recipe
 from generators.mutants.anatomy import Anatomy
 from generators.mutants.operators import mutate
 from hardware.backends._torch import forward, to_arrays, to_tensors

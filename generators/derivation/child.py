@@ -14,10 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from generators.models.given import GivenRecipe
+from generators.models.recipe import Recipe
 from hardware.errors import BrokenInput, HwCompatError, ModelError, echo
-
-from .given import GivenRecipe
-from .recipe import Recipe
 
 _LONGEST_S = 600.0
 _ROOT = Path(__file__).parents[2]

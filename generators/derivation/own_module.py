@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from generators.models.given import GivenInput, GivenRecipe, draw_inputs
+from generators.models.recipe import HERE
 from hardware.cell import MODULE_TASK
 from hardware.errors import ModelError, echo
 from hardware.testing.own_module import use_working_directory
@@ -22,8 +24,6 @@ from hardware.testing.parity import Array, ReferenceNotFinite, compare
 from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
 
 from . import measure
-from .given import GivenInput, GivenRecipe, draw_inputs
-from .recipe import HERE
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from .tiny import roles
+from .scopes import roles
 
 if TYPE_CHECKING:
     import torch

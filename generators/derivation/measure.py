@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from generators.models.inputs import DRAWN
 from hardware.target import Target
 from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 
-from .inputs import DRAWN
 from .sites import attention_sites, scale_attention, swap_two
 
 if TYPE_CHECKING:

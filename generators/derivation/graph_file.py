@@ -7,14 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from generators.models.given import GivenInput, GivenRecipe, draw_inputs
 from hardware.cell import GRAPH_TASK
 from hardware.errors import ModelError, echo
 from hardware.system.memory import free_bytes
 from hardware.testing.graph_files import graph_hash, weight_files
 from hardware.testing.graph_reference import GraphReference, open_reference
 from hardware.testing.parity import Array
-
-from .given import GivenInput, GivenRecipe, draw_inputs
 
 _BYTES_A_BYTE = 6
 """The file's weights in memory, again in float64, in the runtime, and room for what is computed."""

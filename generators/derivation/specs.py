@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from generators.models.catalog import TaskEntry
+from generators.models.inputs import LENGTHS
 from hardware.errors import ModelError
 
-from .catalog import TaskEntry
-from .inputs import LENGTHS
 from .modalities import attribute_of, image_places, image_token, modality_spec
-from .tiny import overrides, special_tokens, text_config
+from .overrides import overrides
+from .scopes import special_tokens, text_config
 
 _DECODER_LENGTH = 7
 """Length of an encoder-decoder's second sequence where the first one has the mask; differs from `LENGTHS`."""
@@ -67,7 +68,7 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
 
 
 def _referred(value: Any, text: Any, config: Any) -> Any:
-    """A literal of overrides.toml, or for "@name" an attribute of the text part, else of the whole or a part."""
+    """A literal of overrides/*.toml, or for "@name" an attribute of the text part, else of the whole or a part."""
     if isinstance(value, list):
         return [_referred(one, text, config) for one in value]
     if isinstance(value, str) and value.startswith("@"):

@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from generators.models.inputs import make_inputs
 from hardware.errors import ModelError
 
-from .inputs import make_inputs
-from .tiny import children, roles
+from .scopes import children, roles
 
 Spec = dict[str, Any]
 

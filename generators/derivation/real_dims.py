@@ -11,15 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from generators.models.catalog import TaskClass, load_catalog
+from generators.models.checkpoint import read_checkpoint
+from generators.models.classifier import Classification, classify_folder, classify_type
+from generators.models.recipe import Recipe
 from hardware.errors import ModelError, echo
 from hardware.system.memory import free_bytes
 
 from . import tiny
-from .catalog import TaskClass, load_catalog
-from .checkpoint import read_checkpoint
-from .classifier import Classification, classify_folder, classify_type
 from .derive import class_of, loudest_recipe, task_class
-from .recipe import Recipe
+from .overrides import overridden, overrides
+from .scopes import arguments_of, children, default_of, role_of
 
 BYTES_A_PARAMETER = 28
 """The model and what the target makes of it (4 + 4), its float64 reference (8), gradients of both (4 + 8)."""
@@ -75,20 +77,20 @@ def _start(name: str, task: str | None) -> tuple[Classification, TaskClass, Any,
 
 def _arguments(config: Any, layers: int) -> dict[str, Any]:
     """The constructor arguments that make `config` with so many layers, its widths among them."""
-    parts = tiny.children(config)
-    values = {name: getattr(config, name, None) for name in tiny._keys(config) if name not in parts}
+    parts = children(config)
+    values = {name: getattr(config, name, None) for name in arguments_of(config) if name not in parts}
     plain = {n: v for n, v in values.items() if isinstance(v, tiny._PLAIN) and n not in _LEFT_OUT}
     plain |= _fewer_layers(config, layers)
-    shown = {name for role in _SHOWN for name in tiny._role(config, role)}
-    default = tiny._default_of(config)
+    shown = {name for role in _SHOWN for name in role_of(config, role)}
+    default = default_of(config)
     found = {n: v for n, v in plain.items() if n in shown or v != getattr(default, n, None)}
     labels = getattr(config, "num_labels", None)
     if not parts and labels is not None and labels != getattr(default, "num_labels", None):
         found["num_labels"] = labels
     for name, child in parts.items():
         found[name] = {"model_type": child.model_type, **_arguments(child, layers)}
-    changes = tiny.overrides(getattr(config, "model_type", "")).get("config", {})
-    return tiny._overridden(found, _structural(changes), config)
+    changes = overrides(getattr(config, "model_type", "")).get("config", {})
+    return overridden(found, _structural(changes), config)
 
 
 def _structural(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,14 +103,14 @@ def _structural(changes: Mapping[str, Any]) -> dict[str, Any]:
 def _fewer_layers(config: Any, layers: int) -> dict[str, Any]:
     most = max(layers, tiny._layers(config) if layers == tiny.LAYERS else layers)
     changed: dict[str, Any] = {
-        name: min(value, most) for name, value in tiny._role(config, "layers").items() if isinstance(value, int)
+        name: min(value, most) for name, value in role_of(config, "layers").items() if isinstance(value, int)
     }
-    for name, value in tiny._role(config, "layer_kinds").items():
+    for name, value in role_of(config, "layer_kinds").items():
         changed[name] = list(value)[:most]
-    for name, value in tiny._role(config, "dense_layers_first").items():
+    for name, value in role_of(config, "dense_layers_first").items():
         changed[name] = min(value, most - 1)
-    windows = tiny._role(config, "image_window")
-    for name, value in tiny._role(config, "depths").items():
+    windows = role_of(config, "image_window")
+    for name, value in role_of(config, "depths").items():
         changed[name] = [2 if windows else 1] * len(value)
     return changed
 
@@ -117,7 +119,7 @@ def _counts(config: Any, layers: int) -> Iterator[int]:
     for value in _fewer_layers(config, layers).values():
         if isinstance(value, int):
             yield value
-    for child in tiny.children(config).values():
+    for child in children(config).values():
         yield from _counts(child, layers)
 
 

@@ -12,6 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from generators.models.catalog import TaskClass, TaskEntry, load_catalog
+from generators.models.checkpoint import read_checkpoint
+from generators.models.classifier import Classification, classify_folder, classify_type
+from generators.models.inputs import make_inputs, placeholders
+from generators.models.recipe import HERE, Recipe
+from generators.models.store import shipped_recipes
 from hardware.errors import ModelError, echo
 from hardware.testing.checkpoints import load_checkpoint
 from hardware.testing.loud_weights import BETWEEN, GAINS, fill
@@ -20,13 +26,9 @@ from hardware.testing.reference import as_reference, float64_outputs, gradient_c
 from hardware.testing.widened import copy_over
 
 from . import measure
-from .catalog import TaskClass, TaskEntry, load_catalog
-from .checkpoint import read_checkpoint
-from .classifier import Classification, classify_folder, classify_type
-from .inputs import make_inputs, placeholders
-from .recipe import HERE, Recipe, shipped_recipes
+from .scopes import children
 from .specs import input_specs, lengths_of
-from .tiny import LABELS, children, tiny_configs
+from .tiny import LABELS, tiny_configs
 
 if TYPE_CHECKING:
     import torch

@@ -1,0 +1,1 @@
+"""Making recipes: tiny configurations, inputs, measurements. Here models are built and run."""

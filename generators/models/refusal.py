@@ -1,0 +1,48 @@
+"""`Refusal`: why a model type has no recipe in one transformers version, found out by trying."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from hardware.errors import BrokenInput
+
+
+class Obstacle(StrEnum):
+    """What stands in the way. All but `NOT_DERIVED` mean that nobody can build the type here as it comes."""
+
+    NO_CLASS = "no_class"
+    """No class with a forward: a part of other models, or one that only its parts compute."""
+    MISSING_DEPENDENCY = "missing_dependency"
+    """Importing or constructing its class asks for a package that isn't installed."""
+    DEFAULTS_FAIL = "defaults_fail"
+    """Its own constructor raises on its own untouched default configuration."""
+    NOT_DERIVED = "not_derived"
+    """It can be built, but no acceptable tiny model was found: a shortcoming of ours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A model type without a recipe: what stands in the way, and the library's own words."""
+
+    model_type: str
+    obstacle: Obstacle
+    reason: str
+
+    @property
+    def is_buildable(self) -> bool:
+        """Whether the type counts among those that can be built."""
+        return self.obstacle is Obstacle.NOT_DERIVED
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self) | {"obstacle": str(self.obstacle)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Refusal:
+        """The refusal that `to_dict` wrote. Raises `BrokenInput`."""
+        try:
+            return cls(**{**data, "obstacle": Obstacle(data["obstacle"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise BrokenInput("a refusal cannot be read", why=str(error)) from error

@@ -1,0 +1,115 @@
+"""Where recipes are kept: first those that ship with the product, then those that this machine derived itself.
+
+One JSON file for each model type (and task beside its primary one) and version of transformers, and one that says why
+other types have none. Nothing is built here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from hardware.errors import BrokenInput, ModelError, OutputError, echo
+from hardware.paths import cache_folder
+from hardware.whole_file import write_whole
+
+from .catalog import installed_version
+from .recipe import Recipe, read_recipe, write_recipe
+from .refusal import Refusal
+
+SHIPPED = Path(__file__).parent / "recipes"
+
+_REFUSED = "refused-{version}.json"
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def _file_name(model_type: str, task: str | None) -> str:
+    for part in (model_type, task or "x"):
+        if not _FILE_NAME.fullmatch(part):
+            raise ModelError(f"{echo(part)} cannot be a model type or a task")
+    return f"{model_type}@{task}.json" if task else f"{model_type}.json"
+
+
+def load_recipe(model_type: str, task: str | None = None) -> Recipe | None:
+    """The stored recipe of a model type for the installed transformers, or None; no `task` is the primary.
+
+    Milliseconds: nothing is imported or built. Raises `BrokenInput` for a file that can't be read.
+    """
+    version = installed_version()
+    names = [_file_name(model_type, None)] + ([_file_name(model_type, task)] if task else [])
+    return _find(SHIPPED / version, names, task) or _find(cache_folder("recipes") / version, names, task)
+
+
+def _find(folder: Path, names: list[str], task: str | None) -> Recipe | None:
+    for name in names:
+        if (folder / name).is_file():
+            recipe = read_recipe(folder / name)
+            if task in (None, recipe.task):
+                return recipe
+    return None
+
+
+def shipped_recipes(model_type: str) -> tuple[Recipe, ...]:
+    """The recipes of a model type's primary task that ship for any version, that of the installed one first."""
+    name = _file_name(model_type, None)
+    found = []
+    for path in sorted(SHIPPED.glob(f"*/{name}")):
+        with contextlib.suppress(BrokenInput):  # one of an older form vouches for nothing
+            found.append(read_recipe(path))
+    return tuple(sorted(found, key=lambda recipe: recipe.transformers_version != installed_version()))
+
+
+def stored_recipes() -> tuple[Recipe, ...]:
+    """The primary-task recipes stored for the installed transformers, by model type; none without transformers."""
+    try:
+        version = installed_version()
+    except ModelError:
+        return ()
+    found: dict[str, Recipe] = {}
+    for folder in (cache_folder("recipes") / version, SHIPPED / version):
+        for path in sorted(folder.glob("*.json")):
+            if "@" not in path.stem:
+                found[path.stem] = read_recipe(path)
+    return tuple(found[name] for name in sorted(found))
+
+
+def keep_recipe(recipe: Recipe, *, primary: bool, folder: Path | None = None) -> None:
+    """Store a recipe in `folder` (by default this machine's own); `primary` where its task is the type's first.
+
+    Raises `OutputError`.
+    """
+    folder = folder or cache_folder("recipes")
+    name = _file_name(recipe.model_type, None if primary else recipe.task)
+    write_recipe(recipe, folder / recipe.transformers_version / name)
+
+
+def refusals() -> Mapping[str, Refusal]:
+    """Why model types of the installed transformers have no recipe, by type; those that ship come first.
+
+    Raises `BrokenInput` for a file that can't be read.
+    """
+    found: dict[str, Refusal] = {}
+    for folder in (cache_folder("recipes"), SHIPPED):
+        path = folder / _REFUSED.format(version=installed_version())
+        try:
+            listed = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+        except (OSError, ValueError) as error:
+            raise BrokenInput(
+                f"{echo(str(path))} is not a list of refusals", why=str(error), fix="Delete it."
+            ) from error
+        found |= {one.model_type: one for one in map(Refusal.from_dict, listed)}
+    return {name: found[name] for name in sorted(found)}
+
+
+def keep_refusals(refused: Iterable[Refusal], folder: Path | None = None) -> None:
+    """Store all refusals of the installed transformers in `folder` (by default this machine's own). `OutputError`."""
+    path = (folder or cache_folder("recipes")) / _REFUSED.format(version=installed_version())
+    text = json.dumps([one.to_dict() for one in sorted(refused, key=lambda one: one.model_type)], indent=1)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text + "\n")
+    except OSError as error:
+        raise OutputError(f"{echo(str(path))} cannot be written", why=str(error)) from error
