@@ -135,7 +135,9 @@ def _measured(model: Any, entry: TaskEntry, architecture: str) -> _Measured:
     for side in sides:
         try:
             results.append(_measure(model, entry, architecture, side))
-        except _CANNOT_RUN as error:
+        except ModelError:
+            raise
+        except Exception as error:  # whatever modelling code raises, it is the reason why the type has no recipe
             raise ModelError(
                 f"{type(model).__name__} cannot be run", why=f"{type(error).__name__}: {_line(error)}"
             ) from error
@@ -217,11 +219,14 @@ def _unheard(model: Any, found: _Measured) -> list[str]:
 def _loudest(
     config: Mapping[str, Any], config_class: str, chosen: TaskClass, architecture: str
 ) -> tuple[float, _Measured] | list[str]:
-    """The gain with the best ratio of signal to bfloat16 noise among those accepted, or why none is."""
-    accepted: list[tuple[float, float, _Measured]] = []
+    """The gain with the best ratio of signal to noise among those accepted, or why none is.
+
+    Those with which half precision holds come first; the noise is that of bfloat16, where the model has it.
+    """
+    accepted: list[tuple[bool, float, float, _Measured]] = []
     refused = []
     for gain in (*GAINS, *BETWEEN):
-        if accepted and gain in BETWEEN:
+        if any(holds for holds, *_ in accepted) and gain in BETWEEN:
             break
         model = fill(build(config_class, chosen.model_class, config), gain=gain)
         found = _measured(model, chosen.entry, architecture)
@@ -230,8 +235,9 @@ def _loudest(
         if reasons:
             refused.append(f"gain {gain}: {', '.join(reasons)}")
         else:
-            accepted.append((figures["attention_x1.1"] / figures["bfloat16_error"], gain, found))
-    return max(accepted, key=lambda one: one[:2])[1:] if accepted else refused
+            noise = figures.get("bfloat16_error", figures["float32_error"])
+            accepted.append((measure.holds_half_precision(figures), figures["attention_x1.1"] / noise, gain, found))
+    return max(accepted, key=lambda one: one[:3])[2:] if accepted else refused
 
 
 def derive_tiny(model_type: str, task: str | None = None) -> Recipe:

@@ -6,6 +6,7 @@ A recipe is accepted only where a fault is much louder than the tolerance of the
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,8 @@ NOISE = tolerance_for(_CPU, "float32").limit
 SUBTLE = 100 * NOISE
 """A small fault must move the output by at least this: 100 times the float32 tolerance."""
 BFLOAT16_ERROR = 0.75 * tolerance_for(_CPU, "bfloat16").limit
-"""And its bfloat16 error below this: three quarters of that precision's tolerance."""
+"""Its bfloat16 error should stay below this, three quarters of that precision's tolerance: a gain with which it does
+is preferred. Where none is, as in a router that picks other experts for a last digit, the recipe is for float32."""
 LOUD = 2 * loosest_limit()
 """A doubled attention must move it by at least this: twice the loosest tolerance."""
 
@@ -94,7 +96,6 @@ def sensitivity_of(
 
     `model` is float32 and is left as it is. Raises `ReferenceNotFinite`.
     """
-    import torch
 
     masks = masks_of(masked_by, inputs)
 
@@ -116,7 +117,7 @@ def sensitivity_of(
         raise ReferenceNotFinite("the model has no matrix, so that no fault can be made in it")
     measured = {
         "float32_error": moved(lambda _: None),
-        "bfloat16_error": moved(lambda changed: changed.to(torch.bfloat16)),
+        **_in_bfloat16(moved),
         "attention_x1.1": moved(scaled(1.1)),
         "attention_x2": moved(scaled(2.0)),
         "swapped": moved(lambda changed: swap_two(changed, sites[0])),
@@ -125,6 +126,17 @@ def sensitivity_of(
         without = {**inputs, mask_input: np.ones_like(inputs[mask_input])}
         measured["mask_dropped"] = moved(lambda _: None, without)
     return {name: float(f"{value:.3g}") for name, value in measured.items()}
+
+
+def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:
+    """The error of half precision; empty where an operator of the model has none, or what comes out isn't finite."""
+    import torch
+
+    try:
+        error = moved(lambda changed: changed.to(torch.bfloat16))
+        return {"bfloat16_error": error} if math.isfinite(error) else {}
+    except (RuntimeError, NotImplementedError, TypeError):  # what is missing shows when a suite asks for it
+        return {}
 
 
 def padding_heard(
@@ -164,13 +176,17 @@ def _modules_reached(model: torch.nn.Module, inputs: Mapping[str, Array]) -> set
 def faults(sensitivity: Mapping[str, float]) -> list[str]:
     """Why a tiny model with these figures is not accepted; empty where it is."""
     reasons = []
-    for name, most in (("float32_error", FLOAT32_ERROR), ("bfloat16_error", BFLOAT16_ERROR)):
-        if not sensitivity[name] < most:
-            reasons.append(f"{name} is {sensitivity[name]:.1e}, must be below {most:.0e}")
+    if not sensitivity["float32_error"] < FLOAT32_ERROR:
+        reasons.append(f"float32_error is {sensitivity['float32_error']:.1e}, must be below {FLOAT32_ERROR:.0e}")
     for name, least in (("attention_x1.1", SUBTLE), ("swapped", SUBTLE), ("attention_x2", LOUD)):
         if not sensitivity[name] >= least:
             reasons.append(f"{name} moves the output by {sensitivity[name]:.1e}, must be at least {least:.1e}")
     return reasons
+
+
+def holds_half_precision(sensitivity: Mapping[str, float]) -> bool:
+    """Whether the model's own error in bfloat16 leaves room below that precision's tolerance."""
+    return sensitivity.get("bfloat16_error", math.inf) < BFLOAT16_ERROR
 
 
 def unheard(

@@ -38,6 +38,7 @@ def text_config(config: Any) -> Any:
 
 
 def tree(config: Any) -> Iterator[Any]:
+    """A configuration and all its parts, the outer ones first."""
     yield config
     for child in children(config).values():
         yield from tree(child)
@@ -50,6 +51,7 @@ def role_of(config: Any, role: str) -> dict[str, Any]:
 
 
 def whole_numbers(values: Mapping[str, Any]) -> dict[str, int]:
+    """Those that are positive whole numbers."""
     return {k: v for k, v in values.items() if isinstance(v, int) and v > 0}
 
 
@@ -80,4 +82,5 @@ def special_tokens(config: Any) -> frozenset[int]:
 
 
 def default_of(config: Any) -> Any:
+    """An object of the same class as its constructor makes it by itself; `config` where it has no defaults."""
     return config if getattr(config, "has_no_defaults_at_init", False) else type(config)()
