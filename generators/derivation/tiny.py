@@ -14,6 +14,7 @@ from typing import Any
 from generators.models.catalog import Catalog
 from hardware.errors import ModelError
 
+from .layer_lists import kept_lists, kept_outputs, layers_needed
 from .overrides import overridden, overrides
 from .scopes import arguments_of, children, default_of, numbers, role_of, stages, token_ids, tree, whole_numbers
 
@@ -35,6 +36,8 @@ _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _STAND_INS = {"timm_backbone": "resnet"}
 """Part of a default configuration -> the library's own that stands in, where the default needs another library."""
 _EXPERTS = 4
+_OUTPUTS = ("out_features", "out_indices", "_out_features", "_out_indices")
+"""Under which names a backbone is told what to give; one is enough, and those in use have no underscore."""
 
 
 def _divided(values: Mapping[str, Any], divisor: int) -> dict[str, Any]:
@@ -92,7 +95,7 @@ def _layers(config: Any) -> int:
     """Two layers, or as many as it takes to meet each kind of layer once."""
     kinds = [k for k in role_of(config, "layer_kinds").values() if isinstance(k, list) and k]
     firsts = [max(kind.index(one) for one in set(kind)) + 1 for kind in kinds]
-    return max([LAYERS, *firsts])
+    return max([LAYERS, *firsts, layers_needed(config)])
 
 
 def _limits(config: Any) -> dict[str, int]:
@@ -129,6 +132,7 @@ def _shrunk(config: Any, factor: int, tokens: Mapping[int, int]) -> dict[str, An
         changed |= {name: min(value, limit) for name, value in whole_numbers(role_of(config, role)).items()}
     for name, value in role_of(config, "layer_kinds").items():
         changed[name] = list(value)[: _layers(config)]
+    changed |= kept_lists(config, _layers(config))
     return changed | _image(config) | {name: tokens[value] for name, value in token_ids(config).items()}
 
 
@@ -147,10 +151,12 @@ def _image(config: Any) -> dict[str, Any]:
 def _arguments(config: Any, default: Any, factor: int, tokens: Mapping[int, int]) -> dict[str, Any]:
     """The constructor arguments that make `config`, shrunk: what differs from `default`, an object of its class."""
     parts = children(config)
-    kept = {name: getattr(config, name, None) for name in arguments_of(config) if name not in parts}
+    known = [name for name in arguments_of(config) if name not in (*parts, *_OUTPUTS)]
+    kept = {name: getattr(config, name, None) for name in known}
     plain = {name: value for name, value in kept.items() if isinstance(value, _PLAIN)}
     wanted = plain | _shrunk(config, factor, tokens)
     found = {name: value for name, value in wanted.items() if value != getattr(default, name, None)}
+    found |= kept_outputs(config, default, _layers(config))
     for name, child in parts.items():
         found[name] = _arguments(child, default_of(child), factor, tokens)
         if type(config).sub_configs[name].__name__ == "AutoConfig":
