@@ -11,6 +11,7 @@ from hardware.errors import ModelError
 
 from .modalities import attribute_of, image_places, image_token, modality_spec
 from .overrides import overrides
+from .scenes import scene_spec
 from .scopes import special_tokens, text_config
 
 _DECODER_LENGTH = 7
@@ -34,7 +35,7 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     specs: dict[str, dict[str, Any]] = {}
     passed_on = [name for name in told if name not in takes and "kwargs" in takes]
     for name in (*takes, *passed_on):
-        if spec := modality_spec(name, takes, config):
+        if spec := scene_spec(name, takes, config, entry) or modality_spec(name, takes, config):
             specs[name] = spec
         elif name == "input_ids" and vocabulary:
             specs[name] = {"kind": "tokens", "high": high}

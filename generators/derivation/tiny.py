@@ -36,6 +36,9 @@ _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _STAND_INS = {"timm_backbone": "resnet"}
 """Part of a default configuration -> the library's own that stands in, where the default needs another library."""
 _EXPERTS = 4
+_QUERIES = 100
+_FRAMES = 4
+"""Two steps in time where two images make one."""
 _OUTPUTS = ("out_features", "out_indices", "_out_features", "_out_indices")
 """Under which names a backbone is told what to give; one is enough, and those in use have no underscore."""
 
@@ -112,6 +115,8 @@ def _limits(config: Any) -> dict[str, int]:
         "vocabulary": VOCABULARY,
         "positions": POSITIONS,
         "window": _WINDOW,
+        "frames": _FRAMES,
+        "queries": _QUERIES,
         "expert_groups": groups,
         "expert_groups_used": 1,
         "experts": _EXPERTS * groups,
@@ -139,13 +144,18 @@ def _shrunk(config: Any, factor: int, tokens: Mapping[int, int]) -> dict[str, An
 def _image(config: Any) -> dict[str, Any]:
     """Sizes of images, windows and stages: an image has as many patches a side as leave two to the last stage."""
     stages = role_of(config, "depths")
-    patches = list(whole_numbers(role_of(config, "patch")).values())
+    patches = [*whole_numbers(role_of(config, "patch")).values(), *_video_patches(config)]
     windows = whole_numbers(role_of(config, "image_window")) if patches else {}
     changed: dict[str, Any] = {name: [2 if windows else 1] * len(value) for name, value in stages.items()}
     if patches:
         a_side = max(_PATCHES_A_SIDE, *(2 ** len(value) for value in stages.values()), 0)
         changed |= dict.fromkeys(whole_numbers(role_of(config, "image")), patches[0] * a_side)
     return changed | dict.fromkeys(windows, _IMAGE_WINDOW)
+
+
+def _video_patches(config: Any) -> list[int]:
+    """The side of the patches that a video is cut into, where its configuration says it with their length in time."""
+    return [patch[-1] for patch in stages(role_of(config, "video_patch")).values()]
 
 
 def _arguments(config: Any, default: Any, factor: int, tokens: Mapping[int, int]) -> dict[str, Any]:
