@@ -19,10 +19,12 @@ def layers_needed(config: Any) -> int:
 
 def kept_lists(config: Any, layers: int) -> dict[str, Any]:
     """The lists of layers that a constructor takes, for so many layers: of a kind apart those at the front, of those
-    that are used the last ones, as many as before."""
+    that are used the last ones, as many as before. Where some layers at the back do more, all but one are those."""
     kept: dict[str, Any] = {
         name: [one for one in apart if one < layers] for name, apart in _lists(config, "layers_apart").items()
     }
+    most = max(numbers(role_of(config, "layers")), default=0)
+    kept |= {name: layers - 1 for name, last in role_of(config, "layers_last").items() if 1 < last < most}
     for name, used in _lists(config, "layers_used").items():
         kept[name] = list(range(layers - len(used), layers))
     return kept

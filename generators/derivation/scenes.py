@@ -36,7 +36,11 @@ def scene_spec(name: str, takes: Collection[str], config: Any, entry: TaskEntry)
     if name == "pixel_values_videos" and "video_grid_thw" not in takes and "input_ids" not in takes:
         return _several(frames or _FRAMES, config)
     makers: Mapping[str, Callable[[Any], Spec]] = {
-        "input_points": lambda config: {"kind": "points", "shape": [_OBJECTS, _POINTS, 2], "high": _pixels(config)[-1]},
+        "input_points": lambda config: {
+            "kind": "points",
+            "shape": [_OBJECTS, _POINTS, 2],
+            "high": _pixels(config)[-1],
+        },
         "input_labels": lambda config: {"kind": "categories", "shape": [_OBJECTS, _POINTS], "high": 2},
         "input_boxes": lambda config: {"kind": "regions", "count": _OBJECTS, "high": _pixels(config)[-1]},
         "input_masks": _mask_prompt,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from generators.models.catalog import Catalog
@@ -30,6 +31,11 @@ _SMALLEST_STAGE = 16
 _SMALLEST_HEAD_DIM = 8
 _WISHED_HEAD_DIM = 16
 _PATCHES_A_SIDE = 4
+_IMAGE = 64
+"""Pixels a side where nothing is cut into patches: two places a side are left by strides that multiply to 32."""
+_FINE_PATCH = 16
+_LEAST_MULTIPLIER = 1 / 16
+"""Below that, every width that is multiplied would be the least one that the code allows."""
 _WINDOW = 8
 _IMAGE_WINDOW = 2
 _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
@@ -41,6 +47,15 @@ _FRAMES = 4
 """Two steps in time where two images make one."""
 _OUTPUTS = ("out_features", "out_indices", "_out_features", "_out_indices")
 """Under which names a backbone is told what to give; one is enough, and those in use have no underscore."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scale:
+    """How far a configuration is shrunk: the divisor of its widths, and what is left of layers and patches."""
+
+    factor: int
+    layers: int = LAYERS
+    largest_patch: int | None = None
 
 
 def _divided(values: Mapping[str, Any], divisor: int) -> dict[str, Any]:
@@ -87,30 +102,33 @@ def _fits(config: Any, factor: int) -> bool:
     hidden = numbers(role_of(config, "hidden"))
     widths = [*hidden, *numbers(role_of(config, "width"))]
     smallest = _SMALLEST_STAGE if role_of(config, "depths") else _SMALLEST_HIDDEN
+    step = math.lcm(*whole_numbers(role_of(config, "width_step")).values())
     return (
-        all(width % factor == 0 for width in widths)
+        all(width % (factor * step) == 0 for width in widths)
+        and all(one / factor >= _LEAST_MULTIPLIER for one in role_of(config, "width_multiplier").values())
         and min(hidden, default=smallest * factor) // factor >= smallest
         and _split(config, factor) is not None
     )
 
 
-def _layers(config: Any) -> int:
-    """Two layers, or as many as it takes to meet each kind of layer once."""
+def _layers(config: Any, least: int) -> int:
+    """So many layers, or as many as it takes to meet each kind of layer once."""
     kinds = [k for k in role_of(config, "layer_kinds").values() if isinstance(k, list) and k]
     firsts = [max(kind.index(one) for one in set(kind)) + 1 for kind in kinds]
-    return max([LAYERS, *firsts, layers_needed(config)])
+    return max([least, *firsts, layers_needed(config)])
 
 
-def _limits(config: Any) -> dict[str, int]:
+def _limits(config: Any, scale: _Scale) -> dict[str, int]:
     """The most that attributes of a role are left with, so that each still does something in a tiny model.
 
     A window is shorter than the shorter row. Experts are `_EXPERTS` in each group, and one of two groups is used;
     dense layers leave one layer for the experts.
     """
     groups = 2 if max(whole_numbers(role_of(config, "expert_groups")).values(), default=1) > 1 else 1
-    layers = _layers(config)
+    layers = _layers(config, scale.layers)
     return {
         "layers": layers,
+        "layer_multiplier": 1,
         "dense_layers_first": layers - 1,
         "vocabulary": VOCABULARY,
         "positions": POSITIONS,
@@ -124,51 +142,75 @@ def _limits(config: Any) -> dict[str, int]:
     }
 
 
-def _shrunk(config: Any, factor: int, tokens: Mapping[int, int]) -> dict[str, Any]:
+def _shrunk(config: Any, scale: _Scale, tokens: Mapping[int, int]) -> dict[str, Any]:
     """The constructor arguments of one scope that are other than in `config`."""
+    factor, layers = scale.factor, _layers(config, scale.layers)
     split = _split(config, factor)
     assert split is not None, "a factor is used only where every scope fits"
     changed: dict[str, Any] = {}
     for role in ("hidden", "width"):
         changed |= _divided(role_of(config, role), factor)
+    for name, widths in stages(role_of(config, "stem")).items():
+        changed[name] = [widths[0], *(width // factor for width in widths[1:])]
+    changed |= {name: value / factor for name, value in role_of(config, "width_multiplier").items()}
     changed |= _divided(role_of(config, "heads"), split[0])
     changed |= {name: value // split[1] for name, value in whole_numbers(role_of(config, "head_dim")).items()}
-    for role, limit in _limits(config).items():
-        changed |= {name: min(value, limit) for name, value in whole_numbers(role_of(config, role)).items()}
+    for role, limit in _limits(config, scale).items():
+        values = {name: one for name, one in role_of(config, role).items() if isinstance(one, int | float)}
+        changed |= {name: type(value)(min(value, limit)) for name, value in values.items()}
     for name, value in role_of(config, "layer_kinds").items():
-        changed[name] = list(value)[: _layers(config)]
-    changed |= kept_lists(config, _layers(config))
-    return changed | _image(config) | {name: tokens[value] for name, value in token_ids(config).items()}
+        changed[name] = list(value)[:layers]
+    changed |= {name: [layers - 1] for name in role_of(config, "global_layers")} | kept_lists(config, layers)
+    return changed | _image(config, scale) | {name: tokens[value] for name, value in token_ids(config).items()}
 
 
-def _image(config: Any) -> dict[str, Any]:
-    """Sizes of images, windows and stages: an image has as many patches a side as leave two to the last stage."""
-    stages = role_of(config, "depths")
-    patches = [*whole_numbers(role_of(config, "patch")).values(), *_video_patches(config)]
+def _image(config: Any, scale: _Scale) -> dict[str, Any]:
+    """Sizes of images, patches, windows and stages."""
+    sizes, depths = role_of(config, "image"), stages(role_of(config, "depths"))
+    found = whole_numbers(role_of(config, "patch"))
+    patches = {name: min(value, scale.largest_patch or value) for name, value in found.items()}
+    patch = next(iter([*patches.values(), *_listed_patches(config)]), None)
     windows = whole_numbers(role_of(config, "image_window")) if patches else {}
-    changed: dict[str, Any] = {name: [2 if windows else 1] * len(value) for name, value in stages.items()}
-    if patches:
-        a_side = max(_PATCHES_A_SIDE, *(2 ** len(value) for value in stages.values()), 0)
-        changed |= dict.fromkeys(whole_numbers(role_of(config, "image")), patches[0] * a_side)
+    side = _side(config, patch)
+    changed: dict[str, Any] = {name: [2 if windows else 1] * len(value) for name, value in depths.items()} | patches
+    for name, size in whole_numbers(sizes).items():
+        changed[name] = side if patch else min(size, side)
+    for name, both in stages(sizes).items():
+        changed[name] = [_longer(one, min(both), side, patch) if patch else min(one, side) for one in both]
     return changed | dict.fromkeys(windows, _IMAGE_WINDOW)
 
 
-def _video_patches(config: Any) -> list[int]:
-    """The side of the patches that a video is cut into, where its configuration says it with their length in time."""
-    return [patch[-1] for patch in stages(role_of(config, "video_patch")).values()]
+def _listed_patches(config: Any) -> list[int]:
+    """The side of patches where a configuration says both sides, or for a video their length in time as well."""
+    listed = [stages(role_of(config, role)).values() for role in ("patch", "video_patch")]
+    return [patch[-1] for patches in listed for patch in patches]
 
 
-def _arguments(config: Any, default: Any, factor: int, tokens: Mapping[int, int]) -> dict[str, Any]:
+def _longer(one: int, shortest: int, side: int, patch: int) -> int:
+    """A side of an image whose shortest is `side` now: as much longer as it was, in whole patches."""
+    return patch * round(side * one / shortest / patch)
+
+
+def _side(config: Any, patch: int | None) -> int:
+    """Pixels a side of an image: as many patches as leave two a side to the last stage."""
+    strides = whole_numbers(role_of(config, "output_stride")).values()
+    if patch is None:
+        return max([_IMAGE, *(2 * stride for stride in strides)])
+    halvings = [2 ** len(value) for value in stages(role_of(config, "depths")).values()]
+    return patch * max([_PATCHES_A_SIDE, *halvings, *(2 * stride for stride in strides)])
+
+
+def _arguments(config: Any, default: Any, scale: _Scale, tokens: Mapping[int, int]) -> dict[str, Any]:
     """The constructor arguments that make `config`, shrunk: what differs from `default`, an object of its class."""
     parts = children(config)
     known = [name for name in arguments_of(config) if name not in (*parts, *_OUTPUTS)]
     kept = {name: getattr(config, name, None) for name in known}
     plain = {name: value for name, value in kept.items() if isinstance(value, _PLAIN)}
-    wanted = plain | _shrunk(config, factor, tokens)
+    wanted = plain | _shrunk(config, scale, tokens)
     found = {name: value for name, value in wanted.items() if value != getattr(default, name, None)}
-    found |= kept_outputs(config, default, _layers(config))
+    found |= kept_outputs(config, default, _layers(config, scale.layers))
     for name, child in parts.items():
-        found[name] = _arguments(child, default_of(child), factor, tokens)
+        found[name] = _arguments(child, default_of(child), scale, tokens)
         if type(config).sub_configs[name].__name__ == "AutoConfig":
             found[name] = {"model_type": child.model_type, **found[name]}
     return {name: value for name, value in found.items() if value != {}}
@@ -191,10 +233,20 @@ def factors_of(config: Any) -> list[int]:
     return fitting[:3]
 
 
+def _scales(config: Any) -> list[_Scale]:
+    """How far to shrink, in the order of trying. The last is deeper, where a fault grows, and has patches over which
+    a sum in float32 stays exact."""
+    factors = factors_of(config)
+    deeper = _Scale(factor=factors[0], layers=2 * LAYERS, largest_patch=_FINE_PATCH)
+    return [*(_Scale(factor=factor) for factor in factors), deeper]
+
+
 def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
     """Constructor arguments of small configurations of `model_type`, the smallest first.
 
-    JSON values, only what differs from the defaults; nested dicts are sub-configurations. Imports transformers.
+    JSON values, only what differs from the defaults; nested dicts are sub-configurations. Behind those come the same
+    with the padding token where a table of positions can count from it; not every model needs that, and none says so
+    but by its constructor. Imports transformers.
     Raises `ModelError` with the reason where the type is unknown, its defaults can't be built, or no divisor
     fits.
     """
@@ -210,10 +262,25 @@ def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
     config = _defaults(model_type, catalog)
     known = sorted({value for scope in tree(config) for value in token_ids(scope).values()})
     top = min([VOCABULARY, *(size for scope in tree(config) for size in numbers(role_of(scope, "vocabulary")))])
-    tokens = {value: top - 1 - place for place, value in enumerate(known)}
-    for factor in factors_of(config):
-        arguments = overridden(_arguments(config, config, factor, tokens), changes, config)
-        yield dict(json.loads(json.dumps(arguments)))
+    high = {value: top - 1 - place for place, value in enumerate(known)}
+    low = _padding_tokens(config)
+    seen: list[dict[str, Any]] = []
+    for tokens in [high, high | low] if low else [high]:
+        for scale in _scales(config):
+            arguments = overridden(_arguments(config, config, scale, tokens), changes, config)
+            if arguments not in seen:
+                seen.append(arguments)
+                yield dict(json.loads(json.dumps(arguments)))
+
+
+def _padding_tokens(config: Any) -> dict[int, int]:
+    """Padding tokens as they are by default, of the scopes that number positions from the padding token upwards if
+    they have it from RoBERTa: its id must lie below the end of the table."""
+    return {
+        scope.pad_token_id: scope.pad_token_id
+        for scope in tree(config)
+        if "pad_token_id" in token_ids(scope) and role_of(scope, "positions") and scope.pad_token_id < POSITIONS // 2
+    }
 
 
 def _defaults(model_type: str, catalog: Catalog) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +26,9 @@ BETWEEN = (1.2, 0.85)
 _JITTER = 0.3
 _OBJECT_QUERIES = frozenset({"query_position_embeddings", "queries_embedder"})
 """Learned rows of which each asks for one object (DETR, Mask2Former and their like)."""
+
+_BRANCH_SCALE = re.compile(r"lambda_?\d|(ffn_)?gamma(_\d)?|layer_scale(_\d|_parameter)?|scale")
+"""Names of vectors that scale what a layer or a part of it adds to the stream."""
 
 
 def _generator(seed: str, name: str) -> np.random.Generator:
@@ -43,14 +47,17 @@ def _fan_in(name: str, shape: tuple[int, ...]) -> int:
     return shape[-1] if "embed" in name else math.prod(shape[1:])
 
 
-def _is_scale(name: str) -> bool:
+def _is_scale(name: str, of_norm: bool) -> bool:
+    """Whether a parameter multiplies what is there: the weight of a normalisation, or the scale of a branch (layer
+    scale), which a library starts so near 0 that nothing of the branch would be heard."""
     lowered = name.lower()
-    return ("norm" in lowered or "ln_" in lowered) and lowered.endswith("weight")
+    own = lowered.rpartition(".")[2]
+    if own.endswith("weight") and (of_norm or "norm" in lowered or "ln_" in lowered):
+        return True
+    return _BRANCH_SCALE.fullmatch(own) is not None
 
 
-def _batch_statistics(
-    owner: str, module: torch.nn.Module, gain: float, seed: str
-) -> dict[str, npt.NDArray[np.float64]]:
+def _batch_statistics(owner: str, module: torch.nn.Module, seed: str) -> dict[str, npt.NDArray[np.float64]]:
     """Values for the statistics of a batch normalisation, and for its weight and bias where they are frozen."""
     buffers = {name: buffer for name, buffer in module.named_buffers(recurse=False) if buffer.is_floating_point()}
     if "running_var" not in buffers:
@@ -58,7 +65,7 @@ def _batch_statistics(
     values = {}
     for name, buffer in buffers.items():
         noise = _JITTER * _generator(seed, f"{owner}.{name}").standard_normal(tuple(buffer.shape))
-        around = {"running_var": gain**2 * np.exp(noise), "weight": 1.0 + noise}
+        around = {"running_var": np.exp(noise), "weight": 1.0 + noise}
         values[name] = around.get(name, noise)
     return values
 
@@ -70,11 +77,13 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
     Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
     in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
     stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults.
-    The variance is jittered around gain**2, which a matrix makes of a variance of 1: depth doesn't blow numbers up.
+    The variance is jittered around 1, not around what the gain makes of it: an activation leaves about half of it,
+    and without a gain nothing of the image would come through thirty layers that have no way around them.
     """
     import torch
 
     computed = getattr(model, "_keys_to_ignore_on_save", None) or ()
+    norms = {owner for owner, module in model.named_modules() if "norm" in type(module).__name__.lower()}
     done: set[int] = set()
     with torch.no_grad():
         for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -85,9 +94,10 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
             if parameter.ndim >= 2:
                 value = noise * (gain / math.sqrt(max(1, _fan_in(name, tuple(parameter.shape)))))
             else:
-                value = (1.0 if _is_scale(name) else 0.0) + _JITTER * noise
+                of_norm = name.rpartition(".")[0] in norms
+                value = (1.0 if _is_scale(name, of_norm) else 0.0) + _JITTER * noise
             parameter.copy_(torch.as_tensor(np.asarray(value)).to(parameter.dtype))
         for owner, module in model.named_modules():
-            for name, value in _batch_statistics(owner, module, gain, seed).items():
+            for name, value in _batch_statistics(owner, module, seed).items():
                 getattr(module, name).copy_(torch.as_tensor(value))
     return model.eval()
