@@ -16,6 +16,8 @@ Spec = dict[str, Any]
 
 _IMAGE = 64
 """Pixels a side where a configuration names no size."""
+_PLACES_A_SIDE = 3
+"""So that there are more places than object queries, and the best of them are chosen."""
 _COORDINATES = 1001
 """Boxes are normalised to 0 ... 1000, as the documentation of LayoutLM has it."""
 _TEXT_BEHIND = 3
@@ -59,8 +61,14 @@ def _known(config: Any, what: str, *names: str) -> list[Any]:
     return values
 
 
+def _free_side(config: Any) -> int:
+    """Pixels a side where a configuration names no size: some places a side where it looks most coarsely."""
+    strides = attribute_of(config, *roles()["config"]["feature_strides"]) or ()
+    return max(_IMAGE, *(_PLACES_A_SIDE * stride for stride in strides), 0)
+
+
 def _pixels(config: Any) -> Spec:
-    size = attribute_of(config, *roles()["config"]["image"]) or _IMAGE
+    size = attribute_of(config, *roles()["config"]["image"]) or _free_side(config)
     height, width = size if isinstance(size, list | tuple) else (size, size)
     return {"kind": "pixels", "shape": [attribute_of(config, "num_channels") or 3, height, width]}
 

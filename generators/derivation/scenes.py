@@ -44,6 +44,7 @@ def scene_spec(name: str, takes: Collection[str], config: Any, entry: TaskEntry)
         "input_labels": lambda config: {"kind": "categories", "shape": [_OBJECTS, _POINTS], "high": 2},
         "input_boxes": lambda config: {"kind": "regions", "count": _OBJECTS, "high": _pixels(config)[-1]},
         "input_masks": _mask_prompt,
+        "task_inputs": _task,
         "prompt_depth": lambda config: {"kind": "features", "shape": [1, _DEPTH_A_SIDE, _DEPTH_A_SIDE]},
     }
     return makers[name](config) if name in makers else None
@@ -58,6 +59,11 @@ def _pixels(config: Any) -> list[int]:
 def _several(count: int, config: Any) -> Spec:
     """Images of an example one behind the other, each with its channels: a pair, or the frames of a video."""
     return {"kind": "pixels", "shape": [count, *_pixels(config)]}
+
+
+def _task(config: Any) -> Spec:
+    """What is wanted of an image (OneFormer), as a text of fixed length."""
+    return {"kind": "categories", "shape": [config.task_seq_len], "high": config.text_encoder_vocab_size}
 
 
 def _mask_prompt(config: Any) -> Spec:

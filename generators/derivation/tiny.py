@@ -15,7 +15,7 @@ from typing import Any
 from generators.models.catalog import Catalog
 from hardware.errors import ModelError
 
-from .layer_lists import kept_lists, kept_outputs, layers_needed
+from .layer_lists import kept_lists, kept_outputs, layers_needed, unnamed_arguments
 from .overrides import overridden, overrides
 from .scopes import arguments_of, children, default_of, numbers, role_of, stages, token_ids, tree, whole_numbers
 
@@ -161,6 +161,7 @@ def _shrunk(config: Any, scale: _Scale, tokens: Mapping[int, int]) -> dict[str, 
     for name, value in role_of(config, "layer_kinds").items():
         changed[name] = list(value)[:layers]
     changed |= {name: [layers - 1] for name in role_of(config, "global_layers")} | kept_lists(config, layers)
+    changed |= _feature_sizes(config, scale)
     return changed | _image(config, scale) | {name: tokens[value] for name, value in token_ids(config).items()}
 
 
@@ -171,13 +172,29 @@ def _image(config: Any, scale: _Scale) -> dict[str, Any]:
     patches = {name: min(value, scale.largest_patch or value) for name, value in found.items()}
     patch = next(iter([*patches.values(), *_listed_patches(config)]), None)
     windows = whole_numbers(role_of(config, "image_window")) if patches else {}
+    blocks = 2 if windows or role_of(config, "layers_apart") else 1
     side = _side(config, patch)
-    changed: dict[str, Any] = {name: [2 if windows else 1] * len(value) for name, value in depths.items()} | patches
+    changed: dict[str, Any] = {name: [blocks] * len(value) for name, value in depths.items()} | patches
     for name, size in whole_numbers(sizes).items():
         changed[name] = side if patch else min(size, side)
     for name, both in stages(sizes).items():
         changed[name] = [_longer(one, min(both), side, patch) if patch else min(one, side) for one in both]
     return changed | dict.fromkeys(windows, _IMAGE_WINDOW)
+
+
+def _feature_sizes(config: Any, scale: _Scale) -> dict[str, Any]:
+    """Sizes of feature maps, which shrink as the image of the backbone does."""
+    known = role_of(config, "feature_sizes")
+    shrunk = [
+        (numbers({name: getattr(part, name)})[0], numbers({name: size})[0])
+        for part in tree(config)
+        for name, size in (_image(part, scale) if known else {}).items()
+        if name in role_of(part, "image")
+    ]
+    if not shrunk:
+        return {}
+    before, after = shrunk[0]
+    return {name: [[one * after // before for one in size] for size in maps] for name, maps in known.items()}
 
 
 def _listed_patches(config: Any) -> list[int]:
@@ -205,6 +222,7 @@ def _arguments(config: Any, default: Any, scale: _Scale, tokens: Mapping[int, in
     parts = children(config)
     known = [name for name in arguments_of(config) if name not in (*parts, *_OUTPUTS)]
     kept = {name: getattr(config, name, None) for name in known}
+    kept |= unnamed_arguments(config, default)
     plain = {name: value for name, value in kept.items() if isinstance(value, _PLAIN)}
     wanted = plain | _shrunk(config, scale, tokens)
     found = {name: value for name, value in wanted.items() if value != getattr(default, name, None)}
