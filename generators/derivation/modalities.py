@@ -1,5 +1,4 @@
-"""Specifications of the inputs that aren't text: images, sound, boxes, time series, and the places that an image
-takes in a text."""
+"""Specifications of the inputs that aren't text: images, sound, boxes, time series."""
 
 from __future__ import annotations
 
@@ -7,10 +6,9 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from generators.models.inputs import make_inputs
 from hardware.errors import ModelError
 
-from .scopes import children, roles
+from .scopes import attribute_of, roles
 
 Spec = dict[str, Any]
 
@@ -18,18 +16,6 @@ _IMAGE = 64
 """Pixels a side where a configuration names no size."""
 _COORDINATES = 1001
 """Boxes are normalised to 0 ... 1000, as the documentation of LayoutLM has it."""
-_TEXT_BEHIND = 3
-"""Tokens behind the places of an image: fewer than the shortest text of a suite has."""
-
-
-def attribute_of(config: Any, *names: str) -> Any:
-    """The first of these that a configuration or one of its parts has; None where none does."""
-    for scope in (config, *children(config).values()):
-        for name in names:
-            value = getattr(scope, name, None)
-            if value is not None:
-                return value
-    return None
 
 
 def modality_spec(name: str, takes: Collection[str], config: Any) -> Spec | None:
@@ -38,8 +24,16 @@ def modality_spec(name: str, takes: Collection[str], config: Any) -> Spec | None
     Raises `ModelError` where the configuration doesn't say the shape.
     """
     makers: Mapping[str, Callable[[Any], Spec]] = {
-        "pixel_values": _patches if "image_grid_thw" in takes else _pixels,
-        "image_grid_thw": _grid,
+        "pixel_values": _pixels_of(takes),
+        "pixel_values_images": _pixels,
+        "image_grid_thw": lambda config: _constant(_grid_of(config)),
+        "image_sizes": lambda config: _constant(_largest(config)),
+        "spatial_shapes": lambda config: _constant([_side(config)] * 2),
+        "pixel_attention_mask": _packed_mask if "spatial_shapes" in takes else _pixel_mask,
+        "aspect_ratio_ids": lambda config: _constant([_full_ratio(config)]),
+        "aspect_ratio_mask": lambda config: {"kind": "ones", "shape": _tiles(config)},
+        "cross_attention_mask": lambda config: {"kind": "seen", "shape": _tiles(config)},
+        "image_attention_mask": lambda config: {"kind": "seen", "shape": [1]},
         "input_features": _features,
         "input_values": _waveform,
         "bbox": _boxes,
@@ -47,6 +41,23 @@ def modality_spec(name: str, takes: Collection[str], config: Any) -> Spec | None
         "past_observed_mask": _observed,
     }
     return makers[name](config) if name in makers else None
+
+
+def _constant(value: list[Any]) -> Spec:
+    return {"kind": "constant", "value": value}
+
+
+def _pixels_of(takes: Collection[str]) -> Callable[[Any], Spec]:
+    """How images come, by what comes with them: in patches, with an axis for several images or tiles, or plainly."""
+    signs: Mapping[str, Callable[[Any], Spec]] = {
+        "image_grid_thw": _patches,
+        "spatial_shapes": _packed,
+        "aspect_ratio_ids": lambda config: _pixels(config, *_tiles(config)),
+        "pixel_attention_mask": lambda config: _pixels(config, 1),
+        "image_attention_mask": lambda config: _pixels(config, 1),
+        "image_sizes": _tiled,
+    }
+    return next((maker for sign, maker in signs.items() if sign in takes), _pixels)
 
 
 def _known(config: Any, what: str, *names: str) -> list[Any]:
@@ -59,27 +70,71 @@ def _known(config: Any, what: str, *names: str) -> list[Any]:
     return values
 
 
-def _pixels(config: Any) -> Spec:
+def _size(config: Any) -> list[int]:
+    """Height and width of an image."""
     size = attribute_of(config, *roles()["config"]["image"]) or _IMAGE
-    height, width = size if isinstance(size, list | tuple) else (size, size)
-    return {"kind": "pixels", "shape": [attribute_of(config, "num_channels") or 3, height, width]}
+    return list(size) if isinstance(size, list | tuple) else [size, size]
+
+
+def _pixels(config: Any, *before: int) -> Spec:
+    return {"kind": "pixels", "shape": [*before, attribute_of(config, "num_channels") or 3, *_size(config)]}
+
+
+def _pixel_mask(config: Any) -> Spec:
+    return {"kind": "ones", "shape": [1, *_size(config)]}
+
+
+def _largest(config: Any) -> list[int]:
+    """Height and width of an image as it was: of the first shape that tiles may make up, else of the image itself."""
+    shapes = attribute_of(config, *roles()["config"]["image_grids"])
+    return list(shapes[0]) if shapes else _size(config)
+
+
+def _tiled(config: Any) -> Spec:
+    """The tiles of an image behind the whole of it made small, where its shape is one of several."""
+    if not attribute_of(config, *roles()["config"]["image_grids"]):
+        return _pixels(config)
+    tiles = math.prod(whole // tile for whole, tile in zip(_largest(config), _size(config), strict=True))
+    return _pixels(config, 1 + tiles)
+
+
+def _tiles(config: Any) -> list[int]:
+    """One image of as many tiles as there may be."""
+    return [1, *_known(config, "tiles", "max_num_tiles")]
+
+
+def _full_ratio(config: Any) -> int:
+    """The number, counted from 1, of the first shape that takes all tiles."""
+    shapes, most = _known(config, "tiles", "supported_aspect_ratios", "max_num_tiles")
+    return 1 + next(number for number, shape in enumerate(shapes) if math.prod(shape) == most)
+
+
+def _side(config: Any) -> int:
+    """Patches a side: two after neighbours are merged."""
+    return 2 * (attribute_of(config, "spatial_merge_size", "downsample_factor") or 1)
+
+
+def _packed(config: Any) -> Spec:
+    """One image's patches, each a row of all its values."""
+    channels, patch = _known(config, "patches", "num_channels", "patch_size")
+    return {"kind": "features", "shape": [_side(config) ** 2, channels * patch**2]}
+
+
+def _packed_mask(config: Any) -> Spec:
+    return {"kind": "ones", "shape": [_side(config) ** 2]}
 
 
 def _grid_of(config: Any) -> list[int]:
-    """Time steps, rows and columns of patches: two a side after neighbours are merged."""
-    side = 2 * (attribute_of(config, "spatial_merge_size") or 1)
-    return [1, side, side]
+    """Time steps, rows and columns of patches."""
+    return [1, _side(config), _side(config)]
 
 
 def _patches(config: Any) -> Spec:
     """Images of any size as one list of patches; `image_grid_thw` says how many belong to each."""
-    channels, patch = _known(config, "patches", "in_channels", "patch_size")
+    (patch,) = _known(config, "patches", "patch_size")
+    channels = attribute_of(config, "in_channels", "num_channels", "in_chans") or 3
     width = channels * (attribute_of(config, "temporal_patch_size") or 1) * patch**2
     return {"kind": "patches", "grid": _grid_of(config), "width": width}
-
-
-def _grid(config: Any) -> Spec:
-    return {"kind": "grid", "grid": _grid_of(config)}
 
 
 def _features(config: Any) -> Spec:
@@ -112,34 +167,3 @@ def _series(config: Any) -> Spec:
 
 def _observed(config: Any) -> Spec:
     return {"kind": "observed", "shape": _series_shape(config)}
-
-
-def image_token(model: Any, takes: Collection[str]) -> int | None:
-    """The token that keeps a place in the text for an image, for models that take both in that way."""
-    if not hasattr(model, "get_image_features") or not {"input_ids", "pixel_values"} <= set(takes):
-        return None
-    token = attribute_of(model.config, "image_token_id", "image_token_index")
-    return token if isinstance(token, int) else None
-
-
-def image_places(model: Any, token: int, specs: Mapping[str, Spec], side: str) -> Spec:
-    """Which columns of the text an image takes: as many as the model itself makes embeddings of one image.
-
-    They lie where no row is padded.
-    """
-    count = _embeddings_of_one_image(model, specs)
-    at = [-count - _TEXT_BEHIND, -_TEXT_BEHIND] if side == "left" else [1, 1 + count]
-    return {"placeholder": token, "at": at}
-
-
-def _embeddings_of_one_image(model: Any, specs: Mapping[str, Spec]) -> int:
-    import torch
-
-    from hardware.backends._torch import to_tensors
-
-    of_image = {name: spec for name, spec in specs.items() if name in ("pixel_values", "image_grid_thw")}
-    with torch.no_grad():
-        features = model.get_image_features(**to_tensors(make_inputs(of_image, 0, (1,)), "cpu", torch.float32))
-    found = getattr(features, "pooler_output", features)  # 4.x gives the embeddings alone
-    parts = found if isinstance(found, list | tuple) else [found]
-    return sum(math.prod(part.shape[:-1]) for part in parts)

@@ -32,6 +32,16 @@ def children(config: Any) -> dict[str, Any]:
     return {name: child for name, child in found.items() if hasattr(child, "to_dict")}
 
 
+def attribute_of(config: Any, *names: str) -> Any:
+    """The first of these that a configuration or one of its parts has; None where none does."""
+    for scope in (config, *children(config).values()):
+        for name in names:
+            value = getattr(scope, name, None)
+            if value is not None:
+                return value
+    return None
+
+
 def text_config(config: Any) -> Any:
     """The part of a configuration that holds the vocabulary: itself, or its `text_config`."""
     return next((c for c in tree(config) if getattr(c, "vocab_size", None)), config)

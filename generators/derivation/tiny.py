@@ -141,7 +141,21 @@ def _image(config: Any) -> dict[str, Any]:
     if patches:
         a_side = max(_PATCHES_A_SIDE, *(2 ** len(value) for value in stages.values()), 0)
         changed |= dict.fromkeys(whole_numbers(role_of(config, "image")), patches[0] * a_side)
-    return changed | dict.fromkeys(windows, _IMAGE_WINDOW)
+    return changed | dict.fromkeys(windows, _IMAGE_WINDOW) | _tile_grids(config)
+
+
+def _tile_grids(config: Any) -> dict[str, Any]:
+    """The shapes that tiles make up, in pixels: they shrink as one tile does, an image of a part."""
+    grids = {name: value for name, value in role_of(config, "image_grids").items() if isinstance(value, list)}
+    sizes = {
+        before: _image(part)[name]
+        for part in children(config).values()
+        for name, before in whole_numbers(role_of(part, "image")).items()
+        if name in _image(part)
+    }
+    for before, after in sizes.items():
+        return {name: [[one * after // before for one in pair] for pair in grid] for name, grid in grids.items()}
+    return {}
 
 
 def _arguments(config: Any, default: Any, factor: int, tokens: Mapping[int, int]) -> dict[str, Any]:
