@@ -15,7 +15,8 @@ from generators.models.catalog import Catalog
 from hardware.errors import ModelError
 
 from .overrides import overridden, overrides
-from .scopes import arguments_of, children, default_of, numbers, role_of, stages, token_ids, tree, whole_numbers
+from .rotary import rotary_sections
+from .scopes import arguments_of, children, default_of, numbers, role_of, roles, stages, token_ids, tree, whole_numbers
 
 VOCABULARY = 512
 POSITIONS = 128
@@ -129,7 +130,17 @@ def _shrunk(config: Any, factor: int, tokens: Mapping[int, int]) -> dict[str, An
         changed |= {name: min(value, limit) for name, value in whole_numbers(role_of(config, role)).items()}
     for name, value in role_of(config, "layer_kinds").items():
         changed[name] = list(value)[: _layers(config)]
-    return changed | _image(config) | {name: tokens[value] for name, value in token_ids(config).items()}
+    changed |= rotary_sections(config, changed)
+    return changed | _wanted(config) | _image(config) | {name: tokens[value] for name, value in token_ids(config).items()}
+
+
+def _wanted(config: Any) -> dict[str, Any]:
+    """What roles.toml gives an attribute whose default is nothing."""
+    return {
+        name: value
+        for name, value in roles()["wanted"].items()
+        if name in arguments_of(config) and getattr(config, name, None) in (None, 0, [0])
+    }
 
 
 def _image(config: Any) -> dict[str, Any]:
