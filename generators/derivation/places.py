@@ -26,7 +26,7 @@ _TEXT_BEHIND = 3
 
 
 def place_tokens(config: Any, given: Collection[str]) -> dict[str, int]:
-    """The token that keeps places in the text, by modality, for those modalities that are among the `given` inputs."""
+    """The token that keeps places in the text, by modality, for the modalities among the `given` inputs."""
     if "input_ids" not in given:
         return {}
     tokens = {
@@ -51,7 +51,9 @@ def places(model: Any, tokens: Mapping[str, int], specs: Mapping[str, Spec], sid
     return [one for one in found if one[1] < one[2]]
 
 
-class _Wanted(Exception):  # noqa: N818 - it isn't an error: it carries the answer out of a forward pass
+class _Wanted(Exception):
+    """No error: it carries the answer out of a forward pass."""
+
     def __init__(self, count: int) -> None:
         self.count = count
 
