@@ -29,8 +29,9 @@ def _sizes(config: Any, division: Division) -> dict[str, Any]:
     changed: dict[str, Any] = {name: [2 if windows else 1] * len(value) for name, value in depths.items()} | patches
     for name, size in whole_numbers(sizes).items():
         changed[name] = side if patches else min(size, side)
-    for name, both in stages(sizes).items() if not patches else ():
-        changed[name] = [min(one, side) for one in both]
+    for name, both in stages(sizes).items():
+        step = next(iter(patches.values()), 1)
+        changed[name] = [min(one, side * one // min(both) // step * step) for one in both]
     return changed | dict.fromkeys(windows, _IMAGE_WINDOW)
 
 

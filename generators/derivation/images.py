@@ -17,8 +17,11 @@ _IMAGE = 64
 def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
     """What makes the specification of an input from the configuration, by the input's name. `takes` are the names
     of all inputs."""
-    return {
-        "pixel_values": _pixels_of(takes),
+    pixels = _pixels_of(takes)
+    makers: dict[str, Callable[[Any], Spec]] = {
+        "pixel_values": pixels,
+        "prompt_pixel_values": pixels,
+        "prompt_masks": pixels,
         "pixel_values_images": _pixels,
         "image_grid_thw": lambda config: _constant(_grid_of(config)),
         "image_sizes": lambda config: _constant(_largest(config)),
@@ -28,10 +31,15 @@ def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
         "aspect_ratio_mask": lambda config: {"kind": "ones", "shape": _tiles(config)},
         "cross_attention_mask": lambda config: {"kind": "seen", "shape": _tiles(config)},
         "image_attention_mask": lambda config: {"kind": "seen", "shape": [1]},
+        "grid_thw": lambda config: _constant(_grid_of(config)),
+        "merge_sizes": lambda config: _constant(1),
+        "pixel_position_ids": _places,
+        "noise": _order,
     }
+    return makers | ({"hidden_states": _patches} if "grid_thw" in takes else {})
 
 
-def _constant(value: list[Any]) -> Spec:
+def _constant(value: list[Any] | int) -> Spec:
     return {"kind": "constant", "value": value}
 
 
@@ -39,6 +47,9 @@ def _pixels_of(takes: Collection[str]) -> Callable[[Any], Spec]:
     """How images come, by what comes with them: in patches, with an axis for several images or tiles, or plainly."""
     signs: Mapping[str, Callable[[Any], Spec]] = {
         "image_grid_thw": _patches,
+        "grid_thw": _patches,
+        "pixel_position_ids": _packed,
+        "prompt_pixel_values": _beside_prompt,
         "spatial_shapes": _packed,
         "aspect_ratio_ids": lambda config: _pixels(config, *_tiles(config)),
         "pixel_attention_mask": lambda config: _pixels(config, 1),
@@ -89,13 +100,31 @@ def _full_ratio(config: Any) -> int:
 
 def _side(config: Any) -> int:
     """Patches a side: two after neighbours are merged."""
-    return 2 * (attribute_of(config, "spatial_merge_size", "downsample_factor") or 1)
+    return 2 * (attribute_of(config, "spatial_merge_size", "downsample_factor", "pooling_kernel_size") or 1)
 
 
 def _packed(config: Any) -> Spec:
     """One image's patches, each a row of all its values."""
-    channels, patch = known_of(config, "patches", "num_channels", "patch_size")
-    return {"kind": "features", "shape": [_side(config) ** 2, channels * patch**2]}
+    (patch,) = known_of(config, "patches", "patch_size")
+    return {"kind": "features", "shape": [_side(config) ** 2, (attribute_of(config, "num_channels") or 3) * patch**2]}
+
+
+def _places(config: Any) -> Spec:
+    """Column and row of each patch."""
+    side = range(_side(config))
+    return _constant([[column, row] for row in side for column in side])
+
+
+def _order(config: Any) -> Spec:
+    """A number for each patch, by whose order patches are left out: a model that isn't given them draws some."""
+    (patch,) = known_of(config, "patches", "patch_size")
+    return {"kind": "features", "shape": [math.prod(side // patch for side in _size(config))]}
+
+
+def _beside_prompt(config: Any) -> Spec:
+    """An image of half the height, because the example that it is to be treated like comes in the other half."""
+    height, width = _size(config)
+    return {"kind": "pixels", "shape": [attribute_of(config, "num_channels") or 3, height // 2, width]}
 
 
 def _packed_mask(config: Any) -> Spec:

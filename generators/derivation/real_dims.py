@@ -20,8 +20,8 @@ from hardware.system.memory import free_bytes
 
 from . import tiny
 from .derive import class_of, loudest_recipe, task_class
-from .overrides import overridden, overrides
 from .division import Division
+from .overrides import overridden, overrides
 from .scopes import arguments_of, children, default_of, role_of
 
 BYTES_A_PARAMETER = 28
