@@ -8,8 +8,8 @@ from typing import Any
 
 from generators.models.catalog import TaskEntry
 
-from .modalities import attribute_of, modality_spec
-from .scopes import roles, tree
+from .modalities import modality_spec
+from .scopes import attribute_of, roles, tree
 
 Spec = dict[str, Any]
 

@@ -39,7 +39,8 @@ class Rows:
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """One attention module. `kind`: `attention`, `state-space` (query is C, key is B), `convolution` (query and key
-    are the lower and the upper half of its channels: a normalisation would undo a factor in all) or `weight`.
+    are the lower and the upper half of its channels: a normalisation would undo a factor in all; of channels of the
+    input where it is the weights that are normalised) or `weight`.
 
     `query_norm` comes after the query's projection where a normalisation undoes a factor in that: the normalisation
     itself, or the projection to the time step of a state space that normalises B and C without weights.
@@ -87,6 +88,9 @@ def convolution_sites(model: torch.nn.Module) -> list[Site]:
         kernel = getattr(module, "kernel_size", ())
         if f"{name}.weight" in parameters and isinstance(kernel, tuple) and max(kernel, default=1) > 1:
             whole = _whole(name, module)
+            if whole is not None and "Standardized" in type(module).__name__:
+                # What each output adds up is normalised, which undoes a factor in all of it, but not in some inputs.
+                whole = replace(whole, bias="", ranges=((0, module.weight.shape[1]),), axis=1)
             if whole is not None and whole.size > 1:
                 query, key = halves(whole)
                 found.append(Site(module=name, kind="convolution", query=query, key=key))
