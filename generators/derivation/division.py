@@ -150,19 +150,26 @@ def _shares(config: Any, heads: str, head_dim: str, factor: int | None) -> tuple
     width = _head_dim(config, heads, head_dim)
     if not counts or width is None:
         return 1, factor or 1
-    common = math.gcd(*counts)
+    common, step = math.gcd(*counts), _step(config, heads, width)
     options = [
         (by, width_by)
         for by in range(1, common + 1)
         if common % by == 0 and min(counts) // by >= min(2, *counts)
         for width_by in ([factor // by] if factor and factor % by == 0 else [] if factor else range(1, width + 1))
         if width % width_by == 0
-        and ((width // width_by) % 4 == 0 or width % 4)
+        and (width // width_by) % step == 0
         and width // width_by >= min(_SMALLEST_HEAD_DIM, width)
     ]
     return min(
         options, key=lambda o: (abs(width // o[1] - _WISHED_HEAD_DIM), o if factor else (-o[0],)), default=None
     )
+
+
+def _step(config: Any, heads: str, width: int) -> int:
+    """What the width of a head stays a multiple of: 4, but where heads share a stream evenly in other widths."""
+    hidden, counts = numbers(role_of(config, "hidden")), numbers(role_of(config, heads))
+    evenly = len(hidden) == len(counts) and all(h == c * width for h, c in zip(hidden, counts, strict=True))
+    return 1 if evenly and width % 4 else 4
 
 
 def _fits(config: Any, factor: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .division import Division
@@ -44,12 +45,13 @@ def _listed_patches(config: Any) -> list[int]:
 
 
 def _side(config: Any, patch: int | None) -> int:
-    """Pixels a side of an image: as many patches as leave two a side to the last stage."""
+    """Pixels a side of an image: as many patches as leave two a side to the last stage and to a window."""
     strides = whole_numbers(role_of(config, "output_stride")).values()
     if patch is None:
         return max([_IMAGE, *(2 * stride for stride in strides)])
     halvings = [2 ** len(value) for value in stages(role_of(config, "depths")).values()]
-    a_side: int = max([_PATCHES_A_SIDE, *halvings, *(2 * stride for stride in strides)])
+    windows = [math.isqrt(count) for count in whole_numbers(role_of(config, "windows")).values()]
+    a_side: int = max([_PATCHES_A_SIDE, *halvings, *(2 * one for one in (*strides, *windows))])
     return patch * a_side
 
 

@@ -66,6 +66,7 @@ def _limits(config: Any, division: Division) -> dict[str, int]:
         "vocabulary": VOCABULARY,
         "positions": POSITIONS,
         "window": _WINDOW,
+        "written": _WINDOW,
         "frames": _FRAMES,
         "queries": _QUERIES,
         "chunk": _WINDOW,
