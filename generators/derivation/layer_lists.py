@@ -46,12 +46,6 @@ def kept_outputs(config: Any, default: Any, layers: int) -> dict[str, Any]:
     return {"out_indices": list(range(layers + 1 - count, layers + 1)) if count else _outputs(config)}
 
 
-def unnamed_arguments(config: Any, default: Any) -> dict[str, Any]:
-    """What a backbone was told beside the arguments that its constructor names, as to give its class token too."""
-    told = vars(config).items() if getattr(config, "stage_names", None) else ()
-    return {name: value for name, value in told if name not in vars(default) and not name.startswith("_")}
-
-
 def _last_of_stages(layers: list[int], depths: list[int]) -> list[int]:
     """The second layers of the stages that these layers are in, where every stage keeps two."""
     ends = list(itertools.accumulate(depths))

@@ -15,7 +15,7 @@ from hardware.errors import ModelError
 
 from .division import Division, divided, divisions_of
 from .image_sizes import image_sizes
-from .layer_lists import kept_lists, kept_outputs, layers_needed, unnamed_arguments
+from .layer_lists import kept_lists, kept_outputs, layers_needed
 from .overrides import overridden, overrides
 from .rotary import rotary_sections
 from .scopes import arguments_of, children, default_of, numbers, role_of, roles, token_ids, tree, whole_numbers
@@ -133,7 +133,6 @@ def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[in
     parts = children(config)
     known = [name for name in arguments_of(config) if name not in (*parts, *_OUTPUTS)]
     kept = {name: getattr(config, name, None) for name in known}
-    kept |= unnamed_arguments(config, default)
     plain = {name: value for name, value in kept.items() if isinstance(value, _PLAIN)}
     wanted = plain | _shrunk(config, division, tokens)
     found = {name: value for name, value in wanted.items() if value != getattr(default, name, None)}
