@@ -186,8 +186,16 @@ def _whole(name: str, module: Any) -> Rows | None:
 def _child(name: str, module: Any, names: list[str]) -> tuple[str, Rows | None]:
     for child in names:
         if child in module._modules:
-            return child, _whole(f"{name}.{child}" if name else child, module._modules[child])
+            full = f"{name}.{child}" if name else child
+            return child, _whole(full, module._modules[child]) or _wrapped(full, module._modules[child])
     return "", None
+
+
+def _wrapped(name: str, module: Any) -> Rows | None:
+    """The projection inside a module that only clips or normalises it: the one matrix there is."""
+    found = [_whole(f"{name}.{inner}", one) for inner, one in module._modules.items() if one is not None]
+    matrices = [rows for rows in found if rows is not None]
+    return matrices[0] if len(matrices) == 1 else None
 
 
 def _number(module: Any, *names: str) -> int:

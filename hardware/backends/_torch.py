@@ -131,6 +131,15 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     return Generation(tokens=tokens, logits=logits, start=sequences[:, :-steps])
 
 
+def forget_passes(model: torch.nn.Module) -> None:
+    """Have a model in evaluation mode drop what it keeps of earlier passes, which has their dtype and no gradient.
+
+    LeViT keeps its biases between patches so. That training goes on is what tells it to drop them.
+    """
+    model.train()
+    model.eval()
+
+
 def loss_gradients(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
     """Gradients, by parameter name, of a loss that weighs every output element differently.
 
@@ -139,6 +148,7 @@ def loss_gradients(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) 
     """
     import torch
 
+    forget_passes(model)
     model.zero_grad(set_to_none=True)
     total: Any = 0.0
     for _, output in sorted(forward(model, tensors).items()):
@@ -150,6 +160,7 @@ def loss_gradients(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) 
     total.backward()
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad(set_to_none=True)
+    forget_passes(model)
     return to_arrays(found)
 
 

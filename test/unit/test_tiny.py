@@ -62,9 +62,9 @@ def test_the_ratio_of_grouped_heads_is_kept() -> None:
 
 
 def test_larger_configurations_follow_the_smallest() -> None:
-    widths = [one["hidden_size"] for one in tiny_configs("bert", load_catalog())]
-    assert widths == sorted(set(widths))
-    assert len(widths) > 1
+    sizes = [(one["num_hidden_layers"], one["hidden_size"]) for one in tiny_configs("bert", load_catalog())]
+    assert len(sizes) > 3
+    assert sizes[:3] == sorted(set(sizes))[:3]
 
 
 def test_every_kind_of_layer_is_kept() -> None:
@@ -271,3 +271,50 @@ def test_a_part_says_what_its_own_class_would_not_know_and_stands_in_for_another
 def test_special_tokens_lie_inside_a_vocabulary_that_is_small_already() -> None:
     arguments = tiny_config("wav2vec2", load_catalog())
     assert sorted(arguments[f"{name}_token_id"] for name in ("pad", "bos", "eos")) == [29, 30, 31]
+
+
+def test_a_network_whose_widths_stand_in_its_code_is_shrunk_by_their_multiplier() -> None:
+    small = tiny_config("efficientnet", load_catalog())
+    assert small["width_coefficient"] < 1
+    assert small["hidden_dim"] / 2560 == small["width_coefficient"] / 2  # 1280 in the code is what both come from
+    assert small["hidden_dim"] % 8 == 0
+    assert (small["depth_coefficient"], set(small["num_block_repeats"])) == (1.0, {1})
+    assert tiny_config("mobilenet_v1", load_catalog())["image_size"] == 64
+
+
+def test_the_channels_of_the_image_are_not_divided_with_the_stem() -> None:
+    stem = tiny_config("hgnet_v2", load_catalog())
+    assert stem["stem_channels"][0] == 3
+    assert stem["stem_channels"][2] == stem["stage_in_channels"][0]
+    assert stem["stage_out_channels"][-1] == stem["hidden_sizes"][-1]
+
+
+def test_attention_among_patches_of_the_last_stage_has_more_than_one_to_choose_from() -> None:
+    small = tiny_config("mobilevit", load_catalog())
+    assert small["image_size"] // 32 >= 2 * 2  # strides of 32, two places a side to a patch
+
+
+def test_the_last_configuration_is_deeper_with_finer_patches() -> None:
+    first, *_, last = tiny_configs("idefics3_vision", load_catalog())
+    assert last["num_hidden_layers"] == 2 * first["num_hidden_layers"]
+    assert (last["patch_size"], last["image_size"]) == (16, 64)
+    assert last["hidden_size"] == first["hidden_size"]
+
+
+def test_a_convolution_that_standardises_its_weight_is_scaled_in_half_of_its_inputs() -> None:
+    import torch
+
+    class StandardizedConvolution(torch.nn.Conv2d):
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            flat = self.weight.flatten(1)
+            weight = (flat - flat.mean(1, keepdim=True)) / flat.std(1, keepdim=True)
+            return torch.nn.functional.conv2d(image, weight.reshape(self.weight.shape), self.bias)
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(StandardizedConvolution(4, 8, 3))
+    (site,) = attention_sites(model)
+    assert (site.query.axis, site.query.ranges, site.query.bias) == (1, ((0, 2),), "")
+    image = torch.randn(1, 4, 6, 6)
+    before = model(image)
+    scale_attention(model, site, 1.1)
+    assert (model(image) - before).abs().max() > 1e-2
