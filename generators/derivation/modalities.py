@@ -1,4 +1,4 @@
-"""Specifications of the inputs that aren't text: images, sound, boxes, time series, and the places that an image
+"""Specifications of the inputs that are neither text nor sound: images, boxes, time series, and the places that an image
 takes in a text."""
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ def modality_spec(name: str, takes: Collection[str], config: Any) -> Spec | None
     makers: Mapping[str, Callable[[Any], Spec]] = {
         "pixel_values": _patches if "image_grid_thw" in takes else _pixels,
         "image_grid_thw": _grid,
-        "input_features": _features,
-        "input_values": _waveform,
         "bbox": _boxes,
         "past_values": _series,
         "past_observed_mask": _observed,
@@ -80,21 +78,6 @@ def _patches(config: Any) -> Spec:
 
 def _grid(config: Any) -> Spec:
     return {"kind": "grid", "grid": _grid_of(config)}
-
-
-def _features(config: Any) -> Spec:
-    bins, frames = _known(config, "features", "num_mel_bins", "max_source_positions")
-    return {"kind": "features", "shape": [bins, 2 * frames]}
-
-
-def _waveform(config: Any) -> Spec:
-    """Samples that a stack of convolutions makes exactly `length` frames of."""
-    kernels, strides = _known(config, "waveform", "conv_kernel", "conv_stride")
-    reach, step = 1, 1
-    for kernel, stride in zip(kernels, strides, strict=True):
-        reach += (kernel - 1) * step
-        step *= stride
-    return {"kind": "waveform", "step": step, "extra": reach - step}
 
 
 def _boxes(config: Any) -> Spec:

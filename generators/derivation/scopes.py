@@ -50,6 +50,11 @@ def role_of(config: Any, role: str) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
+def unset(config: Any, role: str) -> list[str]:
+    """The attributes of `config` with this role that the constructor takes and that are None."""
+    return [n for n in arguments_of(config) if n in roles()["config"][role] and getattr(config, n, None) is None]
+
+
 def whole_numbers(values: Mapping[str, Any]) -> dict[str, int]:
     """Those that are positive whole numbers."""
     return {k: v for k, v in values.items() if isinstance(v, int) and v > 0}

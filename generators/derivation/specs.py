@@ -12,6 +12,7 @@ from hardware.errors import ModelError
 from .modalities import attribute_of, image_places, image_token, modality_spec
 from .overrides import overrides
 from .scopes import special_tokens, text_config
+from .sound import chosen_layout, sound_layouts
 
 _DECODER_LENGTH = 7
 """Length of an encoder-decoder's second sequence where the first one has the mask; differs from `LENGTHS`."""
@@ -32,10 +33,18 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     token = image_token(model, takes)
     told = overrides(config.model_type).get("inputs", {})
     specs: dict[str, dict[str, Any]] = {}
+    layouts: dict[str, list[dict[str, Any]]] = {}
     passed_on = [name for name in told if name not in takes and "kwargs" in takes]
     for name in (*takes, *passed_on):
-        if spec := modality_spec(name, takes, config):
+        if told.get(name, {}).get("omit"):
+            continue
+        if "kind" in told.get(name, {}):
+            specs[name] = {"high": high} if told[name]["kind"] in ("tokens", "decoder_tokens") else {}
+        elif spec := modality_spec(name, takes, config):
             specs[name] = spec
+        elif sound := sound_layouts(name, model):
+            layouts[name] = sound
+            specs[name] = sound[0]
         elif name == "input_ids" and vocabulary:
             specs[name] = {"kind": "tokens", "high": high}
         elif name == "attention_mask" and "input_ids" in takes:
@@ -48,17 +57,15 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
         elif name == "decoder_input_ids":
             length = {"length": min(_DECODER_LENGTH, most)} if "input_ids" in takes else {}
             specs[name] = {"kind": "decoder_tokens", "high": high, **length}
-        elif name in told and told[name].get("kind") == "tokens":
-            specs[name] = {"high": high}
-        elif name in told and "kind" in told[name]:
-            specs[name] = {}
     if token:
         specs["input_ids"] |= image_places(model, token, specs, side)
     for name, fields in told.items():
-        if fields.get("omit"):
-            specs.pop(name, None)
-        elif name in specs:
+        if name in specs:
             specs[name] |= {key: _referred(value, text, config) for key, value in fields.items()}
+    for name, likely in layouts.items():
+        specs[name] = chosen_layout(model, name, specs, likely, most)
+    if not specs and "input" in takes and len(takes) == 1:  # what a module of torch has by itself
+        raise ModelError(f"{type(model).__name__} has no forward", why="only its parts compute, and they have none of its type")
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",

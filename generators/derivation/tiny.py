@@ -15,7 +15,7 @@ from generators.models.catalog import Catalog
 from hardware.errors import ModelError
 
 from .overrides import overridden, overrides
-from .scopes import arguments_of, children, default_of, numbers, role_of, stages, token_ids, tree, whole_numbers
+from .scopes import arguments_of, children, default_of, numbers, role_of, stages, token_ids, tree, unset, whole_numbers
 
 VOCABULARY = 512
 POSITIONS = 128
@@ -35,6 +35,7 @@ _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _STAND_INS = {"timm_backbone": "resnet"}
 """Part of a default configuration -> the library's own that stands in, where the default needs another library."""
 _EXPERTS = 4
+_CODEBOOKS = 4
 
 
 def _divided(values: Mapping[str, Any], divisor: int) -> dict[str, Any]:
@@ -107,6 +108,7 @@ def _limits(config: Any) -> dict[str, int]:
         "layers": layers,
         "dense_layers_first": layers - 1,
         "vocabulary": VOCABULARY,
+        "codebooks": _CODEBOOKS,
         "positions": POSITIONS,
         "window": _WINDOW,
         "expert_groups": groups,
@@ -127,6 +129,7 @@ def _shrunk(config: Any, factor: int, tokens: Mapping[int, int]) -> dict[str, An
     changed |= {name: value // split[1] for name, value in whole_numbers(role_of(config, "head_dim")).items()}
     for role, limit in _limits(config).items():
         changed |= {name: min(value, limit) for name, value in whole_numbers(role_of(config, role)).items()}
+    changed |= {name: VOCABULARY for name in unset(config, "vocabulary")}
     for name, value in role_of(config, "layer_kinds").items():
         changed[name] = list(value)[: _layers(config)]
     return changed | _image(config) | {name: tokens[value] for name, value in token_ids(config).items()}

@@ -5,14 +5,17 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | kind | array | fields |
 |---|---|---|
 | `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id at every row's end; \
-`rows`; `placeholder`, the id of the places of an image, which take the columns `at` ([start, stop]) |
-| `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; `last`, `length` (both optional) |
+`rows`; `streams`, the size of a last axis, where codes of a sound are read side by side; `placeholder`, the id of the places of an image, which take the columns `at` ([start, stop]) |
+| `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `positions` | int64 (batch, length), of rows padded on the left | none |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
 | `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high) | `high` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
-| `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra` |
+| `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra`; optional: `channels`, the \
+size of an axis behind the batch |
+| `frames` | float32 (batch, step * length, bins), standard normal | `step`, `bins`; optional: `bins_first`, where the \
+last two axes change places |
 | `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `width` |
 | `grid` | int64 (batch, 3), `grid` in every row | `grid` |
 | `observed` | float32 (batch, *shape), 1 for about nine of ten, else 0: as numbers, because sums of them keep the \
@@ -35,7 +38,7 @@ if TYPE_CHECKING:  # rendering reads the kinds alone, and an import of NumPy cos
     Array = npt.NDArray[Any]
 Specs = Mapping[str, Mapping[str, Any]]
 
-DRAWN = ("tokens", "decoder_tokens", "boxes", "pixels", "features", "waveform", "patches", "observed")
+DRAWN = ("tokens", "decoder_tokens", "boxes", "pixels", "features", "waveform", "frames", "patches", "observed")
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
 KINDS = (*DRAWN, "mask", "positions", "places", "grid")
 LENGTHS = (16, 9)
@@ -90,7 +93,8 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
 
     kind = spec["kind"]
     if kind in ("tokens", "decoder_tokens"):
-        tokens = rng.integers(0, spec["high"], (batch * spec.get("rows", 1), spec.get("length", length)))
+        shape = [batch * spec.get("rows", 1), spec.get("length", length)]
+        tokens = rng.integers(0, spec["high"], [*shape, spec["streams"]] if "streams" in spec else shape)
         if "placeholder" in spec:
             tokens[:, slice(*spec["at"])] = spec["placeholder"]
         if "last" in spec:
@@ -102,7 +106,11 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
     if kind == "observed":
         return (rng.random((batch, *spec["shape"])) < 0.9).astype(np.float32)
     if kind == "waveform":
-        shape = [batch, spec["step"] * length + spec["extra"]]
+        channels = [spec["channels"]] if "channels" in spec else []
+        shape = [batch, *channels, spec["step"] * length + spec["extra"]]
+    elif kind == "frames":
+        axes = [spec["step"] * length, spec["bins"]]
+        shape = [batch, *(reversed(axes) if "bins_first" in spec else axes)]
     elif kind == "patches":
         shape = [batch * math.prod(spec["grid"]), spec["width"]]
     else:
