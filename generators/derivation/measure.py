@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from generators.models.inputs import DRAWN
+from generators.models.inputs import DRAWN, LENGTHS
 from hardware.target import Target
 from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering
 from hardware.testing.tolerances import loosest_limit, tolerance_for
@@ -32,6 +32,8 @@ SUBTLE = 100 * NOISE
 BFLOAT16_ERROR = 0.75 * tolerance_for(_CPU, "bfloat16").limit
 """Its bfloat16 error should stay below this, three quarters of that precision's tolerance: a gain with which it does
 is preferred. Where none is, as in a router that picks other experts for a last digit, the recipe is for float32."""
+_FARTHEST = 1e9
+"""A figure for what can't be measured, since JSON has no infinity."""
 LOUD = 2 * loosest_limit()
 """A doubled attention must move it by at least this: twice the loosest tolerance."""
 
@@ -62,7 +64,7 @@ def masked_outputs(
     """Which outputs have a position for each token, and the mask that covers them.
 
     `short` and `long` are outputs for two values of the longest length; an output whose second axis follows
-    it is (batch, length, ...), or (batch, length + others, ...) where those of an image come behind the text. An
+    it is (rows of the mask, length, ...), or (batch, length + others, ...) where those of an image come behind the text. An
     encoder's output takes the encoder's mask, any other the decoder's.
     """
     masks = [name for name, spec in specs.items() if spec["kind"] == "mask"]
@@ -75,7 +77,7 @@ def masked_outputs(
         others = {array.shape[1] - length for array, length in zip((short[name], long[name]), lengths, strict=True)}
         if len(others) == 1 and min(others) >= 0:
             chosen = own if name.startswith("encoder") else decoder or own
-            if chosen:
+            if chosen and len(long[name]) == len(LENGTHS) * specs[chosen[0]].get("rows", 1):
                 found[name] = chosen[0]
     return found
 
@@ -92,7 +94,8 @@ def sensitivity_of(
     masked_by: Mapping[str, str],
     mask_input: str | None,
 ) -> dict[str, float]:
-    """How far numerics and faults move the outputs, relative to their scale; infinite where one isn't finite.
+    """How far numerics and faults move the outputs, relative to their scale; `_FARTHEST` where one isn't finite, or
+    has another shape, as speech has that got longer.
 
     `model` is float32 and is left as it is. Raises `ReferenceNotFinite`.
     """
@@ -125,7 +128,7 @@ def sensitivity_of(
     if mask_input is not None:
         without = {**inputs, mask_input: np.ones_like(inputs[mask_input])}
         measured["mask_dropped"] = moved(lambda _: None, without)
-    return {name: float(f"{value:.3g}") for name, value in measured.items()}
+    return {name: float(f"{min(value, _FARTHEST):.3g}") for name, value in measured.items()}
 
 
 def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:

@@ -175,6 +175,8 @@ def _whole(name: str, module: Any) -> Rows | None:
     Of a weight that is normalised, the lengths of its rows, since a factor in the rows themselves is undone.
     """
     weight = getattr(module, "weight", None)
+    if weight is None and "linear" in module._modules:
+        return _whole(f"{name}.linear", module._modules["linear"])  # a projection in a case of its own
     if weight is None or getattr(weight, "ndim", 0) < 2:
         return None
     bias = f"{name}.bias" if getattr(module, "bias", None) is not None else ""
