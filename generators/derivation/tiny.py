@@ -35,6 +35,8 @@ _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _STAND_INS = {"timm_backbone": "resnet"}
 """Part of a default configuration -> the library's own that stands in, where the default needs another library."""
 _EXPERTS = 4
+_OF_ANY_TYPE = ("AutoConfig", "PreTrainedConfig", "PretrainedConfig")
+"""Classes of parts that may be of any model type, which then must be said."""
 
 
 def _divided(values: Mapping[str, Any], divisor: int) -> dict[str, Any]:
@@ -123,6 +125,7 @@ def _shrunk(config: Any, factor: int, tokens: Mapping[int, int]) -> dict[str, An
     changed: dict[str, Any] = {}
     for role in ("hidden", "width"):
         changed |= _divided(role_of(config, role), factor)
+    changed |= {name: value / factor for name, value in role_of(config, "width_multiplier").items()}
     changed |= _divided(role_of(config, "heads"), split[0])
     changed |= {name: value // split[1] for name, value in whole_numbers(role_of(config, "head_dim")).items()}
     for role, limit in _limits(config).items():
@@ -153,8 +156,9 @@ def _arguments(config: Any, default: Any, factor: int, tokens: Mapping[int, int]
     found = {name: value for name, value in wanted.items() if value != getattr(default, name, None)}
     for name, child in parts.items():
         found[name] = _arguments(child, default_of(child), factor, tokens)
-        if type(config).sub_configs[name].__name__ == "AutoConfig":
-            found[name] = {"model_type": child.model_type, **found[name]}
+        if type(config).sub_configs[name].__name__ in _OF_ANY_TYPE:
+            own = overrides(child.model_type).get("config", {})
+            found[name] = {"model_type": child.model_type, **overridden(found[name], own, child)}
     return {name: value for name, value in found.items() if value != {}}
 
 
@@ -182,7 +186,8 @@ def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
     Raises `ModelError` with the reason where the type is unknown, its defaults can't be built, or no divisor
     fits.
     """
-    changes, parts = (overrides(model_type).get(key, {}) for key in ("config", "parts"))
+    told = next(filter(None, map(overrides, catalog.names_of(model_type))), {})
+    changes, parts = (told.get(key, {}) for key in ("config", "parts"))
     if parts:
         for made in zip(*(tiny_configs(part, catalog) for part in parts.values()), strict=False):
             composed = {
