@@ -276,22 +276,27 @@ def _one_thread() -> Iterator[None]:
 def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[dict[str, Any]], which: str) -> Recipe:
     """The recipe of the first of `configs` with which faults can be heard, under the loudest gain.
 
-    Raises `ModelError`, which says `which` model it was, with the figures where none is accepted.
+    Raises `ModelError`: which says `which` model it was, with the figures where none is accepted, or why the last
+    of them can't be built or run.
     """
     config_class = load_catalog().config_class(what.model_type)
-    refused: list[str] = []
+    refused = ModelError(f"no {which} is known")
     with warnings.catch_warnings(), _one_thread():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
         for config in configs:
             if chosen.entry.labels:
                 config["num_labels"] = LABELS
-            best = _loudest(config, config_class, chosen, what.architecture)
+            try:
+                best = _loudest(config, config_class, chosen, what.architecture)
+            except ModelError as error:
+                refused = error
+                continue
             if isinstance(best, tuple):
                 gain, found = best
                 model = fill(build(config_class, chosen.model_class, config), gain=gain)
                 return _recipe(model, found, what, chosen.entry, config=config, gain=gain, weights_hash=None)
-            refused = best
-    raise ModelError(f"no {which} makes faults audible", why="; ".join(refused))
+            refused = ModelError(f"no {which} makes faults audible", why="; ".join(best))
+    raise refused
 
 
 def derive_checkpoint(folder: Path) -> Recipe:

@@ -182,7 +182,9 @@ def factors_of(config: Any) -> list[int]:
 def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
     """Constructor arguments of small configurations of `model_type`, the smallest first.
 
-    JSON values, only what differs from the defaults; nested dicts are sub-configurations. Imports transformers.
+    JSON values, only what differs from the defaults; nested dicts are sub-configurations. Behind those come the same
+    with the padding token where a table of positions can count from it; not every model needs that, and none says so
+    but by its constructor. Imports transformers.
     Raises `ModelError` with the reason where the type is unknown, its defaults can't be built, or no divisor
     fits.
     """
@@ -199,10 +201,22 @@ def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
     config = _defaults(model_type, catalog)
     known = sorted({value for scope in tree(config) for value in token_ids(scope).values()})
     top = min([VOCABULARY, *(size for scope in tree(config) for size in numbers(role_of(scope, "vocabulary")))])
-    tokens = {value: top - 1 - place for place, value in enumerate(known)}
-    for factor in factors_of(config):
-        arguments = overridden(_arguments(config, config, factor, tokens), changes, config)
-        yield dict(json.loads(json.dumps(arguments)))
+    high = {value: top - 1 - place for place, value in enumerate(known)}
+    low = _padding_tokens(config)
+    for tokens in [high, high | low] if low else [high]:
+        for factor in factors_of(config):
+            arguments = overridden(_arguments(config, config, factor, tokens), changes, config)
+            yield dict(json.loads(json.dumps(arguments)))
+
+
+def _padding_tokens(config: Any) -> dict[int, int]:
+    """Padding tokens as they are by default, of the scopes that number positions from the padding token upwards if
+    they have it from RoBERTa: its id must lie below the end of the table."""
+    return {
+        scope.pad_token_id: scope.pad_token_id
+        for scope in tree(config)
+        if "pad_token_id" in token_ids(scope) and role_of(scope, "positions") and scope.pad_token_id < POSITIONS // 2
+    }
 
 
 def _defaults(model_type: str, catalog: Catalog) -> Any:
