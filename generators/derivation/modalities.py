@@ -18,6 +18,8 @@ _IMAGE = 64
 """Pixels a side where a configuration names no size."""
 _COORDINATES = 1001
 """Boxes are normalised to 0 ... 1000, as the documentation of LayoutLM has it."""
+_REGIONS = 4
+"""Regions of an image that a detector hands to a model of its features."""
 _TEXT_BEHIND = 3
 """Tokens behind the places of an image: fewer than the shortest text of a suite has."""
 
@@ -47,6 +49,9 @@ def modality_spec(name: str, takes: Collection[str], config: Any) -> Spec | None
         "past_observed_mask": _observed,
         "past_time_features": _past_features,
         "freq": _frequency,
+        "visual_feats": lambda config: _regions(config, "visual_feat_dim"),
+        "visual_pos": lambda config: _regions(config, "visual_pos_dim"),
+        "visual_embeds": lambda config: _regions(config, "visual_embedding_dim"),
     }
     if "future_time_features" in takes:  # elsewhere future values are labels
         makers = makers | {
@@ -106,7 +111,13 @@ def _waveform(config: Any) -> Spec:
     return {"kind": "waveform", "step": step, "extra": reach - step}
 
 
+def _regions(config: Any, width: str) -> Spec:
+    return {"kind": "features", "shape": [_REGIONS, *_known(config, "regions", width)]}
+
+
 def _boxes(config: Any) -> Spec:
+    if attribute_of(config, "bbox_scale"):  # the model itself makes numbers of shares of the page
+        return {"kind": "boxes", "high": _COORDINATES, "divisor": _COORDINATES - 1}
     (most,) = _known(config, "boxes", "max_2d_position_embeddings")
     return {"kind": "boxes", "high": min(most, _COORDINATES)}
 

@@ -1,4 +1,4 @@
-"""Rotary positions of three axes: which part of a head turns with the time, which with rows and which with columns."""
+"""Rotary positions of three axes: which part of a head turns with time, which with rows, which with columns."""
 
 from __future__ import annotations
 

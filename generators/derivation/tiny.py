@@ -26,6 +26,7 @@ LABELS = 10
 
 _PATCHES_A_SIDE = 4
 _WINDOW = 8
+_LATENTS = 8
 _STATE = 16
 _IMAGE_WINDOW = 2
 _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
@@ -58,6 +59,7 @@ def _limits(config: Any) -> dict[str, int]:
         "dense_layers_first": layers - 1,
         "vocabulary": VOCABULARY,
         "positions": POSITIONS,
+        "latents": _LATENTS,
         "window": _WINDOW,
         "chunk": _WINDOW,
         "state": _STATE,
