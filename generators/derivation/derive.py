@@ -105,7 +105,7 @@ def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Mea
     exact = as_reference(copy_over(model))
     reference = float64_outputs(exact, inputs)
     if not reference:
-        raise ModelError(f"{type(model).__name__} gives no floating tensor at the top level of its output")
+        raise ModelError(f"{type(model).__name__} gives no floating tensor")
     shorter = (lengths[0] - _SHORTER, lengths[1] - _SHORTER)
     other = float64_outputs(exact, make_inputs(specs, _SEED, shorter))
     columns = (shorter[0] + placeholders(specs), lengths[0] + placeholders(specs))
@@ -118,12 +118,21 @@ def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Mea
         specs=specs,
         inputs=inputs,
         reference=reference,
-        outputs=tuple(n for n in entry.outputs if n in reference) or (next(iter(reference)),),
+        outputs=_main_outputs(entry, reference),
         masked_by=masked_by,
         mask_input=mask_input,
         sensitivity=measure.sensitivity_of(model, inputs, reference, masked_by, mask_input),
         padding_heard=measure.padding_heard(model, inputs, specs, reference, masked_by, mask_input),
     )
+
+
+def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ...]:
+    """The outputs that a task is about, all tensors of those that are tuples; the first that there is, otherwise."""
+    meant = {
+        n: [g for g in given if g == n or (g.startswith(f"{n}_") and g[len(n) + 1 :].isdigit())]
+        for n in entry.outputs
+    }
+    return tuple(name for names in meant.values() for name in names) or (next(iter(given)),)
 
 
 def _measured(model: Any, entry: TaskEntry, architecture: str) -> _Measured:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from hardware.target import Target
 from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 
-from .sites import attention_sites, scale_attention, swap_two
+from .sites import attention_sites, halves, scale_attention, swap_two
 
 if TYPE_CHECKING:
     import torch
@@ -115,6 +116,8 @@ def sensitivity_of(
     sites = [site for site in attention_sites(model) if site.kind == "weight" or site.module in reached]
     if not sites:
         raise ReferenceNotFinite("the model has no matrix, so that no fault can be made in it")
+    if moved(scaled(2.0)) < NOISE:  # queries are normalised without weights
+        sites = [replace(site, query=halves(site.query)[0]) for site in sites]
     measured = {
         "float32_error": moved(lambda _: None),
         **_in_bfloat16(moved),

@@ -18,6 +18,8 @@ _IMAGE = 64
 """Pixels a side where a configuration names no size."""
 _COORDINATES = 1001
 """Boxes are normalised to 0 ... 1000, as the documentation of LayoutLM has it."""
+_REGIONS = 4
+"""Regions of an image that a detector hands to a model of its features."""
 _TEXT_BEHIND = 3
 """Tokens behind the places of an image: fewer than the shortest text of a suite has."""
 
@@ -45,7 +47,19 @@ def modality_spec(name: str, takes: Collection[str], config: Any) -> Spec | None
         "bbox": _boxes,
         "past_values": _series,
         "past_observed_mask": _observed,
+        "past_time_features": _past_features,
+        "freq": _frequency,
+        "visual_feats": lambda config: _regions(config, "visual_feat_dim"),
+        "visual_pos": lambda config: _regions(config, "visual_pos_dim"),
+        "visual_embeds": lambda config: _regions(config, "visual_embedding_dim"),
     }
+    if "future_time_features" in takes:  # elsewhere future values are labels
+        makers = makers | {
+            "future_values": _future,
+            "future_time_features": _future_features,
+            "static_real_features": _real_features,
+            "static_categorical_features": _category,
+        }
     return makers[name](config) if name in makers else None
 
 
@@ -97,13 +111,28 @@ def _waveform(config: Any) -> Spec:
     return {"kind": "waveform", "step": step, "extra": reach - step}
 
 
+def _regions(config: Any, width: str) -> Spec:
+    return {"kind": "features", "shape": [_REGIONS, *_known(config, "regions", width)]}
+
+
 def _boxes(config: Any) -> Spec:
+    if attribute_of(config, "bbox_scale"):  # the model itself makes numbers of shares of the page
+        return {"kind": "boxes", "high": _COORDINATES, "divisor": _COORDINATES - 1}
     (most,) = _known(config, "boxes", "max_2d_position_embeddings")
     return {"kind": "boxes", "high": min(most, _COORDINATES)}
 
 
 def _series_shape(config: Any) -> list[int]:
-    return _known(config, "series", "context_length", "num_input_channels")
+    """Time steps and, where there are several, channels. Lags look back to before the context."""
+    (steps,) = _known(config, "series", "context_length")
+    lags = attribute_of(config, "lags_sequence") or [0]
+    channels = attribute_of(config, "num_input_channels")  # PatchTST keeps the axis of a single one
+    return [steps + max(lags), *([channels] if channels else _channels(config))]
+
+
+def _channels(config: Any) -> list[int]:
+    size = attribute_of(config, "input_size") or 1
+    return [size] if size > 1 else []
 
 
 def _series(config: Any) -> Spec:
@@ -112,6 +141,37 @@ def _series(config: Any) -> Spec:
 
 def _observed(config: Any) -> Spec:
     return {"kind": "observed", "shape": _series_shape(config)}
+
+
+def _time_features(config: Any, steps: int) -> Spec:
+    counts = _known(config, "time features", "num_time_features", "num_dynamic_real_features")
+    return {"kind": "features", "shape": [steps, sum(counts)]}
+
+
+def _past_features(config: Any) -> Spec:
+    return _time_features(config, _series_shape(config)[0])
+
+
+def _future_features(config: Any) -> Spec:
+    return _time_features(config, *_known(config, "future", "prediction_length"))
+
+
+def _future(config: Any) -> Spec:
+    return {"kind": "features", "shape": [*_known(config, "future", "prediction_length"), *_channels(config)]}
+
+
+def _real_features(config: Any) -> Spec:
+    return {"kind": "features", "shape": _known(config, "static features", "num_static_real_features")}
+
+
+def _category(config: Any) -> Spec:
+    count, sizes = _known(config, "categories", "num_static_categorical_features", "cardinality")
+    return {"kind": "categories", "shape": [count], "high": min(sizes)}
+
+
+def _frequency(config: Any) -> Spec:
+    (count,) = _known(config, "frequency", "freq_size")
+    return {"kind": "categories", "shape": [], "high": count}
 
 
 def image_token(model: Any, takes: Collection[str]) -> int | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 
 @functools.cache
-def roles() -> Mapping[str, Mapping[str, list[str]]]:
+def roles() -> Mapping[str, Mapping[str, Any]]:
     """roles.toml: names of configuration attributes and of parameters by what they mean."""
     with (Path(__file__).parent / "roles.toml").open("rb") as file:
         return tomllib.load(file)

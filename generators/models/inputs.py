@@ -10,7 +10,10 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `positions` | int64 (batch, length), of rows padded on the left | none |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
-| `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high) | `high` |
+| `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); float32 where they are shares of a page: \
+divided by `divisor` | `high`; optional: `divisor` |
+| `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high`: a list |
+| `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
 | `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra` |
 | `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `width` |
@@ -35,7 +38,7 @@ if TYPE_CHECKING:  # rendering reads the kinds alone, and an import of NumPy cos
     Array = npt.NDArray[Any]
 Specs = Mapping[str, Mapping[str, Any]]
 
-DRAWN = ("tokens", "decoder_tokens", "boxes", "pixels", "features", "waveform", "patches", "observed")
+DRAWN = ("tokens", "decoder_tokens", "boxes", "token_categories", "categories", "pixels", "features", "waveform", "patches", "observed")
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
 KINDS = (*DRAWN, "mask", "positions", "places", "grid")
 LENGTHS = (16, 9)
@@ -98,7 +101,12 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
         return tokens
     if kind == "boxes":
         corners = rng.integers(0, spec["high"], (batch, length, 2, 2))
-        return np.sort(corners, axis=2).reshape(batch, length, 4)
+        boxes = np.sort(corners, axis=2).reshape(batch, length, 4)
+        return (boxes / spec["divisor"]).astype(np.float32) if "divisor" in spec else boxes
+    if kind == "token_categories":
+        return rng.integers(0, spec["high"], (batch, length, len(spec["high"])))
+    if kind == "categories":
+        return rng.integers(0, spec["high"], (batch, *spec["shape"]))
     if kind == "observed":
         return (rng.random((batch, *spec["shape"])) < 0.9).astype(np.float32)
     if kind == "waveform":
