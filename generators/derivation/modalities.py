@@ -22,8 +22,6 @@ def modality_spec(name: str, takes: Collection[str], config: Any) -> Spec | None
     Raises `ModelError` where the configuration doesn't say the shape.
     """
     makers: dict[str, Callable[[Any], Spec]] = {
-        "input_features": _features,
-        "input_values": _waveform,
         "bbox": _boxes,
         "past_values": _series,
         "past_observed_mask": _observed,
@@ -44,19 +42,7 @@ def modality_spec(name: str, takes: Collection[str], config: Any) -> Spec | None
     return makers[name](config) if name in makers else None
 
 
-def _features(config: Any) -> Spec:
-    bins, frames = known_of(config, "features", "num_mel_bins", "max_source_positions")
-    return {"kind": "features", "shape": [bins, 2 * frames]}
 
-
-def _waveform(config: Any) -> Spec:
-    """Samples that a stack of convolutions makes exactly `length` frames of."""
-    kernels, strides = known_of(config, "waveform", "conv_kernel", "conv_stride")
-    reach, step = 1, 1
-    for kernel, stride in zip(kernels, strides, strict=True):
-        reach += (kernel - 1) * step
-        step *= stride
-    return {"kind": "waveform", "step": step, "extra": reach - step}
 
 
 def _regions(config: Any, width: str) -> Spec:

@@ -85,9 +85,9 @@ def convolution_sites(model: torch.nn.Module) -> list[Site]:
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     for name, module in model.named_modules():
         kernel = getattr(module, "kernel_size", ())
-        if f"{name}.weight" in parameters and isinstance(kernel, tuple) and max(kernel, default=1) > 1:
+        if isinstance(kernel, tuple) and max(kernel, default=1) > 1:
             whole = _whole(name, module)
-            if whole is not None and whole.size > 1:
+            if whole is not None and whole.weight in parameters and whole.size > 1:
                 query, key = halves(whole)
                 found.append(Site(module=name, kind="convolution", query=query, key=key))
     return found
@@ -170,13 +170,25 @@ def _views(model: torch.nn.Module, rows: Rows) -> Iterator[torch.Tensor]:
 
 
 def _whole(name: str, module: Any) -> Rows | None:
-    """All output features of a module that has a weight of at least two axes."""
+    """All output features of a module that has a weight of at least two axes.
+
+    Of a weight that is normalised, the lengths of its rows, since a factor in the rows themselves is undone.
+    """
     weight = getattr(module, "weight", None)
     if weight is None or getattr(weight, "ndim", 0) < 2:
         return None
-    axis = 1 if type(module).__name__ in ("Conv1D", "Embedding") else 0
-    bias = f"{name}.bias" if getattr(module, "bias", None) is not None else ""
-    return Rows(weight=f"{name}.weight", bias=bias, ranges=((0, weight.shape[axis]),), axis=axis)
+    kind, axis, owner = type(module).__name__, 0, f"{name}.weight"
+    lengths = getattr(getattr(module, "parametrizations", {}).get("weight"), "original0", None)
+    if lengths is not None:
+        kind, owner = kind.removeprefix("Parametrized"), f"{name}.parametrizations.weight.original0"
+        if lengths.shape[0] != lengths.numel():
+            return None
+    elif kind in ("Conv1D", "Embedding") or kind.startswith("ConvTranspose"):
+        axis = 1
+    ours = getattr(module, "bias", None) is not None and not (lengths is not None and "Transpose" in kind)
+    return Rows(
+        weight=owner, bias=f"{name}.bias" if ours else "", ranges=((0, weight.shape[axis]),), axis=axis
+    )
 
 
 def _child(name: str, module: Any, names: list[str]) -> tuple[str, Rows | None]:

@@ -14,6 +14,7 @@ from .modalities import modality_spec
 from .overrides import overrides
 from .places import place_tokens, places
 from .scopes import attribute_of, special_tokens, text_config
+from .sound import chosen_layout, sound_layouts
 
 _DECODER_LENGTH = 7
 """Length of an encoder-decoder's second sequence where the first one has the mask; differs from `LENGTHS`."""
@@ -41,9 +42,15 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     known = {name: spec for name in names if (spec := modality_spec(name, names, config))}
     tokens = place_tokens(config, {*known, *(name for name in names if name in told or name == "input_ids")})
     specs: dict[str, dict[str, Any]] = {}
+    layouts: dict[str, list[dict[str, Any]]] = {}
     for name in names:
-        if name in known:
+        if "kind" in told.get(name, {}):
+            specs[name] = {"high": _high(config)} if told[name]["kind"] in ("tokens", "decoder_tokens") else {}
+        elif name in known:
             specs[name] = known[name]
+        elif sound := sound_layouts(name, model):
+            layouts[name] = sound
+            specs[name] = sound[0]
         elif spec := _text_spec(name, names, config, side, most):
             specs[name] = spec
         elif name == "position_ids" and (architecture == "decoder-only" or (tokens and side == "left")):
@@ -51,13 +58,11 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
                 specs[name] = {"kind": "positions"}
         elif name in _PLACE_MARKS and tokens:
             specs[name] = {"kind": "places", "token": next(iter(tokens.values()))}
-        elif name in told and told[name].get("kind") == "tokens":
-            specs[name] = {"high": _high(config)}
-        elif name in told and "kind" in told[name]:
-            specs[name] = {}
     for name, fields in told.items():
         if name in specs:
             specs[name] |= {key: _referred(value, text, config) for key, value in fields.items()}
+    for name, likely in layouts.items():
+        specs[name] = chosen_layout(model, name, specs, likely, most)
     if tokens:
         specs["input_ids"]["places"] = places(model, tokens, specs, side)
     if not specs:

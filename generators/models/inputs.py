@@ -15,7 +15,10 @@ divided by `divisor` | `high`; optional: `divisor` |
 | `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high`: a list |
 | `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
-| `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra` |
+| `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra`; optional: `channels`, the \
+size of an axis behind the batch |
+| `frames` | float32 (batch, step * length, bins), standard normal | `step`, `bins`; optional: `bins_first`, where the \
+last two axes change places |
 | `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `width` |
 | `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value` |
 | `ones` | int64 (batch, *shape), 1 | `shape` |
@@ -40,7 +43,10 @@ if TYPE_CHECKING:  # rendering reads the kinds alone, and an import of NumPy cos
     Array = npt.NDArray[Any]
 Specs = Mapping[str, Mapping[str, Any]]
 
-DRAWN = ("tokens", "decoder_tokens", "boxes", "token_categories", "categories", "pixels", "features", "waveform", "patches", "observed")
+DRAWN = (
+    *("tokens", "decoder_tokens", "boxes", "token_categories", "categories"),
+    *("pixels", "features", "waveform", "frames", "patches", "observed"),
+)
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
 KINDS = (*DRAWN, "mask", "positions", "places", "constant", "ones", "seen")
 LENGTHS = (16, 9)
@@ -118,7 +124,11 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
     if kind == "observed":
         return (rng.random((batch, *spec["shape"])) < 0.9).astype(np.float32)
     if kind == "waveform":
-        shape = [batch, spec["step"] * length + spec["extra"]]
+        channels = [spec["channels"]] if "channels" in spec else []
+        shape = [batch, *channels, spec["step"] * length + spec["extra"]]
+    elif kind == "frames":
+        axes = [spec["step"] * length, spec["bins"]]
+        shape = [batch, *(reversed(axes) if "bins_first" in spec else axes)]
     elif kind == "patches":
         shape = [batch * math.prod(spec["grid"]), spec["width"]]
     else:
