@@ -21,7 +21,7 @@ from generators.models.store import shipped_recipes
 from hardware.errors import ModelError, echo
 from hardware.testing.checkpoints import load_checkpoint
 from hardware.testing.loud_weights import BETWEEN, GAINS, fill
-from hardware.testing.parity import Array, ReferenceNotFinite
+from hardware.testing.parity import Array, ReferenceNotFinite, masks_of
 from hardware.testing.reference import as_reference, float64_outputs, gradient_count
 from hardware.testing.widened import copy_over
 
@@ -94,7 +94,7 @@ class _Measured:
     def recorded(self, origin: str) -> dict[str, Any]:
         """The 16 numbers of the first main output, and what vouches for them."""
         name = self.outputs[0]
-        mask = self.inputs[self.masked_by[name]] if name in self.masked_by else None
+        mask = masks_of(self.masked_by, self.inputs).get(name)
         return measure.record(self.reference, name, mask, seed=_SEED, lengths=self.lengths, origin=origin)
 
 

@@ -42,9 +42,6 @@ def modality_spec(name: str, takes: Collection[str], config: Any) -> Spec | None
     return makers[name](config) if name in makers else None
 
 
-
-
-
 def _regions(config: Any, width: str) -> Spec:
     return {"kind": "features", "shape": [_REGIONS, *known_of(config, "regions", width)]}
 

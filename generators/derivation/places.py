@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -62,12 +63,14 @@ def _wanted(model: Any, modality: str, token: int, specs: Mapping[str, Spec]) ->
     """How many places one example of a modality takes in the text."""
     other = {name for known, names in _OF.items() if known != modality for name in names}
     drafts = {name: dict(spec) for name, spec in specs.items() if name not in other}
-    drafts["input_ids"]["places"] = [[token, 1, 2]]
+    drafts["input_ids"]["places"] = [[token, 1, 3]]  # two, since one may stand for all (Qwen2-Audio)
     failed = ""
     for ask in (_by_forward, _by_features):
         try:
             return ask(model, modality, drafts)
         except Exception as error:  # whatever modelling code raises, it is why this way gives no answer
+            if counted := re.search(r"features: (\d+)", str(error)):
+                return int(counted[1])
             failed = failed or f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     raise ModelError(f"{type(model).__name__} doesn't say how many places an {modality} takes", why=failed)
 

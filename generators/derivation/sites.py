@@ -186,9 +186,7 @@ def _whole(name: str, module: Any) -> Rows | None:
     elif kind in ("Conv1D", "Embedding") or kind.startswith("ConvTranspose"):
         axis = 1
     ours = getattr(module, "bias", None) is not None and not (lengths is not None and "Transpose" in kind)
-    return Rows(
-        weight=owner, bias=f"{name}.bias" if ours else "", ranges=((0, weight.shape[axis]),), axis=axis
-    )
+    return Rows(weight=owner, bias=f"{name}.bias" if ours else "", ranges=((0, weight.shape[axis]),), axis=axis)
 
 
 def _child(name: str, module: Any, names: list[str]) -> tuple[str, Rows | None]:

@@ -7,14 +7,15 @@ from collections.abc import Collection
 from typing import Any
 
 from generators.models.catalog import TaskEntry
-from generators.models.inputs import LENGTHS
+from generators.models.inputs import DRAWN, LENGTHS, make_inputs
 from hardware.errors import ModelError
 
+from . import measure
 from .modalities import modality_spec
 from .overrides import overrides
 from .places import place_tokens, places
 from .scopes import attribute_of, special_tokens, text_config
-from .sound import chosen_layout, sound_layouts
+from .sound import SOUND_MASKS, SOUNDS, chosen_layout, sound_layouts
 
 _DECODER_LENGTH = 7
 """Length of an encoder-decoder's second sequence where the first one has the mask; differs from `LENGTHS`."""
@@ -22,6 +23,9 @@ _DECODER_LENGTH = 7
 
 _PLACE_MARKS = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids", "image_embeds_position_mask")
 """Inputs that mark the places of an image in the text."""
+_MORE_THAN_TEXT = ("multimodal", "vision-encoder-text-decoder", "vision", "video", "speech")
+_SENSED = frozenset(DRAWN) - {"tokens", "decoder_tokens", "boxes"}
+"""Kinds of input that a model of these architectures must be given one of: a pass over its text alone proves little."""
 _WHERE_NEEDED = ("image_sizes",)
 """Inputs that few of the models that take them read: given where the model can't make image features without."""
 
@@ -37,10 +41,10 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     takes = inspect.signature(model.forward).parameters
     told = overrides(config.model_type).get("inputs", {})
     passed_on = [name for name in told if name not in takes and "kwargs" in takes]
-    unread = set(_WHERE_NEEDED) - _needed(model)
+    unread = set(_WHERE_NEEDED) - _needed(model) - set(told)
     names = [name for name in (*takes, *passed_on) if name not in unread and not told.get(name, {}).get("omit")]
     known = {name: spec for name in names if (spec := modality_spec(name, names, config))}
-    tokens = place_tokens(config, {*known, *(name for name in names if name in told or name == "input_ids")})
+    tokens = place_tokens(config, {*known, *(name for name in names if name in {"input_ids", *SOUNDS, *told})})
     specs: dict[str, dict[str, Any]] = {}
     layouts: dict[str, list[dict[str, Any]]] = {}
     for name in names:
@@ -48,9 +52,11 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
             specs[name] = {"high": _high(config)} if told[name]["kind"] in ("tokens", "decoder_tokens") else {}
         elif name in known:
             specs[name] = known[name]
-        elif sound := sound_layouts(name, model):
+        elif sound := sound_layouts(name, model, in_text="audio" in tokens):
             layouts[name] = sound
             specs[name] = sound[0]
+        elif name in SOUND_MASKS:
+            specs[name] = {"kind": "ones", "shape": []}
         elif spec := _text_spec(name, names, config, side, most):
             specs[name] = spec
         elif name == "position_ids" and (architecture == "decoder-only" or (tokens and side == "left")):
@@ -61,8 +67,9 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     for name, fields in told.items():
         if name in specs:
             specs[name] |= {key: _referred(value, text, config) for key, value in fields.items()}
+    _end_texts(model, specs, text)
     for name, likely in layouts.items():
-        specs[name] = chosen_layout(model, name, specs, likely, most)
+        specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
     if tokens:
         specs["input_ids"]["places"] = places(model, tokens, specs, side)
     if not specs:
@@ -70,7 +77,31 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
             f"no inputs are known for {type(model).__name__} ({entry.task})",
             why=f"its forward takes {', '.join(list(takes)[:8])}",
         )
+    if architecture in _MORE_THAN_TEXT and all(spec["kind"] not in _SENSED for spec in specs.values()):
+        raise ModelError(
+            f"only text is known of what {type(model).__name__} takes ({entry.task})",
+            why=f"its forward takes {', '.join(takes)}",
+        )
     return specs
+
+
+def _end_texts(model: Any, specs: dict[str, dict[str, Any]], text: Any) -> None:
+    """Let every text of a model that embeds text end in the end-of-text token, where many read off what it means.
+
+    It stands in the last column, behind the padding on the right: there it looks back over the padding, so that a
+    dropped mask is heard although the text is causal, and no row is masked from end to end.
+    """
+    end = getattr(text, "eos_token_id", None)
+    if hasattr(model, "get_text_features") and "input_ids" in specs and isinstance(end, int):
+        specs["input_ids"].setdefault("last", end)
+
+
+def _run(model: Any, specs: dict[str, dict[str, Any]], tokens: dict[str, int], side: str, most: int) -> None:
+    """Run the model with these inputs, or only until it says how many places they take where they take any."""
+    if tokens:
+        places(model, tokens, specs, side)
+    else:
+        measure.run(model, make_inputs(specs, 0, (most, most)))
 
 
 def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: int) -> dict[str, Any] | None:

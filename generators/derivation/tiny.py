@@ -17,7 +17,18 @@ from .division import Division, divided, divisions_of
 from .layer_lists import kept_lists, kept_outputs, layers_needed
 from .overrides import overridden, overrides
 from .rotary import rotary_sections
-from .scopes import arguments_of, children, default_of, numbers, role_of, roles, token_ids, tree, whole_numbers
+from .scopes import (
+    arguments_of,
+    children,
+    default_of,
+    numbers,
+    role_of,
+    roles,
+    token_ids,
+    tree,
+    unset_places,
+    whole_numbers,
+)
 
 VOCABULARY = 512
 POSITIONS = 128
@@ -78,13 +89,14 @@ def _limits(config: Any) -> dict[str, int]:
     }
 
 
-def _shrunk(config: Any, division: Division, tokens: Mapping[int, int]) -> dict[str, Any]:
+def _shrunk(config: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
     """The constructor arguments of one scope that are other than in `config`."""
     changed = divided(config, division)
     for role, limit in _limits(config).items():
         changed |= {name: min(value, limit) for name, value in whole_numbers(role_of(config, role)).items()}
     changed |= _unset_experts(config) | _per_layer(config, changed) | _image(config) | _needed(config)
     changed |= kept_lists(config, _layers(config)) | rotary_sections(config, changed)
+    changed |= {name: tokens[name] for name in unset_places(config)}
     return changed | {name: tokens[value] for name, value in token_ids(config).items()}
 
 
@@ -150,7 +162,7 @@ def _tile_grids(config: Any) -> dict[str, Any]:
     return {}
 
 
-def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[int, int]) -> dict[str, Any]:
+def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
     """The constructor arguments that make `config`, shrunk: what differs from `default`, an object of its class."""
     parts = children(config)
     known = [name for name in arguments_of(config) if name not in (*parts, *_OUTPUTS)]
@@ -195,7 +207,8 @@ def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
             yield overridden(composed, changes, None)
         return
     config = _defaults(model_type, catalog)
-    known = sorted({value for scope in tree(config) for value in token_ids(scope).values()})
+    known: list[int | str] = sorted({value for scope in tree(config) for value in token_ids(scope).values()})
+    known += sorted({name for scope in tree(config) for name in unset_places(scope)})
     top = min([VOCABULARY, *(size for scope in tree(config) for size in numbers(role_of(scope, "vocabulary")))])
     high = {value: top - 1 - place for place, value in enumerate(known)}
     low = _padding_tokens(config)
@@ -205,7 +218,7 @@ def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
             yield dict(json.loads(json.dumps(arguments)))
 
 
-def _padding_tokens(config: Any) -> dict[int, int]:
+def _padding_tokens(config: Any) -> dict[int | str, int]:
     """Padding tokens as they are by default, of the scopes that number positions from the padding token upwards if
     they have it from RoBERTa: its id must lie below the end of the table."""
     return {

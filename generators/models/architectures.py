@@ -30,9 +30,9 @@ def shape_of(model_type: str, task: str, catalog: Catalog) -> tuple[str, str, st
         return (*architecture_data()["task"][task], "high")
     if shape := _shape_by_processors(catalog.modalities(model_type)):
         return (*shape, "medium")
-    others = [one.task for one in catalog.tasks_of(model_type)]
-    if shape := next((architecture_data()["task"][one] for one in others if one in architecture_data()["task"]), None):
-        return (*shape, "medium")
+    for other in catalog.tasks_of(model_type):
+        if other.task in architecture_data()["task"]:
+            return (*architecture_data()["task"][other.task], "medium")
     defaults = config_defaults(model_type)
     for attribute, shape in architecture_data()["attribute"].items():
         if attribute in defaults:

@@ -20,7 +20,7 @@ size of an axis behind the batch |
 | `frames` | float32 (batch, step * length, bins), standard normal | `step`, `bins`; optional: `bins_first`, where the \
 last two axes change places |
 | `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `width` |
-| `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value` |
+| `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value`; `rows` |
 | `ones` | int64 (batch, *shape), 1 | `shape` |
 | `seen` | int64 (batch, length, *shape), 0 in the first column, then 1: the text behind an image | `shape` |
 | `observed` | float32 (batch, *shape), 1 for about nine of ten, else 0: as numbers, because sums of them keep the \
@@ -69,6 +69,15 @@ def placeholders(specs: Specs) -> int:
     return max(map(sum, taken), default=0)
 
 
+def covered_by(mask: str, specs: Specs) -> str:
+    """The input that a mask says of where it holds something: the tokens, else what has frames for it; "" for none."""
+    tokens = mask.replace("attention_mask", "input_ids")
+    if tokens in specs:
+        return tokens
+    steps = [name for name, spec in specs.items() if spec["kind"] == "frames" and spec["step"] == 1]
+    return next((name for name in steps if "bins_first" not in specs[name]), "")
+
+
 def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -> dict[str, Array]:
     """The arrays that `specs` describe, drawn from `default_rng(seed)` in the order of the mapping.
 
@@ -89,7 +98,7 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
             there = arrays["input_ids"] == spec["token"]
             arrays[name] = (~there if spec.get("elsewhere") else there).astype(np.int64)
         elif kind == "constant":
-            arrays[name] = np.array([spec["value"]] * len(lengths))
+            arrays[name] = np.array([spec["value"]] * (len(lengths) * spec.get("rows", 1)))
         elif kind == "ones":
             arrays[name] = np.ones((len(lengths), *spec["shape"]), dtype=np.int64)
         elif kind == "seen":

@@ -23,7 +23,7 @@ from ..target import Target
 from . import recording, reference
 from .loud_weights import fill
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs
-from .parity import Array, Comparison, compare, compare_gradients, scale_of
+from .parity import Array, Comparison, compare, compare_gradients, masks_of, scale_of
 from .room import require_room
 from .tolerances import tolerance_for
 
@@ -219,7 +219,7 @@ class ModelTest:
         return Outputs(arrays=arrays, masks=self._masks(inputs))
 
     def _masks(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return {output: inputs[name] for output, name in self.masked_by.items() if name in inputs}
+        return masks_of(self.masked_by, inputs)
 
     def difference(self, got: Outputs, want: Outputs) -> float:
         """How far apart two outputs are, relative to the scale of `want`, where `want` means something."""
