@@ -24,8 +24,8 @@ _DECODER_LENGTH = 7
 _PLACE_MARKS = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids", "image_embeds_position_mask")
 """Inputs that mark the places of an image in the text."""
 _MORE_THAN_TEXT = ("multimodal", "vision-encoder-text-decoder", "vision", "video", "speech")
-_SENSED = frozenset(DRAWN) - {"tokens", "decoder_tokens", "boxes"}
-"""Kinds of input that a model of these architectures must be given one of: a pass over its text alone proves little."""
+_SENSED = frozenset(DRAWN) - {"tokens", "decoder_tokens", "boxes", "categories", "token_categories"}
+"""Kinds of input of which a model of these architectures gets at least one: its text alone would prove little."""
 _WHERE_NEEDED = ("image_sizes",)
 """Inputs that few of the models that take them read: given where the model can't make image features without."""
 

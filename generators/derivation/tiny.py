@@ -176,6 +176,7 @@ def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[in
         if type(config).sub_configs[name].__name__ in _OF_ANY_TYPE:
             own = overrides(child.model_type).get("config", {})
             found[name] = {"model_type": child.model_type, **overridden(found[name], own, child)}
+    for name, child in parts.items():
         found[name] |= dict.fromkeys(role_of(child, "text_width"), _text_width(parts, found))
     return {name: value for name, value in found.items() if value != {}}
 

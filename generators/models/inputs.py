@@ -70,7 +70,7 @@ def placeholders(specs: Specs) -> int:
 
 
 def covered_by(mask: str, specs: Specs) -> str:
-    """The input that a mask says of where it holds something: the tokens, else what has frames for it; "" for none."""
+    """The input of which a mask says where it holds something: tokens, else what has a frame for each; "" for none."""
     tokens = mask.replace("attention_mask", "input_ids")
     if tokens in specs:
         return tokens
