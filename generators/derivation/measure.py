@@ -8,16 +8,17 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from generators.models.inputs import DRAWN, LENGTHS
+from generators.models.inputs import DRAWN, LENGTHS, covered_by
 from hardware.target import Target
-from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering
+from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering, masks_of
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 
-from .sites import attention_sites, scale_attention, swap_two
+from .sites import attention_sites, halves, scale_attention, swap_two
 
 if TYPE_CHECKING:
     import torch
@@ -64,8 +65,9 @@ def masked_outputs(
     """Which outputs have a position for each token, and the mask that covers them.
 
     `short` and `long` are outputs for two values of the longest length; an output whose second axis follows
-    it is (rows of the mask, length, ...), or (batch, length + others, ...) where those of an image come behind the text. An
-    encoder's output takes the encoder's mask, any other the decoder's.
+    it is (rows of the mask, length, ...), or (batch, length + others, ...) where those of an image come behind the text, or
+    (batch, length * n, ...) where a step has several positions. An encoder's output takes the encoder's mask, any
+    other the decoder's.
     """
     masks = [name for name, spec in specs.items() if spec["kind"] == "mask"]
     own = [name for name in masks if not name.startswith("decoder")]
@@ -74,17 +76,17 @@ def masked_outputs(
     for name in sorted(set(short) & set(long)):
         if min(short[name].ndim, long[name].ndim) < 2:
             continue
-        others = {array.shape[1] - length for array, length in zip((short[name], long[name]), lengths, strict=True)}
+        sizes = (short[name].shape[1], long[name].shape[1])
+        others = {size - length for size, length in zip(sizes, lengths, strict=True)}
+        times = {size / length for size, length in zip(sizes, lengths, strict=True)}
+        chosen = (own if name.startswith("encoder") else decoder or own)[:1]
+        if not chosen or len(long[name]) != len(LENGTHS) * specs[chosen[0]].get("rows", 1):
+            continue
         if len(others) == 1 and min(others) >= 0:
-            chosen = own if name.startswith("encoder") else decoder or own
-            if chosen and len(long[name]) == len(LENGTHS) * specs[chosen[0]].get("rows", 1):
-                found[name] = chosen[0]
+            found[name] = chosen[0]
+        elif len(times) == 1 and min(times).is_integer():
+            found[name] = f"{chosen[0]} * {int(min(times))}"
     return found
-
-
-def masks_of(masked_by: Mapping[str, str], inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The masks that `parity.compare` takes: by output, 1 where a position means something."""
-    return {output: inputs[name] for output, name in masked_by.items()}
 
 
 def sensitivity_of(
@@ -118,6 +120,8 @@ def sensitivity_of(
     sites = [site for site in attention_sites(model) if site.kind == "weight" or site.module in reached]
     if not sites:
         raise ReferenceNotFinite("the model has no matrix, so that no fault can be made in it")
+    if moved(scaled(2.0)) < NOISE:  # queries are normalised without weights
+        sites = [replace(site, query=halves(site.query)[0]) for site in sites]
     measured = {
         "float32_error": moved(lambda _: None),
         **_in_bfloat16(moved),
@@ -151,12 +155,15 @@ def padding_heard(
     mask_input: str | None,
 ) -> float:
     """How far other tokens in padded places move the outputs that mean something; 0 where nothing is padded."""
-    name = (mask_input or "").replace("attention_mask", "input_ids")
-    if mask_input is None or name not in inputs:
+    name = covered_by(mask_input, specs) if mask_input else ""
+    if mask_input is None or not name:
         return 0.0
-    tokens, spec = inputs[name], specs[name]
-    kept = (inputs[mask_input] == 1) | (tokens == spec.get("last", -1))
-    other = {**inputs, name: np.where(kept, tokens, (tokens + 1) % spec["high"])}
+    given, spec, kept = inputs[name], specs[name], inputs[mask_input] == 1
+    if "high" in spec:
+        changed = np.where(kept | (given == spec.get("last", -1)), given, (given + 1) % spec["high"])
+    else:
+        changed = np.where(kept[..., None], given, given + 1).astype(given.dtype)
+    other = {**inputs, name: changed}
     return compare(run(model, other), reference, masks=masks_of(masked_by, inputs)).max_rel_error
 
 

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hardware.errors import ModelError
+
 
 @functools.cache
-def roles() -> Mapping[str, Mapping[str, list[str]]]:
+def roles() -> Mapping[str, Mapping[str, Any]]:
     """roles.toml: names of configuration attributes and of parameters by what they mean."""
     with (Path(__file__).parent / "roles.toml").open("rb") as file:
         return tomllib.load(file)
@@ -32,6 +34,27 @@ def children(config: Any) -> dict[str, Any]:
     return {name: child for name, child in found.items() if hasattr(child, "to_dict")}
 
 
+def attribute_of(config: Any, *names: str) -> Any:
+    """The first of these that a configuration or one of its parts has; None where none does."""
+    for scope in tree(config):
+        for name in names:
+            value = getattr(scope, name, None)
+            if value is not None:
+                return value
+    return None
+
+
+def known_of(config: Any, what: str, *names: str) -> list[Any]:
+    """These attributes of a configuration or its parts. Raises `ModelError` where one isn't there."""
+    values = [attribute_of(config, name) for name in names]
+    if None in values:
+        raise ModelError(
+            f"the shape of the {what} of {config.model_type} is not known",
+            why=f"its configuration has no {' and '.join(names)}",
+        )
+    return values
+
+
 def text_config(config: Any) -> Any:
     """The part of a configuration that holds the vocabulary: itself, or its `text_config`."""
     return next((c for c in tree(config) if getattr(c, "vocab_size", None)), config)
@@ -48,11 +71,6 @@ def role_of(config: Any, role: str) -> dict[str, Any]:
     """The attributes of `config` with this role that the constructor takes and that are set."""
     values = {name: getattr(config, name, None) for name in arguments_of(config) if name in roles()["config"][role]}
     return {name: value for name, value in values.items() if value is not None and value is not False}
-
-
-def unset(config: Any, role: str) -> list[str]:
-    """The attributes of `config` with this role that the constructor takes and that are None."""
-    return [n for n in arguments_of(config) if n in roles()["config"][role] and getattr(config, n, None) is None]
 
 
 def whole_numbers(values: Mapping[str, Any]) -> dict[str, int]:
@@ -79,6 +97,12 @@ def token_ids(config: Any) -> dict[str, int]:
         for name, value in values.items()
         if name.endswith(("_token_id", "_token_index")) and isinstance(value, int) and value >= 0
     }
+
+
+def unset_places(config: Any) -> list[str]:
+    """Tokens that keep places for an image or a sound, which the constructor takes but its defaults leave out."""
+    names = [name for name in arguments_of(config) if name in roles()["config"]["place_tokens"]]
+    return [name for name in names if getattr(config, name, None) is None]
 
 
 def special_tokens(config: Any) -> frozenset[int]:

@@ -6,54 +6,69 @@ the length is free. The likely layouts are tried on the model, and the first tha
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from generators.models.inputs import make_inputs
 from hardware.errors import ModelError
 
-from .modalities import Spec, attribute_of
-from .scopes import roles
+from .modalities import Spec
+from .scopes import attribute_of, roles
 
 _FRAMES_A_STEP = 8
 """Frames for each position of a text: encoders merge two to eight frames into one."""
 
 
-def sound_layouts(name: str, model: Any) -> list[Spec]:
+SOUNDS = ("input_features", "input_values")
+SOUND_MASKS = ("input_features_mask", "feature_attention_mask")
+"""Masks over the frames of `input_features`. No sound is padded here."""
+_FRAMES_IN_TEXT = 64
+"""Frames of a sound that takes places in a text, whose number can't follow the length of the text."""
+
+
+def sound_layouts(name: str, model: Any, *, in_text: bool) -> list[Spec]:
     """The specifications that an input of this name may have, the likeliest first; empty where it isn't sound.
 
-    Raises `ModelError` where the configuration doesn't say the shape.
+    `in_text` says whether the sound takes places in a text, so that its length is fixed. Raises `ModelError` where
+    the configuration doesn't say the shape.
     """
     if name == "input_features":
-        return _frames(model.config)
+        return _frames(model.config, in_text=in_text)
     if name == "input_values":
         return _values(model)
     return []
 
 
-def chosen_layout(model: Any, name: str, specs: Mapping[str, Spec], layouts: list[Spec], most: int) -> Spec:
-    """The first of `layouts` with which the model runs, the other inputs being those of `specs`.
+def chosen_layout(
+    model: Any, name: str, specs: Mapping[str, Spec], layouts: list[Spec], run: Callable[[dict[str, Spec]], object]
+) -> dict[str, Spec]:
+    """`specs` with the first of `layouts` that `run` takes, and with masks over its frames only where none does
+    without.
 
-    The first of all where none does: what the model says then is the reason why it has no recipe.
+    The first of all where none is right: what the model says then is the reason why it has no recipe.
     """
-    import torch
-
-    from hardware.backends._torch import forward, to_tensors
-
-    for layout in layouts if len(layouts) > 1 else ():
-        inputs = make_inputs({**specs, name: layout}, 0, (most, most))
+    masks = [one for one in specs if one in SOUND_MASKS]
+    plain = {one: spec for one, spec in specs.items() if one not in masks}
+    tried = [{**plain, name: layout} for layout in layouts]
+    if masks:
+        bins = attribute_of(model.config, *roles()["config"]["mel_bins"])
+        tried += [{**specs, name: one[name], **_masks(one[name], masks, bins)} for one in tried]
+    for one in tried if len(tried) > 1 else ():
         try:
-            with torch.no_grad():
-                forward(copy.deepcopy(model), to_tensors(inputs, "cpu", torch.float32))
-        except Exception:  # noqa: BLE001, S112 - any error means the same: these aren't the model's axes
+            run(one)
+        except Exception:  # any error means the same: these aren't the model's axes
             continue
-        return layout
-    return layouts[0]
+        return one
+    return tried[0]
 
 
-def _frames(config: Any) -> list[Spec]:
+def _masks(layout: Spec, names: list[str], bins: int) -> dict[str, Spec]:
+    """Masks for a sound of this layout, which say that nothing of it is padded."""
+    frames = [size for size in layout.get("shape", ()) if size != bins]
+    return {name: {"kind": "ones", "shape": frames} for name in names}
+
+
+def _frames(config: Any, *, in_text: bool) -> list[Spec]:
     names = roles()["config"]["mel_bins"]
     bins = attribute_of(config, *names)
     if bins is None:
@@ -63,6 +78,9 @@ def _frames(config: Any) -> list[Spec]:
         )
     free = {"kind": "frames", "bins": bins, "step": _FRAMES_A_STEP}
     layouts: list[Spec] = [free, {**free, "bins_first": True}]
+    if in_text:
+        shapes = ([_FRAMES_IN_TEXT, bins], [bins, _FRAMES_IN_TEXT])
+        layouts = [{"kind": "features", "shape": shape} for shape in shapes]
     longest = attribute_of(config, "max_source_positions")
     return [*layouts, {"kind": "features", "shape": [bins, 2 * longest]}] if longest else layouts
 

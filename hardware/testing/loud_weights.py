@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 GAINS = (1.5, 1.0, 0.7, 0.5)
 """The gains that a recipe may choose from, loudest first."""
-BETWEEN = (1.2, 0.85)
-"""Those that are tried where none of `GAINS` is accepted."""
+BETWEEN = (1.2, 0.85, 2.0)
+"""Those that are tried where none of `GAINS` is accepted: between them, and louder."""
 
 _JITTER = 0.3
 _OBJECT_QUERIES = frozenset({"query_position_embeddings", "queries_embedder"})

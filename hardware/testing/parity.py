@@ -85,6 +85,20 @@ def scale_of(reference: Array) -> float:
     return max(float(spread), _SMALLEST_SCALE)
 
 
+def masks_of(masked_by: Mapping[str, str], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The masks that `compare` takes: by output, 1 where a position means something.
+
+    `masked_by` names the input that is the mask, for an output that has several positions for each of the mask's
+    (a step's return, state and action) with their number behind it: `attention_mask * 3`.
+    """
+    found = {}
+    for output, named in masked_by.items():
+        name, _, times = named.partition(" * ")
+        if name in inputs:
+            found[output] = inputs[name].repeat(int(times or 1), axis=1)
+    return found
+
+
 def covering(mask: Array, array: Array) -> npt.NDArray[np.bool_]:
     """`mask` as booleans over the first two axes of `array`, true behind its own last position."""
     missing = max(0, array.shape[1] - mask.shape[1])

@@ -82,29 +82,30 @@ def _default_float64() -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with _float32_is_float64():
+        with _widened_casts():
             yield
     finally:
         torch.set_default_dtype(before)
 
 
-def _float32_is_float64() -> Any:
-    """A mode in which modelling code that asks for float32 gets float64.
+def _widened_casts() -> Any:
+    """A mode in which modelling code that asks for float32 gets float64, by `float()`, `to` or a `dtype`.
 
-    The wish means to widen half precision. Here it narrows: digits are lost, in a softmax the mask's number becomes
-    minus infinity and a row that is all padding NaN, and a matrix product of the two is an error.
+    The wish means to widen half precision. Here it narrows: the mask's number becomes minus infinity, and a row
+    that is all padding NaN; and a norm, a softmax or a state would be no more exact than what is held against it.
     """
     import torch
     from torch.overrides import TorchFunctionMode
 
-    class Float32IsFloat64(TorchFunctionMode):  # type: ignore[misc] # torch is Any to mypy
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if function is torch.Tensor.float:
-                function = torch.Tensor.double
-            given = {name: torch.float64 if one is torch.float32 else one for name, one in (kwargs or {}).items()}
-            return function(*(torch.float64 if one is torch.float32 else one for one in args), **given)
+    def wide(value: Any) -> Any:
+        return torch.float64 if value is torch.float32 else value
 
-    return Float32IsFloat64()
+    class WidenedCasts(TorchFunctionMode):  # type: ignore[misc] # torch is Any to mypy
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            function = torch.Tensor.double if function is torch.Tensor.float else function
+            return function(*map(wide, args), **{name: wide(value) for name, value in (kwargs or {}).items()})
+
+    return WidenedCasts()
 
 
 def float64_outputs(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:

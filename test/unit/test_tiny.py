@@ -141,7 +141,7 @@ def test_sites_and_position_tables(model_type: str, count: int, kind: str, table
 
 @pytest.mark.parametrize("model_type", EIGHT)
 def test_a_fault_at_any_site_is_heard(model_type: str) -> None:
-    from generators.derivation.measure import masks_of, run
+    from generators.derivation.measure import run
     from hardware.testing.loud_weights import fill
     from hardware.testing.parity import compare
 
