@@ -73,7 +73,7 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     _end_texts(model, specs, text)
     for name, likely in layouts.items():
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
-    if tokens:
+    if tokens and "places" not in specs["input_ids"]:
         specs["input_ids"]["places"] = places(model, tokens, specs, side)
     if list(takes) == ["input"] and not specs:  # what a module of torch has by itself
         raise ModelError(f"{type(model).__name__} has no forward", why="only parts of it compute")
