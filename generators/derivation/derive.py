@@ -144,7 +144,7 @@ def _measured(model: Any, entry: TaskEntry, architecture: str) -> _Measured:
     for side in sides:
         try:
             results.append(_measure(model, entry, architecture, side))
-        except ModelError:
+        except (ModelError, ReferenceNotFinite):
             raise
         except Exception as error:  # whatever modelling code raises, it is the reason why the type has no recipe
             raise ModelError(
@@ -238,7 +238,11 @@ def _loudest(
         if any(holds for holds, *_ in accepted) and gain in BETWEEN:
             break
         model = fill(build(config_class, chosen.model_class, config), gain=gain)
-        found = _measured(model, chosen.entry, architecture)
+        try:
+            found = _measured(model, chosen.entry, architecture)
+        except ReferenceNotFinite as error:  # too loud for it
+            refused.append(f"gain {gain}: {error}")
+            continue
         figures = found.sensitivity
         reasons = measure.faults(figures) or _unheard(model, found)
         if reasons:

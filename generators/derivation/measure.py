@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from generators.models.inputs import DRAWN, covered_by
+from generators.models.inputs import DRAWN, LENGTHS, covered_by
 from hardware.target import Target
 from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering, masks_of
 from hardware.testing.tolerances import loosest_limit, tolerance_for
@@ -33,6 +33,8 @@ SUBTLE = 100 * NOISE
 BFLOAT16_ERROR = 0.75 * tolerance_for(_CPU, "bfloat16").limit
 """Its bfloat16 error should stay below this, three quarters of that precision's tolerance: a gain with which it does
 is preferred. Where none is, as in a router that picks other experts for a last digit, the recipe is for float32."""
+_FARTHEST = 1e9
+"""A figure for what can't be measured, since JSON has no infinity."""
 LOUD = 2 * loosest_limit()
 """A doubled attention must move it by at least this: twice the loosest tolerance."""
 
@@ -63,7 +65,7 @@ def masked_outputs(
     """Which outputs have a position for each token, and the mask that covers them.
 
     `short` and `long` are outputs for two values of the longest length; an output whose second axis follows
-    it is (batch, length, ...), or (batch, length + others, ...) where those of an image come behind the text, or
+    it is (rows of the mask, length, ...), or (batch, length + others, ...) where those of an image come behind the text, or
     (batch, length * n, ...) where a step has several positions. An encoder's output takes the encoder's mask, any
     other the decoder's.
     """
@@ -78,9 +80,11 @@ def masked_outputs(
         others = {size - length for size, length in zip(sizes, lengths, strict=True)}
         times = {size / length for size, length in zip(sizes, lengths, strict=True)}
         chosen = (own if name.startswith("encoder") else decoder or own)[:1]
-        if chosen and len(others) == 1 and min(others) >= 0:
+        if not chosen or len(long[name]) != len(LENGTHS) * specs[chosen[0]].get("rows", 1):
+            continue
+        if len(others) == 1 and min(others) >= 0:
             found[name] = chosen[0]
-        elif chosen and len(times) == 1 and min(times).is_integer():
+        elif len(times) == 1 and min(times).is_integer():
             found[name] = f"{chosen[0]} * {int(min(times))}"
     return found
 
@@ -92,7 +96,8 @@ def sensitivity_of(
     masked_by: Mapping[str, str],
     mask_input: str | None,
 ) -> dict[str, float]:
-    """How far numerics and faults move the outputs, relative to their scale; infinite where one isn't finite.
+    """How far numerics and faults move the outputs, relative to their scale; `_FARTHEST` where one isn't finite, or
+    has another shape, as speech has that got longer.
 
     `model` is float32 and is left as it is. Raises `ReferenceNotFinite`.
     """
@@ -127,7 +132,7 @@ def sensitivity_of(
     if mask_input is not None:
         without = {**inputs, mask_input: np.ones_like(inputs[mask_input])}
         measured["mask_dropped"] = moved(lambda _: None, without)
-    return {name: float(f"{value:.3g}") for name, value in measured.items()}
+    return {name: float(f"{min(value, _FARTHEST):.3g}") for name, value in measured.items()}
 
 
 def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:

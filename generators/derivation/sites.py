@@ -175,18 +175,21 @@ def _whole(name: str, module: Any) -> Rows | None:
     Of a weight that is normalised, the lengths of its rows, since a factor in the rows themselves is undone.
     """
     weight = getattr(module, "weight", None)
+    if weight is None and "linear" in module._modules:
+        return _whole(f"{name}.linear", module._modules["linear"])  # a projection in a case of its own
     if weight is None or getattr(weight, "ndim", 0) < 2:
         return None
-    kind, axis, owner = type(module).__name__, 0, f"{name}.weight"
-    lengths = getattr(getattr(module, "parametrizations", {}).get("weight"), "original0", None)
-    if lengths is not None:
-        kind, owner = kind.removeprefix("Parametrized"), f"{name}.parametrizations.weight.original0"
-        if lengths.shape[0] != lengths.numel():
+    bias = f"{name}.bias" if getattr(module, "bias", None) is not None else ""
+    kind = type(module).__name__
+    if hasattr(module, "parametrizations"):
+        lengths = getattr(module.parametrizations.weight, "original0", None)
+        if lengths is None or lengths.shape[0] != lengths.numel():
             return None
-    elif kind in ("Conv1D", "Embedding") or kind.startswith("ConvTranspose"):
-        axis = 1
-    ours = getattr(module, "bias", None) is not None and not (lengths is not None and "Transpose" in kind)
-    return Rows(weight=owner, bias=f"{name}.bias" if ours else "", ranges=((0, weight.shape[axis]),), axis=axis)
+        owner, axis = f"{name}.parametrizations.weight.original0", 0
+        bias = "" if "Transpose" in kind else bias  # its rows are inputs
+    else:
+        owner, axis = f"{name}.weight", 1 if kind in ("Conv1D", "Embedding") or "ConvTranspose" in kind else 0
+    return Rows(weight=owner, bias=bias, ranges=((0, weight.shape[axis]),), axis=axis)
 
 
 def _child(name: str, module: Any, names: list[str]) -> tuple[str, Rows | None]:

@@ -87,20 +87,15 @@ def _frames(config: Any, *, in_text: bool) -> list[Spec]:
 
 def _values(model: Any) -> list[Spec]:
     config = model.config
+    bins, frames = attribute_of(config, *roles()["config"]["mel_bins"]), attribute_of(config, "max_length")
     kernels, strides = (attribute_of(config, name) for name in ("conv_kernel", "conv_stride"))
     if isinstance(kernels, list | tuple) and isinstance(strides, list | tuple):
-        return [_exact(kernels, strides)]
-    bins, frames = attribute_of(config, *roles()["config"]["mel_bins"]), attribute_of(config, "max_length")
-    if bins and frames:
+        plain = _exact(kernels, strides)
+    elif bins and frames:
         return [{"kind": "features", "shape": [frames, bins]}]
-    step = math.prod(_strides(model))
-    if step == 1:
-        raise ModelError(
-            f"the shape of the waveform of {config.model_type} is not known",
-            why="its configuration has no conv_kernel and conv_stride, and no convolution of the model has a stride",
-        )
-    plain = {"kind": "waveform", "step": step, "extra": 0}
-    return [plain, {**plain, "channels": attribute_of(config, "audio_channels", "channels") or 1}]
+    else:
+        plain = {"kind": "waveform", "step": attribute_of(config, "hop_length") or _step(model), "extra": 0}
+    return [plain, {**plain, "channels": attribute_of(config, "audio_channels") or 1}]
 
 
 def _exact(kernels: Any, strides: Any) -> Spec:
@@ -112,8 +107,17 @@ def _exact(kernels: Any, strides: Any) -> Spec:
     return {"kind": "waveform", "step": step, "extra": reach - step}
 
 
-def _strides(model: Any) -> list[int]:
-    """How far each convolution over a waveform steps; those of a decoder widen and are of another class."""
+def _step(model: Any) -> int:
+    """Samples for one frame: how far the convolutions step together; those of a decoder widen, and aren't these.
+
+    Raises `ModelError` where none makes more than a step of one.
+    """
     import torch
 
-    return [module.stride[0] for module in model.modules() if isinstance(module, torch.nn.Conv1d)]
+    step = math.prod(module.stride[0] for module in model.modules() if isinstance(module, torch.nn.Conv1d))
+    if step == 1:
+        raise ModelError(
+            f"the shape of the waveform of {model.config.model_type} is not known",
+            why="its configuration has no conv_kernel and conv_stride, and no convolution of the model has a stride",
+        )
+    return step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Collection
 from typing import Any
@@ -26,6 +27,8 @@ _PLACE_MARKS = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids", 
 _MORE_THAN_TEXT = ("multimodal", "vision-encoder-text-decoder", "vision", "video", "speech")
 _SENSED = frozenset(DRAWN) - {"tokens", "decoder_tokens", "boxes", "categories", "token_categories"}
 """Kinds of input of which a model of these architectures gets at least one: its text alone would prove little."""
+_SPEAKS = "text-to-audio"
+"""The task in which text is what goes in, and sound what comes out."""
 _WHERE_NEEDED = ("image_sizes",)
 """Inputs that few of the models that take them read: given where the model can't make image features without."""
 
@@ -72,12 +75,15 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
     if tokens:
         specs["input_ids"]["places"] = places(model, tokens, specs, side)
+    if list(takes) == ["input"] and not specs:  # what a module of torch has by itself
+        raise ModelError(f"{type(model).__name__} has no forward", why="only parts of it compute")
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",
             why=f"its forward takes {', '.join(list(takes)[:8])}",
         )
-    if architecture in _MORE_THAN_TEXT and all(spec["kind"] not in _SENSED for spec in specs.values()):
+    senses = any(spec["kind"] in _SENSED or "streams" in spec for spec in specs.values())
+    if architecture in _MORE_THAN_TEXT and entry.task != _SPEAKS and not senses:
         raise ModelError(
             f"only text is known of what {type(model).__name__} takes ({entry.task})",
             why=f"its forward takes {', '.join(takes)}",
@@ -101,7 +107,8 @@ def _run(model: Any, specs: dict[str, dict[str, Any]], tokens: dict[str, int], s
     if tokens:
         places(model, tokens, specs, side)
     else:
-        measure.run(model, make_inputs(specs, 0, (most, most)))
+        # A copy, because a codec keeps what it makes of its codes.
+        measure.run(copy.deepcopy(model), make_inputs(specs, 0, (most, most)))
 
 
 def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: int) -> dict[str, Any] | None:

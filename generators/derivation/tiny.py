@@ -46,6 +46,7 @@ _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _STAND_INS = {"timm_backbone": "resnet"}
 """Part of a default configuration -> the library's own that stands in, where the default needs another library."""
 _EXPERTS = 4
+_CODEBOOKS = 4
 _OF_ANY_TYPE = ("AutoConfig", "PreTrainedConfig", "PretrainedConfig")
 """Classes of parts that may be of any model type, which then must be said."""
 _OUTPUTS = ("out_features", "out_indices", "_out_features", "_out_indices")
@@ -75,6 +76,7 @@ def _limits(config: Any) -> dict[str, int]:
         "layers_sharing_keys": layers // 2,
         "dense_layers_first": layers - 1,
         "vocabulary": VOCABULARY,
+        "codebooks": _CODEBOOKS,
         "positions": POSITIONS,
         "latents": _LATENTS,
         "window": _WINDOW,

@@ -5,8 +5,8 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | kind | array | fields |
 |---|---|---|
 | `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id at every row's end; \
-`rows`; `places`, a list of [id, start, stop]: columns that keep the places of an image, a video or a sound |
-| `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; `last`, `length` (both optional) |
+`rows`; `streams`, the size of a last axis, where codes of a sound are read side by side; `places`, a list of [id, start, stop]: columns that keep the places of an image, a video or a sound |
+| `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `positions` | int64 (batch, length), of rows padded on the left | none |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
@@ -116,7 +116,8 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
 
     kind = spec["kind"]
     if kind in ("tokens", "decoder_tokens"):
-        tokens = rng.integers(0, spec["high"], (batch * spec.get("rows", 1), spec.get("length", length)))
+        shape = [batch * spec.get("rows", 1), spec.get("length", length)]
+        tokens = rng.integers(0, spec["high"], [*shape, spec["streams"]] if "streams" in spec else shape)
         for token, start, stop in spec.get("places", ()):
             tokens[:, start:stop] = token
         if "last" in spec:
