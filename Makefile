@@ -1,7 +1,7 @@
 # Two commands are all that there is to know:
 #   make run MODEL=bert DEVICE=auto      the main job, in an environment of its own
 #   make test                            all tests
-# More: make lint | mutants | mutants-all | test-versions | test-newest | bench | recipes | clean
+# More: make lint | mutants | mutants-drawn | mutants-all | test-versions | test-newest | bench | recipes | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -16,7 +16,7 @@ VERSIONS ?= 5.23.0 4.57.6
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test lint mutants mutants-all bench recipes test-versions test-newest setup bundle-environment clean
+.PHONY: help run test lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup bundle-environment clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -40,6 +40,9 @@ lint: $(VENV)/.ready-dev
 
 mutants: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants $(ARGS)
+
+mutants-drawn: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.mutants --draw 60 $(ARGS)
 
 mutants-all: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants --all --clean 20 $(ARGS)
