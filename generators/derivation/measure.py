@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from hardware.target import Target
 from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 
-from .sites import attention_sites, halves, scale_attention, swap_two
+from .sites import attention_sites, half_of_heads, scale_attention, swap_two
 
 if TYPE_CHECKING:
     import torch
@@ -116,13 +115,15 @@ def sensitivity_of(
     sites = [site for site in attention_sites(model) if site.kind == "weight" or site.module in reached]
     if not sites:
         raise ReferenceNotFinite("the model has no matrix, so that no fault can be made in it")
-    if moved(scaled(2.0)) < NOISE:  # queries are normalised without weights
-        sites = [replace(site, query=halves(site.query)[0]) for site in sites]
+    doubled = moved(scaled(2.0))
+    if doubled < NOISE:
+        sites = [half_of_heads(site) for site in sites]
+        doubled = moved(scaled(2.0))
     measured = {
         "float32_error": moved(lambda _: None),
         **_in_bfloat16(moved),
         "attention_x1.1": moved(scaled(1.1)),
-        "attention_x2": moved(scaled(2.0)),
+        "attention_x2": doubled,
         "swapped": moved(lambda changed: swap_two(changed, sites[0])),
     }
     if mask_input is not None:

@@ -72,7 +72,8 @@ def _referred(value: Any, text: Any, config: Any) -> Any:
     if isinstance(value, list):
         return [_referred(one, text, config) for one in value]
     if isinstance(value, str) and value.startswith("@"):
-        return attribute_of(text, value[1:]) or attribute_of(config, value[1:])
+        found = attribute_of(text, value[1:]) or attribute_of(config, value[1:])
+        return list(found) if isinstance(found, tuple) else found
     return value
 
 
