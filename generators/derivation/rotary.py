@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from .scopes import arguments_of
@@ -20,7 +22,7 @@ def rotary_sections(config: Any, changed: Mapping[str, Any]) -> dict[str, Any]:
     its rotated width. A default configuration leaves them out, and modelling code then takes those of full size.
     """
     holder = next((name for name in _HOLDERS if name in arguments_of(config)), None)
-    if holder is None or _SECTIONS not in inspect.getsource(type(config)):
+    if holder is None or not _has_sections(config):
         return {}
     known = dict(getattr(config, holder, None) or {})
     width = _value("head_dim", config, changed)
@@ -35,6 +37,14 @@ def rotary_sections(config: Any, changed: Mapping[str, Any]) -> dict[str, Any]:
     rows = (frequencies - time) // 2
     sections = [time, rows, frequencies - time - rows]
     return {holder: {"rope_type": "default", **dict(sorted(known.items(), reverse=True)), _SECTIONS: sections}}
+
+
+def _has_sections(config: Any) -> bool:
+    """Whether the configuration's class, or the modelling code beside it, knows such sections."""
+    module = type(config).__module__.replace("configuration_", "modeling_")
+    found = importlib.util.find_spec(module) if ".modeling_" in module else None
+    beside = Path(found.origin).read_text(encoding="utf-8") if found and found.origin else ""
+    return _SECTIONS in inspect.getsource(type(config)) + beside
 
 
 def _value(name: str, config: Any, changed: Mapping[str, Any]) -> Any:

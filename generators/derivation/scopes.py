@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hardware.errors import ModelError
+
 
 @functools.cache
 def roles() -> Mapping[str, Mapping[str, Any]]:
@@ -30,6 +32,27 @@ def children(config: Any) -> dict[str, Any]:
     names = getattr(type(config), "sub_configs", None) or vars(config)
     found = {name: getattr(config, name, None) for name in names}
     return {name: child for name, child in found.items() if hasattr(child, "to_dict")}
+
+
+def attribute_of(config: Any, *names: str) -> Any:
+    """The first of these that a configuration or one of its parts has; None where none does."""
+    for scope in tree(config):
+        for name in names:
+            value = getattr(scope, name, None)
+            if value is not None:
+                return value
+    return None
+
+
+def known_of(config: Any, what: str, *names: str) -> list[Any]:
+    """These attributes of a configuration or its parts. Raises `ModelError` where one isn't there."""
+    values = [attribute_of(config, name) for name in names]
+    if None in values:
+        raise ModelError(
+            f"the shape of the {what} of {config.model_type} is not known",
+            why=f"its configuration has no {' and '.join(names)}",
+        )
+    return values
 
 
 def text_config(config: Any) -> Any:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from typing import Any
 
 from generators.models.catalog import TaskEntry
 from generators.models.inputs import LENGTHS
 from hardware.errors import ModelError
 
-from .modalities import attribute_of, image_places, image_token, modality_spec
+from .modalities import modality_spec
 from .overrides import overrides
-from .scopes import special_tokens, text_config
+from .places import place_tokens, places
+from .scopes import attribute_of, special_tokens, text_config
 
 _DECODER_LENGTH = 7
 """Length of an encoder-decoder's second sequence where the first one has the mask; differs from `LENGTHS`."""
+
+
+_PLACE_MARKS = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids", "image_embeds_position_mask")
+"""Inputs that mark the places of an image in the text."""
+_WHERE_NEEDED = ("image_sizes",)
+"""Inputs that few of the models that take them read: given where the model can't make image features without."""
 
 
 def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most: int) -> dict[str, dict[str, Any]]:
@@ -26,45 +34,63 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     config = model.config
     text = text_config(config)
     takes = inspect.signature(model.forward).parameters
-    vocabulary = getattr(text, "vocab_size", 0) or 0
-    band = [one for one in special_tokens(config) if one >= vocabulary - 16]
-    high = min([vocabulary, *band])
-    token = image_token(model, takes)
     told = overrides(config.model_type).get("inputs", {})
-    specs: dict[str, dict[str, Any]] = {}
     passed_on = [name for name in told if name not in takes and "kwargs" in takes]
-    for name in (*takes, *passed_on):
-        if spec := modality_spec(name, takes, config):
+    unread = set(_WHERE_NEEDED) - _needed(model)
+    names = [name for name in (*takes, *passed_on) if name not in unread and not told.get(name, {}).get("omit")]
+    known = {name: spec for name in names if (spec := modality_spec(name, names, config))}
+    tokens = place_tokens(config, {*known, *(name for name in names if name in told or name == "input_ids")})
+    specs: dict[str, dict[str, Any]] = {}
+    for name in names:
+        if name in known:
+            specs[name] = known[name]
+        elif spec := _text_spec(name, names, config, side, most):
             specs[name] = spec
-        elif name == "input_ids" and vocabulary:
-            specs[name] = {"kind": "tokens", "high": high}
-        elif name == "attention_mask" and "input_ids" in takes:
-            specs[name] = {"kind": "mask", "side": side}
-        elif name == "position_ids" and (architecture == "decoder-only" or (token and side == "left")):
+        elif name == "position_ids" and (architecture == "decoder-only" or (tokens and side == "left")):
             if "image_grid_thw" not in takes:  # else the model makes positions of three axes from the grid
                 specs[name] = {"kind": "positions"}
-        elif name in ("token_type_ids", "mm_token_type_ids") and token:
-            specs[name] = {"kind": "places", "token": token}
-        elif name == "decoder_input_ids":
-            length = {"length": min(_DECODER_LENGTH, most)} if "input_ids" in takes else {}
-            specs[name] = {"kind": "decoder_tokens", "high": high, **length}
+        elif name in _PLACE_MARKS and tokens:
+            specs[name] = {"kind": "places", "token": next(iter(tokens.values()))}
         elif name in told and told[name].get("kind") == "tokens":
-            specs[name] = {"high": high}
+            specs[name] = {"high": _high(config)}
         elif name in told and "kind" in told[name]:
             specs[name] = {}
-    if token:
-        specs["input_ids"] |= image_places(model, token, specs, side)
     for name, fields in told.items():
-        if fields.get("omit"):
-            specs.pop(name, None)
-        elif name in specs:
+        if name in specs:
             specs[name] |= {key: _referred(value, text, config) for key, value in fields.items()}
+    if tokens:
+        specs["input_ids"]["places"] = places(model, tokens, specs, side)
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",
             why=f"its forward takes {', '.join(list(takes)[:8])}",
         )
     return specs
+
+
+def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: int) -> dict[str, Any] | None:
+    """The specification of an input that is text or its mask; None where it is neither."""
+    if name == "input_ids" and _high(config):
+        return {"kind": "tokens", "high": _high(config)}
+    if name == "attention_mask" and "input_ids" in names:
+        return {"kind": "mask", "side": side}
+    if name == "decoder_input_ids":
+        length = {"length": min(_DECODER_LENGTH, most)} if "input_ids" in names else {}
+        return {"kind": "decoder_tokens", "high": _high(config), **length}
+    return None
+
+
+def _high(config: Any) -> int:
+    """Token ids from here on aren't drawn: they are special or not in the vocabulary. 0 without a vocabulary."""
+    vocabulary = getattr(text_config(config), "vocab_size", 0) or 0
+    return min([vocabulary, *(one for one in special_tokens(config) if one >= vocabulary - 16)])
+
+
+def _needed(model: Any) -> set[str]:
+    """What a model, or the model inside it, can't make features of an image without."""
+    makers = [getattr(owner, "get_image_features", None) for owner in (model, getattr(model, "model", None))]
+    known = [inspect.signature(maker).parameters.values() for maker in makers if maker is not None]
+    return {one.name for parameters in known for one in parameters if one.default is one.empty}
 
 
 def _referred(value: Any, text: Any, config: Any) -> Any:

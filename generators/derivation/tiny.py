@@ -14,6 +14,7 @@ from generators.models.catalog import Catalog
 from hardware.errors import ModelError
 
 from .division import Division, divided, divisions_of
+from .layer_lists import kept_lists, kept_outputs, layers_needed
 from .overrides import overridden, overrides
 from .rotary import rotary_sections
 from .scopes import arguments_of, children, default_of, numbers, role_of, roles, token_ids, tree, whole_numbers
@@ -29,10 +30,13 @@ _WINDOW = 8
 _LATENTS = 8
 _STATE = 16
 _IMAGE_WINDOW = 2
+_IMAGE_TOKENS = 4
 _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _STAND_INS = {"timm_backbone": "resnet"}
 """Part of a default configuration -> the library's own that stands in, where the default needs another library."""
 _EXPERTS = 4
+_OUTPUTS = ("out_features", "out_indices", "_out_features", "_out_indices")
+"""Under which names a backbone is told what to give; one is enough, and those in use have no underscore."""
 
 
 def _layers(config: Any) -> int:
@@ -41,7 +45,7 @@ def _layers(config: Any) -> int:
     named = {name: getattr(config, name, None) for name in roles()["config"]["layer_kinds"]}
     kinds = [list(kind) for kind in named.values() if isinstance(kind, list | tuple) and kind]
     firsts = [max(kind.index(one) for one in set(kind)) + 1 for kind in kinds]
-    layers = max([LAYERS, *firsts])
+    layers = max([LAYERS, *firsts, layers_needed(config)])
     return 2 * layers if whole_numbers(role_of(config, "layers_sharing_keys")) else layers
 
 
@@ -68,6 +72,7 @@ def _limits(config: Any) -> dict[str, int]:
         "experts": _EXPERTS * groups,
         "experts_used": _EXPERTS // 2,
         "experts_shared": 1,
+        "image_tokens": _IMAGE_TOKENS,
     }
 
 
@@ -77,7 +82,7 @@ def _shrunk(config: Any, division: Division, tokens: Mapping[int, int]) -> dict[
     for role, limit in _limits(config).items():
         changed |= {name: min(value, limit) for name, value in whole_numbers(role_of(config, role)).items()}
     changed |= _unset_experts(config) | _per_layer(config, changed) | _image(config) | _needed(config)
-    changed |= rotary_sections(config, changed)
+    changed |= kept_lists(config, _layers(config)) | rotary_sections(config, changed)
     return changed | {name: tokens[value] for name, value in token_ids(config).items()}
 
 
@@ -126,21 +131,45 @@ def _image(config: Any) -> dict[str, Any]:
     if patches:
         a_side = max(_PATCHES_A_SIDE, *(2 ** len(value) for value in stages.values()), 0)
         changed |= dict.fromkeys(whole_numbers(role_of(config, "image")), patches[0] * a_side)
-    return changed | dict.fromkeys(windows, _IMAGE_WINDOW)
+    return changed | dict.fromkeys(windows, _IMAGE_WINDOW) | _tile_grids(config)
+
+
+def _tile_grids(config: Any) -> dict[str, Any]:
+    """The shapes that tiles make up, in pixels: they shrink as one tile does, an image of a part."""
+    grids = {name: value for name, value in role_of(config, "image_grids").items() if isinstance(value, list)}
+    sizes = {
+        before: _image(part)[name]
+        for part in children(config).values()
+        for name, before in whole_numbers(role_of(part, "image")).items()
+        if name in _image(part)
+    }
+    for before, after in sizes.items():
+        return {name: [[one * after // before for one in pair] for pair in grid] for name, grid in grids.items()}
+    return {}
 
 
 def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[int, int]) -> dict[str, Any]:
     """The constructor arguments that make `config`, shrunk: what differs from `default`, an object of its class."""
     parts = children(config)
-    kept = {name: getattr(config, name, None) for name in arguments_of(config) if name not in parts}
+    known = [name for name in arguments_of(config) if name not in (*parts, *_OUTPUTS)]
+    kept = {name: getattr(config, name, None) for name in known}
     plain = {name: value for name, value in kept.items() if isinstance(value, _PLAIN)}
     wanted = plain | _shrunk(config, division, tokens)
     found = {name: value for name, value in wanted.items() if value != getattr(default, name, None)}
+    found |= kept_outputs(config, default, _layers(config))
     for name, child in parts.items():
         found[name] = _arguments(child, default_of(child), division, tokens)
         if type(config).sub_configs[name].__name__ == "AutoConfig":
             found[name] = {"model_type": child.model_type, **found[name]}
+        found[name] |= dict.fromkeys(role_of(child, "text_width"), _text_width(parts, found))
     return {name: value for name, value in found.items() if value != {}}
+
+
+def _text_width(parts: Mapping[str, Any], found: Mapping[str, Any]) -> int | None:
+    """The width of the stream that text and images share, where a part of the configuration is for the text."""
+    text = next((name for name in parts if name.startswith("text")), "")
+    widths = [found[text].get(name, value) for name, value in role_of(parts[text], "hidden").items()] if text else []
+    return next(iter(widths), None)
 
 
 def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:

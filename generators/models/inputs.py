@@ -5,7 +5,7 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | kind | array | fields |
 |---|---|---|
 | `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id at every row's end; \
-`rows`; `placeholder`, the id of the places of an image, which take the columns `at` ([start, stop]) |
+`rows`; `places`, a list of [id, start, stop]: columns that keep the places of an image, a video or a sound |
 | `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; `last`, `length` (both optional) |
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `positions` | int64 (batch, length), of rows padded on the left | none |
@@ -17,12 +17,14 @@ divided by `divisor` | `high`; optional: `divisor` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
 | `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra` |
 | `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `width` |
-| `grid` | int64 (batch, 3), `grid` in every row | `grid` |
+| `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value` |
+| `ones` | int64 (batch, *shape), 1 | `shape` |
+| `seen` | int64 (batch, length, *shape), 0 in the first column, then 1: the text behind an image | `shape` |
 | `observed` | float32 (batch, *shape), 1 for about nine of ten, else 0: as numbers, because sums of them keep the \
 dtype of the series, and sums of booleans don't | `shape` |
 
-With `rows`, every example has that many rows, one below the other: (batch * rows, length). The places of an image
-come on top of `lengths`.
+With `rows`, every example has that many rows, one below the other: (batch * rows, length). The places of images,
+videos and sounds come on top of `lengths`.
 """
 
 from __future__ import annotations
@@ -38,9 +40,20 @@ if TYPE_CHECKING:  # rendering reads the kinds alone, and an import of NumPy cos
     Array = npt.NDArray[Any]
 Specs = Mapping[str, Mapping[str, Any]]
 
-DRAWN = ("tokens", "decoder_tokens", "boxes", "token_categories", "categories", "pixels", "features", "waveform", "patches", "observed")
+DRAWN = (
+    "tokens",
+    "decoder_tokens",
+    "boxes",
+    "token_categories",
+    "categories",
+    "pixels",
+    "features",
+    "waveform",
+    "patches",
+    "observed",
+)
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
-KINDS = (*DRAWN, "mask", "positions", "places", "grid")
+KINDS = (*DRAWN, "mask", "positions", "places", "constant", "ones", "seen")
 LENGTHS = (16, 9)
 """Lengths of the rows of a batch. The second row is padded, so that a dropped mask shows."""
 
@@ -56,8 +69,9 @@ def padding_mask(lengths: Sequence[int], side: str) -> Array:
 
 
 def placeholders(specs: Specs) -> int:
-    """How many columns of a text its image takes; 0 without one."""
-    return max((spec["at"][1] - spec["at"][0] for spec in specs.values() if "at" in spec), default=0)
+    """How many columns of a text its images, videos and sounds take; 0 without any."""
+    taken = [[stop - start for _, start, stop in spec.get("places", ())] for spec in specs.values()]
+    return max(map(sum, taken), default=0)
 
 
 def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -> dict[str, Array]:
@@ -79,8 +93,13 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         elif kind == "places":
             there = arrays["input_ids"] == spec["token"]
             arrays[name] = (~there if spec.get("elsewhere") else there).astype(np.int64)
-        elif kind == "grid":
-            arrays[name] = np.tile(spec["grid"], (len(lengths), 1))
+        elif kind == "constant":
+            arrays[name] = np.array([spec["value"]] * len(lengths))
+        elif kind == "ones":
+            arrays[name] = np.ones((len(lengths), *spec["shape"]), dtype=np.int64)
+        elif kind == "seen":
+            arrays[name] = np.ones((len(lengths), max(lengths), *spec["shape"]), dtype=np.int64)
+            arrays[name][:, 0] = 0
         elif kind in DRAWN:
             arrays[name] = _drawn(spec, rng, len(lengths), max(lengths))
         else:
@@ -94,8 +113,8 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
     kind = spec["kind"]
     if kind in ("tokens", "decoder_tokens"):
         tokens = rng.integers(0, spec["high"], (batch * spec.get("rows", 1), spec.get("length", length)))
-        if "placeholder" in spec:
-            tokens[:, slice(*spec["at"])] = spec["placeholder"]
+        for token, start, stop in spec.get("places", ()):
+            tokens[:, start:stop] = token
         if "last" in spec:
             tokens[:, -1] = spec["last"]
         return tokens

@@ -353,11 +353,14 @@ class ModelTest:
             kept = {name: value for name, value in self.inputs.items() if not name.startswith("decoder_")}
             return {**kept, "decoder_input_ids": decoder}
         inputs: dict[str, Array] = dict(self.inputs)
+        by_token = [name for name, value in inputs.items() if value.dtype.kind == "i" and value.ndim > 1]
+        by_token = [name for name in by_token if inputs[name].shape[:2] == inputs["input_ids"].shape]
         mask = inputs["attention_mask"][:, : generated.start.shape[1]]  # BLIP leaves the prompt's last token out
         inputs["input_ids"] = np.concatenate([generated.start, tokens], axis=1)
         inputs["attention_mask"] = np.concatenate([mask, np.ones_like(tokens)], axis=1)
-        for name in inputs.keys() & {"token_type_ids", "mm_token_type_ids"}:
-            inputs[name] = np.pad(inputs[name], ((0, 0), (0, tokens.shape[1])), mode="edge")  # text, as before
+        for name in set(by_token) - {"input_ids", "attention_mask", "position_ids"}:  # of text, as the last token's
+            behind = [(0, 0), (0, tokens.shape[1]), *[(0, 0)] * (inputs[name].ndim - 2)]
+            inputs[name] = np.pad(inputs[name], behind, mode="edge")
         if "position_ids" in inputs:
             inputs["position_ids"] = np.maximum(inputs["attention_mask"].cumsum(axis=1) - 1, 0)
         return inputs
