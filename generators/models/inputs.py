@@ -10,9 +10,9 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `positions` | int64 (batch, length), of rows padded on the left | none |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
-| `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); float32 where they are shares of a page: \
-divided by `divisor` | `high`; optional: `divisor` |
-| `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high`: a list |
+| `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); shares of a page in \
+float32 where `divisor` divides them | `high`; optional: `divisor` |
+| `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high` |
 | `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
 | `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra` |
