@@ -1,4 +1,4 @@
-"""Specifications of the inputs that aren't text: sound, boxes and regions; images.py and series.py hold the others."""
+"""Specifications of the inputs that aren't text: sound, boxes and regions; images.py and series.py have the rest."""
 
 from __future__ import annotations
 
