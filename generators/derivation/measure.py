@@ -14,7 +14,7 @@ import numpy as np
 
 from generators.models.inputs import DRAWN
 from hardware.target import Target
-from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering
+from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering, scale_of
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 
 from .sites import attention_sites, half_of_heads, scale_attention, swap_two
@@ -230,7 +230,7 @@ def record(
         "output": output,
         "positions": positions,
         "values": [float(f"{array[tuple(p)]:.10g}") for p in positions],
-        "scale": float(f"{kept.std():.6g}"),
+        "scale": float(f"{scale_of(kept):.6g}"),
         "seed": seed,
         "lengths": list(lengths),
         "origin": origin,

@@ -12,7 +12,8 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
 | `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); shares of a page in \
 float32 where `divisor` divides them | `high`; optional: `divisor` |
-| `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high` |
+| `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high`; \
+optional: `low`, other numbers to start from |
 | `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
 | `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra` |
@@ -123,7 +124,7 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
         boxes = np.sort(corners, axis=2).reshape(batch, length, 4)
         return (boxes / spec["divisor"]).astype(np.float32) if "divisor" in spec else boxes
     if kind == "token_categories":
-        return rng.integers(0, spec["high"], (batch, length, len(spec["high"])))
+        return rng.integers(spec.get("low", 0), spec["high"], (batch, length, len(spec["high"])))
     if kind == "categories":
         return rng.integers(0, spec["high"], (batch, *spec["shape"]))
     if kind == "observed":

@@ -75,8 +75,14 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
     if not np.isfinite(actual).all():
         return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=f"{name} (not finite)")
     absolute = float(np.abs(actual - reference).max())
-    scale = max(float(reference.std()), _SMALLEST_SCALE)
+    scale = scale_of(reference)
     return Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=name)
+
+
+def scale_of(reference: Array) -> float:
+    """What errors are relative to: the standard deviation; of a number alone or repeated, its magnitude."""
+    spread = reference.std() if np.ptp(reference) else np.abs(reference).max()
+    return max(float(spread), _SMALLEST_SCALE)
 
 
 def covering(mask: Array, array: Array) -> npt.NDArray[np.bool_]:

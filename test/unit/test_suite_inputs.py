@@ -20,6 +20,7 @@ KINDS = {
     "categories": {"kind": "categories", "shape": [3, 4], "high": 12},
     "categories_of_a_row": {"kind": "categories", "shape": [], "high": 3},
     "token_categories": {"kind": "token_categories", "high": [3, 256, 2]},
+    "token_categories_from": {"kind": "token_categories", "low": [0, 1, 1], "high": [3, 2, 9]},
     "boxes": {"kind": "boxes", "high": 1001},
     "shares_of_a_page": {"kind": "boxes", "high": 1001, "divisor": 1000},
 }
