@@ -58,8 +58,8 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     for name, fields in told.items():
         if name in specs:
             specs[name] |= {key: _referred(value, text, config) for key, value in fields.items()}
-    if tokens:
-        specs["input_ids"]["places"] = places(model, tokens, specs, side)
+    if taken := places(model, tokens, specs, side):
+        specs["input_ids"]["places"] = taken
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",
@@ -74,7 +74,7 @@ def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: 
         return {"kind": "tokens", "high": _high(config)}
     if name == "attention_mask" and "input_ids" in names:
         return {"kind": "mask", "side": side}
-    if name == "decoder_input_ids":
+    if name == "decoder_input_ids" and (config.is_encoder_decoder or "input_ids" not in names):
         length = {"length": min(_DECODER_LENGTH, most)} if "input_ids" in names else {}
         return {"kind": "decoder_tokens", "high": _high(config), **length}
     return None
