@@ -147,7 +147,9 @@ def _image(config: Any) -> dict[str, Any]:
     if patches:
         a_side = max(_PATCHES_A_SIDE, *(2 ** len(value) for value in stages.values()), 0)
         changed |= dict.fromkeys(whole_numbers(role_of(config, "image")), patches[0] * a_side)
-    return changed | dict.fromkeys(windows, _IMAGE_WINDOW) | _tile_grids(config)
+    merged = whole_numbers({"side": getattr(config, "spatial_merge_size", None)})
+    window = patches[0] * merged["side"] if merged and patches else _IMAGE_WINDOW  # where patches merge, in pixels
+    return changed | dict.fromkeys(windows, window) | _tile_grids(config)
 
 
 def _tile_grids(config: Any) -> dict[str, Any]:
