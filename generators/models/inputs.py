@@ -72,7 +72,7 @@ def placeholders(specs: Specs) -> int:
 
 
 def covered_by(mask: str, specs: Specs) -> str:
-    """The input of which a mask says where it holds something: tokens, else what has a frame for each; "" for none."""
+    """The input of which a mask says where it holds something: tokens, else what has a frame for each; "" if none."""
     tokens = mask.replace("attention_mask", "input_ids")
     if tokens in specs:
         return tokens
