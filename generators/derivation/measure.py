@@ -8,17 +8,16 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from generators.models.inputs import DRAWN, LENGTHS, covered_by
 from hardware.target import Target
-from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering, masks_of
+from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering, masks_of, scale_of
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 
-from .sites import attention_sites, halves, scale_attention, swap_two
+from .sites import attention_sites, half_of_heads, scale_attention, swap_two
 
 if TYPE_CHECKING:
     import torch
@@ -65,9 +64,9 @@ def masked_outputs(
     """Which outputs have a position for each token, and the mask that covers them.
 
     `short` and `long` are outputs for two values of the longest length; an output whose second axis follows
-    it is (rows of the mask, length, ...), or (batch, length + others, ...) where those of an image come behind the text, or
-    (batch, length * n, ...) where a step has several positions. An encoder's output takes the encoder's mask, any
-    other the decoder's.
+    it is (rows of the mask, length, ...), or (batch, length + others, ...) where those of an image come behind the
+    text, or (batch, length * n, ...) where a step has several positions. An encoder's output takes the encoder's
+    mask, any other the decoder's.
     """
     masks = [name for name, spec in specs.items() if spec["kind"] == "mask"]
     own = [name for name in masks if not name.startswith("decoder")]
@@ -120,13 +119,15 @@ def sensitivity_of(
     sites = [site for site in attention_sites(model) if site.kind == "weight" or site.module in reached]
     if not sites:
         raise ReferenceNotFinite("the model has no matrix, so that no fault can be made in it")
-    if moved(scaled(2.0)) < NOISE:  # queries are normalised without weights
-        sites = [replace(site, query=halves(site.query)[0]) for site in sites]
+    doubled = moved(scaled(2.0))
+    if doubled < NOISE:
+        sites = [half_of_heads(site) for site in sites]
+        doubled = moved(scaled(2.0))
     measured = {
         "float32_error": moved(lambda _: None),
         **_in_bfloat16(moved),
         "attention_x1.1": moved(scaled(1.1)),
-        "attention_x2": moved(scaled(2.0)),
+        "attention_x2": doubled,
         "swapped": moved(lambda changed: swap_two(changed, sites[0])),
     }
     if mask_input is not None:
@@ -238,7 +239,7 @@ def record(
         "output": output,
         "positions": positions,
         "values": [float(f"{array[tuple(p)]:.10g}") for p in positions],
-        "scale": float(f"{kept.std():.6g}"),
+        "scale": float(f"{scale_of(kept):.6g}"),
         "seed": seed,
         "lengths": list(lengths),
         "origin": origin,

@@ -143,12 +143,25 @@ def swap_two(model: torch.nn.Module, site: Site) -> str:
     """
     for names in (("query", "key"), ("key", "value")):
         one, other = (getattr(site, name) for name in names)
-        if one and other and one.size == other.size:
+        if one and other and _shapes(model, one) == _shapes(model, other):
             swap_rows(model, one, other)
             return " and ".join(names)
     first, last = halves(site.query)
     swap_rows(model, first, last)
     return "halves of the query"
+
+
+def _shapes(model: torch.nn.Module, rows: Rows) -> list[tuple[int, ...]]:
+    return [tuple(view.shape) for view in _views(model, replace(rows, bias=""))]
+
+
+def half_of_heads(site: Site) -> Site:
+    """The same site with the lower half of each head's query: where queries are normalised without weights, a factor
+    in all features of a head is undone."""
+    size = site.query.size // max(1, site.heads)
+    starts = range(site.query.ranges[0][0], site.query.ranges[-1][1], size)
+    rows = replace(site.query, ranges=tuple((start, start + size // 2) for start in starts))
+    return replace(site, query=rows, query_norm=None)
 
 
 def halves(rows: Rows) -> tuple[Rows, Rows]:

@@ -73,8 +73,8 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     _end_texts(model, specs, text)
     for name, likely in layouts.items():
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
-    if tokens and "places" not in specs["input_ids"]:
-        specs["input_ids"]["places"] = places(model, tokens, specs, side)
+    if "places" not in told.get("input_ids", {}) and (taken := places(model, tokens, specs, side)):
+        specs["input_ids"]["places"] = taken
     if list(takes) == ["input"] and not specs:  # what a module of torch has by itself
         raise ModelError(f"{type(model).__name__} has no forward", why="only parts of it compute")
     if not specs:
@@ -107,8 +107,8 @@ def _run(model: Any, specs: dict[str, dict[str, Any]], tokens: dict[str, int], s
     if tokens:
         places(model, tokens, specs, side)
     else:
-        # A copy, because a codec keeps what it makes of its codes.
-        measure.run(copy.deepcopy(model), make_inputs(specs, 0, (most, most)))
+        # A copy, because a codec keeps what it makes of its codes; one less, so that frames aren't as many as bins.
+        measure.run(copy.deepcopy(model), make_inputs(specs, 0, (most - 1, most - 1)))
 
 
 def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: int) -> dict[str, Any] | None:
@@ -117,7 +117,7 @@ def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: 
         return {"kind": "tokens", "high": _high(config)}
     if name == "attention_mask" and "input_ids" in names:
         return {"kind": "mask", "side": side}
-    if name == "decoder_input_ids":
+    if name == "decoder_input_ids" and (config.is_encoder_decoder or "input_ids" not in names):
         length = {"length": min(_DECODER_LENGTH, most)} if "input_ids" in names else {}
         return {"kind": "decoder_tokens", "high": _high(config), **length}
     return None
@@ -141,7 +141,8 @@ def _referred(value: Any, text: Any, config: Any) -> Any:
     if isinstance(value, list):
         return [_referred(one, text, config) for one in value]
     if isinstance(value, str) and value.startswith("@"):
-        return attribute_of(text, value[1:]) or attribute_of(config, value[1:])
+        found = attribute_of(text, value[1:]) or attribute_of(config, value[1:])
+        return list(found) if isinstance(found, tuple) else found
     return value
 
 

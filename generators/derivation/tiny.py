@@ -125,8 +125,8 @@ def _unset_experts(config: Any) -> dict[str, int]:
 
 
 def _per_layer(config: Any, changed: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Lists with an entry for each layer, cut to the layers that are kept."""
-    counts = whole_numbers(role_of(config, "layers"))
+    """Lists with an entry for each layer, cut to the layers that are kept; where there are stages, theirs are whole."""
+    counts = {} if role_of(config, "depths") else whole_numbers(role_of(config, "layers"))
     kept = min([_layers(config), *counts.values()])
     values = {name: changed.get(name, getattr(config, name, None)) for name in arguments_of(config)}
     lists = {name: list(value) for name, value in values.items() if isinstance(value, list | tuple)}
@@ -147,7 +147,9 @@ def _image(config: Any) -> dict[str, Any]:
     if patches:
         a_side = max(_PATCHES_A_SIDE, *(2 ** len(value) for value in stages.values()), 0)
         changed |= dict.fromkeys(whole_numbers(role_of(config, "image")), patches[0] * a_side)
-    return changed | dict.fromkeys(windows, _IMAGE_WINDOW) | _tile_grids(config)
+    merged = whole_numbers({"side": getattr(config, "spatial_merge_size", None)})
+    window = patches[0] * merged["side"] if merged and patches else _IMAGE_WINDOW  # where patches merge, in pixels
+    return changed | dict.fromkeys(windows, window) | _tile_grids(config)
 
 
 def _tile_grids(config: Any) -> dict[str, Any]:

@@ -5,21 +5,23 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | kind | array | fields |
 |---|---|---|
 | `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id at every row's end; \
-`rows`; `streams`, the size of a last axis, where codes of a sound are read side by side; `places`, a list of [id, start, stop]: columns that keep the places of an image, a video or a sound |
+`rows`; `streams`, the size of a last axis, where codes of a sound are read side by side; `places`, a list of \
+[id, start, stop]: columns that keep the places of an image, a video or a sound |
 | `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `padded` | bool (batch, step * length), true in the frames of a sound that pad a row on the right | `step` |
 | `positions` | int64 (batch, length), of rows padded on the left | none |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
-| `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); float32 where they are shares of a page: \
-divided by `divisor` | `high`; optional: `divisor` |
-| `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high`: a list |
+| `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); shares of a page in \
+float32 where `divisor` divides them | `high`; optional: `divisor` |
+| `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high`; \
+optional: `low`, other numbers to start from |
 | `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
 | `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra`; optional: `channels`, the \
 size of an axis behind the batch |
-| `frames` | float32 (batch, step * length, bins), standard normal | `step`, `bins`; optional: `bins_first`, where the \
-last two axes change places |
+| `frames` | float32 (batch, step * length, bins), standard normal | `step`, `bins`; optional: `bins_first`, \
+where the last two axes change places |
 | `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `width` |
 | `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value`; `rows` |
 | `ones` | int64 (batch, *shape), 1 | `shape` |
@@ -71,7 +73,7 @@ def placeholders(specs: Specs) -> int:
 
 
 def covered_by(mask: str, specs: Specs) -> str:
-    """The input of which a mask says where it holds something: tokens, else what has a frame for each; "" for none."""
+    """The input of which a mask says where it holds something: tokens, else what has a frame for each; "" if none."""
     tokens = mask.replace("attention_mask", "input_ids")
     if tokens in specs:
         return tokens
@@ -131,7 +133,7 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
         boxes = np.sort(corners, axis=2).reshape(batch, length, 4)
         return (boxes / spec["divisor"]).astype(np.float32) if "divisor" in spec else boxes
     if kind == "token_categories":
-        return rng.integers(0, spec["high"], (batch, length, len(spec["high"])))
+        return rng.integers(spec.get("low", 0), spec["high"], (batch, length, len(spec["high"])))
     if kind == "categories":
         return rng.integers(0, spec["high"], (batch, *spec["shape"]))
     if kind == "observed":

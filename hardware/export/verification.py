@@ -69,7 +69,7 @@ class Proof:
 
     def of_decoding(self, opened: Opened, made: Exported) -> None:
         """The same tokens and logits, step by step, with the export's own cache."""
-        from ..testing.parity import compare, masks_of
+        from ..testing.parity import compare
 
         if self.decoded is None:
             raise _wrong(f"torch decodes nothing to hold the {made.method} export against")

@@ -25,6 +25,8 @@ BETWEEN = (1.2, 0.85, 2.0)
 _JITTER = 0.3
 _OBJECT_QUERIES = frozenset({"query_position_embeddings", "queries_embedder"})
 """Learned rows of which each asks for one object (DETR, Mask2Former and their like)."""
+_PERIODS = ("snake1.alpha", "snake2.alpha")
+"""How fast a periodic activation swings, by channel: it divides by that, so that around 0 numbers would blow up."""
 _CODE_TABLES = frozenset({"embed", "embed_sum"})
 """Buffers that hold the codes of a codec, one in a row: learned as averages, not by gradients."""
 
@@ -47,7 +49,7 @@ def _fan_in(name: str, shape: tuple[int, ...]) -> int:
 
 def _is_scale(name: str) -> bool:
     lowered = name.lower()
-    return ("norm" in lowered or "ln_" in lowered) and lowered.endswith("weight")
+    return (("norm" in lowered or "ln_" in lowered) and lowered.endswith("weight")) or lowered.endswith(_PERIODS)
 
 
 def _batch_statistics(
@@ -94,7 +96,7 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
                 continue
             done.add(id(parameter))
             noise = _generator(seed, name).standard_normal(tuple(parameter.shape))
-            if parameter.ndim >= 2:
+            if max(parameter.shape, default=1) < parameter.numel():
                 value = noise * (gain / math.sqrt(max(1, _fan_in(name, tuple(parameter.shape)))))
             else:
                 value = (1.0 if _is_scale(name) else 0.0) + _JITTER * noise
