@@ -109,7 +109,7 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
         for name, tensor in tensors.items()
         if name != "position_ids" and not name.startswith("decoder_")
     }
-    complete = getattr(model, "main_input_name", "input_ids") in prompt
+    complete = not prompt.keys().isdisjoint({getattr(model, "main_input_name", "input_ids"), "inputs_embeds"})
     takes_cache = {"past_key_values", "cache_params"} & set(inspect.signature(model.forward).parameters)
     generate = GenerationMixin.generate if complete and takes_cache else type(model).generate
     limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}
