@@ -96,7 +96,7 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
                 continue
             done.add(id(parameter))
             noise = _generator(seed, name).standard_normal(tuple(parameter.shape))
-            if max(parameter.shape, default=1) < parameter.numel():
+            if parameter.ndim >= 2 and not name.endswith(_PERIODS):
                 value = noise * (gain / math.sqrt(max(1, _fan_in(name, tuple(parameter.shape)))))
             else:
                 value = (1.0 if _is_scale(name) else 0.0) + _JITTER * noise

@@ -40,7 +40,7 @@ class ModelTest:
     `make_model` builds the model in float32 on CPU; `gain` fills it with loud weights (None keeps the weights it
     has); `inputs` are the example arrays; `masked_by` names, for outputs with a row for each token, the input
     that says which rows mean something; `outputs` must be among what the target gives. `dimensions` says what is real
-    of a model whose weights aren't. `recorded_by` says so where nothing but the installation that made them stands
+    of a model whose weights aren't; `left_out` what no check can ask of it, and why. `recorded_by` says so where nothing but the installation that made them stands
     behind the recorded numbers. `tolerance` is a repository's own
     limit, which counts on the cell's target instead of the product's; `tolerance_reason` says whose it is and why.
     """
@@ -57,6 +57,7 @@ class ModelTest:
         generates: str = "none",
         subject: str = "tiny",
         dimensions: str = "",
+        left_out: str = "",
         recorded_by: str = "",
         tolerance: float | None = None,
         tolerance_reason: str = "",
@@ -70,6 +71,7 @@ class ModelTest:
         self.generates = generates
         self.subject = Subject(subject)
         self.dimensions = dimensions
+        self.left_out = left_out
         self.measured = Measurement()
         self.recorded_by = recorded_by
         self._own_tolerance = tolerance
@@ -376,6 +378,8 @@ class ModelTest:
         found = dict(loaded.conditions) if loaded is not None else {}
         if self.dimensions:
             found["dimensions"] = self.dimensions
+        if self.left_out:
+            found["left_out"] = self.left_out
         if self.recorded_by:
             found["recorded"] = self.recorded_by
         own = self._own_tolerance
