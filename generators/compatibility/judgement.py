@@ -14,8 +14,8 @@ from .verdict import Level
 
 _LONGEST_REASON = 200
 _SAID = {"dimensions": "dimensions", "left_out": "left out"}
-"""Conditions of a run that are said with its level: what is real of a model whose weights aren't, and what no check can
-ask of it."""
+"""Conditions of a run that are said with its level: what is real of a model whose weights aren't, and what no check
+can ask of it."""
 
 
 @dataclass(frozen=True, kw_only=True)

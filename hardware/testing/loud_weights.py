@@ -70,10 +70,17 @@ def _batch_statistics(
 def _codes(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict[str, npt.NDArray[np.float64]]:
     """Values for the code tables of a codec's quantiser; a library leaves them 0, so that all codes are one."""
     return {
-        name: _generator(seed, f"{owner}.{name}").standard_normal(tuple(buffer.shape)) * gain / math.sqrt(buffer.shape[1])
+        name: _generator(seed, f"{owner}.{name}").standard_normal(tuple(buffer.shape))
+        * gain
+        / math.sqrt(buffer.shape[1])
         for name, buffer in module.named_buffers(recurse=False)
         if name in _CODE_TABLES and buffer.ndim == 2 and buffer.is_floating_point()
     }
+
+
+def has_codes(model: torch.nn.Module) -> bool:
+    """Whether a model holds the codes of a codec, through which only what makes another code is heard."""
+    return any(name.rpartition(".")[2] in _CODE_TABLES for name, buffer in model.named_buffers() if buffer.ndim == 2)
 
 
 def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch.nn.Module:
@@ -82,9 +89,8 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
     Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1.
     Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
     in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
-    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults; and so are the codes
-    of a codec.
-    The variance is jittered around gain**2, which a matrix makes of a variance of 1: depth doesn't blow numbers up.
+    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults. So are
+    the codes of a codec. The variance is jittered around gain**2, which a matrix makes of a variance of 1: depth doesn't blow numbers up.
     """
     import torch
 
