@@ -209,7 +209,7 @@ class ModelTest:
         self.measured.batch = int(first.shape[0]) if first.ndim else None
         tokens = inputs.get("input_ids")
         self.measured.sequence_length = None if tokens is None or tokens.ndim < 2 else int(tokens.shape[1])
-        return Outputs(arrays=arrays, masks=self._masks(inputs))
+        return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs))
 
     def reference(self, inputs: Mapping[str, Array]) -> Outputs:
         """The same on CPU in float64, from the store of references where it is kept."""
@@ -218,10 +218,7 @@ class ModelTest:
         if arrays is None:
             arrays = reference.float64_outputs(self._reference_model, inputs)
             store.put(self._identity, inputs, arrays)
-        return Outputs(arrays=arrays, masks=self._masks(inputs))
-
-    def _masks(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return masks_of(self.masked_by, inputs)
+        return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs))
 
     def difference(self, got: Outputs, want: Outputs) -> float:
         """How far apart two outputs are, relative to the scale of `want`, where `want` means something."""
@@ -376,12 +373,8 @@ class ModelTest:
 
     def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
         found = dict(loaded.conditions) if loaded is not None else {}
-        if self.dimensions:
-            found["dimensions"] = self.dimensions
-        if self.left_out:
-            found["left_out"] = self.left_out
-        if self.recorded_by:
-            found["recorded"] = self.recorded_by
+        said = {"dimensions": self.dimensions, "left_out": self.left_out, "recorded": self.recorded_by}
+        found |= {name: text for name, text in said.items() if text}
         own = self._own_tolerance
         if own is not None and not self.substitution_reason and not own <= self._product_tolerance:
             found["tolerance"] = f"{own:g} of {self._tolerance_reason or 'the suite, without a reason'}"
