@@ -189,8 +189,8 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
 
 
 def _generates(model: Any, entry: TaskEntry) -> str:
-    """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one, as
-    do those that write what they hear behind the places of the sound."""
+    """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one,
+    as do those that write what they hear behind the places of the sound."""
     left_out = overrides(model.config.model_type).get("left_out")
     if left_out or entry.generate == "none" or not hasattr(model, "generate"):
         return "none"

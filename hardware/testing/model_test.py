@@ -42,7 +42,8 @@ class ModelTest:
     that says which rows mean something; `outputs` must be among what the target gives. `dimensions` says what is real
     of a model whose weights aren't; `left_out` what no check can ask of it, and why. `recorded_by` says so
     where nothing but the installation that made them stands behind the recorded numbers. `tolerance` is a
-    repository's own limit, which counts on the cell's target instead of the product's; `tolerance_reason` says whose it is and why.
+    repository's own limit, which counts on the cell's target instead of the product's; `tolerance_reason` says whose
+    it is and why.
     """
 
     def __init__(
