@@ -26,6 +26,7 @@ from hardware.testing.reference import as_reference, float64_outputs, gradient_c
 from hardware.testing.widened import copy_over
 
 from . import measure
+from .overrides import overrides
 from .scopes import children
 from .specs import input_specs, lengths_of
 from .tiny import LABELS, tiny_configs
@@ -182,6 +183,7 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
         gradients=_gradient_count(model, found.inputs),
         recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
+        left_out=overrides(what.model_type).get("left_out", ""),
         **given,
     )
 
@@ -189,7 +191,8 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
 def _generates(model: Any, entry: TaskEntry) -> str:
     """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one,
     as do those that write what they hear behind the places of the sound."""
-    if entry.generate == "none" or not hasattr(model, "generate"):
+    left_out = overrides(model.config.model_type).get("left_out")
+    if left_out or entry.generate == "none" or not hasattr(model, "generate"):
         return "none"
     return "seq2seq" if model.config.is_encoder_decoder else "causal"
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from hardware.errors import BrokenInput, ModelError, did_you_mean, echo
 
@@ -135,7 +135,7 @@ def task_entries() -> tuple[TaskEntry, ...]:
     """The lines of tasks.toml, in their order."""
     lines = _task_data()["entry"]
     return tuple(
-        TaskEntry(**{name: tuple(value) if isinstance(value, list) else value for name, value in line.items()})
+        TaskEntry(**cast("dict[str, Any]", {k: tuple(v) if isinstance(v, list) else v for k, v in line.items()}))
         for line in lines
     )
 

@@ -88,13 +88,18 @@ def _tables(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict
     }
 
 
+def has_codes(model: torch.nn.Module) -> bool:
+    """Whether a model holds the codes of a codec, through which only what makes another code is heard."""
+    return any(name.rpartition(".")[2] in _CODE_TABLES for name, buffer in model.named_buffers() if buffer.ndim == 2)
+
+
 def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch.nn.Module:
     """Set every parameter of `model` in place by its qualified name, and return it in evaluation mode.
 
     Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1.
     Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
     in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
-    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults; and
+    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults;
     so are tables that a model keeps as buffers.
     The variance is jittered around 1, not around what the gain makes of it: an activation leaves about half of it,
     and without a gain nothing of the image would come through thirty layers that have no way around them.
@@ -110,7 +115,7 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
                 continue
             done.add(id(parameter))
             noise = _generator(seed, name).standard_normal(tuple(parameter.shape))
-            if max(parameter.shape, default=1) < parameter.numel():
+            if parameter.ndim >= 2 and not name.endswith(_PERIODS):
                 value = noise * (gain / math.sqrt(max(1, _fan_in(name, tuple(parameter.shape)))))
             else:
                 of_norm = name.rpartition(".")[0] in norms
