@@ -28,9 +28,10 @@ _OBJECT_QUERIES = frozenset({"query_position_embeddings", "queries_embedder"})
 """Learned rows of which each asks for one object (DETR, Mask2Former and their like)."""
 _PERIODS = ("snake1.alpha", "snake2.alpha")
 """How fast a periodic activation swings, by channel: it divides by that, so that around 0 numbers would blow up."""
-_TABLES = frozenset({"embed", "embed_sum", "positional_embedding"})
-"""Buffers that hold the codes of a codec, one in a row, which are learned as averages and not by gradients; or the
-frequencies of positions (SAM 2), which a constructor draws anew each time."""
+_CODE_TABLES = frozenset({"embed", "embed_sum"})
+"""Buffers that hold the codes of a codec, one in a row: learned as averages, not by gradients."""
+_DRAWN_TABLES = frozenset({"positional_embedding"})
+"""Buffers that a constructor draws anew each time: the frequencies of positions in SAM 2."""
 
 _BRANCH_SCALE = re.compile(r"lambda_?\d|(ffn_)?gamma(_\d)?|layer_scale(_\d|_parameter)?|scale")
 """Names of vectors that scale what a layer or a part of it adds to the stream."""
@@ -80,7 +81,7 @@ def _tables(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict
     found = {
         name: buffer
         for name, buffer in module.named_buffers(recurse=False)
-        if name in _TABLES and buffer.ndim == 2 and buffer.is_floating_point()
+        if name in _CODE_TABLES | _DRAWN_TABLES and buffer.ndim == 2 and buffer.is_floating_point()
     }
     return {
         name: _generator(seed, f"{owner}.{name}").standard_normal(tuple(one.shape)) * gain / math.sqrt(one.shape[1])
