@@ -13,7 +13,9 @@ _FACTORS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 _SMALLEST_HIDDEN = 32
 _SMALLEST_STAGE = 16
 _LARGEST_HIDDEN = 256
-"""A stream that no common divisor brings down to this is divided by one that leaves remainders."""
+_LARGEST_UNDIVIDED = 128
+"""A stream that no common divisor brings down to this is divided by one that leaves remainders: the first where there
+is a divisor, the second where there is none."""
 _SMALLEST_HEAD_DIM = 8
 _WISHED_HEAD_DIM = 16
 _EVEN = 8
@@ -57,7 +59,8 @@ def _by_factor(scopes: list[Any]) -> list[Division]:
     if not exact and all(_shares(scope, "heads", "head_dim", 1) for scope in scopes):
         exact = [1]
     hidden = [width for scope in scopes for width in numbers(role_of(scope, "hidden"))]
-    if exact and min(hidden, default=0) // exact[0] <= _LARGEST_HIDDEN:
+    largest = _LARGEST_HIDDEN if exact[:1] > [1] else _LARGEST_UNDIVIDED
+    if exact and min(hidden, default=0) // exact[0] <= largest:
         return [Division(factor=factor) for factor in exact[:3]]
     least = _SMALLEST_STAGE if any(role_of(scope, "depths") for scope in scopes) else _SMALLEST_HIDDEN
     coarse = [factor for factor in _FACTORS if min(hidden, default=least) // factor >= least] or [1]
@@ -143,26 +146,33 @@ def _head_dim(config: Any, heads: str, head_dim: str) -> int | None:
 def _shares(config: Any, heads: str, head_dim: str, factor: int | None) -> tuple[int, int] | None:
     """How a factor is shared between the number of heads and their width; None where it can't be.
 
-    Heads stay at least two where there were two; their width stays a multiple of 4 (rotary embeddings), and
+    Heads stay at least two where there were two; their width stays a multiple of 4 (rotary embeddings) and
     at least 8 (GPU kernels) where it was. Without a factor the two are divided each by itself.
     """
     counts = numbers(role_of(config, heads))
     width = _head_dim(config, heads, head_dim)
     if not counts or width is None:
         return 1, factor or 1
-    common = math.gcd(*counts)
+    common, step = math.gcd(*counts), _step(config, heads, width)
     options = [
         (by, width_by)
         for by in range(1, common + 1)
         if common % by == 0 and min(counts) // by >= min(2, *counts)
         for width_by in ([factor // by] if factor and factor % by == 0 else [] if factor else range(1, width + 1))
         if width % width_by == 0
-        and (width // width_by) % 4 == 0
+        and (width // width_by) % step == 0
         and width // width_by >= min(_SMALLEST_HEAD_DIM, width)
     ]
     return min(
         options, key=lambda o: (abs(width // o[1] - _WISHED_HEAD_DIM), o if factor else (-o[0],)), default=None
     )
+
+
+def _step(config: Any, heads: str, width: int) -> int:
+    """What the width of a head stays a multiple of: 4, but where heads share a stream evenly in other widths."""
+    hidden, counts = numbers(role_of(config, "hidden")), numbers(role_of(config, heads))
+    evenly = {stream / count for stream, count in zip(hidden * len(counts), counts, strict=False)} == {width}
+    return 1 if evenly and width % 4 else 4
 
 
 def _fits(config: Any, factor: int) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .division import Division
-from .scopes import children, role_of, stages, whole_numbers
+from .scopes import numbers, role_of, stages, tree, whole_numbers
 
 _PATCHES_A_SIDE = 4
 _IMAGE = 64
@@ -16,7 +17,7 @@ _IMAGE_WINDOW = 2
 
 def image_sizes(config: Any, division: Division) -> dict[str, Any]:
     """The constructor arguments of one scope that say how large images, windows and stages are."""
-    return _sizes(config, division) | _tile_grids(config, division)
+    return _sizes(config, division) | _shapes(config, division)
 
 
 def _sizes(config: Any, division: Division) -> dict[str, Any]:
@@ -24,36 +25,47 @@ def _sizes(config: Any, division: Division) -> dict[str, Any]:
     patches = whole_numbers(role_of(config, "patch"))
     if division.deeper:
         patches = {name: min(value, _FINE_PATCH) for name, value in patches.items()}
+    patch = next(iter([*patches.values(), *_listed_patches(config)]), None)
     windows = whole_numbers(role_of(config, "image_window")) if patches else {}
-    side = _side(config, next(iter(patches.values()), None))
-    changed: dict[str, Any] = {name: [2 if windows else 1] * len(value) for name, value in depths.items()} | patches
+    blocks = 2 if windows or role_of(config, "layers_apart") else 1
+    side = _side(config, patch)
+    changed: dict[str, Any] = {name: [blocks] * len(value) for name, value in depths.items()} | patches
     for name, size in whole_numbers(sizes).items():
-        changed[name] = side if patches else min(size, side)
+        changed[name] = side if patch else min(size, side)
     for name, both in stages(sizes).items():
-        step = next(iter(patches.values()), 1)
+        step = patch or 1
         changed[name] = [min(one, side * one // min(both) // step * step) for one in both]
     return changed | dict.fromkeys(windows, _IMAGE_WINDOW)
 
 
+def _listed_patches(config: Any) -> list[int]:
+    """The side of patches where a configuration says both sides, or for a video their length in time as well."""
+    listed = [stages(role_of(config, role)).values() for role in ("patch", "video_patch")]
+    return [patch[-1] for patches in listed for patch in patches]
+
+
 def _side(config: Any, patch: int | None) -> int:
-    """Pixels a side of an image: as many patches as leave two a side to the last stage."""
+    """Pixels a side of an image: as many patches as leave two a side to the last stage and to a window."""
     strides = whole_numbers(role_of(config, "output_stride")).values()
     if patch is None:
         return max([_IMAGE, *(2 * stride for stride in strides)])
     halvings = [2 ** len(value) for value in stages(role_of(config, "depths")).values()]
-    a_side: int = max([_PATCHES_A_SIDE, *halvings, *(2 * stride for stride in strides)])
+    windows = [math.isqrt(count) for count in whole_numbers(role_of(config, "windows")).values()]
+    a_side: int = max([_PATCHES_A_SIDE, *halvings, *(2 * one for one in (*strides, *windows))])
     return patch * a_side
 
 
-def _tile_grids(config: Any, division: Division) -> dict[str, Any]:
-    """The shapes that tiles make up, in pixels: they shrink as one tile does, an image of a part."""
-    grids = {name: value for name, value in role_of(config, "image_grids").items() if isinstance(value, list)}
-    sizes = {
-        before: _sizes(part, division)[name]
-        for part in children(config).values()
-        for name, before in whole_numbers(role_of(part, "image")).items()
-        if name in _sizes(part, division)
-    }
-    for before, after in sizes.items():
-        return {name: [[one * after // before for one in pair] for pair in grid] for name, grid in grids.items()}
-    return {}
+def _shapes(config: Any, division: Division) -> dict[str, Any]:
+    """Shapes that tiles make up and those of feature maps: they shrink as the image does, which may be a part's."""
+    shapes = role_of(config, "image_grids") | role_of(config, "feature_sizes")
+    shapes = {name: value for name, value in shapes.items() if isinstance(value, list)}
+    sizes = [
+        (numbers({name: getattr(part, name)})[0], numbers({name: after})[0])
+        for part in tree(config)
+        for name, after in (_sizes(part, division) if shapes else {}).items()
+        if name in role_of(part, "image")
+    ]
+    if not sizes:
+        return {}
+    before, after = sizes[0]
+    return {name: [[one * after // before for one in shape] for shape in value] for name, value in shapes.items()}

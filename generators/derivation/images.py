@@ -12,6 +12,8 @@ Spec = dict[str, Any]
 
 _IMAGE = 64
 """Pixels a side where a configuration names no size."""
+_PLACES_A_SIDE = 3
+"""So that there are more places than object queries, and the best of them are chosen."""
 
 
 def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
@@ -59,9 +61,15 @@ def _pixels_of(takes: Collection[str]) -> Callable[[Any], Spec]:
     return next((maker for sign, maker in signs.items() if sign in takes), _pixels)
 
 
+def _free_side(config: Any) -> int:
+    """Pixels a side where a configuration names no size: some places a side where it looks most coarsely."""
+    strides = attribute_of(config, *roles()["config"]["feature_strides"]) or ()
+    return max(_IMAGE, *(_PLACES_A_SIDE * stride for stride in strides), 0)
+
+
 def _size(config: Any) -> list[int]:
     """Height and width of an image."""
-    size = attribute_of(config, *roles()["config"]["image"]) or _IMAGE
+    size = attribute_of(config, *roles()["config"]["image"]) or _free_side(config)
     return list(size) if isinstance(size, list | tuple) else [size, size]
 
 

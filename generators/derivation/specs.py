@@ -13,6 +13,7 @@ from hardware.errors import ModelError
 from .modalities import modality_spec
 from .overrides import overrides
 from .places import place_tokens, places
+from .scenes import scene_spec
 from .scopes import attribute_of, special_tokens, text_config
 
 _DECODER_LENGTH = 7
@@ -38,7 +39,8 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     passed_on = [name for name in told if name not in takes and "kwargs" in takes]
     unread = set(_WHERE_NEEDED) - _needed(model)
     names = [name for name in (*takes, *passed_on) if name not in unread and not told.get(name, {}).get("omit")]
-    known = {name: spec for name in names if (spec := modality_spec(name, names, config))}
+    made = {name: scene_spec(name, names, config, entry) or modality_spec(name, names, config) for name in names}
+    known = {name: spec for name, spec in made.items() if spec}
     tokens = place_tokens(config, {*known, *(name for name in names if name in told or name == "input_ids")})
     specs: dict[str, dict[str, Any]] = {}
     for name in names:

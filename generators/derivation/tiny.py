@@ -33,6 +33,9 @@ _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _STAND_INS = {"timm_backbone": "resnet"}
 """Part of a default configuration -> the library's own that stands in, where the default needs another library."""
 _EXPERTS = 4
+_QUERIES = 100
+_FRAMES = 4
+"""Two steps in time where two images make one."""
 _OUTPUTS = ("out_features", "out_indices", "_out_features", "_out_indices")
 """Under which names a backbone is told what to give; one is enough, and those in use have no underscore."""
 
@@ -63,6 +66,9 @@ def _limits(config: Any, division: Division) -> dict[str, int]:
         "vocabulary": VOCABULARY,
         "positions": POSITIONS,
         "window": _WINDOW,
+        "written": _WINDOW,
+        "frames": _FRAMES,
+        "queries": _QUERIES,
         "chunk": _WINDOW,
         "state": _STATE,
         "expert_groups": groups,

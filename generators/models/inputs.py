@@ -11,8 +11,10 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | `positions` | int64 (batch, length), of rows padded on the left | none |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
 | `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high) | `high` |
-| `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
+| `points` | float32 (batch, *shape), uniform in [0, high) | `shape`, `high` |
+| `regions` | float32 (batch, count, 4), left, top, right, bottom, uniform in [0, high) | `count`, `high` |
+| `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
 | `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra` |
 | `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `width` |
 | `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value` |
@@ -38,7 +40,10 @@ if TYPE_CHECKING:  # rendering reads the kinds alone, and an import of NumPy cos
     Array = npt.NDArray[Any]
 Specs = Mapping[str, Mapping[str, Any]]
 
-DRAWN = ("tokens", "decoder_tokens", "boxes", "categories", "pixels", "features", "waveform", "patches", "observed")
+DRAWN = (
+    *("tokens", "decoder_tokens", "boxes", "categories", "pixels", "features", "waveform", "patches", "observed"),
+    *("points", "regions"),
+)
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
 KINDS = (*DRAWN, "mask", "positions", "places", "constant", "ones", "seen")
 LENGTHS = (16, 9)
@@ -110,6 +115,11 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
         return np.sort(corners, axis=2).reshape(batch, length, 4)
     if kind == "categories":
         return rng.integers(0, spec["high"], (batch, *spec["shape"]))
+    if kind == "points":
+        return rng.uniform(0, spec["high"], (batch, *spec["shape"])).astype(np.float32)
+    if kind == "regions":
+        corners = rng.uniform(0, spec["high"], (batch, spec["count"], 2, 2))
+        return np.sort(corners, axis=2).reshape(batch, -1, 4).astype(np.float32)
     if kind == "observed":
         return (rng.random((batch, *spec["shape"])) < 0.9).astype(np.float32)
     if kind == "waveform":
