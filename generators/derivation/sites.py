@@ -258,7 +258,12 @@ def _separate(name: str, module: Any) -> Site | None:
 
 
 def _norm(name: str, module: Any) -> Rows | None:
-    """The weights of the normalisation of the query, where the module has one with weights."""
+    """The weights of the normalisation of the query, where the module has one with weights; the temperature, where
+    query and key are only compared by their angle."""
+    temperature = next((n for n in roles()["parameters"]["temperature"] if n in module._parameters), "")
+    if temperature:
+        count = module._parameters[temperature].shape[0]
+        return Rows(weight=f"{name}.{temperature}", bias="", ranges=((0, count),), axis=0)
     child = next((n for n in roles()["parameters"]["query_norm"] if n in module._modules), "")
     norm = module._modules.get(child)
     weight = getattr(norm, "weight", None)

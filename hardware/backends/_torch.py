@@ -239,6 +239,17 @@ def _attention_by_part(config: Any) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
+def _own_config(model: Any, folder: Path) -> dict[str, Any]:
+    """The saved configuration, where its class isn't the one that the model's class would read it with.
+
+    A backbone may name the configuration of the whole network that it belongs to (UVDoc).
+    """
+    own = type(model.config)
+    if own is getattr(type(model), "config_class", own):
+        return {}
+    return {"config": own.from_pretrained(folder, local_files_only=True)}
+
+
 class TorchRunnable(Runnable):
     """A module on a torch device."""
 
@@ -282,7 +293,11 @@ class TorchRunnable(Runnable):
             return type(self)(self.backend, replace(self.subject, model=again), self.example, self.precision)
         self.model.save_pretrained(folder, safe_serialization=True)
         again = type(self.model).from_pretrained(
-            folder, local_files_only=True, dtype=self.dtype, attn_implementation=_attention_by_part(self.model.config)
+            folder,
+            local_files_only=True,
+            dtype=self.dtype,
+            attn_implementation=_attention_by_part(self.model.config),
+            **_own_config(self.model, folder),
         )
         subject = replace(self.subject, model=again)
         return type(self)(self.backend, subject, self.example, self.precision)

@@ -383,3 +383,24 @@ def test_a_convolution_that_standardises_its_weight_is_scaled_in_half_of_its_inp
     before = model(image)
     scale_attention(model, site, 1.1)
     assert (model(image) - before).abs().max() > 1e-2
+
+
+def test_cosine_attention_is_scaled_in_its_temperature() -> None:
+    from generators.derivation.derive import build
+
+    config = tiny_config("swinv2", load_catalog())
+    site = attention_sites(build("Swinv2Config", "Swinv2Model", config))[0]
+    assert site.query_norm is not None
+    assert site.query_norm.weight.endswith("logit_scale")
+    assert site.query_norm.size == config["num_heads"][0]
+
+
+def test_a_projection_in_a_module_that_clips_it_is_found() -> None:
+    import torch
+
+    def clipped() -> Any:
+        return torch.nn.ModuleDict({"linear": torch.nn.Linear(8, 8)})
+
+    attention = torch.nn.ModuleDict({name: clipped() for name in ("q_proj", "k_proj", "v_proj")})
+    (site,) = attention_sites(torch.nn.ModuleDict({"a": attention}))
+    assert (site.kind, site.query.weight) == ("attention", "a.q_proj.linear.weight")
