@@ -43,14 +43,16 @@ def _generator(seed: str, name: str) -> np.random.Generator:
 
 
 def _fan_in(name: str, shape: tuple[int, ...]) -> int:
-    """Inputs that one output adds up: the row of an embedding, else everything but the first axis.
+    """Inputs that one output adds up: the row of an embedding, else everything but the first axis, as for the stem of
+    a convolutional network, which is called its embedder.
 
     Object queries are as large as the normalised stream that they are added to: nothing else tells one from another,
     and among queries that are alike it doesn't show what attention between them does.
     """
     if any(part in _OBJECT_QUERIES for part in name.split(".")):
         return 1
-    return shape[-1] if "embed" in name else math.prod(shape[1:])
+    of_stem = len(shape) == 4 and "embedder" in name.split(".")
+    return shape[-1] if "embed" in name and not of_stem else math.prod(shape[1:])
 
 
 def _is_scale(name: str, of_norm: bool) -> bool:
