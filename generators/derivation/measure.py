@@ -160,6 +160,8 @@ def padding_heard(
     if mask_input is None or not name:
         return 0.0
     given, spec, kept = inputs[name], specs[name], inputs[mask_input] == 1
+    if "streams" in spec:
+        kept = kept[..., None]
     if "high" in spec:
         changed = np.where(kept | (given == spec.get("last", -1)), given, (given + 1) % spec["high"])
     else:

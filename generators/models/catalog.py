@@ -39,6 +39,7 @@ class TaskEntry:
     generate: str
     labels: bool = False
     first_for: tuple[str, ...] = ()
+    not_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ class Catalog:
         for entry in task_entries():
             classes = self.mappings.get(entry.mapping, {})
             model_class = next((classes[t] for t in named if t in classes), None)
-            if model_class and entry.task not in found:
+            if model_class and entry.task not in found and model_type not in entry.not_for:
                 found[entry.task] = TaskClass(
                     task=entry.task, auto_class=entry.auto_class, model_class=model_class, entry=entry
                 )
@@ -133,7 +134,7 @@ def task_entries() -> tuple[TaskEntry, ...]:
     """The lines of tasks.toml, in their order."""
     lines = _task_data()["entry"]
     return tuple(
-        TaskEntry(**{**line, "outputs": tuple(line["outputs"]), "first_for": tuple(line.get("first_for", ()))})
+        TaskEntry(**{name: tuple(value) if isinstance(value, list) else value for name, value in line.items()})
         for line in lines
     )
 
