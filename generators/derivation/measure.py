@@ -14,8 +14,10 @@ import numpy as np
 
 from generators.models.inputs import DRAWN
 from hardware.target import Target
-from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering, scale_of
+from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, compare_gradients, covering, scale_of
+from hardware.testing.reference import as_reference, float64_gradients
 from hardware.testing.tolerances import loosest_limit, tolerance_for
+from hardware.testing.widened import copy_over
 
 from .sites import attention_sites, half_of_heads, scale_attention, swap_two
 
@@ -156,7 +158,11 @@ def padding_heard(
     if mask_input is None or name not in inputs:
         return 0.0
     tokens, spec = inputs[name], specs[name]
-    kept = (inputs[mask_input] == 1) | (tokens == spec.get("last", -1))
+    mask = inputs[mask_input] == 1
+    kept = mask | (tokens == spec.get("last", -1))
+    if spec.get("neighbours"):
+        kept[:, 1:] |= mask[:, :-1]
+        kept[:, :-1] |= mask[:, 1:]
     other = {**inputs, name: np.where(kept, tokens, (tokens + 1) % spec["high"])}
     return compare(run(model, other), reference, masks=masks_of(masked_by, inputs)).max_rel_error
 
@@ -186,6 +192,21 @@ def faults(sensitivity: Mapping[str, float]) -> list[str]:
         if not sensitivity[name] >= least:
             reasons.append(f"{name} moves the output by {sensitivity[name]:.1e}, must be at least {least:.1e}")
     return reasons
+
+
+def lost_gradients(model: torch.nn.Module, inputs: Mapping[str, Array]) -> list[str]:
+    """Why the gradients of a float32 model are no match for those in float64; empty where they are.
+
+    A number next to a kink, as that of a ReLU, may fall on either side of it: then another gain is the better one.
+    """
+    import torch
+
+    from hardware.backends._torch import loss_gradients, to_tensors
+
+    exact = as_reference(copy_over(model))
+    got = loss_gradients(copy.deepcopy(model), to_tensors(inputs, "cpu", torch.float32))
+    error = compare_gradients(got, float64_gradients(exact, inputs)).max_rel_error
+    return [] if error < NOISE / 2 else [f"gradients are off by {error:.1e}, must be below {NOISE / 2:.0e}"]
 
 
 def holds_half_precision(sensitivity: Mapping[str, float]) -> bool:

@@ -67,7 +67,8 @@ def _wanted(model: Any, modality: str, token: int, specs: Mapping[str, Spec]) ->
         count = _by_forward(model, drafts)
     except Exception as error:  # whatever modelling code raises, it is why there is no answer
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise ModelError(f"{type(model).__name__} doesn't say how many places an {modality} takes", why=why) from error
+        what = f"{type(model).__name__} doesn't say how many places an {modality} takes"
+        raise ModelError(what, why=why) from error
     return _by_features(model, modality, drafts) if count is None else count
 
 
