@@ -69,10 +69,9 @@ def _wanted(model: Any, modality: str, token: int, specs: Mapping[str, Spec]) ->
     except Exception as error:  # whatever modelling code raises, it is why there is no answer
         if counted := re.search(r"features: (\d+)", str(error)):
             return int(counted[1])
-        raise ModelError(
-            f"{type(model).__name__} doesn't say how many places an {modality} takes",
-            why=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
-        ) from error
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        what = f"{type(model).__name__} doesn't say how many places an {modality} takes"
+        raise ModelError(what, why=why) from error
     return _by_features(model, modality, drafts) if count is None else count
 
 

@@ -6,7 +6,8 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 |---|---|---|
 | `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id at every row's end; \
 `rows`; `streams`, the size of a last axis, where codes of a sound are read side by side; `places`, a list of \
-[id, start, stop]: columns that keep the places of an image, a video or a sound |
+[id, start, stop]: columns that keep the places of an image, a video or a sound; `neighbours`, where each token is \
+read together with those beside it, padding or not |
 | `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `positions` | int64 (batch, length), of rows padded on the left | none |
