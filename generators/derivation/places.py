@@ -65,10 +65,15 @@ def _wanted(model: Any, modality: str, token: int, specs: Mapping[str, Spec]) ->
     drafts["input_ids"]["places"] = [[token, 1, 2]]
     try:
         count = _by_forward(model, drafts)
-    except Exception as error:  # whatever modelling code raises, it is why there is no answer
-        why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise ModelError(f"{type(model).__name__} doesn't say how many places an {modality} takes", why=why) from error
-    return _by_features(model, modality, drafts) if count is None else count
+    except Exception as error:  # whatever modelling code raises, a check of its own that isn't known among it
+        count = _by_features(model, modality, drafts)
+        if count is None:
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            what = f"{type(model).__name__} doesn't say how many places an {modality} takes"
+            raise ModelError(what, why=why) from error
+    else:
+        count = _by_features(model, modality, drafts) if count is None else count
+    return count or 0  # none, as in cross attention
 
 
 def _tensors(drafts: Mapping[str, Spec]) -> dict[str, Any]:
@@ -135,13 +140,13 @@ def _scatters() -> Any:
     return Counting()
 
 
-def _by_features(model: Any, modality: str, drafts: Mapping[str, Spec]) -> int:
-    """The embeddings that the model makes of one example; 0 where it makes none, as in cross attention."""
+def _by_features(model: Any, modality: str, drafts: Mapping[str, Spec]) -> int | None:
+    """The embeddings that the model makes of one example; None where it has no method that makes them."""
     import torch
 
     embed = getattr(model, f"get_{modality}_features", None)
     if embed is None:
-        return 0
+        return None
     takes = inspect.signature(embed).parameters
     with torch.no_grad():
         features = embed(**{name: tensor for name, tensor in _tensors(drafts).items() if name in takes})

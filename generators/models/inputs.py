@@ -14,9 +14,11 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
 | `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra` |
-| `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `width` |
+| `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `shape` |
+| `flattened` | float32 (batch, side**2, 2 + width): row and column of a patch, from 1, then standard normal | \
+`side`, `width` |
 | `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value` |
-| `ones` | int64 (batch, *shape), 1 | `shape` |
+| `ones` | int64 (batch, *shape), 1; `boolean`, optional: true instead | `shape` |
 | `seen` | int64 (batch, length, *shape), 0 in the first column, then 1: the text behind an image | `shape` |
 | `observed` | float32 (batch, *shape), 1 for about nine of ten, else 0: as numbers, because sums of them keep the \
 dtype of the series, and sums of booleans don't | `shape` |
@@ -38,7 +40,18 @@ if TYPE_CHECKING:  # rendering reads the kinds alone, and an import of NumPy cos
     Array = npt.NDArray[Any]
 Specs = Mapping[str, Mapping[str, Any]]
 
-DRAWN = ("tokens", "decoder_tokens", "boxes", "categories", "pixels", "features", "waveform", "patches", "observed")
+DRAWN = (
+    "tokens",
+    "decoder_tokens",
+    "boxes",
+    "categories",
+    "pixels",
+    "features",
+    "waveform",
+    "patches",
+    "flattened",
+    "observed",
+)
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
 KINDS = (*DRAWN, "mask", "positions", "places", "constant", "ones", "seen")
 LENGTHS = (16, 9)
@@ -83,7 +96,7 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         elif kind == "constant":
             arrays[name] = np.array([spec["value"]] * len(lengths))
         elif kind == "ones":
-            arrays[name] = np.ones((len(lengths), *spec["shape"]), dtype=np.int64)
+            arrays[name] = np.ones((len(lengths), *spec["shape"]), dtype=bool if spec.get("boolean") else np.int64)
         elif kind == "seen":
             arrays[name] = np.ones((len(lengths), max(lengths), *spec["shape"]), dtype=np.int64)
             arrays[name][:, 0] = 0
@@ -110,12 +123,16 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
         return np.sort(corners, axis=2).reshape(batch, length, 4)
     if kind == "categories":
         return rng.integers(0, spec["high"], (batch, *spec["shape"]))
+    if kind == "flattened":
+        cells = np.indices((spec["side"], spec["side"])).reshape(2, -1).T + 1
+        values = rng.standard_normal((batch, len(cells), spec["width"]))
+        return np.concatenate([np.tile(cells, (batch, 1, 1)), values], axis=2).astype(np.float32)
     if kind == "observed":
         return (rng.random((batch, *spec["shape"])) < 0.9).astype(np.float32)
     if kind == "waveform":
         shape = [batch, spec["step"] * length + spec["extra"]]
     elif kind == "patches":
-        shape = [batch * math.prod(spec["grid"]), spec["width"]]
+        shape = [batch * math.prod(spec["grid"]), *spec["shape"]]
     else:
         shape = [batch, *spec["shape"]]
     return rng.standard_normal(shape).astype(np.float32)
