@@ -6,11 +6,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from generators.compatibility.vocabulary import vocabulary
+from generators.derivation.on_demand import derive_missing
+from generators.derivation.wanted import Wanted, missing
 from generators.models.catalog import load_catalog
 from generators.models.classifier import Classification, classify, classify_type
 from generators.models.priority import types_of_priority
 from generators.models.profile import Profile, profile_of
+from generators.models.store import refusal_of
 from hardware.errors import ModelError, NothingMatched, UsageError, did_you_mean, echo
+
+_TOGETHER = 3
+"""From so many types on whose recipes are missing, one process derives all of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +79,14 @@ def profiles_of(
     """
     found: list[Profile] = []
     refused: list[str] = []
+    if dims == "tiny":
+        _derive_missing(chosen, tasks)
     for name in chosen.names:
         for task in tasks_of(name, tasks):
+            known = None if name in chosen.by_name else refusal_of(name, task)
+            if known is not None:
+                refused.append(f"{name}: {known.obstacle}: {known.reason}")
+                continue
             try:
                 found.append(profile_of(name, task, dims=dims))
             except ModelError as error:
@@ -84,6 +96,21 @@ def profiles_of(
     if not found:
         raise NothingMatched("none of the models has a suite", why=refused[0] if refused else "")
     return tuple(found), tuple(refused)
+
+
+def _derive_missing(chosen: ChosenModels, tasks: Sequence[str]) -> None:
+    """Where several types have no stored recipe, derive them together: the libraries are imported once for all."""
+    if tasks and "all" not in tasks:
+        return
+    types = [name for name in chosen.names if name in load_catalog().configs]
+    wanted = [Wanted(model_type=name, task=task) for name in types for task in (None, *_others(name, tasks))]
+    lacking = dict.fromkeys(one.model_type for one in missing(wanted))
+    if len(lacking) >= _TOGETHER:
+        derive_missing(tuple(lacking), all_tasks="all" in tasks)
+
+
+def _others(name: str, tasks: Sequence[str]) -> tuple[str, ...]:
+    return tuple(one.task for one in load_catalog().tasks_of(name)[1:]) if "all" in tasks else ()
 
 
 def tasks_of(name: str, asked: Sequence[str]) -> tuple[str | None, ...]:

@@ -19,7 +19,9 @@ from generators.models.recipe import Recipe
 from hardware.errors import BrokenInput, HwCompatError, ModelError, echo
 
 _LONGEST_S = 600.0
-_ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
+"""The folder that the product is imported from."""
+
 _KINDS: dict[str, type[HwCompatError]] = {"BrokenInput": BrokenInput, "ModelError": ModelError}
 
 
@@ -44,7 +46,7 @@ def _ask(kind: str, name: str, task: str | None, timeout: float | None) -> dict[
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
         answer = Path(folder) / "answer.json"
         question = json.dumps({"kind": kind, "name": name, "task": task, "answer": str(answer)})
-        paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         try:
             done = subprocess.run(
                 [

@@ -24,11 +24,15 @@ class Obstacle(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """A model type without a recipe: what stands in the way, and the library's own words."""
+    """A model type without a recipe: what stands in the way, and the library's own words.
+
+    `task` is empty where it is the type's primary one.
+    """
 
     model_type: str
     obstacle: Obstacle
     reason: str
+    task: str = ""
 
     @property
     def is_buildable(self) -> bool:

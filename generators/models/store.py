@@ -7,9 +7,10 @@ other types have none. Nothing is built here.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from hardware.errors import BrokenInput, ModelError, OutputError, echo
@@ -22,7 +23,6 @@ from .refusal import Refusal
 
 SHIPPED = Path(__file__).parent / "recipes"
 
-_REFUSED = "refused-{version}.json"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -87,27 +87,60 @@ def keep_recipe(recipe: Recipe, *, primary: bool, folder: Path | None = None) ->
 
 
 def refusals() -> Mapping[str, Refusal]:
-    """Why model types of the installed transformers have no recipe, by type; those that ship come first.
+    """Why model types of the installed transformers have no recipe of their primary task, by type.
 
     Raises `BrokenInput` for a file that can't be read.
     """
-    found: dict[str, Refusal] = {}
+    return {name: refusal for (name, task), refusal in sorted(_all_refusals().items()) if not task}
+
+
+def refusal_of(model_type: str, task: str | None = None) -> Refusal | None:
+    """Why a type has no recipe of a task, None where nothing is known to stand in its way; no `task` is the first."""
+    return _all_refusals().get((model_type, task or ""))
+
+
+def _all_refusals() -> dict[tuple[str, str], Refusal]:
+    found: dict[tuple[str, str], Refusal] = {}
     for folder in (cache_folder("recipes"), SHIPPED):
-        path = folder / _REFUSED.format(version=installed_version())
-        try:
-            listed = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-        except (OSError, ValueError) as error:
-            raise BrokenInput(
-                f"{echo(str(path))} is not a list of refusals", why=str(error), fix="Delete it."
-            ) from error
-        found |= {one.model_type: one for one in map(Refusal.from_dict, listed)}
-    return {name: found[name] for name in sorted(found)}
+        found |= _refusals_in(folder)
+    return found
 
 
-def keep_refusals(refused: Iterable[Refusal], folder: Path | None = None) -> None:
-    """Store all refusals of the installed transformers in `folder` (by default this machine's own). `OutputError`."""
-    path = (folder or cache_folder("recipes")) / _REFUSED.format(version=installed_version())
-    text = json.dumps([one.to_dict() for one in sorted(refused, key=lambda one: one.model_type)], indent=1)
+def _refusals_in(folder: Path) -> dict[tuple[str, str], Refusal]:
+    path = _refused_path(folder)
+    if not path.is_file():
+        return {}
+    state = path.stat()
+    return _read_refusals(path, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=4)
+def _read_refusals(path: Path, _changed: int, _size: int) -> dict[tuple[str, str], Refusal]:
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))
+        return {(one.model_type, one.task): one for one in map(Refusal.from_dict, listed)}
+    except (OSError, ValueError, TypeError) as error:
+        raise BrokenInput(f"{echo(str(path))} is not a list of refusals", why=str(error), fix="Delete it.") from error
+
+
+def _refused_path(folder: Path) -> Path:
+    return folder / f"refused-{installed_version()}.json"
+
+
+def keep_refusal(model_type: str, task: str | None, refusal: Refusal | None, folder: Path | None = None) -> None:
+    """Store in `folder` (by default this machine's own) why a type has no recipe, or with None that it has one now.
+
+    Raises `OutputError`.
+    """
+    folder = folder or cache_folder("recipes")
+    before = _refusals_in(folder)
+    after = {key: one for key, one in before.items() if key != (model_type, task or "")}
+    if refusal is not None:
+        after[(model_type, task or "")] = refusal
+    if after == before:
+        return
+    path = _refused_path(folder)
+    text = json.dumps([after[key].to_dict() for key in sorted(after)], indent=1, ensure_ascii=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text + "\n")

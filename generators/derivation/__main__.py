@@ -1,0 +1,58 @@
+"""The maintainers' command: `python -m generators.derivation` derives recipes and stores them.
+
+Without names it is every model type of the installed transformers. With `--ship` what comes out goes into the
+package's own data; else it is this machine's own, as it is when somebody first uses a type.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from generators.models.catalog import load_catalog
+from hardware.front_door import open_door
+from hardware.testing.schedule import usable_cores
+
+from .many import Derived, derive_and_keep
+from .wanted import Wanted, missing
+
+
+@click.command()
+@click.argument("model_types", nargs=-1)
+@click.option("--ship", is_flag=True, help="Store in the package's data, for the pinned version.")
+@click.option("--missing", "only_missing", is_flag=True, help="Only what is not stored yet; goes on after a kill.")
+@click.option("--all-tasks", is_flag=True, help="Every task that transformers maps, beside the primary one.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Children at a time; default: one a core.")
+def main(model_types: tuple[str, ...], ship: bool, only_missing: bool, all_tasks: bool, jobs: int | None) -> int:
+    """Derive the recipes of MODEL_TYPES, by default of every type, and store them."""
+    wanted = _wanted(model_types or load_catalog().model_types, all_tasks)
+    if only_missing:
+        wanted = missing(wanted)
+    started, count, made = time.monotonic(), 0, 0
+
+    def tell(done: Derived) -> None:
+        nonlocal count, made
+        count, made = count + 1, made + (done.recipe is not None)
+        what = done.wanted.model_type + (f" {done.wanted.task}" if done.wanted.task else "")
+        said = f"gain {done.recipe.gain}, {done.recipe.parameters:,} parameters" if done.recipe else ""
+        if done.refusal:
+            said = f"{done.refusal.obstacle}: {done.refusal.reason}"
+        left = (time.monotonic() - started) / count * (len(wanted) - count)
+        click.echo(f"[{count}/{len(wanted)}, {left / 60:.0f} min left] {what}: {said}", err=True)
+
+    derive_and_keep(wanted, jobs=jobs or usable_cores(), shipped=ship, on_done=tell)
+    click.echo(f"{made} of {len(wanted)} have a recipe")
+    return 0
+
+
+def _wanted(model_types: tuple[str, ...], all_tasks: bool) -> list[Wanted]:
+    catalog = load_catalog()
+    primary = [Wanted(model_type=name) for name in model_types]
+    others = [Wanted(model_type=name, task=one.task) for name in model_types for one in catalog.tasks_of(name)[1:]]
+    return primary + (others if all_tasks else [])
+
+
+if __name__ == "__main__":
+    sys.exit(open_door(main, sys.argv[1:], program="python -m generators.derivation"))

@@ -1,0 +1,68 @@
+"""Whether anybody could build a model type here: found out by trying its own class on its own defaults."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any
+
+from generators.models.catalog import load_catalog
+from generators.models.refusal import Obstacle, Refusal
+
+_LONGEST = 300
+_OF_META = ("meta tensor", "meta device", "Meta", "FakeTensor", "aten::_local_scalar_dense", "data_ptr")
+"""Words of errors that say nothing of a class, only that it was built without memory."""
+
+
+def obstacle_of(model_type: str, failure: str) -> Refusal:
+    """Why a type has no recipe, after its derivation ended with `failure`. Imports transformers; allocates nothing.
+
+    Only what its own class does on its own untouched defaults takes a type out of those that can be built.
+    """
+    obstacle, reason = _found(model_type) or (Obstacle.NOT_DERIVED, failure)
+    return Refusal(model_type=model_type, obstacle=obstacle, reason=" ".join(reason.split())[:_LONGEST])
+
+
+def _found(model_type: str) -> tuple[Obstacle, str] | None:
+    catalog = load_catalog()
+    tasks = catalog.tasks_of(model_type)
+    if not tasks:
+        return Obstacle.NO_CLASS, "no auto mapping of transformers names a class for it"
+    import transformers
+
+    config_name, model_name = catalog.config_class(model_type), tasks[0].model_class
+    try:
+        config_class, model_class = getattr(transformers, config_name), getattr(transformers, model_name)
+    except ImportError as error:
+        return Obstacle.MISSING_DEPENDENCY, str(error)
+    except Exception as error:  # transformers wraps whatever a module raises when it is imported
+        return Obstacle.DEFAULTS_FAIL, f"importing {model_name} fails: {error}"
+    if not _has_forward(model_class):
+        return Obstacle.NO_CLASS, f"{model_name} has no forward"
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        return _built(config_class, model_class)
+
+
+def _has_forward(model_class: Any) -> bool:
+    import torch
+
+    return getattr(model_class, "forward", None) is not torch.nn.Module.forward
+
+
+def _built(config_class: Any, model_class: Any) -> tuple[Obstacle, str] | None:
+    import torch
+
+    called = f"{config_class.__name__}()"
+    try:
+        config = config_class()
+        called = f"{model_class.__name__}({called})"
+        with torch.device("meta"):
+            model_class(config)
+    except ImportError as error:
+        return Obstacle.MISSING_DEPENDENCY, str(error)
+    except Exception as error:  # whatever a constructor raises on its own defaults, nobody can build it as it comes
+        text = f"{type(error).__name__}: {error}"
+        if any(word in text for word in _OF_META):
+            return None
+        return Obstacle.DEFAULTS_FAIL, f"{called} fails with {text}"
+    return None
