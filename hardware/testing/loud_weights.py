@@ -68,7 +68,9 @@ def _batch_statistics(
 def _codes(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict[str, npt.NDArray[np.float64]]:
     """Values for the code tables of a codec's quantiser; a library leaves them 0, so that all codes are one."""
     return {
-        name: _generator(seed, f"{owner}.{name}").standard_normal(tuple(buffer.shape)) * gain / math.sqrt(buffer.shape[1])
+        name: _generator(seed, f"{owner}.{name}").standard_normal(tuple(buffer.shape))
+        * gain
+        / math.sqrt(buffer.shape[1])
         for name, buffer in module.named_buffers(recurse=False)
         if name in _CODE_TABLES and buffer.ndim == 2 and buffer.is_floating_point()
     }
