@@ -240,7 +240,8 @@ def _loudest(
         model = fill(build(config_class, chosen.model_class, config), gain=gain)
         found = _measured(model, chosen.entry, architecture)
         figures = found.sensitivity
-        reasons = measure.faults(figures) or _unheard(model, found) or measure.lost_gradients(model, found.inputs)
+        reasons = measure.faults(figures) or _unheard(model, found)
+        reasons = reasons or measure.lost_gradients(model, found.inputs, found.masked_by)
         if reasons:
             refused.append(f"gain {gain}: {', '.join(reasons)}")
         else:

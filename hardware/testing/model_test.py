@@ -274,7 +274,7 @@ class ModelTest:
         with self._at(Stage.RUN):
             got = runnable.gradients(self.inputs)
         self._gradient_count = len(got)
-        want = reference.float64_gradients(self._reference_model, self.inputs)
+        want = reference.float64_gradients(self._reference_model, self.inputs, self.masked_by)
         self.measured.stage = Stage.COMPARE
         comparison = compare_gradients(got, want)
         self._keep(comparison)
