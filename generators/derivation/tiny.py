@@ -33,14 +33,23 @@ _STAND_INS = {"timm_backbone": "resnet"}
 _EXPERTS = 4
 
 
-def _layers(config: Any) -> int:
-    """Two layers, or as many as it takes to meet each kind of layer once; twice as many where later layers take keys
-    and values from earlier ones of their kind."""
+def _layers(config: Any) -> list[int]:
+    """Places of the layers that are kept: two, or as many as it takes to meet each kind of layer once.
+
+    Twice as many where later layers take keys and values from earlier ones of their kind. Where the constructor takes
+    no list of kinds, but makes one by counting, all layers up to the last new kind are kept.
+    """
+    taken = arguments_of(config)
     named = {name: getattr(config, name, None) for name in roles()["config"]["layer_kinds"]}
-    kinds = [list(kind) for kind in named.values() if isinstance(kind, list | tuple) and kind]
-    firsts = [max(kind.index(one) for one in set(kind)) + 1 for kind in kinds]
-    layers = max([LAYERS, *firsts])
-    return 2 * layers if whole_numbers(role_of(config, "layers_sharing_keys")) else layers
+    kinds = {name: list(kind) for name, kind in named.items() if isinstance(kind, list | tuple) and kind}
+    chosen = [kind for name, kind in kinds.items() if name in taken]
+    firsts = sorted({kind.index(one) for kind in kinds.values() for one in kind})
+    if any(kind not in chosen for kind in kinds.values()):
+        firsts = list(range(max(firsts) + 1))
+    kept = sorted(
+        {*firsts, *[place for place in range(LAYERS) if place not in firsts][: max(0, LAYERS - len(firsts))]}
+    )
+    return kept * 2 if whole_numbers(role_of(config, "layers_sharing_keys")) else kept
 
 
 def _limits(config: Any) -> dict[str, int]:
@@ -50,7 +59,7 @@ def _limits(config: Any) -> dict[str, int]:
     each group, and one of two groups is used; dense layers leave one layer for the experts.
     """
     groups = 2 if max(whole_numbers(role_of(config, "expert_groups")).values(), default=1) > 1 else 1
-    layers = _layers(config)
+    layers = len(_layers(config))
     return {
         "layers": layers,
         "layers_sharing_keys": layers // 2,
@@ -91,16 +100,15 @@ def _unset_experts(config: Any) -> dict[str, int]:
 
 
 def _per_layer(config: Any, changed: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Lists with an entry for each layer, cut to the layers that are kept."""
-    counts = whole_numbers(role_of(config, "layers"))
-    kept = min([_layers(config), *counts.values()])
+    """Lists with an entry for each layer: those of the layers that are kept."""
+    places, counts = _layers(config), whole_numbers(role_of(config, "layers")).values()
     values = {name: changed.get(name, getattr(config, name, None)) for name in arguments_of(config)}
     lists = {name: list(value) for name, value in values.items() if isinstance(value, list | tuple)}
     kinds = roles()["config"]["layer_kinds"]
     return {
-        name: value[:kept]
+        name: [value[place] for place in places if place < len(value)]
         for name, value in lists.items()
-        if name in kinds or (len(value) in counts.values() and len(value) > kept)
+        if name in kinds or (len(value) in counts and len(value) > len(places))
     }
 
 
