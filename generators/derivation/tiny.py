@@ -82,6 +82,7 @@ def _shrunk(config: Any, division: Division, tokens: Mapping[int, int]) -> dict[
     changed = divided(config, division)
     for role, limit in _limits(config).items():
         changed |= {name: min(value, limit) for name, value in whole_numbers(role_of(config, role)).items()}
+    changed |= dict.fromkeys(role_of(config, "foreign_kernels"), False)
     changed |= _unset_experts(config) | _per_layer(config, changed) | _image(config)
     return changed | {name: tokens[value] for name, value in token_ids(config).items()}
 
