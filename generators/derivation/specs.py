@@ -59,6 +59,9 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
             specs.pop(name, None)
         elif name in specs:
             specs[name] |= {key: _referred(value, text, config) for key, value in fields.items()}
+    for name in [name for name, spec in specs.items() if spec["kind"] == "positions"]:
+        if "attention_mask" in list(specs)[list(specs).index(name) :]:  # positions are counted in the mask
+            specs[name] = specs.pop(name)
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",

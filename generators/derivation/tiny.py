@@ -26,6 +26,7 @@ LABELS = 10
 _PATCHES_A_SIDE = 4
 _WINDOW = 8
 _STATE = 16
+_EPSILON = 0.01
 _IMAGE_WINDOW = 2
 _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _STAND_INS = {"timm_backbone": "resnet"}
@@ -83,8 +84,15 @@ def _shrunk(config: Any, division: Division, tokens: Mapping[int, int]) -> dict[
     for role, limit in _limits(config).items():
         changed |= {name: min(value, limit) for name, value in whole_numbers(role_of(config, role)).items()}
     changed |= dict.fromkeys(role_of(config, "foreign_kernels"), False)
-    changed |= _unset_experts(config) | _per_layer(config, changed) | _image(config)
+    changed |= _audible_norms(config) | _unset_experts(config) | _per_layer(config, changed) | _image(config)
     return changed | {name: tokens[value] for name, value in token_ids(config).items()}
+
+
+def _audible_norms(config: Any) -> dict[str, float]:
+    """What normalisations add to a variance, where they come behind the state of a mixer: the query may find next to
+    nothing there, and made as large as anything else, that would be noise of float32."""
+    values = role_of(config, "norm_epsilon") if role_of(config, "mixer_heads") else {}
+    return {name: max(value, _EPSILON) for name, value in values.items()}
 
 
 def _unset_experts(config: Any) -> dict[str, int]:

@@ -147,3 +147,19 @@ def test_a_gate_of_inputs_is_scaled_where_the_state_is_divided_by_what_the_query
     site = attention_sites(torch.nn.ModuleDict({"mlstm_layer": layer}))[0]
     assert site.query_norm is not None
     assert site.query_norm.weight == "mlstm_layer.igate_preact.weight"
+
+
+def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_head() -> None:
+    import torch
+
+    attention = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("q_proj", "k_proj", "v_proj")})
+    attention["q_norm"] = torch.nn.RMSNorm(4, elementwise_affine=False)
+    attention.num_heads = 2  # type: ignore[assignment]
+    site = attention_sites(torch.nn.ModuleDict({"attention": attention}))[0]
+    assert site.query_norm is not None
+    assert site.query_norm.ranges == ((0, 2), (4, 6))
+
+
+def test_what_is_found_in_a_state_is_not_blown_up_where_it_is_next_to_nothing() -> None:
+    assert tiny("qwen3_next")["rms_norm_eps"] >= 0.01
+    assert "rms_norm_eps" not in tiny("llama")
