@@ -37,8 +37,7 @@ _EXPERTS = 4
 def _layers(config: Any) -> list[int]:
     """Places of the layers that are kept: two, or as many as it takes to meet each kind of layer once.
 
-    Twice as many where later layers take keys and values from earlier ones of their kind. Where the constructor takes
-    no list of kinds, but makes one by counting, all layers up to the last new kind are kept.
+    Where the constructor takes no list of kinds, but makes one by counting, all up to the last new kind are kept.
     """
     taken = arguments_of(config)
     named = {name: getattr(config, name, None) for name in roles()["config"]["layer_kinds"]}
@@ -47,23 +46,22 @@ def _layers(config: Any) -> list[int]:
     firsts = sorted({kind.index(one) for kind in kinds.values() for one in kind})
     if any(kind not in chosen for kind in kinds.values()):
         firsts = list(range(max(firsts) + 1))
-    kept = sorted(
-        {*firsts, *[place for place in range(LAYERS) if place not in firsts][: max(0, LAYERS - len(firsts))]}
-    )
-    return kept * 2 if whole_numbers(role_of(config, "layers_sharing_keys")) else kept
+    others = [place for place in range(LAYERS) if place not in firsts]
+    return sorted(firsts + others[: max(0, LAYERS - len(firsts))])
 
 
 def _limits(config: Any) -> dict[str, int]:
     """The most that attributes of a role are left with, so that each still does something in a tiny model.
 
-    A window is shorter than the shorter row, as is the chunk in which a state is computed. Experts are `_EXPERTS` in
-    each group, and one of two groups is used; dense layers leave one layer for the experts.
+    Layers that take keys and values from earlier ones do so with a cache only, in the library's code, so that none
+    does. A window is shorter than the shorter row, as is the chunk in which a state is computed. Experts are
+    `_EXPERTS` in each group, and one of two groups is used; dense layers leave one layer for the experts.
     """
     groups = 2 if max(whole_numbers(role_of(config, "expert_groups")).values(), default=1) > 1 else 1
     layers = len(_layers(config))
     return {
         "layers": layers,
-        "layers_sharing_keys": layers // 2,
+        "layers_sharing_keys": 0,
         "dense_layers_first": layers - 1,
         "vocabulary": VOCABULARY,
         "positions": POSITIONS,
