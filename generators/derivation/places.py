@@ -155,5 +155,5 @@ def _by_features(model: Any, modality: str, drafts: Mapping[str, Spec]) -> int |
     with torch.no_grad():
         features = embed(**{given: tensor for given, tensor in _tensors(drafts).items() if given in takes})
     found = getattr(features, "pooler_output", features)  # 4.x gives the embeddings alone
-    parts = found if isinstance(found, list | tuple) else [found]
-    return sum(math.prod(part.shape[:-1]) for part in parts)
+    parts: list[Any] = list(found) if isinstance(found, list | tuple) else [found]
+    return int(sum(math.prod(part.shape[:-1]) for part in parts))
