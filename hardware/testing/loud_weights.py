@@ -91,7 +91,7 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
     in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
     stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults.
     The variance is jittered around gain**2, which a matrix makes of a variance of 1: depth doesn't blow numbers up.
-    So are the codes of a codec.
+    The codes of a codec are set too.
     """
     import torch
 
