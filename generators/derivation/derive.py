@@ -249,7 +249,7 @@ def _loudest(
             refused.append(f"gain {gain}: {error}")
             continue
         figures = found.sensitivity
-        reasons = measure.faults(figures) or _unheard(model, found)
+        reasons = measure.faults(figures) or _unheard(model, found) or measure.lost_gradients(model, found.inputs)
         if reasons:
             refused.append(f"gain {gain}: {', '.join(reasons)}")
         else:

@@ -125,7 +125,7 @@ def _unset_experts(config: Any) -> dict[str, int]:
 
 
 def _per_layer(config: Any, changed: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Lists with an entry for each layer, cut to the layers that are kept; those of stages are whole."""
+    """Lists with an entry for each layer, cut to the layers that are kept; those of stages stay whole."""
     counts = {} if role_of(config, "depths") else whole_numbers(role_of(config, "layers"))
     kept = min([_layers(config), *counts.values()])
     values = {name: changed.get(name, getattr(config, name, None)) for name in arguments_of(config)}
