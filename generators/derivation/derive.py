@@ -249,7 +249,8 @@ def _loudest(
             refused.append(f"gain {gain}: {error}")
             continue
         figures = found.sensitivity
-        reasons = measure.faults(figures) or _unheard(model, found) or measure.lost_gradients(model, found.inputs)
+        reasons = measure.faults(figures) or _unheard(model, found)
+        reasons = reasons or measure.lost_gradients(model, found.inputs, found.masked_by)
         if reasons:
             refused.append(f"gain {gain}: {', '.join(reasons)}")
         else:

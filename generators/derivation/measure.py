@@ -212,7 +212,7 @@ def faults(sensitivity: Mapping[str, float]) -> list[str]:
     return reasons
 
 
-def lost_gradients(model: torch.nn.Module, inputs: Mapping[str, Array]) -> list[str]:
+def lost_gradients(model: torch.nn.Module, inputs: Mapping[str, Array], masked_by: Mapping[str, str]) -> list[str]:
     """Why the gradients of a float32 model are no match for those in float64; empty where they are.
 
     A number next to a kink, as that of a ReLU, may fall on either side of it: then another gain is the better one.
@@ -222,8 +222,11 @@ def lost_gradients(model: torch.nn.Module, inputs: Mapping[str, Array]) -> list[
     from hardware.backends._torch import loss_gradients, to_tensors
 
     exact = as_reference(copy_over(model))
-    got = loss_gradients(copy.deepcopy(model), to_tensors(inputs, "cpu", torch.float32))
-    error = compare_gradients(got, float64_gradients(exact, inputs)).max_rel_error
+    try:
+        got = loss_gradients(copy.deepcopy(model), to_tensors(inputs, "cpu", torch.float32), masked_by)
+        error = compare_gradients(got, float64_gradients(exact, inputs, masked_by)).max_rel_error
+    except Exception as raised:  # whatever modelling code raises, it is the reason why nothing can be learnt
+        return [f"there are no gradients: {type(raised).__name__}: {' '.join(str(raised).split())[:200]}"]
     return [] if error < NOISE / 2 else [f"gradients are off by {error:.1e}, must be below {NOISE / 2:.0e}"]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -155,21 +156,28 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     return Generation(tokens=tokens, logits=logits, start=sequences[:, :-steps])
 
 
-def loss_gradients(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+def loss_gradients(
+    model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Array]:
     """Gradients, by parameter name, of a loss that weighs every output element differently.
 
     The weights are cosines of the element's index, the same on every device; parameters that the pass doesn't
-    touch are left out.
+    touch are left out. What an output holds where the input that it is `masked_by` is 0 means nothing and weighs
+    nothing: there a mask of large numbers swallows the scores in one precision and not in another.
     """
     import torch
 
     model.zero_grad(set_to_none=True)
     total: Any = 0.0
-    for _, output in sorted(forward(model, tensors).items()):
+    for name, output in sorted(forward(model, tensors).items()):
         if output.grad_fn is None:
             continue
         weights = torch.arange(output.numel(), dtype=torch.float64).mul(0.7).cos()
         weights = weights.to(device=output.device, dtype=output.dtype).reshape(output.shape)
+        mask = tensors.get(masked_by.get(name, ""))
+        if mask is not None:
+            meant = mask.to(weights.dtype).reshape(*mask.shape, *[1] * (output.ndim - mask.ndim))
+            weights[:, : mask.shape[1]] *= meant
         total = total + (output * weights).sum() / output.numel()
     total.backward()
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
@@ -263,7 +271,7 @@ class TorchRunnable(Runnable):
 
     def gradients(self, inputs: Inputs) -> dict[str, Array]:
         with self.backend.running():
-            return loss_gradients(self.model, self._tensors(inputs))
+            return loss_gradients(self.model, self._tensors(inputs), self.subject.masked_by)
 
     def save_and_reload(self, folder: Path) -> Runnable:
         if not hasattr(self.model, "save_pretrained"):
