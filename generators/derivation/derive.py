@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import inspect
 import json
 import warnings
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from hardware.testing.reference import as_reference, float64_outputs, gradient_c
 from hardware.testing.widened import copy_over
 
 from . import measure
+from .overrides import overrides
 from .scopes import children
 from .specs import input_specs, lengths_of
 from .tiny import LABELS, tiny_configs
@@ -107,7 +109,7 @@ def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Mea
     if not reference:
         raise ModelError(f"{type(model).__name__} gives no floating tensor")
     shorter = (lengths[0] - _SHORTER, lengths[1] - _SHORTER)
-    other = float64_outputs(exact, make_inputs(specs, _SEED, shorter))
+    other = float64_outputs(exact, make_inputs(specs, _SEED + 1, shorter))
     columns = (shorter[0] + placeholders(specs), lengths[0] + placeholders(specs))
     masked_by = measure.masked_outputs(other, reference, columns, specs)
     # A decoder's own mask comes first: what a decoder sees of itself is what every output goes through.
@@ -182,6 +184,7 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
         gradients=_gradient_count(model, found.inputs),
         recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
+        left_out=overrides(what.model_type).get("left_out", ""),
         **given,
     )
 
@@ -189,7 +192,8 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
 def _generates(model: Any, entry: TaskEntry) -> str:
     """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one,
     as do those that write what they hear behind the places of the sound."""
-    if entry.generate == "none" or not hasattr(model, "generate"):
+    left_out = overrides(model.config.model_type).get("left_out")
+    if left_out or entry.generate == "none" or not hasattr(model, "generate"):
         return "none"
     return "seq2seq" if model.config.is_encoder_decoder else "causal"
 
@@ -275,6 +279,14 @@ def task_class(model_type: str, task: str | None) -> TaskClass:
     return chosen
 
 
+def _require_forward(model_class: str) -> None:
+    """Raises `ModelError` where a class has no forward pass of its own, as where only parts of it compute."""
+    import torch
+
+    if inspect.getattr_static(class_of(model_class), "forward", None) is torch.nn.Module.forward:
+        raise ModelError(f"{model_class} has no forward", why="only parts of it compute, and they are of other types")
+
+
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
     """The order of sums, and with it the last digits of an error, doesn't depend on how many cores are here."""
@@ -295,6 +307,7 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
     of them can't be built or run.
     """
     config_class = load_catalog().config_class(what.model_type)
+    _require_forward(chosen.model_class)
     refused = ModelError(f"no {which} is known")
     with warnings.catch_warnings(), _one_thread():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say

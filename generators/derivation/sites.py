@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from hardware.testing.loud_weights import has_codes
+
 from .scopes import roles
 
 if TYPE_CHECKING:
@@ -67,7 +69,8 @@ def attention_sites(model: torch.nn.Module) -> list[Site]:
         site = next(filter(None, (make(name, module) for make in makers)), None)
         if site is not None:
             found.append(replace(site, output=_output(name, modules)))
-    found = found or convolution_sites(model)
+    if not found or has_codes(model):
+        found += convolution_sites(model)  # what comes before codes is heard only where it makes another code
     if found:
         return found
     matrices = [(p.numel(), name) for name, p in model.named_parameters() if p.ndim >= 2]

@@ -75,8 +75,6 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
     if "places" not in told.get("input_ids", {}) and (taken := places(model, tokens, specs, side)):
         specs["input_ids"]["places"] = taken
-    if list(takes) == ["input"] and not specs:  # what a module of torch has by itself
-        raise ModelError(f"{type(model).__name__} has no forward", why="only parts of it compute")
     for name in [name for name, spec in specs.items() if spec["kind"] == "positions"]:
         if "attention_mask" in list(specs)[list(specs).index(name) :]:  # positions are counted in the mask
             specs[name] = specs.pop(name)
@@ -110,8 +108,8 @@ def _run(model: Any, specs: dict[str, dict[str, Any]], tokens: dict[str, int], s
     if tokens:
         places(model, tokens, specs, side)
     else:
-        # A copy, because a codec keeps what it makes of its codes.
-        measure.run(copy.deepcopy(model), make_inputs(specs, 0, (most, most)))
+        # A copy, because a codec keeps what it makes of its codes; one less, so that frames aren't as many as bins.
+        measure.run(copy.deepcopy(model), make_inputs(specs, 0, (most - 1, most - 1)))
 
 
 def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: int) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 read together with those beside it, padding or not |
 | `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
+| `padded` | bool (batch, step * length), true in the frames of a sound that pad a row on the right | `step` |
 | `positions` | int64 (batch, length), of rows padded on the left | none |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
 | `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); shares of a page in \
@@ -53,7 +54,7 @@ DRAWN = (
     *("pixels", "features", "waveform", "frames", "patches", "flattened", "observed"),
 )
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
-KINDS = (*DRAWN, "mask", "positions", "places", "constant", "ones", "seen")
+KINDS = (*DRAWN, "mask", "padded", "positions", "places", "constant", "ones", "seen")
 LENGTHS = (16, 9)
 """Lengths of the rows of a batch. The second row is padded, so that a dropped mask shows."""
 
@@ -97,6 +98,8 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         kind = spec["kind"]
         if kind == "mask":
             arrays[name] = padding_mask(lengths, spec["side"]).repeat(spec.get("rows", 1), axis=0)
+        elif kind == "padded":
+            arrays[name] = padding_mask([spec["step"] * length for length in lengths], "right") == 0
         elif kind == "positions":
             arrays[name] = np.maximum(padding_mask(lengths, "left").cumsum(axis=1) - 1, 0)
         elif kind == "places":

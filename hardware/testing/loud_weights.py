@@ -25,6 +25,8 @@ BETWEEN = (1.2, 0.85, 2.0)
 _JITTER = 0.3
 _OBJECT_QUERIES = frozenset({"query_position_embeddings", "queries_embedder"})
 """Learned rows of which each asks for one object (DETR, Mask2Former and their like)."""
+_PERIODS = ("snake1.alpha", "snake2.alpha")
+"""How fast a periodic activation swings, by channel: it divides by that, so that around 0 numbers would blow up."""
 _CODE_TABLES = frozenset({"embed", "embed_sum"})
 """Buffers that hold the codes of a codec, one in a row: learned as averages, not by gradients."""
 
@@ -51,7 +53,7 @@ def _fan_in(name: str, shape: tuple[int, ...], of_experts: bool) -> float:
 
 def _is_scale(name: str) -> bool:
     lowered = name.lower()
-    return ("norm" in lowered or "ln_" in lowered) and lowered.endswith("weight")
+    return (("norm" in lowered or "ln_" in lowered) and lowered.endswith("weight")) or lowered.endswith(_PERIODS)
 
 
 def _modules_of_experts(model: torch.nn.Module) -> frozenset[str]:
@@ -89,6 +91,11 @@ def _codes(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict[
     }
 
 
+def has_codes(model: torch.nn.Module) -> bool:
+    """Whether a model holds the codes of a codec, through which only what makes another code is heard."""
+    return any(name.rpartition(".")[2] in _CODE_TABLES for name, buffer in model.named_buffers() if buffer.ndim == 2)
+
+
 def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch.nn.Module:
     """Set every parameter of `model` in place by its qualified name, and return it in evaluation mode.
 
@@ -110,7 +117,7 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
                 continue
             done.add(id(parameter))
             noise = _generator(seed, name).standard_normal(tuple(parameter.shape))
-            if parameter.ndim >= 2:
+            if parameter.ndim >= 2 and not name.endswith(_PERIODS):
                 fan_in = _fan_in(name, tuple(parameter.shape), name.rpartition(".")[0] in experts)
                 value = noise * (gain / math.sqrt(max(1, fan_in)))
             else:
