@@ -286,7 +286,8 @@ def _fused(name: str, module: Any) -> Site | None:
         ends = (0, heads * width, (heads + groups) * width, size)
         parts = [((ends[i], ends[i + 1]),) for i in range(3)]
     query, key, value = (replace(whole, ranges=part) for part in parts)
-    return Site(module=name, kind="attention", query=query, key=key, value=value, heads=heads)
+    norm = _norm(name, module)
+    return Site(module=name, kind="attention", query=query, query_norm=norm, key=key, value=value, heads=heads)
 
 
 def _state_space(name: str, module: Any) -> Site | None:
