@@ -21,11 +21,12 @@ from generators.models.store import shipped_recipes
 from hardware.errors import ModelError, echo
 from hardware.testing.checkpoints import load_checkpoint
 from hardware.testing.loud_weights import BETWEEN, GAINS, fill
-from hardware.testing.parity import Array, ReferenceNotFinite
+from hardware.testing.parity import Array, ReferenceNotFinite, masks_of
 from hardware.testing.reference import as_reference, float64_outputs, gradient_count
 from hardware.testing.widened import copy_over
 
 from . import measure
+from .overrides import overrides
 from .scopes import children
 from .specs import input_specs, lengths_of
 from .tiny import LABELS, tiny_configs
@@ -94,7 +95,7 @@ class _Measured:
     def recorded(self, origin: str) -> dict[str, Any]:
         """The 16 numbers of the first main output, and what vouches for them."""
         name = self.outputs[0]
-        mask = self.inputs[self.masked_by[name]] if name in self.masked_by else None
+        mask = masks_of(self.masked_by, self.inputs).get(name)
         return measure.record(self.reference, name, mask, seed=_SEED, lengths=self.lengths, origin=origin)
 
 
@@ -144,7 +145,7 @@ def _measured(model: Any, entry: TaskEntry, architecture: str) -> _Measured:
     for side in sides:
         try:
             results.append(_measure(model, entry, architecture, side))
-        except ModelError:
+        except (ModelError, ReferenceNotFinite):
             raise
         except Exception as error:  # whatever modelling code raises, it is the reason why the type has no recipe
             raise ModelError(
@@ -182,15 +183,18 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
         gradients=_gradient_count(model, found.inputs),
         recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
+        left_out=overrides(what.model_type).get("left_out", ""),
         **given,
     )
 
 
 def _generates(model: Any, entry: TaskEntry) -> str:
-    """How the class decodes: what its task says, but in two sequences where it has an encoder."""
-    if entry.generate == "none" or not hasattr(model, "generate"):
+    """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one,
+    as do those that write what they hear behind the places of the sound."""
+    left_out = overrides(model.config.model_type).get("left_out")
+    if left_out or entry.generate == "none" or not hasattr(model, "generate"):
         return "none"
-    return "seq2seq" if model.config.is_encoder_decoder else entry.generate
+    return "seq2seq" if model.config.is_encoder_decoder else "causal"
 
 
 def _gradient_count(model: Any, inputs: Mapping[str, Array]) -> int:
@@ -238,7 +242,11 @@ def _loudest(
         if any(holds for holds, *_ in accepted) and gain in BETWEEN:
             break
         model = fill(build(config_class, chosen.model_class, config), gain=gain)
-        found = _measured(model, chosen.entry, architecture)
+        try:
+            found = _measured(model, chosen.entry, architecture)
+        except ReferenceNotFinite as error:  # too loud for it
+            refused.append(f"gain {gain}: {error}")
+            continue
         figures = found.sensitivity
         reasons = measure.faults(figures) or _unheard(model, found)
         if reasons:

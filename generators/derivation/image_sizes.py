@@ -22,6 +22,8 @@ def image_sizes(config: Any, division: Division) -> dict[str, Any]:
 
 def _sizes(config: Any, division: Division) -> dict[str, Any]:
     sizes, depths = role_of(config, "image"), stages(role_of(config, "depths"))
+    if not any(role_of(config, role) for role in ("patch", "video_patch", "channels")):
+        sizes = {}  # of something else, as of what a stack of layers takes
     patches = whole_numbers(role_of(config, "patch"))
     if division.deeper:
         patches = {name: min(value, _FINE_PATCH) for name, value in patches.items()}
@@ -35,7 +37,9 @@ def _sizes(config: Any, division: Division) -> dict[str, Any]:
     for name, both in stages(sizes).items():
         step = patch or 1
         changed[name] = [min(one, side * one // min(both) // step * step) for one in both]
-    return changed | dict.fromkeys(windows, _IMAGE_WINDOW)
+    merged = whole_numbers({"side": getattr(config, "spatial_merge_size", None)})
+    window = patch * merged["side"] if merged and patch else _IMAGE_WINDOW  # where patches merge, in pixels
+    return changed | dict.fromkeys(windows, window)
 
 
 def _listed_patches(config: Any) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -62,14 +63,17 @@ def _wanted(model: Any, modality: str, token: int, specs: Mapping[str, Spec]) ->
     """How many places one example of a modality takes in the text."""
     other = {name for known, names in _OF.items() if known != modality for name in names}
     drafts = {name: dict(spec) for name, spec in specs.items() if name not in other}
-    drafts["input_ids"]["places"] = [[token, 1, 2]]
-    failed = ""
-    for ask in (_by_forward, _by_features):
-        try:
-            return ask(model, modality, drafts)
-        except Exception as error:  # whatever modelling code raises, it is why this way gives no answer
-            failed = failed or f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-    raise ModelError(f"{type(model).__name__} doesn't say how many places an {modality} takes", why=failed)
+    drafts["input_ids"]["places"] = [[token, 1, 3]]  # two, since one may stand for all (Qwen2-Audio)
+    try:
+        count = _by_forward(model, drafts)
+    except Exception as error:  # whatever modelling code raises, it is why there is no answer
+        if counted := re.search(r"features: (\d+)", str(error)):
+            return int(counted[1])
+        raise ModelError(
+            f"{type(model).__name__} doesn't say how many places an {modality} takes",
+            why=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
+        ) from error
+    return _by_features(model, modality, drafts) if count is None else count
 
 
 def _tensors(drafts: Mapping[str, Spec]) -> dict[str, Any]:
@@ -81,8 +85,9 @@ def _tensors(drafts: Mapping[str, Spec]) -> dict[str, Any]:
     return to_tensors(make_inputs(drafts, 0, (_TEXT_BEHIND,)), "cpu", torch.float32)
 
 
-def _by_forward(model: Any, modality: str, drafts: Mapping[str, Spec]) -> int:
-    """What a forward pass is about to put into the embedded text, counted just before."""
+def _by_forward(model: Any, drafts: Mapping[str, Spec]) -> int | None:
+    """What a forward pass is about to put into the embedded text, counted just before; None where it isn't seen to
+    put anything there."""
     import torch
 
     from hardware.backends._torch import without_cache
@@ -92,7 +97,7 @@ def _by_forward(model: Any, modality: str, drafts: Mapping[str, Spec]) -> int:
             model(**_tensors(drafts), **without_cache(model))
         except _Wanted as wanted:
             return wanted.count
-    raise ModelError(f"nothing of an {modality} is put into the text")
+    return None
 
 
 @contextlib.contextmanager
@@ -136,13 +141,16 @@ def _scatters() -> Any:
 
 
 def _by_features(model: Any, modality: str, drafts: Mapping[str, Spec]) -> int:
-    """The embeddings that the model makes of one example."""
+    """The embeddings that the model makes of one example; 0 where it makes none, as in cross attention."""
     import torch
 
-    embed = getattr(model, f"get_{modality}_features")
+    name = f"get_{modality}_features"
+    embed = next((getattr(module, name) for module in model.modules() if hasattr(module, name)), None)
+    if embed is None:
+        return 0
     takes = inspect.signature(embed).parameters
     with torch.no_grad():
-        features = embed(**{name: tensor for name, tensor in _tensors(drafts).items() if name in takes})
+        features = embed(**{given: tensor for given, tensor in _tensors(drafts).items() if given in takes})
     found = getattr(features, "pooler_output", features)  # 4.x gives the embeddings alone
     parts = found if isinstance(found, list | tuple) else [found]
     return sum(math.prod(part.shape[:-1]) for part in parts)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import inspect
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -94,6 +96,28 @@ def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
     return {name: tensor.detach().to("cpu").to(torch.float64).numpy() for name, tensor in tensors.items()}
 
 
+@contextlib.contextmanager
+def _whole_passes(model: Any, prompt: Mapping[str, Any], *, use_cache: bool) -> Iterator[None]:
+    """Without a cache every pass starts anew, and gets all that the first one had.
+
+    The library hands a sound to the first pass alone, whose cache holds it; and some decoders write into what the
+    encoder gave, so that every pass gets a copy of that.
+    """
+    sensed = {name: tensor for name, tensor in prompt.items() if tensor.is_floating_point() and not use_cache}
+
+    def complete(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        given = {name: copy.deepcopy(one) if name == "encoder_outputs" else one for name, one in kwargs.items()}
+        if given.get("encoder_outputs") is None:
+            given |= {name: tensor.clone() for name, tensor in sensed.items() if given.get(name) is None}
+        return args, given
+
+    handle = model.register_forward_pre_hook(complete, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_cache: bool) -> Generation:
     """Decode `steps` tokens with the library's own loop and keep the logits of each step.
 
@@ -109,11 +133,11 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
         for name, tensor in tensors.items()
         if name != "position_ids" and not name.startswith("decoder_")
     }
-    complete = getattr(model, "main_input_name", "input_ids") in prompt
+    complete = not prompt.keys().isdisjoint({getattr(model, "main_input_name", "input_ids"), "inputs_embeds"})
     takes_cache = {"past_key_values", "cache_params"} & set(inspect.signature(model.forward).parameters)
     generate = GenerationMixin.generate if complete and takes_cache else type(model).generate
     limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}
-    with torch.no_grad():
+    with torch.no_grad(), _whole_passes(model, prompt, use_cache=use_cache):
         result = generate(
             model,
             **prompt,

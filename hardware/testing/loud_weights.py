@@ -20,12 +20,18 @@ if TYPE_CHECKING:
 
 GAINS = (1.5, 1.0, 0.7, 0.5)
 """The gains that a recipe may choose from, loudest first."""
-BETWEEN = (1.2, 0.85)
-"""Those that are tried where none of `GAINS` is accepted."""
+BETWEEN = (1.2, 0.85, 2.0)
+"""Those that are tried where none of `GAINS` is accepted: between them, and louder."""
 
 _JITTER = 0.3
 _OBJECT_QUERIES = frozenset({"query_position_embeddings", "queries_embedder"})
 """Learned rows of which each asks for one object (DETR, Mask2Former and their like)."""
+_PERIODS = ("snake1.alpha", "snake2.alpha")
+"""How fast a periodic activation swings, by channel: it divides by that, so that around 0 numbers would blow up."""
+_CODE_TABLES = frozenset({"embed", "embed_sum"})
+"""Buffers that hold the codes of a codec, one in a row: learned as averages, not by gradients."""
+_DRAWN_TABLES = frozenset({"positional_embedding"})
+"""Buffers that a constructor draws anew each time: the frequencies of positions in SAM 2."""
 
 _BRANCH_SCALE = re.compile(r"lambda_?\d|(ffn_)?gamma(_\d)?|layer_scale(_\d|_parameter)?|scale")
 """Names of vectors that scale what a layer or a part of it adds to the stream."""
@@ -54,7 +60,7 @@ def _is_scale(name: str, of_norm: bool) -> bool:
     own = lowered.rpartition(".")[2]
     if own.endswith("weight") and (of_norm or "norm" in lowered or "ln_" in lowered):
         return True
-    return _BRANCH_SCALE.fullmatch(own) is not None
+    return _BRANCH_SCALE.fullmatch(own) is not None or lowered.endswith(_PERIODS)
 
 
 def _batch_statistics(owner: str, module: torch.nn.Module, seed: str) -> dict[str, npt.NDArray[np.float64]]:
@@ -70,13 +76,32 @@ def _batch_statistics(owner: str, module: torch.nn.Module, seed: str) -> dict[st
     return values
 
 
+def _tables(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict[str, npt.NDArray[np.float64]]:
+    """Values for tables that are buffers; a library leaves those of codes 0, so that all codes are one."""
+    found = {
+        name: buffer
+        for name, buffer in module.named_buffers(recurse=False)
+        if name in _CODE_TABLES | _DRAWN_TABLES and buffer.ndim == 2 and buffer.is_floating_point()
+    }
+    return {
+        name: _generator(seed, f"{owner}.{name}").standard_normal(tuple(one.shape)) * gain / math.sqrt(one.shape[1])
+        for name, one in found.items()
+    }
+
+
+def has_codes(model: torch.nn.Module) -> bool:
+    """Whether a model holds the codes of a codec, through which only what makes another code is heard."""
+    return any(name.rpartition(".")[2] in _CODE_TABLES for name, buffer in model.named_buffers() if buffer.ndim == 2)
+
+
 def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch.nn.Module:
     """Set every parameter of `model` in place by its qualified name, and return it in evaluation mode.
 
     Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1.
     Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
     in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
-    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults.
+    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults;
+    so are tables that a model keeps as buffers.
     The variance is jittered around 1, not around what the gain makes of it: an activation leaves about half of it,
     and without a gain nothing of the image would come through thirty layers that have no way around them.
     """
@@ -91,13 +116,14 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
                 continue
             done.add(id(parameter))
             noise = _generator(seed, name).standard_normal(tuple(parameter.shape))
-            if parameter.ndim >= 2:
+            if parameter.ndim >= 2 and not name.endswith(_PERIODS):
                 value = noise * (gain / math.sqrt(max(1, _fan_in(name, tuple(parameter.shape)))))
             else:
                 of_norm = name.rpartition(".")[0] in norms
                 value = (1.0 if _is_scale(name, of_norm) else 0.0) + _JITTER * noise
             parameter.copy_(torch.as_tensor(np.asarray(value)).to(parameter.dtype))
         for owner, module in model.named_modules():
-            for name, value in _batch_statistics(owner, module, seed).items():
+            buffers = _batch_statistics(owner, module, seed) | _tables(owner, module, gain, seed)
+            for name, value in buffers.items():
                 getattr(module, name).copy_(torch.as_tensor(value))
     return model.eval()

@@ -23,7 +23,7 @@ from ..target import Target
 from . import recording, reference
 from .loud_weights import fill
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs
-from .parity import Array, Comparison, compare, compare_gradients
+from .parity import Array, Comparison, compare, compare_gradients, masks_of, scale_of
 from .room import require_room
 from .tolerances import tolerance_for
 
@@ -40,9 +40,10 @@ class ModelTest:
     `make_model` builds the model in float32 on CPU; `gain` fills it with loud weights (None keeps the weights it
     has); `inputs` are the example arrays; `masked_by` names, for outputs with a row for each token, the input
     that says which rows mean something; `outputs` must be among what the target gives. `dimensions` says what is real
-    of a model whose weights aren't. `recorded_by` says so where nothing but the installation that made them stands
-    behind the recorded numbers. `tolerance` is a repository's own
-    limit, which counts on the cell's target instead of the product's; `tolerance_reason` says whose it is and why.
+    of a model whose weights aren't; `left_out` what no check can ask of it, and why. `recorded_by` says so
+    where nothing but the installation that made them stands behind the recorded numbers. `tolerance` is a
+    repository's own limit, which counts on the cell's target instead of the product's; `tolerance_reason` says whose
+    it is and why.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class ModelTest:
         generates: str = "none",
         subject: str = "tiny",
         dimensions: str = "",
+        left_out: str = "",
         recorded_by: str = "",
         tolerance: float | None = None,
         tolerance_reason: str = "",
@@ -70,6 +72,7 @@ class ModelTest:
         self.generates = generates
         self.subject = Subject(subject)
         self.dimensions = dimensions
+        self.left_out = left_out
         self.measured = Measurement()
         self.recorded_by = recorded_by
         self._own_tolerance = tolerance
@@ -207,7 +210,7 @@ class ModelTest:
         self.measured.batch = int(first.shape[0]) if first.ndim else None
         tokens = inputs.get("input_ids")
         self.measured.sequence_length = None if tokens is None or tokens.ndim < 2 else int(tokens.shape[1])
-        return Outputs(arrays=arrays, masks=self._masks(inputs))
+        return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs))
 
     def reference(self, inputs: Mapping[str, Array]) -> Outputs:
         """The same on CPU in float64, from the store of references where it is kept."""
@@ -216,10 +219,7 @@ class ModelTest:
         if arrays is None:
             arrays = reference.float64_outputs(self._reference_model, inputs)
             store.put(self._identity, inputs, arrays)
-        return Outputs(arrays=arrays, masks=self._masks(inputs))
-
-    def _masks(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return {output: inputs[name] for output, name in self.masked_by.items() if name in inputs}
+        return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs))
 
     def difference(self, got: Outputs, want: Outputs) -> float:
         """How far apart two outputs are, relative to the scale of `want`, where `want` means something."""
@@ -243,7 +243,7 @@ class ModelTest:
     def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float]) -> float:
         """Error of single elements of one output against numbers that were recorded with the recipe."""
         got = self.run(self.inputs).arrays[output]
-        scale = max(float(self.reference(self.inputs).arrays[output].std()), 1e-12)
+        scale = scale_of(self.reference(self.inputs).arrays[output])
         self.measured.stage = Stage.COMPARE
         absolute = max(_absolute(got[position], value) for position, value in recorded.items())
         self._keep(Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=output))
@@ -317,7 +317,7 @@ class ModelTest:
         if got.tokens.shape != want.tokens.shape or not np.isfinite(got.logits).all():
             return False
         different = got.tokens != want.tokens
-        scale = max(float(want.logits.std()), 1e-12)
+        scale = scale_of(want.logits)
         close = False
         for row in np.flatnonzero(different.any(axis=1)):
             step = int(np.flatnonzero(different[row])[0])
@@ -374,10 +374,8 @@ class ModelTest:
 
     def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
         found = dict(loaded.conditions) if loaded is not None else {}
-        if self.dimensions:
-            found["dimensions"] = self.dimensions
-        if self.recorded_by:
-            found["recorded"] = self.recorded_by
+        said = {"dimensions": self.dimensions, "left_out": self.left_out, "recorded": self.recorded_by}
+        found |= {name: text for name, text in said.items() if text}
         own = self._own_tolerance
         if own is not None and not self.substitution_reason and not own <= self._product_tolerance:
             found["tolerance"] = f"{own:g} of {self._tolerance_reason or 'the suite, without a reason'}"
