@@ -265,8 +265,20 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     Where no gain is accepted, the next larger configuration is tried. Raises `ModelError` for an unknown type
     or task, and with the figures where nothing is accepted.
     """
-    configs = tiny_configs(model_type, load_catalog())
-    return loudest_recipe(classify_type(model_type), task_class(model_type, task), configs, f"tiny {model_type}")
+    chosen = task_class(model_type, task)
+    configs = tiny_configs(configured_type(model_type, chosen), load_catalog())
+    return loudest_recipe(classify_type(model_type), chosen, configs, f"tiny {model_type}")
+
+
+def configured_type(model_type: str, chosen: TaskClass) -> str:
+    """The type whose configuration a class is built with: its own, where it is mapped for several.
+
+    SAM 2 on an image is mapped for checkpoints of SAM 2 on videos, too, whose configuration it can only read.
+    """
+    catalog = load_catalog()
+    own = getattr(getattr(class_of(chosen.model_class), "config_class", None), "__name__", "")
+    types = [one for one in catalog.types_of_class(chosen.model_class) if catalog.config_class(one) == own]
+    return model_type if model_type in types or not types else types[0]
 
 
 def task_class(model_type: str, task: str | None) -> TaskClass:
@@ -306,7 +318,7 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
     Raises `ModelError`: which says `which` model it was, with the figures where none is accepted, or why the last
     of them can't be built or run.
     """
-    config_class = load_catalog().config_class(what.model_type)
+    config_class = load_catalog().config_class(configured_type(what.model_type, chosen))
     _require_forward(chosen.model_class)
     refused = ModelError(f"no {which} is known")
     with warnings.catch_warnings(), _one_thread():

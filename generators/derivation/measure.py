@@ -111,12 +111,14 @@ def sensitivity_of(
 
     `model` is float32 and is left as it is. Raises `ReferenceNotFinite`.
     """
+    from hardware.backends._torch import forget_passes
 
     masks = masks_of(masked_by, inputs)
 
     def moved(change: Callable[[torch.nn.Module], object], given: Mapping[str, Array] = inputs) -> float:
         changed = copy.deepcopy(model)
         change(changed)
+        forget_passes(changed)
         return compare(run(changed, given), reference, masks=masks).max_rel_error
 
     def scaled(factor: float) -> Callable[[torch.nn.Module], None]:

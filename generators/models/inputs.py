@@ -19,6 +19,8 @@ float32 where `divisor` divides them | `high`; optional: `divisor` |
 optional: `low`, other numbers to start from |
 | `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
+| `points` | float32 (batch, *shape), uniform in [0, high) | `shape`, `high` |
+| `regions` | float32 (batch, count, 4), left, top, right, bottom, uniform in [0, high) | `count`, `high` |
 | `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra`; optional: `channels`, the \
 size of an axis behind the batch |
 | `frames` | float32 (batch, step * length, bins), standard normal | `step`, `bins`; optional: `bins_first`, \
@@ -50,7 +52,7 @@ if TYPE_CHECKING:  # rendering reads the kinds alone, and an import of NumPy cos
 Specs = Mapping[str, Mapping[str, Any]]
 
 DRAWN = (
-    *("tokens", "decoder_tokens", "boxes", "token_categories", "categories"),
+    *("tokens", "decoder_tokens", "boxes", "token_categories", "categories", "points", "regions"),
     *("pixels", "features", "waveform", "frames", "patches", "flattened", "observed"),
 )
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
@@ -143,6 +145,11 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
         cells = np.indices((spec["side"], spec["side"])).reshape(2, -1).T + 1
         values = rng.standard_normal((batch, len(cells), spec["width"]))
         return np.concatenate([np.tile(cells, (batch, 1, 1)), values], axis=2).astype(np.float32)
+    if kind == "points":
+        return rng.uniform(0, spec["high"], (batch, *spec["shape"])).astype(np.float32)
+    if kind == "regions":
+        between = rng.uniform(0, spec["high"], (batch, spec["count"], 2, 2))
+        return np.sort(between, axis=2).reshape(batch, -1, 4).astype(np.float32)
     if kind == "observed":
         return (rng.random((batch, *spec["shape"])) < 0.9).astype(np.float32)
     if kind == "waveform":

@@ -156,6 +156,15 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     return Generation(tokens=tokens, logits=logits, start=sequences[:, :-steps])
 
 
+def forget_passes(model: torch.nn.Module) -> None:
+    """Have a model in evaluation mode drop what it keeps of earlier passes, which has their dtype and no gradient.
+
+    LeViT keeps its biases between patches so. That training goes on is what tells it to drop them.
+    """
+    model.train()
+    model.eval()
+
+
 def loss_gradients(
     model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Array]:
@@ -167,6 +176,7 @@ def loss_gradients(
     """
     import torch
 
+    forget_passes(model)
     model.zero_grad(set_to_none=True)
     total: Any = 0.0
     for name, output in sorted(forward(model, tensors).items()):
@@ -182,6 +192,7 @@ def loss_gradients(
     total.backward()
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad(set_to_none=True)
+    forget_passes(model)
     return to_arrays(found)
 
 
@@ -236,6 +247,17 @@ def _attention_by_part(config: Any) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
+def _own_config(model: Any, folder: Path) -> dict[str, Any]:
+    """The saved configuration, where its class isn't the one that the model's class would read it with.
+
+    A backbone may name the configuration of the whole network that it belongs to (UVDoc).
+    """
+    own = type(model.config)
+    if own is getattr(type(model), "config_class", own):
+        return {}
+    return {"config": own.from_pretrained(folder, local_files_only=True)}
+
+
 class TorchRunnable(Runnable):
     """A module on a torch device."""
 
@@ -279,7 +301,11 @@ class TorchRunnable(Runnable):
             return type(self)(self.backend, replace(self.subject, model=again), self.example, self.precision)
         self.model.save_pretrained(folder, safe_serialization=True)
         again = type(self.model).from_pretrained(
-            folder, local_files_only=True, dtype=self.dtype, attn_implementation=_attention_by_part(self.model.config)
+            folder,
+            local_files_only=True,
+            dtype=self.dtype,
+            attn_implementation=_attention_by_part(self.model.config),
+            **_own_config(self.model, folder),
         )
         subject = replace(self.subject, model=again)
         return type(self)(self.backend, subject, self.example, self.precision)
