@@ -249,6 +249,7 @@ def _loudest(
             continue
         figures = found.sensitivity
         reasons = measure.faults(figures) or _unheard(model, found)
+        reasons = reasons or measure.lost_gradients(model, found.inputs, found.masked_by)
         if reasons:
             refused.append(f"gain {gain}: {', '.join(reasons)}")
         else:
