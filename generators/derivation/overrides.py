@@ -46,7 +46,7 @@ def overridden(
             changed[key] = overridden(changed.get(key, {}), value, default, whole)
         else:
             changed[key] = _referred(value, changed, config, whole)
-        if changed[key] == default:
+        if changed[key] == default and key != "model_type":  # a class that is known may still be asked for by name
             del changed[key]
     return changed
 

@@ -14,8 +14,21 @@ from generators.models.catalog import Catalog
 from hardware.errors import ModelError
 
 from .division import Division, divided, divisions_of
+from .layer_lists import kept_lists, kept_outputs, layers_needed
 from .overrides import overridden, overrides
-from .scopes import arguments_of, children, default_of, numbers, role_of, roles, token_ids, tree, whole_numbers
+from .rotary import rotary_sections
+from .scopes import (
+    arguments_of,
+    children,
+    default_of,
+    numbers,
+    role_of,
+    roles,
+    token_ids,
+    tree,
+    unset_places,
+    whole_numbers,
+)
 
 VOCABULARY = 512
 POSITIONS = 128
@@ -25,13 +38,20 @@ LABELS = 10
 
 _PATCHES_A_SIDE = 4
 _WINDOW = 8
+_LATENTS = 8
 _STATE = 16
 _EPSILON = 0.01
 _IMAGE_WINDOW = 2
+_IMAGE_TOKENS = 4
 _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _STAND_INS = {"timm_backbone": "resnet"}
 """Part of a default configuration -> the library's own that stands in, where the default needs another library."""
 _EXPERTS = 4
+_CODEBOOKS = 4
+_OF_ANY_TYPE = ("AutoConfig", "PreTrainedConfig", "PretrainedConfig")
+"""Classes of parts that may be of any model type, which then must be said."""
+_OUTPUTS = ("out_features", "out_indices", "_out_features", "_out_indices")
+"""Under which names a backbone is told what to give; one is enough, and those in use have no underscore."""
 
 
 def _layers(config: Any) -> list[int]:
@@ -46,8 +66,9 @@ def _layers(config: Any) -> list[int]:
     firsts = sorted({kind.index(one) for kind in kinds.values() for one in kind})
     if any(kind not in chosen for kind in kinds.values()):
         firsts = list(range(max(firsts) + 1))
-    others = [place for place in range(LAYERS) if place not in firsts]
-    return sorted(firsts + others[: max(0, LAYERS - len(firsts))])
+    wanted = max(LAYERS, layers_needed(config))
+    others = [place for place in range(wanted) if place not in firsts]
+    return sorted(firsts + others[: max(0, wanted - len(firsts))])
 
 
 def _limits(config: Any) -> dict[str, int]:
@@ -64,7 +85,9 @@ def _limits(config: Any) -> dict[str, int]:
         "layers_sharing_keys": 0,
         "dense_layers_first": layers - 1,
         "vocabulary": VOCABULARY,
+        "codebooks": _CODEBOOKS,
         "positions": POSITIONS,
+        "latents": _LATENTS,
         "window": _WINDOW,
         "chunk": _WINDOW,
         "state": _STATE,
@@ -73,17 +96,29 @@ def _limits(config: Any) -> dict[str, int]:
         "experts": _EXPERTS * groups,
         "experts_used": _EXPERTS // 2,
         "experts_shared": 1,
+        "image_tokens": _IMAGE_TOKENS,
     }
 
 
-def _shrunk(config: Any, division: Division, tokens: Mapping[int, int]) -> dict[str, Any]:
+def _shrunk(config: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
     """The constructor arguments of one scope that are other than in `config`."""
     changed = divided(config, division)
     for role, limit in _limits(config).items():
         changed |= {name: min(value, limit) for name, value in whole_numbers(role_of(config, role)).items()}
     changed |= dict.fromkeys(role_of(config, "foreign_kernels"), False)
     changed |= _audible_norms(config) | _unset_experts(config) | _per_layer(config, changed) | _image(config)
+    changed |= _needed(config) | kept_lists(config, len(_layers(config))) | rotary_sections(config, changed)
+    changed |= {name: tokens[name] for name in unset_places(config)}
     return changed | {name: tokens[value] for name, value in token_ids(config).items()}
+
+
+def _needed(config: Any) -> dict[str, Any]:
+    """What roles.toml gives an attribute whose default is nothing."""
+    return {
+        name: value
+        for name, value in roles()["needed"].items()
+        if name in arguments_of(config) and getattr(config, name, None) in (None, 0, [0])
+    }
 
 
 def _audible_norms(config: Any) -> dict[str, float]:
@@ -107,8 +142,9 @@ def _unset_experts(config: Any) -> dict[str, int]:
 
 
 def _per_layer(config: Any, changed: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Lists with an entry for each layer: those of the layers that are kept."""
-    places, counts = _layers(config), whole_numbers(role_of(config, "layers")).values()
+    """Lists with an entry for each layer: those of the layers that are kept; those of stages stay whole."""
+    places = _layers(config)
+    counts = () if role_of(config, "depths") else whole_numbers(role_of(config, "layers")).values()
     values = {name: changed.get(name, getattr(config, name, None)) for name in arguments_of(config)}
     lists = {name: list(value) for name, value in values.items() if isinstance(value, list | tuple)}
     kinds = roles()["config"]["layer_kinds"]
@@ -128,31 +164,62 @@ def _image(config: Any) -> dict[str, Any]:
     if patches:
         a_side = max(_PATCHES_A_SIDE, *(2 ** len(value) for value in stages.values()), 0)
         changed |= dict.fromkeys(whole_numbers(role_of(config, "image")), patches[0] * a_side)
-    return changed | dict.fromkeys(windows, _IMAGE_WINDOW)
+    merged = whole_numbers({"side": getattr(config, "spatial_merge_size", None)})
+    window = patches[0] * merged["side"] if merged and patches else _IMAGE_WINDOW  # where patches merge, in pixels
+    return changed | dict.fromkeys(windows, window) | _tile_grids(config)
 
 
-def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[int, int]) -> dict[str, Any]:
+def _tile_grids(config: Any) -> dict[str, Any]:
+    """The shapes that tiles make up, in pixels: they shrink as one tile does, an image of a part."""
+    grids = {name: value for name, value in role_of(config, "image_grids").items() if isinstance(value, list)}
+    sizes = {
+        before: _image(part)[name]
+        for part in children(config).values()
+        for name, before in whole_numbers(role_of(part, "image")).items()
+        if name in _image(part)
+    }
+    for before, after in sizes.items():
+        return {name: [[one * after // before for one in pair] for pair in grid] for name, grid in grids.items()}
+    return {}
+
+
+def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
     """The constructor arguments that make `config`, shrunk: what differs from `default`, an object of its class."""
     parts = children(config)
-    kept = {name: getattr(config, name, None) for name in arguments_of(config) if name not in parts}
+    known = [name for name in arguments_of(config) if name not in (*parts, *_OUTPUTS)]
+    kept = {name: getattr(config, name, None) for name in known}
     plain = {name: value for name, value in kept.items() if isinstance(value, _PLAIN)}
     wanted = plain | _shrunk(config, division, tokens)
     found = {name: value for name, value in wanted.items() if value != getattr(default, name, None)}
+    found |= kept_outputs(config, default, len(_layers(config)))
     for name, child in parts.items():
         found[name] = _arguments(child, default_of(child), division, tokens)
-        if type(config).sub_configs[name].__name__ == "AutoConfig":
-            found[name] = {"model_type": child.model_type, **found[name]}
+        if type(config).sub_configs[name].__name__ in _OF_ANY_TYPE:
+            own = overrides(child.model_type).get("config", {})
+            found[name] = {"model_type": child.model_type, **overridden(found[name], own, child)}
+    for name, child in parts.items():
+        found[name] |= dict.fromkeys(role_of(child, "text_width"), _text_width(parts, found))
     return {name: value for name, value in found.items() if value != {}}
+
+
+def _text_width(parts: Mapping[str, Any], found: Mapping[str, Any]) -> int | None:
+    """The width of the stream that text and images share, where a part of the configuration is for the text."""
+    text = next((name for name in parts if name.startswith("text")), "")
+    widths = [found[text].get(name, value) for name, value in role_of(parts[text], "hidden").items()] if text else []
+    return next(iter(widths), None)
 
 
 def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
     """Constructor arguments of small configurations of `model_type`, the smallest first.
 
-    JSON values, only what differs from the defaults; nested dicts are sub-configurations. Imports transformers.
+    JSON values, only what differs from the defaults; nested dicts are sub-configurations. Behind those come the same
+    with the padding token where a table of positions can count from it; not every model needs that, and none says so
+    but by its constructor. Imports transformers.
     Raises `ModelError` with the reason where the type is unknown, its defaults can't be built, or no divisor
     fits.
     """
-    changes, parts = (overrides(model_type).get(key, {}) for key in ("config", "parts"))
+    told = next(filter(None, map(overrides, catalog.names_of(model_type))), {})
+    changes, parts = (told.get(key, {}) for key in ("config", "parts"))
     if parts:
         for made in zip(*(tiny_configs(part, catalog) for part in parts.values()), strict=False):
             composed = {
@@ -162,12 +229,25 @@ def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
             yield overridden(composed, changes, None)
         return
     config = _defaults(model_type, catalog)
-    known = sorted({value for scope in tree(config) for value in token_ids(scope).values()})
+    known: list[int | str] = sorted({value for scope in tree(config) for value in token_ids(scope).values()})
+    known += sorted({name for scope in tree(config) for name in unset_places(scope)})
     top = min([VOCABULARY, *(size for scope in tree(config) for size in numbers(role_of(scope, "vocabulary")))])
-    tokens = {value: top - 1 - place for place, value in enumerate(known)}
-    for division in divisions_of(config):
-        arguments = overridden(_arguments(config, config, division, tokens), changes, config)
-        yield dict(json.loads(json.dumps(arguments)))
+    high = {value: top - 1 - place for place, value in enumerate(known)}
+    low = _padding_tokens(config)
+    for tokens in [high, high | low] if low else [high]:
+        for division in divisions_of(config):
+            arguments = overridden(_arguments(config, config, division, tokens), changes, config)
+            yield dict(json.loads(json.dumps(arguments)))
+
+
+def _padding_tokens(config: Any) -> dict[int | str, int]:
+    """Padding tokens as they are by default, of the scopes that number positions from the padding token upwards if
+    they have it from RoBERTa: its id must lie below the end of the table."""
+    return {
+        scope.pad_token_id: scope.pad_token_id
+        for scope in tree(config)
+        if "pad_token_id" in token_ids(scope) and role_of(scope, "positions") and scope.pad_token_id < POSITIONS // 2
+    }
 
 
 def _defaults(model_type: str, catalog: Catalog) -> Any:

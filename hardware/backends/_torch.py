@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import inspect
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ._outputs import floating_outputs
 from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
@@ -76,25 +80,6 @@ def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> 
     }
 
 
-def floating_outputs(output: Any) -> dict[str, torch.Tensor]:
-    """The floating-point tensors at the top level of what a module returned, by name.
-
-    Caches, hidden states and attentions are tuples and aren't among them. A bare tensor is called `output`, the
-    entries of a bare tuple `output_0` and so on.
-    """
-    import torch
-
-    if isinstance(output, torch.Tensor):
-        output = {"output": output}
-    elif isinstance(output, tuple | list):
-        output = {f"output_{number}": value for number, value in enumerate(output)}
-    return {
-        name: value
-        for name, value in dict(output).items()
-        if isinstance(value, torch.Tensor) and value.is_floating_point()
-    }
-
-
 def without_cache(model: torch.nn.Module) -> dict[str, bool]:
     """The argument that asks a model for a pass without a cache; empty where the model doesn't take it."""
     return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
@@ -112,6 +97,28 @@ def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
     return {name: tensor.detach().to("cpu").to(torch.float64).numpy() for name, tensor in tensors.items()}
 
 
+@contextlib.contextmanager
+def _whole_passes(model: Any, prompt: Mapping[str, Any], *, use_cache: bool) -> Iterator[None]:
+    """Without a cache every pass starts anew, and gets all that the first one had.
+
+    The library hands a sound to the first pass alone, whose cache holds it; and some decoders write into what the
+    encoder gave, so that every pass gets a copy of that.
+    """
+    sensed = {name: tensor for name, tensor in prompt.items() if tensor.is_floating_point() and not use_cache}
+
+    def complete(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        given = {name: copy.deepcopy(one) if name == "encoder_outputs" else one for name, one in kwargs.items()}
+        if given.get("encoder_outputs") is None:
+            given |= {name: tensor.clone() for name, tensor in sensed.items() if given.get(name) is None}
+        return args, given
+
+    handle = model.register_forward_pre_hook(complete, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_cache: bool) -> Generation:
     """Decode `steps` tokens with the library's own loop and keep the logits of each step.
 
@@ -127,11 +134,11 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
         for name, tensor in tensors.items()
         if name != "position_ids" and not name.startswith("decoder_")
     }
-    complete = getattr(model, "main_input_name", "input_ids") in prompt
+    complete = not prompt.keys().isdisjoint({getattr(model, "main_input_name", "input_ids"), "inputs_embeds"})
     takes_cache = {"past_key_values", "cache_params"} & set(inspect.signature(model.forward).parameters)
     generate = GenerationMixin.generate if complete and takes_cache else type(model).generate
     limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}
-    with torch.no_grad():
+    with torch.no_grad(), _whole_passes(model, prompt, use_cache=use_cache):
         result = generate(
             model,
             **prompt,
@@ -149,21 +156,28 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     return Generation(tokens=tokens, logits=logits, start=sequences[:, :-steps])
 
 
-def loss_gradients(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+def loss_gradients(
+    model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Array]:
     """Gradients, by parameter name, of a loss that weighs every output element differently.
 
     The weights are cosines of the element's index, the same on every device; parameters that the pass doesn't
-    touch are left out.
+    touch are left out. What an output holds where the input that it is `masked_by` is 0 means nothing and weighs
+    nothing: there a mask of large numbers swallows the scores in one precision and not in another.
     """
     import torch
 
     model.zero_grad(set_to_none=True)
     total: Any = 0.0
-    for _, output in sorted(forward(model, tensors).items()):
+    for name, output in sorted(forward(model, tensors).items()):
         if output.grad_fn is None:
             continue
         weights = torch.arange(output.numel(), dtype=torch.float64).mul(0.7).cos()
         weights = weights.to(device=output.device, dtype=output.dtype).reshape(output.shape)
+        mask = tensors.get(masked_by.get(name, ""))
+        if mask is not None:
+            meant = mask.to(weights.dtype).reshape(*mask.shape, *[1] * (output.ndim - mask.ndim))
+            weights[:, : mask.shape[1]] *= meant
         total = total + (output * weights).sum() / output.numel()
     total.backward()
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
@@ -257,7 +271,7 @@ class TorchRunnable(Runnable):
 
     def gradients(self, inputs: Inputs) -> dict[str, Array]:
         with self.backend.running():
-            return loss_gradients(self.model, self._tensors(inputs))
+            return loss_gradients(self.model, self._tensors(inputs), self.subject.masked_by)
 
     def save_and_reload(self, folder: Path) -> Runnable:
         if not hasattr(self.model, "save_pretrained"):

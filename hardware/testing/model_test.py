@@ -23,7 +23,7 @@ from ..target import Target
 from . import recording, reference
 from .loud_weights import fill
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs
-from .parity import Array, Comparison, compare, compare_gradients
+from .parity import Array, Comparison, compare, compare_gradients, masks_of, scale_of
 from .room import require_room
 from .tolerances import tolerance_for
 
@@ -40,9 +40,10 @@ class ModelTest:
     `make_model` builds the model in float32 on CPU; `gain` fills it with loud weights (None keeps the weights it
     has); `inputs` are the example arrays; `masked_by` names, for outputs with a row for each token, the input
     that says which rows mean something; `outputs` must be among what the target gives. `dimensions` says what is real
-    of a model whose weights aren't. `recorded_by` says so where nothing but the installation that made them stands
-    behind the recorded numbers. `tolerance` is a repository's own
-    limit, which counts on the cell's target instead of the product's; `tolerance_reason` says whose it is and why.
+    of a model whose weights aren't; `left_out` what no check can ask of it, and why. `recorded_by` says so
+    where nothing but the installation that made them stands behind the recorded numbers. `tolerance` is a
+    repository's own limit, which counts on the cell's target instead of the product's; `tolerance_reason` says whose
+    it is and why.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class ModelTest:
         generates: str = "none",
         subject: str = "tiny",
         dimensions: str = "",
+        left_out: str = "",
         recorded_by: str = "",
         tolerance: float | None = None,
         tolerance_reason: str = "",
@@ -70,6 +72,7 @@ class ModelTest:
         self.generates = generates
         self.subject = Subject(subject)
         self.dimensions = dimensions
+        self.left_out = left_out
         self.measured = Measurement()
         self.recorded_by = recorded_by
         self._own_tolerance = tolerance
@@ -207,7 +210,7 @@ class ModelTest:
         self.measured.batch = int(first.shape[0]) if first.ndim else None
         tokens = inputs.get("input_ids")
         self.measured.sequence_length = None if tokens is None or tokens.ndim < 2 else int(tokens.shape[1])
-        return Outputs(arrays=arrays, masks=self._masks(inputs))
+        return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs))
 
     def reference(self, inputs: Mapping[str, Array]) -> Outputs:
         """The same on CPU in float64, from the store of references where it is kept."""
@@ -216,10 +219,7 @@ class ModelTest:
         if arrays is None:
             arrays = reference.float64_outputs(self._reference_model, inputs)
             store.put(self._identity, inputs, arrays)
-        return Outputs(arrays=arrays, masks=self._masks(inputs))
-
-    def _masks(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return {output: inputs[name] for output, name in self.masked_by.items() if name in inputs}
+        return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs))
 
     def difference(self, got: Outputs, want: Outputs) -> float:
         """How far apart two outputs are, relative to the scale of `want`, where `want` means something."""
@@ -227,8 +227,7 @@ class ModelTest:
 
     def error(self, got: Outputs, want: Outputs) -> float:
         """The same as `difference`, recorded as this check's error (the largest of several)."""
-        comparison = self._compare(got.arrays, want)
-        self._keep(comparison)
+        self._keep(comparison := self._compare(got.arrays, want))
         return comparison.max_rel_error
 
     def _compare(self, got: Mapping[str, Array], want: Outputs) -> Comparison:
@@ -243,7 +242,7 @@ class ModelTest:
     def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float]) -> float:
         """Error of single elements of one output against numbers that were recorded with the recipe."""
         got = self.run(self.inputs).arrays[output]
-        scale = max(float(self.reference(self.inputs).arrays[output].std()), 1e-12)
+        scale = scale_of(self.reference(self.inputs).arrays[output])
         self.measured.stage = Stage.COMPARE
         absolute = max(_absolute(got[position], value) for position, value in recorded.items())
         self._keep(Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=output))
@@ -274,10 +273,9 @@ class ModelTest:
         with self._at(Stage.RUN):
             got = runnable.gradients(self.inputs)
         self._gradient_count = len(got)
-        want = reference.float64_gradients(self._reference_model, self.inputs)
+        want = reference.float64_gradients(self._reference_model, self.inputs, self.masked_by)
         self.measured.stage = Stage.COMPARE
-        comparison = compare_gradients(got, want)
-        self._keep(comparison)
+        self._keep(comparison := compare_gradients(got, want))
         return comparison.max_rel_error
 
     def gradient_count(self) -> int:
@@ -317,7 +315,7 @@ class ModelTest:
         if got.tokens.shape != want.tokens.shape or not np.isfinite(got.logits).all():
             return False
         different = got.tokens != want.tokens
-        scale = max(float(want.logits.std()), 1e-12)
+        scale = scale_of(want.logits)
         close = False
         for row in np.flatnonzero(different.any(axis=1)):
             step = int(np.flatnonzero(different[row])[0])
@@ -353,11 +351,14 @@ class ModelTest:
             kept = {name: value for name, value in self.inputs.items() if not name.startswith("decoder_")}
             return {**kept, "decoder_input_ids": decoder}
         inputs: dict[str, Array] = dict(self.inputs)
+        by_token = [name for name, value in inputs.items() if value.dtype.kind == "i" and value.ndim > 1]
+        by_token = [name for name in by_token if inputs[name].shape[:2] == inputs["input_ids"].shape]
         mask = inputs["attention_mask"][:, : generated.start.shape[1]]  # BLIP leaves the prompt's last token out
         inputs["input_ids"] = np.concatenate([generated.start, tokens], axis=1)
         inputs["attention_mask"] = np.concatenate([mask, np.ones_like(tokens)], axis=1)
-        for name in inputs.keys() & {"token_type_ids", "mm_token_type_ids"}:
-            inputs[name] = np.pad(inputs[name], ((0, 0), (0, tokens.shape[1])), mode="edge")  # text, as before
+        for name in set(by_token) - {"input_ids", "attention_mask", "position_ids"}:  # of text, as the last token's
+            behind = [(0, 0), (0, tokens.shape[1]), *[(0, 0)] * (inputs[name].ndim - 2)]
+            inputs[name] = np.pad(inputs[name], behind, mode="edge")
         if "position_ids" in inputs:
             inputs["position_ids"] = np.maximum(inputs["attention_mask"].cumsum(axis=1) - 1, 0)
         return inputs
@@ -371,10 +372,8 @@ class ModelTest:
 
     def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
         found = dict(loaded.conditions) if loaded is not None else {}
-        if self.dimensions:
-            found["dimensions"] = self.dimensions
-        if self.recorded_by:
-            found["recorded"] = self.recorded_by
+        said = {"dimensions": self.dimensions, "left_out": self.left_out, "recorded": self.recorded_by}
+        found |= {name: text for name, text in said.items() if text}
         own = self._own_tolerance
         if own is not None and not self.substitution_reason and not own <= self._product_tolerance:
             found["tolerance"] = f"{own:g} of {self._tolerance_reason or 'the suite, without a reason'}"

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,10 +56,15 @@ def as_reference(model: torch.nn.Module, *, large: int = LARGE) -> torch.nn.Modu
     A model of `large` bytes in float64 keeps its weights as they are and widens them operator by operator; the
     numbers are the same.
     """
+    import torch
+
     for module in model.modules():
         config = getattr(module, "config", None)
         if config is not None and hasattr(config, "_experts_implementation"):
             config._experts_implementation = "eager"
+        for name, value in vars(module).items():  # what modelling code keeps beside parameters and buffers
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                setattr(module, name, value.double())
     in_float64 = 8 * sum(parameter.numel() for parameter in model.parameters())
     return (widen(model) if in_float64 >= large else model.double()).eval()
 
@@ -123,12 +129,14 @@ def float64_generation(model: torch.nn.Module, inputs: Mapping[str, Array], *, s
     return generation
 
 
-def float64_gradients(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def float64_gradients(
+    model: torch.nn.Module, inputs: Mapping[str, Array], masked_by: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Array]:
     """Gradients in float64 by parameter name."""
     import torch
 
     with _default_float64():
-        gradients = loss_gradients(model, to_tensors(inputs, "cpu", torch.float64))
+        gradients = loss_gradients(model, to_tensors(inputs, "cpu", torch.float64), masked_by)
     _require_finite(gradients)
     return gradients
 
