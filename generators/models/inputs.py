@@ -59,6 +59,8 @@ DRAWN = (
 KINDS = (*DRAWN, "mask", "padded", "positions", "places", "constant", "ones", "seen")
 LENGTHS = (16, 9)
 """Lengths of the rows of a batch. The second row is padded, so that a dropped mask shows."""
+OTHER_DRAWS: tuple[tuple[int, tuple[int, ...] | None], ...] = ((1, None), (2, (5, 12, 7)), (3, (11, 11)))
+"""Seeds and lengths (None: the recipe's own) with which a suite compares as well; the last has no padding."""
 
 
 def padding_mask(lengths: Sequence[int], side: str) -> Array:
