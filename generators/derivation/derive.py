@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import inspect
 import json
 import warnings
 from collections.abc import Iterator, Mapping
@@ -108,7 +109,7 @@ def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Mea
     if not reference:
         raise ModelError(f"{type(model).__name__} gives no floating tensor")
     shorter = (lengths[0] - _SHORTER, lengths[1] - _SHORTER)
-    other = float64_outputs(exact, make_inputs(specs, _SEED, shorter))
+    other = float64_outputs(exact, make_inputs(specs, _SEED + 1, shorter))
     columns = (shorter[0] + placeholders(specs), lengths[0] + placeholders(specs))
     masked_by = measure.masked_outputs(other, reference, columns, specs)
     # A decoder's own mask comes first: what a decoder sees of itself is what every output goes through.
@@ -254,6 +255,7 @@ def _loudest(
             continue
         figures = found.sensitivity
         reasons = measure.faults(figures) or _unheard(model, found)
+        reasons = reasons or measure.lost_gradients(model, found.inputs, found.masked_by)
         if reasons:
             refused.append(f"gain {gain}: {', '.join(reasons)}")
         else:
@@ -300,6 +302,14 @@ def task_class(model_type: str, task: str | None) -> TaskClass:
     return chosen
 
 
+def _require_forward(model_class: str) -> None:
+    """Raises `ModelError` where a class has no forward pass of its own, as where only parts of it compute."""
+    import torch
+
+    if inspect.getattr_static(class_of(model_class), "forward", None) is torch.nn.Module.forward:
+        raise ModelError(f"{model_class} has no forward", why="only parts of it compute, and they are of other types")
+
+
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
     """The order of sums, and with it the last digits of an error, doesn't depend on how many cores are here."""
@@ -320,6 +330,7 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
     of them can't be built or run.
     """
     config_class = load_catalog().config_class(configured_type(what.model_type, chosen))
+    _require_forward(chosen.model_class)
     refused = ModelError(f"no {which} is known")
     with warnings.catch_warnings(), _one_thread():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say

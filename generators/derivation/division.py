@@ -12,6 +12,8 @@ from .scopes import arguments_of, numbers, role_of, stages, tree, whole_numbers
 _FACTORS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 _SMALLEST_HIDDEN = 32
 _SMALLEST_STAGE = 16
+_NARROW = 16
+"""A stream that is narrower by default, as the codes of an image are, stays as it is."""
 _LARGEST_HIDDEN = 256
 _LARGEST_UNDIVIDED = 128
 """A stream that no common divisor brings down to this is divided by one that leaves remainders: the first where there
@@ -58,7 +60,7 @@ def _by_factor(scopes: list[Any]) -> list[Division]:
     exact = [factor for factor in _FACTORS if all(_fits(scope, factor) for scope in scopes)]
     if not exact and all(_shares(scope, "heads", "head_dim", 1) for scope in scopes):
         exact = [1]
-    hidden = [width for scope in scopes for width in numbers(role_of(scope, "hidden"))]
+    hidden = [width for scope in scopes for width in _hidden(scope)]
     largest = _LARGEST_HIDDEN if exact[:1] > [1] else _LARGEST_UNDIVIDED
     if exact and min(hidden, default=0) // exact[0] <= largest:
         return [Division(factor=factor) for factor in exact[:3]]
@@ -91,6 +93,8 @@ def _each(values: Mapping[str, Any], change: Callable[[int], int]) -> dict[str, 
 
 def _quotient(config: Any, division: Division, role: str) -> Callable[[int], int]:
     def quotient(value: int) -> int:
+        if role == "hidden" and value < _NARROW:
+            return value
         exact = value // division.factor
         even = max(_EVEN, exact - exact % _EVEN)
         if division.rounded:
@@ -168,6 +172,10 @@ def _shares(config: Any, heads: str, head_dim: str, factor: int | None) -> tuple
     )
 
 
+def _hidden(config: Any) -> list[int]:
+    return [width for width in numbers(role_of(config, "hidden")) if width >= _NARROW]
+
+
 def _step(config: Any, heads: str, width: int) -> int:
     """What the width of a head stays a multiple of: 4, but where heads share a stream evenly in other widths."""
     hidden, counts = numbers(role_of(config, "hidden")), numbers(role_of(config, heads))
@@ -176,7 +184,7 @@ def _step(config: Any, heads: str, width: int) -> int:
 
 
 def _fits(config: Any, factor: int) -> bool:
-    hidden = numbers(role_of(config, "hidden"))
+    hidden = _hidden(config)
     widths = [*hidden, *numbers(role_of(config, "width")), *numbers(role_of(config, "rank"))]
     smallest = _SMALLEST_STAGE if role_of(config, "depths") else _SMALLEST_HIDDEN
     step = math.lcm(*whole_numbers(role_of(config, "width_step")).values())

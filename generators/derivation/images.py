@@ -12,6 +12,8 @@ Spec = dict[str, Any]
 
 _IMAGE = 64
 """Pixels a side where a configuration names no size."""
+_SIDE = 4
+"""Patches a side where they may be as many as one likes."""
 _PLACES_A_SIDE = 3
 """So that there are more places than object queries, and the best of them are chosen."""
 
@@ -32,6 +34,10 @@ def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
         "aspect_ratio_ids": lambda config: _constant([_full_ratio(config)]),
         "aspect_ratio_mask": lambda config: {"kind": "ones", "shape": _tiles(config)},
         "cross_attention_mask": lambda config: {"kind": "seen", "shape": _tiles(config)},
+        "high_res_pixel_values": lambda config: _pixels(config.high_res_vision_config),
+        "image_merge_sizes": lambda config: _constant(1),
+        "flattened_patches": _flattened,
+        "image_patches": _packed,
         "image_attention_mask": lambda config: {"kind": "seen", "shape": [1]},
         "grid_thw": lambda config: _constant(_grid_of(config)),
         "merge_sizes": lambda config: _constant(1),
@@ -41,7 +47,7 @@ def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
     return makers | ({"hidden_states": _patches} if "grid_thw" in takes else {})
 
 
-def _constant(value: list[Any] | int) -> Spec:
+def _constant(value: Any) -> Spec:
     return {"kind": "constant", "value": value}
 
 
@@ -64,7 +70,7 @@ def _pixels_of(takes: Collection[str]) -> Callable[[Any], Spec]:
 def _free_side(config: Any) -> int:
     """Pixels a side where a configuration names no size: some places a side where it looks most coarsely."""
     strides = attribute_of(config, *roles()["config"]["feature_strides"]) or ()
-    return max(_IMAGE, *(_PLACES_A_SIDE * stride for stride in strides), 0)
+    return int(max(_IMAGE, *(_PLACES_A_SIDE * stride for stride in strides), 0))
 
 
 def _size(config: Any) -> list[int]:
@@ -135,6 +141,12 @@ def _beside_prompt(config: Any) -> Spec:
     return {"kind": "pixels", "shape": [attribute_of(config, "num_channels") or 3, height // 2, width]}
 
 
+def _flattened(config: Any) -> Spec:
+    """One image's patches, each a row that begins with the patch's place."""
+    (width,) = known_of(config, "patches", "patch_embed_hidden_size")
+    return {"kind": "flattened", "side": _SIDE, "width": width}
+
+
 def _packed_mask(config: Any) -> Spec:
     return {"kind": "ones", "shape": [_side(config) ** 2]}
 
@@ -149,4 +161,4 @@ def _patches(config: Any) -> Spec:
     (patch,) = known_of(config, "patches", "patch_size")
     channels = attribute_of(config, "in_channels", "num_channels", "in_chans") or 3
     width = channels * (attribute_of(config, "temporal_patch_size") or 1) * patch**2
-    return {"kind": "patches", "grid": _grid_of(config), "width": width}
+    return {"kind": "patches", "grid": _grid_of(config), "shape": [width]}

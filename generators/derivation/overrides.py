@@ -49,7 +49,9 @@ def overridden(
             changed[key] = overridden(changed.get(key, {}), value, default, whole)
         else:
             changed[key] = _referred(value, changed, config, whole)
-        if changed[key] == getattr(alone, key, None):
+        if (
+            changed[key] == getattr(alone, key, None) and key != "model_type"
+        ):  # a known class may be asked for by name
             del changed[key]
     return changed
 

@@ -45,7 +45,8 @@ class Site:
     input where it is the weights that are normalised) or `weight`.
 
     `query_norm` comes after the query's projection where a normalisation undoes a factor in that: the normalisation
-    itself, or the projection to the time step of a state space that normalises B and C without weights.
+    itself, the projection to the time step of a state space that normalises B and C without weights, or a gate of
+    inputs; half of each head's query where its normalisation has no weights.
     A site of kind `weight` stands in where a model has none of these: its largest matrix, as `query`. What could
     not be found is None; `heads` is 0 where it isn't known.
     """
@@ -250,7 +251,7 @@ def _separate(name: str, module: Any) -> Site | None:
         module=name,
         kind="attention",
         query=query,
-        query_norm=_norm(name, module),
+        query_norm=_norm(name, module) or _child(name, module, known["input_gate"])[1] or _undone(module, query),
         key=key,
         value=value,
         heads=_heads(module),
@@ -271,6 +272,15 @@ def _norm(name: str, module: Any) -> Rows | None:
         return None
     bias = f"{name}.{child}.bias" if getattr(norm, "bias", None) is not None else ""
     return Rows(weight=f"{name}.{child}.weight", bias=bias, ranges=((0, weight.shape[0]),), axis=0)
+
+
+def _undone(module: Any, query: Rows) -> Rows | None:
+    """The lower half of each head's query, where a normalisation without weights undoes a factor in all of it."""
+    heads = _heads(module)
+    if not heads or query.size % (2 * heads) or not set(roles()["parameters"]["query_norm"]) & set(module._modules):
+        return None
+    width = query.size // heads
+    return replace(query, ranges=tuple((head * width, head * width + width // 2) for head in range(heads)))
 
 
 def _latent(name: str, module: Any) -> Site | None:
@@ -315,7 +325,8 @@ def _fused(name: str, module: Any) -> Site | None:
         ends = (0, heads * width, (heads + groups) * width, size)
         parts = [((ends[i], ends[i + 1]),) for i in range(3)]
     query, key, value = (replace(whole, ranges=part) for part in parts)
-    return Site(module=name, kind="attention", query=query, key=key, value=value, heads=heads)
+    norm = _norm(name, module)
+    return Site(module=name, kind="attention", query=query, query_norm=norm, key=key, value=value, heads=heads)
 
 
 def _state_space(name: str, module: Any) -> Site | None:

@@ -77,8 +77,9 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
     if "places" not in told.get("input_ids", {}) and (taken := places(model, tokens, specs, side)):
         specs["input_ids"]["places"] = taken
-    if list(takes) == ["input"] and not specs:  # what a module of torch has by itself
-        raise ModelError(f"{type(model).__name__} has no forward", why="only parts of it compute")
+    for name in [name for name, spec in specs.items() if spec["kind"] == "positions"]:
+        if "attention_mask" in list(specs)[list(specs).index(name) :]:  # positions are counted in the mask
+            specs[name] = specs.pop(name)
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",

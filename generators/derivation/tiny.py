@@ -40,6 +40,7 @@ LABELS = 10
 _WINDOW = 8
 _LATENTS = 8
 _STATE = 16
+_EPSILON = 0.01
 _IMAGE_TOKENS = 4
 _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _STAND_INS = {"timm_backbone": "resnet"}
@@ -55,28 +56,36 @@ _OUTPUTS = ("out_features", "out_indices", "_out_features", "_out_indices")
 """Under which names a backbone is told what to give; one is enough, and those in use have no underscore."""
 
 
-def _layers(config: Any, division: Division) -> int:
-    """Two layers, four in a deeper model, or as many as it takes to meet each kind of layer once; twice as many where
-    later layers take keys and values from earlier ones of their kind."""
+def _layers(config: Any, division: Division) -> list[int]:
+    """Places of the layers that are kept: two, four in a deeper model, or as many as it takes to meet each kind once.
+
+    Where the constructor takes no list of kinds, but makes one by counting, all up to the last new kind are kept.
+    """
+    taken = arguments_of(config)
     named = {name: getattr(config, name, None) for name in roles()["config"]["layer_kinds"]}
-    kinds = [list(kind) for kind in named.values() if isinstance(kind, list | tuple) and kind]
-    firsts = [max(kind.index(one) for one in set(kind)) + 1 for kind in kinds]
-    layers = max([2 * LAYERS if division.deeper else LAYERS, *firsts, layers_needed(config)])
-    return 2 * layers if whole_numbers(role_of(config, "layers_sharing_keys")) else layers
+    kinds = {name: list(kind) for name, kind in named.items() if isinstance(kind, list | tuple) and kind}
+    chosen = [kind for name, kind in kinds.items() if name in taken]
+    firsts = sorted({kind.index(one) for kind in kinds.values() for one in kind})
+    if any(kind not in chosen for kind in kinds.values()):
+        firsts = list(range(max(firsts) + 1))
+    wanted = max(2 * LAYERS if division.deeper else LAYERS, layers_needed(config))
+    others = [place for place in range(wanted) if place not in firsts]
+    return sorted(firsts + others[: max(0, wanted - len(firsts))])
 
 
 def _limits(config: Any, division: Division) -> dict[str, int]:
     """The most that attributes of a role are left with, so that each still does something in a tiny model.
 
-    A window is shorter than the shorter row, as is the chunk in which a state is computed. Experts are `_EXPERTS` in
-    each group, and one of two groups is used; dense layers leave one layer for the experts.
+    Layers that take keys and values from earlier ones do so with a cache only, in the library's code, so that none
+    does. A window is shorter than the shorter row, as is the chunk in which a state is computed. Experts are
+    `_EXPERTS` in each group, and one of two groups is used; dense layers leave one layer for the experts.
     """
     groups = 2 if max(whole_numbers(role_of(config, "expert_groups")).values(), default=1) > 1 else 1
-    layers = _layers(config, division)
+    layers = len(_layers(config, division))
     return {
         "layers": layers,
         "layer_multiplier": 1,
-        "layers_sharing_keys": layers // 2,
+        "layers_sharing_keys": 0,
         "dense_layers_first": layers - 1,
         "vocabulary": VOCABULARY,
         "codebooks": _CODEBOOKS,
@@ -103,9 +112,11 @@ def _shrunk(config: Any, division: Division, tokens: Mapping[int | str, int]) ->
     for role, limit in _limits(config, division).items():
         values = {name: one for name, one in role_of(config, role).items() if isinstance(one, int | float)}
         changed |= {name: type(value)(min(value, limit)) for name, value in values.items()}
-    changed |= _unset_experts(config, division) | _per_layer(config, changed, division) | _needed(config)
-    changed |= image_sizes(config, division) | kept_lists(config, _layers(config, division))
-    changed |= rotary_sections(config, changed) | {name: tokens[name] for name in unset_places(config)}
+    changed |= dict.fromkeys(role_of(config, "foreign_kernels"), False)
+    changed |= _audible_norms(config) | _unset_experts(config, division) | _per_layer(config, changed, division)
+    changed |= _needed(config) | image_sizes(config, division)
+    changed |= kept_lists(config, len(_layers(config, division))) | rotary_sections(config, changed)
+    changed |= {name: tokens[name] for name in unset_places(config)}
     return changed | {name: tokens[value] for name, value in token_ids(config).items()}
 
 
@@ -116,6 +127,13 @@ def _needed(config: Any) -> dict[str, Any]:
         for name, value in roles()["needed"].items()
         if name in arguments_of(config) and getattr(config, name, None) in (None, 0, [0])
     }
+
+
+def _audible_norms(config: Any) -> dict[str, float]:
+    """What normalisations add to a variance, where they come behind the state of a mixer: the query may find next to
+    nothing there, and made as large as anything else, that would be noise of float32."""
+    values = role_of(config, "norm_epsilon") if role_of(config, "mixer_heads") else {}
+    return {name: max(value, _EPSILON) for name, value in values.items()}
 
 
 def _unset_experts(config: Any, division: Division) -> dict[str, int]:
@@ -132,16 +150,16 @@ def _unset_experts(config: Any, division: Division) -> dict[str, int]:
 
 
 def _per_layer(config: Any, changed: Mapping[str, Any], division: Division) -> dict[str, list[Any]]:
-    """Lists with an entry for each layer, cut to the layers that are kept; those of stages are whole."""
-    counts = {} if role_of(config, "depths") else whole_numbers(role_of(config, "layers"))
-    kept = min([_layers(config, division), *counts.values()])
+    """Lists with an entry for each layer: those of the layers that are kept; those of stages stay whole."""
+    places = _layers(config, division)
+    counts = () if role_of(config, "depths") else whole_numbers(role_of(config, "layers")).values()
     values = {name: changed.get(name, getattr(config, name, None)) for name in arguments_of(config)}
     lists = {name: list(value) for name, value in values.items() if isinstance(value, list | tuple)}
     kinds = roles()["config"]["layer_kinds"]
     return {
-        name: value[:kept]
+        name: [value[place] for place in places if place < len(value)]
         for name, value in lists.items()
-        if name in kinds or (len(value) in counts.values() and len(value) > kept)
+        if name in kinds or (len(value) in counts and len(value) > len(places))
     }
 
 
@@ -153,7 +171,7 @@ def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[in
     plain = {name: value for name, value in kept.items() if isinstance(value, _PLAIN)}
     wanted = plain | _shrunk(config, division, tokens)
     found = {name: value for name, value in wanted.items() if value != getattr(default, name, None)}
-    found |= kept_outputs(config, default, _layers(config, division))
+    found |= kept_outputs(config, default, len(_layers(config, division)))
     for name, child in parts.items():
         found[name] = _arguments(child, default_of(child), division, tokens)
         if type(config).sub_configs[name].__name__ in _OF_ANY_TYPE:

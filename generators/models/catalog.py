@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 from hardware.errors import BrokenInput, ModelError, did_you_mean, echo
 
@@ -133,11 +133,12 @@ def installed_version() -> str:
 @functools.cache
 def task_entries() -> tuple[TaskEntry, ...]:
     """The lines of tasks.toml, in their order."""
-    lines = _task_data()["entry"]
-    return tuple(
-        TaskEntry(**cast("dict[str, Any]", {k: tuple(v) if isinstance(v, list) else v for k, v in line.items()}))
-        for line in lines
-    )
+    return tuple(_task_entry(line) for line in _task_data()["entry"])
+
+
+def _task_entry(line: Mapping[str, Any]) -> TaskEntry:
+    values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in line.items()}
+    return TaskEntry(**values)
 
 
 @functools.cache

@@ -42,15 +42,19 @@ def _generator(seed: str, name: str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "big")))
 
 
-def _fan_in(name: str, shape: tuple[int, ...]) -> int:
+def _fan_in(name: str, shape: tuple[int, ...], of_experts: bool) -> float:
     """Inputs that one output adds up: the row of an embedding, else everything but the first axis, as for the stem of
     a convolutional network, which is called its embedder.
 
+    The matrices of all experts lie in one parameter, (experts, out, in) in some models and (experts, in, out) in
+    others: between the two is close enough for both. As many as out times in would leave experts silent.
     Object queries are as large as the normalised stream that they are added to: nothing else tells one from another,
     and among queries that are alike it doesn't show what attention between them does.
     """
     if any(part in _OBJECT_QUERIES for part in name.split(".")):
         return 1
+    if of_experts and len(shape) == 3:
+        return math.sqrt(shape[1] * shape[2])
     of_stem = len(shape) == 4 and "embedder" in name.split(".")
     return shape[-1] if "embed" in name and not of_stem else math.prod(shape[1:])
 
@@ -63,6 +67,15 @@ def _is_scale(name: str, of_norm: bool) -> bool:
     if own.endswith("weight") and (of_norm or "norm" in lowered or "ln_" in lowered):
         return True
     return _BRANCH_SCALE.fullmatch(own) is not None or lowered.endswith(_PERIODS)
+
+
+def _modules_of_experts(model: torch.nn.Module) -> frozenset[str]:
+    """Names of the modules that hold parameters of experts, by their own name or their class's."""
+    return frozenset(
+        name
+        for name, module in model.named_modules()
+        if "experts" in f"{name.rpartition('.')[2]} {type(module).__name__}".lower()
+    )
 
 
 def _batch_statistics(owner: str, module: torch.nn.Module, seed: str) -> dict[str, npt.NDArray[np.float64]]:
@@ -102,14 +115,15 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
     Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1.
     Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
     in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
-    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults;
-    so are tables that a model keeps as buffers.
+    stays as it is. The statistics of batch normalisation are set too, since a mean of 0 and a variance of 1 hide
+    faults, and so are tables that a model keeps as buffers, as the codes of a codec.
     The variance is jittered around 1, not around what the gain makes of it: an activation leaves about half of it,
     and without a gain nothing of the image would come through thirty layers that have no way around them.
     """
     import torch
 
     computed = getattr(model, "_keys_to_ignore_on_save", None) or ()
+    experts = _modules_of_experts(model)
     norms = {owner for owner, module in model.named_modules() if "norm" in type(module).__name__.lower()}
     done: set[int] = set()
     with torch.no_grad():
@@ -119,7 +133,8 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
             done.add(id(parameter))
             noise = _generator(seed, name).standard_normal(tuple(parameter.shape))
             if parameter.ndim >= 2 and not name.endswith(_PERIODS):
-                value = noise * (gain / math.sqrt(max(1, _fan_in(name, tuple(parameter.shape)))))
+                fan_in = _fan_in(name, tuple(parameter.shape), name.rpartition(".")[0] in experts)
+                value = noise * (gain / math.sqrt(max(1, fan_in)))
             else:
                 of_norm = name.rpartition(".")[0] in norms
                 value = (1.0 if _is_scale(name, of_norm) else 0.0) + _JITTER * noise

@@ -227,8 +227,7 @@ class ModelTest:
 
     def error(self, got: Outputs, want: Outputs) -> float:
         """The same as `difference`, recorded as this check's error (the largest of several)."""
-        comparison = self._compare(got.arrays, want)
-        self._keep(comparison)
+        self._keep(comparison := self._compare(got.arrays, want))
         return comparison.max_rel_error
 
     def _compare(self, got: Mapping[str, Array], want: Outputs) -> Comparison:
@@ -274,10 +273,9 @@ class ModelTest:
         with self._at(Stage.RUN):
             got = runnable.gradients(self.inputs)
         self._gradient_count = len(got)
-        want = reference.float64_gradients(self._reference_model, self.inputs)
+        want = reference.float64_gradients(self._reference_model, self.inputs, self.masked_by)
         self.measured.stage = Stage.COMPARE
-        comparison = compare_gradients(got, want)
-        self._keep(comparison)
+        self._keep(comparison := compare_gradients(got, want))
         return comparison.max_rel_error
 
     def gradient_count(self) -> int:

@@ -230,6 +230,16 @@ def test_fused_projections_are_told_apart() -> None:
     assert value == Rows(weight="a.qkv.weight", bias="a.qkv.bias", ranges=((16, 24),), axis=0)
 
 
+def test_a_normalised_query_of_a_fused_projection_is_scaled_after_its_normalisation() -> None:
+    import torch
+
+    model = fused("qkv")
+    model["a"].add_module("q_norm", torch.nn.LayerNorm(4))
+    assert attention_sites(model)[0].query_norm == Rows(
+        weight="a.q_norm.weight", bias="a.q_norm.bias", ranges=((0, 4),), axis=0
+    )
+
+
 def test_a_model_without_attention_or_convolutions_has_its_largest_matrix_as_site() -> None:
     import torch
 
