@@ -29,8 +29,8 @@ class Division:
     """One divisor for all widths of a tree.
 
     `rounded`: it leaves remainders, and every width becomes a multiple of 8, so that equal ones stay equal, but
-    sums and products need not. `completed`: the number and the width of heads that a configuration leaves unset are set, as
-    most models take them then.
+    sums and products need not. `completed`: the number and the width of heads that a configuration leaves unset are
+    set, as most models take them then.
     """
 
     factor: int

@@ -25,14 +25,14 @@ _TEXT_BEHIND = 3
 """Tokens behind the places: fewer than the shortest text of a suite has."""
 
 
-def place_tokens(config: Any, given: Collection[str]) -> dict[str, int]:
-    """The token that keeps places in the text, by modality, for the modalities among the `given` inputs."""
-    if "input_ids" not in given:
+def place_tokens(config: Any, given: Collection[str] | None = None) -> dict[str, int]:
+    """The token that keeps places in the text, by modality; with `given`, for the modalities among those inputs."""
+    if given is not None and "input_ids" not in given:
         return {}
     tokens = {
         modality: attribute_of(config, f"{modality}_token_id", f"{modality}_token_index")
         for modality, names in _OF.items()
-        if set(names) & set(given)
+        if given is None or set(names) & set(given)
     }
     return {modality: token for modality, token in tokens.items() if isinstance(token, int)}
 

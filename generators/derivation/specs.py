@@ -39,7 +39,8 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     unread = set(_WHERE_NEEDED) - _needed(model)
     names = [name for name in (*takes, *passed_on) if name not in unread and not told.get(name, {}).get("omit")]
     known = {name: spec for name in names if (spec := modality_spec(name, names, config))}
-    tokens = place_tokens(config, {*known, *(name for name in names if name in told or name == "input_ids")})
+    given = {*known, *(name for name in names if name in told or name == "input_ids")}
+    tokens = place_tokens(config, given)
     specs: dict[str, dict[str, Any]] = {}
     for name in names:
         if name in known:
@@ -83,7 +84,8 @@ def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: 
 def _high(config: Any) -> int:
     """Token ids from here on aren't drawn: they are special or not in the vocabulary. 0 without a vocabulary."""
     vocabulary = getattr(text_config(config), "vocab_size", 0) or 0
-    return min([vocabulary, *(one for one in special_tokens(config) if one >= vocabulary - 16)])
+    special = {*special_tokens(config), *place_tokens(config).values()}
+    return min([vocabulary, *(one for one in special if one >= vocabulary - 16)])
 
 
 def _needed(model: Any) -> set[str]:
