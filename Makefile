@@ -1,7 +1,7 @@
 # Two commands are all that there is to know:
 #   make run MODEL=bert DEVICE=auto      the main job, in an environment of its own
 #   make test                            all tests
-# More: make lint | mutants | mutants-all | bench | recipes | clean
+# More: make lint | mutants | mutants-drawn | mutants-all | test-versions | test-newest | bench | recipes | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -12,10 +12,11 @@ VENV := .venv
 BUNDLE := .venv-bundle
 OWN := $(VENV)/bin/python
 BASE_PYTHON ?= python3
+VERSIONS ?= 5.23.0 4.57.6
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test lint mutants mutants-all bench recipes setup bundle-environment clean
+.PHONY: help run test lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup bundle-environment clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -40,16 +41,28 @@ lint: $(VENV)/.ready-dev
 mutants: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants $(ARGS)
 
+mutants-drawn: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.mutants --draw 60 $(ARGS)
+
 mutants-all: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants --all --clean 20 $(ARGS)
 
 bench: $(VENV)/.ready-dev
 	$(OWN) benchmarks/detection.py
 	$(OWN) benchmarks/generation.py
-	$(OWN) benchmarks/warm_run.py
+	$(OWN) benchmarks/catalog.py --types 20 --growth ""
 
 recipes: $(VENV)/.ready
 	$(OWN) -m generators.derivation
+
+# Other versions of transformers with no file edited for them: a sample of model types on each.
+test-versions: $(VERSIONS:%=$(VENV)-transformers-%/.ready)
+	@for version in $(VERSIONS); do \
+	    $(VENV)-transformers-$$version/bin/python -m benchmarks.versions --sample 40 $(ARGS) || exit 1; done
+
+# The newest alone, and of its types those that the pinned version doesn't have.
+test-newest: $(VENV)-transformers-$(firstword $(VERSIONS))/.ready
+	$(VENV)-transformers-$(firstword $(VERSIONS))/bin/python -m benchmarks.versions --new --sample 8 $(ARGS)
 
 setup: $(VENV)/.ready-dev
 
@@ -61,6 +74,14 @@ $(VENV)/.ready: requirements.txt
 
 $(VENV)/.ready-dev: requirements-dev.txt $(VENV)/.ready
 	@$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+# An environment for another version of transformers: it holds that and what it needs otherwise, the rest is .venv's.
+$(VENV)-transformers-%/.ready: $(VENV)/.ready
+	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
+	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	    > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check transformers==$*
 	@touch $@
 
 # torch, transformers and pytest alone, as on a machine that a bundle is carried to

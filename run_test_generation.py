@@ -142,8 +142,9 @@ def _compare(asked: Options) -> int:
 
 def _verify(asked: Options, paths: Sequence[Path]) -> int:
     from generators.suites.verified import verify_asked
+    from reports.progress_bar import progress_on
 
-    found = verify_asked(asked, paths, lambda suite, check: click.echo(f"{suite.cell.id}  {check}", err=True))
+    found = verify_asked(asked, paths, progress_on(sys.stderr))
     click.echo(found.text())
     return found.exit_code
 
@@ -330,6 +331,7 @@ def _run_written(
 ) -> JobResult:
     from generators.job import run_job
     from hardware.testing.runner import DEFAULT_TIMEOUT_S, Limits, default_memory_limit
+    from reports.progress_bar import progress_on
 
     return run_job(
         written,
@@ -346,7 +348,7 @@ def _run_written(
         resume=asked.resume,
         pytest_arguments=asked.pytest_arguments,
         on_note=lambda text: _note([text]),
-        on_progress=lambda suite, check: click.echo(f"{suite.cell.id}  {check}", err=True),
+        progress=progress_on(sys.stderr),
     )
 
 

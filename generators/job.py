@@ -19,11 +19,12 @@ from hardware.cells import Shard, choose_cells
 from hardware.detection import HardwareInfo, targets
 from hardware.errors import OutputError, UsageError, echo
 from hardware.evidence.record import CheckLine, PlannedCell, RunLine
-from hardware.evidence.store import Evidence, read_cells
+from hardware.evidence.store import Evidence, lines_by_cell, read_cells
 from hardware.evidence.versions import relevant_versions
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hardware.testing.devices import DEVICES_VARIABLE
-from hardware.testing.runner import Limits, Progress
+from hardware.testing.progress import Progress
+from hardware.testing.runner import Limits
 from hardware.testing.session import Session, exit_code, run_session
 from hardware.testing.suite_file import SuiteFile, read_suite
 
@@ -154,7 +155,7 @@ def run_job(
     jobs: int | None = None,
     resume: bool = False,
     pytest_arguments: Sequence[str] = (),
-    on_progress: Progress = lambda _suite, _check: None,
+    progress: Progress | None = None,
     on_note: Callable[[str], None] = lambda _text: None,
 ) -> JobResult:
     """Run suites that were written and conclude for each cell.
@@ -176,7 +177,7 @@ def run_job(
             jobs=jobs,
             resume=resume,
             pytest_arguments=pytest_arguments,
-            on_progress=on_progress,
+            progress=progress,
             on_note=on_note,
         )
     result = _job_result(session, list(zip(written, suites, strict=True)), evidence)
@@ -189,10 +190,11 @@ def _job_result(session: Session, suites: Sequence[tuple[WrittenSuite, SuiteFile
     runs = {suite.cell.id: session.run_of(suite.cell.id) for _, suite in suites}
     known = read_cells(evidence, runs, also=[session.run_id])
     by_id = {run.run_id: run for run in known.runs}
+    by_cell = lines_by_cell(known.checks)
     cells = []
     for written, suite in suites:
         run = by_id[runs[suite.cell.id]]
-        lines = [line for line in known.checks if line.cell_id == suite.cell.id]
+        lines = by_cell.get(suite.cell.id, ())
         taken_from = run.run_id if run.run_id != session.run_id else ""
         cells.append(_result(_as_sealed(written, run), suite, lines, run, taken_from))
     names = dict.fromkeys([session.run_id, *(one for one in session.taken_over.run_ids if one in runs.values())])

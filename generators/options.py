@@ -45,7 +45,7 @@ _OPTIONS = (
         "devices",
         multiple=True,
         envvar="HWCOMPAT_DEVICE",
-        help="A target, 'all' that may be here, or 'auto' (default).",
+        help="A target, 'all' that may be here, 'known' (all, here or not), or 'auto' (default).",
     ),
     click.option(
         "--tasks",

@@ -56,7 +56,7 @@ class Choice:
 def choose_targets(
     devices: Sequence[str], profile: Profile, precision: str, statuses: Sequence[TargetStatus]
 ) -> tuple[Choice, ...]:
-    """The targets that `auto`, `all` and names stand for, each once.
+    """The targets that `auto`, `all` (that may be here), `known` (here or not) and names stand for, each once.
 
     Raises `UsageError` with did-you-mean for an unknown name.
     """
@@ -67,9 +67,9 @@ def choose_targets(
             needed = profile.memory_needed(precision)
             chosen = select(recipe.family, recipe.architecture, recipe.traits, recipe.task, statuses, needed)
             choices = [Choice(target=Target.parse(chosen.target), required=False, selection=chosen)]
-        elif device.lower() == "all":
-            here = [status for status in statuses if status.expected]
-            targets = [Target.parse(status.target) for status in here]
+        elif device.lower() in ("all", "known"):
+            taken = [status for status in statuses if status.expected or device.lower() == "known"]
+            targets = [Target.parse(status.target) for status in taken]
             choices = [Choice(target=t, required=False) for t in targets if not backend_class(t.name).SIMULATED]
         else:
             choices = [Choice(target=resolve_target(device), required=True)]

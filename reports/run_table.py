@@ -3,25 +3,63 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tabulate import tabulate
 
-from generators.compatibility.verdict import Verdict
+from generators.compatibility.verdict import Level, Verdict
 from generators.job import CellResult, JobResult
 from generators.plan import PlannedSuite
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.testing.progress import counted
 
 _HEADINGS = ("check", "outcome", "asked for", "ran on", "error/tolerance", "time")
+_CELL_HEADINGS = ("cell", "verdict", "checks", "error/tolerance", "time")
+
+_EACH = 5
+"""Up to so many cells are shown with every check; of more, those that aren't high, below a table of all."""
 
 
 def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
     """Tables, verdicts with their reasons, and where suite, evidence and report lie."""
-    parts = [part for cell in result.cells for part in (_table(cell), _conclusion(cell, width))]
-    files = [_labelled("Evidence", str(path), width) for path in result.evidence]
+    few = len(result.cells) <= _EACH
+    shown = [cell for cell in result.cells if few or cell.verdict.level is not Level.HIGH]
+    parts = [] if few else [_overview(result.cells)]
+    parts += [part for cell in shown for part in (_table(cell), _conclusion(cell, width))]
+    if not few:
+        parts.append(_levels(result.cells, width))
+    files = _evidence(result, width)
     reports = f"{report} (and .html, .json, .xml for JUnit)"
     return "\n".join([*parts, *files, _labelled("Report", reports, width), ""])
+
+
+def _overview(cells: Sequence[CellResult]) -> str:
+    rows = []
+    for cell in cells:
+        worst = max(
+            (line for line in cell.lines if line.max_rel_error is not None),
+            key=lambda line: line.max_rel_error or 0.0,
+            default=None,
+        )
+        counts = counted(Counter(line.outcome for line in cell.lines))
+        seconds = sum(line.duration_s for line in cell.lines)
+        rows.append((cell.written.planned.cell.id, str(cell.verdict.level), counts, _error(worst), f"{seconds:.1f}s"))
+    return f"\n{tabulate(rows, headers=_CELL_HEADINGS, disable_numparse=True)}"
+
+
+def _levels(cells: Sequence[CellResult], width: int) -> str:
+    counts = Counter(cell.verdict.level for cell in cells)
+    said = ", ".join(f"{counts[level]} {level}" for level in Level if counts[level])
+    return "\n" + _labelled("Verdicts", f"{said} of {len(cells)} cells", width)
+
+
+def _evidence(result: JobResult, width: int) -> list[str]:
+    if len(result.evidence) <= _EACH:
+        return [_labelled("Evidence", str(path), width) for path in result.evidence]
+    folders = dict.fromkeys(str(path.parent) for path in result.evidence)
+    return [_labelled("Evidence", f"{', '.join(folders)} ({len(result.evidence)} files of this run)", width)]
 
 
 def _table(cell: CellResult) -> str:
@@ -40,11 +78,15 @@ def _line_for(check: str, cell: CellResult) -> CheckLine | None:
 def _row(check: str, line: CheckLine | None) -> tuple[str, ...]:
     if line is None:
         return check, "not_run", "", "", "", ""
-    error = ""
-    if line.max_rel_error is not None and line.tolerance is not None:
-        error = f"{line.max_rel_error:.1e}/{line.tolerance:.0e}"
+    error = _error(line)
     ran_on = line.actual_target or "-"
     return check, str(line.outcome), line.requested_target, ran_on, error, f"{line.duration_s:.2f}s"
+
+
+def _error(line: CheckLine | None) -> str:
+    if line is None or line.max_rel_error is None or line.tolerance is None:
+        return ""
+    return f"{line.max_rel_error:.1e}/{line.tolerance:.0e}"
 
 
 def _conclusion(cell: CellResult, width: int) -> str:

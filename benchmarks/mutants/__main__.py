@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 import tempfile
 import time
@@ -42,11 +43,13 @@ KINDS = (
     "rag",
 )
 """One kind for each architecture and each trait, and one without attention; `--all` takes every recipe that ships."""
+_SEED = 4
 
 
 @click.command()
 @click.option("--model", "models", multiple=True, help="A model type; may be repeated.")
 @click.option("--all", "all_kinds", is_flag=True, help="Every model type whose recipe ships, not one of each shape.")
+@click.option("--draw", type=click.IntRange(min=1), metavar="N", help="N of those, drawn by seed.")
 @click.option("--operator", "operators", multiple=True, type=click.Choice(tuple(OPERATORS)), help="May be repeated.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, help="Sites drawn per operator.")
 @click.option("--clean", type=click.IntRange(min=0), default=4, show_default=True, help="Clean runs per kind.")
@@ -56,6 +59,7 @@ KINDS = (
 def main(
     models: tuple[str, ...],
     all_kinds: bool,
+    draw: int | None,
     operators: tuple[str, ...],
     seeds: int,
     clean: int,
@@ -75,7 +79,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="hwcompat-mutants-") as name:
         folder = Path(name).resolve()
         os.environ[CACHE_VARIABLE] = str(folder / "cache")  # empty: of recipes, too, only those that ship are known
-        kinds = models or (tuple(recipe.model_type for recipe in stored_recipes()) if all_kinds else KINDS)
+        kinds = models or _kinds(all_kinds=all_kinds, draw=draw)
         rounds = plan_rounds(
             render_suites(kinds, device, folder / "suites"), operators or tuple(OPERATORS), seeds, clean
         )
@@ -89,6 +93,13 @@ def main(
     if json_file is not None:
         _write(json_file, results)
     return 0 if all(result.good for result in results) else 1
+
+
+def _kinds(*, all_kinds: bool, draw: int | None) -> tuple[str, ...]:
+    if not (all_kinds or draw):
+        return KINDS
+    kinds = [recipe.model_type for recipe in stored_recipes()]
+    return tuple(sorted(random.Random(_SEED).sample(kinds, min(draw, len(kinds)))) if draw else kinds)
 
 
 def render_suites(models: Sequence[str], device: str, folder: Path) -> list[SuiteFile]:
@@ -110,7 +121,7 @@ def render_suites(models: Sequence[str], device: str, folder: Path) -> list[Suit
         if recipe is None:
             raise ModelError(
                 f"{echo(model)} has no stored recipe",
-                fix="Derive one with: python -m generators.models.recipe MODEL",
+                fix="Derive one with: python -m generators.derivation MODEL",
             )
         path = folder / f"test_suite_{number}.py"
         path.write_text(render(recipe, Cell.parse(f"{model}/{recipe.task}/{target}/float32"), ()), encoding="utf-8")

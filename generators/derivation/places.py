@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -62,11 +63,12 @@ def _wanted(model: Any, modality: str, token: int, specs: Mapping[str, Spec]) ->
     """How many places one example of a modality takes in the text."""
     other = {name for known, names in _OF.items() if known != modality for name in names}
     drafts = {name: dict(spec) for name, spec in specs.items() if name not in other}
-    drafts["input_ids"]["places"] = [[token, 1, 2]]
+    drafts["input_ids"]["places"] = [[token, 1, 3]]  # two, since one may stand for all (Qwen2-Audio)
     try:
         count = _by_forward(model, drafts)
     except Exception as error:  # whatever modelling code raises, a check of its own that isn't known among it
-        count = _by_features(model, modality, drafts)
+        counted = re.search(r"features:? (\d+)", str(error))
+        count = int(counted[1]) if counted else _by_features(model, modality, drafts)
         if count is None:
             why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             what = f"{type(model).__name__} doesn't say how many places an {modality} takes"
@@ -144,12 +146,13 @@ def _by_features(model: Any, modality: str, drafts: Mapping[str, Spec]) -> int |
     """The embeddings that the model makes of one example; None where it has no method that makes them."""
     import torch
 
-    embed = getattr(model, f"get_{modality}_features", None)
+    name = f"get_{modality}_features"
+    embed = next((getattr(module, name) for module in model.modules() if hasattr(module, name)), None)
     if embed is None:
         return None
     takes = inspect.signature(embed).parameters
     with torch.no_grad():
-        features = embed(**{name: tensor for name, tensor in _tensors(drafts).items() if name in takes})
+        features = embed(**{given: tensor for given, tensor in _tensors(drafts).items() if given in takes})
     found = getattr(features, "pooler_output", features)  # 4.x gives the embeddings alone
     parts = found if isinstance(found, list | tuple) else [found]
-    return sum(math.prod(part.shape[:-1]) for part in parts)
+    return int(sum(math.prod(part.shape[:-1]) for part in parts))

@@ -99,6 +99,12 @@ def token_ids(config: Any) -> dict[str, int]:
     }
 
 
+def unset_places(config: Any) -> list[str]:
+    """Tokens that keep places for an image or a sound, which the constructor takes but its defaults leave out."""
+    names = [name for name in arguments_of(config) if name in roles()["config"]["place_tokens"]]
+    return [name for name in names if getattr(config, name, None) is None]
+
+
 def special_tokens(config: Any) -> frozenset[int]:
     """The ids of all special tokens in a configuration tree."""
     return frozenset(value for scope in tree(config) for value in token_ids(scope).values())

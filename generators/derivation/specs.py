@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Collection
 from typing import Any
 
 from generators.models.catalog import TaskEntry
-from generators.models.inputs import LENGTHS
+from generators.models.inputs import DRAWN, LENGTHS, make_inputs
 from hardware.errors import ModelError
 
+from . import measure
 from .modalities import modality_spec
 from .overrides import overrides
 from .places import place_tokens, places
 from .scopes import attribute_of, special_tokens, text_config
+from .sound import SOUND_MASKS, SOUNDS, chosen_layout, sound_layouts
 
 _DECODER_LENGTH = 7
 """Length of an encoder-decoder's second sequence where the first one has the mask; differs from `LENGTHS`."""
@@ -21,6 +24,11 @@ _DECODER_LENGTH = 7
 
 _PLACE_MARKS = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids", "image_embeds_position_mask")
 """Inputs that mark the places of an image in the text."""
+_MORE_THAN_TEXT = ("multimodal", "vision-encoder-text-decoder", "vision", "video", "speech")
+_SENSED = frozenset(DRAWN) - {"tokens", "decoder_tokens", "boxes", "categories", "token_categories"}
+"""Kinds of input of which a model of these architectures gets at least one: its text alone would prove little."""
+_SPEAKS = "text-to-audio"
+"""The task in which text is what goes in, and sound what comes out."""
 _WHERE_NEEDED = ("image_sizes",)
 """Inputs that few of the models that take them read: given where the model can't make image features without."""
 
@@ -36,15 +44,23 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     takes = inspect.signature(model.forward).parameters
     told = overrides(config.model_type).get("inputs", {})
     passed_on = [name for name in told if name not in takes and "kwargs" in takes]
-    unread = set(_WHERE_NEEDED) - _needed(model)
+    unread = set(_WHERE_NEEDED) - _needed(model) - set(told)
     names = [name for name in (*takes, *passed_on) if name not in unread and not told.get(name, {}).get("omit")]
     known = {name: spec for name in names if (spec := modality_spec(name, names, config))}
-    given = {*known, *(name for name in names if name in told or name == "input_ids")}
+    given = {*known, *(name for name in names if name in {"input_ids", *SOUNDS, *told})}
     tokens = place_tokens(config, given)
     specs: dict[str, dict[str, Any]] = {}
+    layouts: dict[str, list[dict[str, Any]]] = {}
     for name in names:
-        if name in known:
+        if "kind" in told.get(name, {}):
+            specs[name] = {"high": _high(config)} if told[name]["kind"] in ("tokens", "decoder_tokens") else {}
+        elif name in known:
             specs[name] = known[name]
+        elif sound := sound_layouts(name, model, in_text="audio" in tokens):
+            layouts[name] = sound
+            specs[name] = sound[0]
+        elif name in SOUND_MASKS:
+            specs[name] = {"kind": "ones", "shape": []}
         elif spec := _text_spec(name, names, config, side, most):
             specs[name] = spec
         elif name == "position_ids" and (architecture == "decoder-only" or (tokens and side == "left")):
@@ -52,21 +68,49 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
                 specs[name] = {"kind": "positions"}
         elif name in _PLACE_MARKS and tokens:
             specs[name] = {"kind": "places", "token": next(iter(tokens.values()))}
-        elif name in told and told[name].get("kind") == "tokens":
-            specs[name] = {"high": _high(config)}
-        elif name in told and "kind" in told[name]:
-            specs[name] = {}
     for name, fields in told.items():
         if name in specs:
             specs[name] |= {key: _referred(value, text, config) for key, value in fields.items()}
-    if taken := places(model, tokens, specs, side):
+    _end_texts(model, specs, text)
+    for name, likely in layouts.items():
+        specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
+    if "places" not in told.get("input_ids", {}) and (taken := places(model, tokens, specs, side)):
         specs["input_ids"]["places"] = taken
+    if list(takes) == ["input"] and not specs:  # what a module of torch has by itself
+        raise ModelError(f"{type(model).__name__} has no forward", why="only parts of it compute")
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",
             why=f"its forward takes {', '.join(list(takes)[:8])}",
         )
+    senses = any(spec["kind"] in _SENSED or "streams" in spec for spec in specs.values())
+    senses = senses or sum(spec["kind"] == "tokens" for spec in specs.values()) > 1  # of two vocabularies, as Evolla
+    if architecture in _MORE_THAN_TEXT and entry.task != _SPEAKS and not senses:
+        raise ModelError(
+            f"only text is known of what {type(model).__name__} takes ({entry.task})",
+            why=f"its forward takes {', '.join(takes)}",
+        )
     return specs
+
+
+def _end_texts(model: Any, specs: dict[str, dict[str, Any]], text: Any) -> None:
+    """Let every text of a model that embeds text end in the end-of-text token, where many read off what it means.
+
+    It stands in the last column, behind the padding on the right: there it looks back over the padding, so that a
+    dropped mask is heard although the text is causal, and no row is masked from end to end.
+    """
+    end = getattr(text, "eos_token_id", None)
+    if hasattr(model, "get_text_features") and "input_ids" in specs and isinstance(end, int):
+        specs["input_ids"].setdefault("last", end)
+
+
+def _run(model: Any, specs: dict[str, dict[str, Any]], tokens: dict[str, int], side: str, most: int) -> None:
+    """Run the model with these inputs, or only until it says how many places they take where they take any."""
+    if tokens:
+        places(model, tokens, specs, side)
+    else:
+        # A copy, because a codec keeps what it makes of its codes.
+        measure.run(copy.deepcopy(model), make_inputs(specs, 0, (most, most)))
 
 
 def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: int) -> dict[str, Any] | None:
@@ -100,7 +144,8 @@ def _referred(value: Any, text: Any, config: Any) -> Any:
     if isinstance(value, list):
         return [_referred(one, text, config) for one in value]
     if isinstance(value, str) and value.startswith("@"):
-        return attribute_of(text, value[1:]) or attribute_of(config, value[1:])
+        found = attribute_of(text, value[1:]) or attribute_of(config, value[1:])
+        return list(found) if isinstance(found, tuple) else found
     return value
 
 

@@ -17,7 +17,18 @@ from .division import Division, divided, divisions_of
 from .layer_lists import kept_lists, kept_outputs, layers_needed
 from .overrides import overridden, overrides
 from .rotary import rotary_sections
-from .scopes import arguments_of, children, default_of, numbers, role_of, roles, token_ids, tree, whole_numbers
+from .scopes import (
+    arguments_of,
+    children,
+    default_of,
+    numbers,
+    role_of,
+    roles,
+    token_ids,
+    tree,
+    unset_places,
+    whole_numbers,
+)
 
 VOCABULARY = 512
 POSITIONS = 128
@@ -27,6 +38,7 @@ LABELS = 10
 
 _PATCHES_A_SIDE = 4
 _WINDOW = 8
+_LATENTS = 8
 _STATE = 16
 _IMAGE_WINDOW = 2
 _IMAGE_TOKENS = 4
@@ -34,6 +46,9 @@ _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _STAND_INS = {"timm_backbone": "resnet"}
 """Part of a default configuration -> the library's own that stands in, where the default needs another library."""
 _EXPERTS = 4
+_CODEBOOKS = 4
+_OF_ANY_TYPE = ("AutoConfig", "PreTrainedConfig", "PretrainedConfig")
+"""Classes of parts that may be of any model type, which then must be said."""
 _OUTPUTS = ("out_features", "out_indices", "_out_features", "_out_indices")
 """Under which names a backbone is told what to give; one is enough, and those in use have no underscore."""
 
@@ -61,7 +76,9 @@ def _limits(config: Any) -> dict[str, int]:
         "layers_sharing_keys": layers // 2,
         "dense_layers_first": layers - 1,
         "vocabulary": VOCABULARY,
+        "codebooks": _CODEBOOKS,
         "positions": POSITIONS,
+        "latents": _LATENTS,
         "window": _WINDOW,
         "chunk": _WINDOW,
         "state": _STATE,
@@ -74,13 +91,14 @@ def _limits(config: Any) -> dict[str, int]:
     }
 
 
-def _shrunk(config: Any, division: Division, tokens: Mapping[int, int]) -> dict[str, Any]:
+def _shrunk(config: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
     """The constructor arguments of one scope that are other than in `config`."""
     changed = divided(config, division)
     for role, limit in _limits(config).items():
         changed |= {name: min(value, limit) for name, value in whole_numbers(role_of(config, role)).items()}
     changed |= _unset_experts(config) | _per_layer(config, changed) | _image(config) | _needed(config)
     changed |= kept_lists(config, _layers(config)) | rotary_sections(config, changed)
+    changed |= {name: tokens[name] for name in unset_places(config)}
     return changed | {name: tokens[value] for name, value in token_ids(config).items()}
 
 
@@ -107,8 +125,8 @@ def _unset_experts(config: Any) -> dict[str, int]:
 
 
 def _per_layer(config: Any, changed: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Lists with an entry for each layer, cut to the layers that are kept."""
-    counts = whole_numbers(role_of(config, "layers"))
+    """Lists with an entry for each layer, cut to the layers that are kept; where there are stages, theirs are whole."""
+    counts = {} if role_of(config, "depths") else whole_numbers(role_of(config, "layers"))
     kept = min([_layers(config), *counts.values()])
     values = {name: changed.get(name, getattr(config, name, None)) for name in arguments_of(config)}
     lists = {name: list(value) for name, value in values.items() if isinstance(value, list | tuple)}
@@ -148,7 +166,7 @@ def _tile_grids(config: Any) -> dict[str, Any]:
     return {}
 
 
-def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[int, int]) -> dict[str, Any]:
+def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
     """The constructor arguments that make `config`, shrunk: what differs from `default`, an object of its class."""
     parts = children(config)
     known = [name for name in arguments_of(config) if name not in (*parts, *_OUTPUTS)]
@@ -159,8 +177,9 @@ def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[in
     found |= kept_outputs(config, default, _layers(config))
     for name, child in parts.items():
         found[name] = _arguments(child, default_of(child), division, tokens)
-        if type(config).sub_configs[name].__name__ == "AutoConfig":
-            found[name] = {"model_type": child.model_type, **found[name]}
+        if type(config).sub_configs[name].__name__ in _OF_ANY_TYPE:
+            own = overrides(child.model_type).get("config", {})
+            found[name] = {"model_type": child.model_type, **overridden(found[name], own, child)}
     for name, child in parts.items():
         found[name] |= dict.fromkeys(role_of(child, "text_width"), _text_width(parts, found))
     return {name: value for name, value in found.items() if value != {}}
@@ -182,7 +201,8 @@ def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
     Raises `ModelError` with the reason where the type is unknown, its defaults can't be built, or no divisor
     fits.
     """
-    changes, parts = (overrides(model_type).get(key, {}) for key in ("config", "parts"))
+    told = next(filter(None, map(overrides, catalog.names_of(model_type))), {})
+    changes, parts = (told.get(key, {}) for key in ("config", "parts"))
     if parts:
         for made in zip(*(tiny_configs(part, catalog) for part in parts.values()), strict=False):
             composed = {
@@ -192,7 +212,8 @@ def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
             yield overridden(composed, changes, None)
         return
     config = _defaults(model_type, catalog)
-    known = sorted({value for scope in tree(config) for value in token_ids(scope).values()})
+    known: list[int | str] = sorted({value for scope in tree(config) for value in token_ids(scope).values()})
+    known += sorted({name for scope in tree(config) for name in unset_places(scope)})
     top = min([VOCABULARY, *(size for scope in tree(config) for size in numbers(role_of(scope, "vocabulary")))])
     high = {value: top - 1 - place for place, value in enumerate(known)}
     low = _padding_tokens(config)
@@ -202,7 +223,7 @@ def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
             yield dict(json.loads(json.dumps(arguments)))
 
 
-def _padding_tokens(config: Any) -> dict[int, int]:
+def _padding_tokens(config: Any) -> dict[int | str, int]:
     """Padding tokens as they are by default, of the scopes that number positions from the padding token upwards if
     they have it from RoBERTa: its id must lie below the end of the table."""
     return {

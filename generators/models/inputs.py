@@ -5,19 +5,26 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | kind | array | fields |
 |---|---|---|
 | `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id at every row's end; \
-`rows`; `places`, a list of [id, start, stop]: columns that keep the places of an image, a video or a sound |
-| `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; `last`, `length` (both optional) |
+`rows`; `streams`, the size of a last axis, where codes of a sound are read side by side; `places`, a list of \
+[id, start, stop]: columns that keep the places of an image, a video or a sound |
+| `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `positions` | int64 (batch, length), of rows padded on the left | none |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
-| `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high) | `high` |
+| `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); shares of a page in \
+float32 where `divisor` divides them | `high`; optional: `divisor` |
+| `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high`; \
+optional: `low`, other numbers to start from |
 | `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
-| `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra` |
+| `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra`; optional: `channels`, the \
+size of an axis behind the batch |
+| `frames` | float32 (batch, step * length, bins), standard normal | `step`, `bins`; optional: `bins_first`, \
+where the last two axes change places |
 | `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `shape` |
 | `flattened` | float32 (batch, side**2, 2 + width): row and column of a patch, from 1, then standard normal | \
 `side`, `width` |
-| `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value` |
+| `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value`; `rows` |
 | `ones` | int64 (batch, *shape), 1; `boolean`, optional: true instead | `shape` |
 | `seen` | int64 (batch, length, *shape), 0 in the first column, then 1: the text behind an image | `shape` |
 | `observed` | float32 (batch, *shape), 1 for about nine of ten, else 0: as numbers, because sums of them keep the \
@@ -41,16 +48,8 @@ if TYPE_CHECKING:  # rendering reads the kinds alone, and an import of NumPy cos
 Specs = Mapping[str, Mapping[str, Any]]
 
 DRAWN = (
-    "tokens",
-    "decoder_tokens",
-    "boxes",
-    "categories",
-    "pixels",
-    "features",
-    "waveform",
-    "patches",
-    "flattened",
-    "observed",
+    *("tokens", "decoder_tokens", "boxes", "token_categories", "categories"),
+    *("pixels", "features", "waveform", "frames", "patches", "flattened", "observed"),
 )
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
 KINDS = (*DRAWN, "mask", "positions", "places", "constant", "ones", "seen")
@@ -74,6 +73,15 @@ def placeholders(specs: Specs) -> int:
     return max(map(sum, taken), default=0)
 
 
+def covered_by(mask: str, specs: Specs) -> str:
+    """The input of which a mask says where it holds something: tokens, else what has a frame for each; "" if none."""
+    tokens = mask.replace("attention_mask", "input_ids")
+    if tokens in specs:
+        return tokens
+    steps = [name for name, spec in specs.items() if spec["kind"] == "frames" and spec["step"] == 1]
+    return next((name for name in steps if "bins_first" not in specs[name]), "")
+
+
 def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -> dict[str, Array]:
     """The arrays that `specs` describe, drawn from `default_rng(seed)` in the order of the mapping.
 
@@ -94,7 +102,7 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
             there = arrays["input_ids"] == spec["token"]
             arrays[name] = (~there if spec.get("elsewhere") else there).astype(np.int64)
         elif kind == "constant":
-            arrays[name] = np.array([spec["value"]] * len(lengths))
+            arrays[name] = np.array([spec["value"]] * (len(lengths) * spec.get("rows", 1)))
         elif kind == "ones":
             arrays[name] = np.ones((len(lengths), *spec["shape"]), dtype=bool if spec.get("boolean") else np.int64)
         elif kind == "seen":
@@ -112,7 +120,8 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
 
     kind = spec["kind"]
     if kind in ("tokens", "decoder_tokens"):
-        tokens = rng.integers(0, spec["high"], (batch * spec.get("rows", 1), spec.get("length", length)))
+        shape = [batch * spec.get("rows", 1), spec.get("length", length)]
+        tokens = rng.integers(0, spec["high"], [*shape, spec["streams"]] if "streams" in spec else shape)
         for token, start, stop in spec.get("places", ()):
             tokens[:, start:stop] = token
         if "last" in spec:
@@ -120,7 +129,10 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
         return tokens
     if kind == "boxes":
         corners = rng.integers(0, spec["high"], (batch, length, 2, 2))
-        return np.sort(corners, axis=2).reshape(batch, length, 4)
+        boxes = np.sort(corners, axis=2).reshape(batch, length, 4)
+        return (boxes / spec["divisor"]).astype(np.float32) if "divisor" in spec else boxes
+    if kind == "token_categories":
+        return rng.integers(spec.get("low", 0), spec["high"], (batch, length, len(spec["high"])))
     if kind == "categories":
         return rng.integers(0, spec["high"], (batch, *spec["shape"]))
     if kind == "flattened":
@@ -130,7 +142,11 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
     if kind == "observed":
         return (rng.random((batch, *spec["shape"])) < 0.9).astype(np.float32)
     if kind == "waveform":
-        shape = [batch, spec["step"] * length + spec["extra"]]
+        channels = [spec["channels"]] if "channels" in spec else []
+        shape = [batch, *channels, spec["step"] * length + spec["extra"]]
+    elif kind == "frames":
+        axes = [spec["step"] * length, spec["bins"]]
+        shape = [batch, *(reversed(axes) if "bins_first" in spec else axes)]
     elif kind == "patches":
         shape = [batch * math.prod(spec["grid"]), *spec["shape"]]
     else:

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hardware.evidence.record import CheckLine, RunLine
-from hardware.evidence.store import read_run
+from hardware.evidence.store import lines_by_cell, read_run
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now
-from hardware.testing.runner import Limits, Progress, run_suites
+from hardware.testing.progress import Progress
+from hardware.testing.runner import Limits, run_suites
 from hardware.testing.suite_file import SuiteFile
 
 from .made import Made
@@ -39,7 +40,7 @@ def run_round(
     *,
     limits: Limits,
     jobs: int,
-    on_progress: Progress = lambda _suite, _check: None,
+    progress: Progress | None = None,
 ) -> list[Ran]:
     """Run each suite once as ordered, `jobs` at a time; what is written goes below `folder`.
 
@@ -73,18 +74,17 @@ def run_round(
                 limits=limits,
                 jobs=jobs,
                 pytest_arguments=arguments,
-                on_progress=on_progress,
+                progress=progress or Progress(),
             )
     finally:
         writer.close()
-    lines = read_run(writer.folder, run_id).checks
-    return [Ran(lines=_of(suite, lines), made=_made(reports[suite.path])) for suite in suites]
+    lines = lines_by_cell(read_run(writer.folder, run_id).checks)
+    return [Ran(lines=_of(suite, lines.get(suite.cell.id, ())), made=_made(reports[suite.path])) for suite in suites]
 
 
 def _of(suite: SuiteFile, lines: Sequence[CheckLine]) -> tuple[CheckLine, ...]:
     places = {check: place for place, check in enumerate(suite.checks)}
-    own = [line for line in lines if line.cell_id == suite.cell.id]
-    return tuple(sorted(own, key=lambda line: places.get(line.check_name, len(places))))
+    return tuple(sorted(lines, key=lambda line: places.get(line.check_name, len(places))))
 
 
 def _made(report: Path) -> Made:

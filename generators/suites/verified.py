@@ -8,7 +8,8 @@ from pathlib import Path
 
 from generators.options import Options
 from hardware.errors import NothingMatched
-from hardware.testing.runner import DEFAULT_TIMEOUT_S, Limits, Progress, default_memory_limit
+from hardware.testing.progress import Progress
+from hardware.testing.runner import DEFAULT_TIMEOUT_S, Limits, default_memory_limit
 
 from .verify import VerifiedSuite, verify_suites
 
@@ -52,7 +53,7 @@ class Verification:
         return counts
 
 
-def verify_asked(asked: Options, paths: Sequence[Path], on_progress: Progress) -> Verification:
+def verify_asked(asked: Options, paths: Sequence[Path], progress: Progress) -> Verification:
     """Verify these files as a command line asks for it. Raises `NothingMatched` where none of them is a suite."""
     limits = Limits(timeout_s=asked.timeout or DEFAULT_TIMEOUT_S, memory_bytes=default_memory_limit())
     by_folder = asked.folder_to_verify() is not None  # the patterns have chosen already where models were chosen
@@ -62,7 +63,7 @@ def verify_asked(asked: Options, paths: Sequence[Path], on_progress: Progress) -
         select=asked.select if by_folder else (),
         skip=asked.skip if by_folder else (),
         jobs=asked.jobs,
-        on_progress=on_progress,
+        progress=progress,
     )
     return Verification(suites=found)
 

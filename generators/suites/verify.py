@@ -23,7 +23,8 @@ from hardware.cells import choose_cells
 from hardware.errors import BrokenInput, HwCompatError, NothingMatched
 from hardware.evidence.record import CheckLine, Outcome, Stage
 from hardware.target import Target
-from hardware.testing.runner import Limits, Progress
+from hardware.testing.progress import Progress
+from hardware.testing.runner import Limits
 from hardware.testing.schedule import default_jobs
 from hardware.testing.suite_file import SuiteFile, read_suite
 from hardware.testing.tolerances import tolerance_for
@@ -66,7 +67,7 @@ def verify_suites(
     select: Sequence[str] = (),
     skip: Sequence[str] = (),
     jobs: int | None = None,
-    on_progress: Progress = lambda _suite, _check: None,
+    progress: Progress | None = None,
 ) -> tuple[VerifiedSuite, ...]:
     """Verify the suites among these files, in their order; `jobs` of them at a time, None for as many as suit.
 
@@ -82,7 +83,7 @@ def verify_suites(
         suites = {path: suite for path, suite in suites.items() if suite.cell.id in kept}
     found = {one.path: one for one in read if isinstance(one, VerifiedSuite)}
     found |= {path: _started(suite) for path, suite in suites.items()}
-    asked = _Asked(limits=limits, jobs=jobs, on_progress=on_progress)
+    asked = _Asked(limits=limits, jobs=jobs, progress=progress)
     with tempfile.TemporaryDirectory(prefix="hwcompat-verify-") as name:
         folder = Path(name).resolve()
         left = [suite for path, suite in suites.items() if not found[path].skipped]
@@ -133,7 +134,7 @@ def _started(suite: SuiteFile) -> VerifiedSuite:
 class _Asked:
     limits: Limits
     jobs: int | None
-    on_progress: Progress
+    progress: Progress | None
 
 
 def _run(
@@ -151,7 +152,7 @@ def _run(
             folder,
             limits=asked.limits,
             jobs=asked.jobs or default_jobs(turn),
-            on_progress=asked.on_progress,
+            progress=asked.progress,
         )
         done += list(zip(turn, ran, strict=True))
     return done

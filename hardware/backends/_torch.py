@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ._outputs import floating_outputs
 from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
@@ -73,25 +74,6 @@ def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> 
     return {
         name: tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
         for name, tensor in tensors.items()
-    }
-
-
-def floating_outputs(output: Any) -> dict[str, torch.Tensor]:
-    """The floating-point tensors at the top level of what a module returned, by name.
-
-    Caches, hidden states and attentions are tuples and aren't among them. A bare tensor is called `output`, the
-    entries of a bare tuple `output_0` and so on.
-    """
-    import torch
-
-    if isinstance(output, torch.Tensor):
-        output = {"output": output}
-    elif isinstance(output, tuple | list):
-        output = {f"output_{number}": value for number, value in enumerate(output)}
-    return {
-        name: value
-        for name, value in dict(output).items()
-        if isinstance(value, torch.Tensor) and value.is_floating_point()
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,14 @@ def _only(evidence: Evidence, cells: set[str]) -> Evidence:
         ends=evidence.ends,
         broken=evidence.broken,
     )
+
+
+def lines_by_cell(lines: Iterable[CheckLine]) -> dict[str, list[CheckLine]]:
+    """Lines by the id of their cell, in the order in which they stand."""
+    found: dict[str, list[CheckLine]] = {}
+    for line in lines:
+        found.setdefault(line.cell_id, []).append(line)
+    return found
 
 
 def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..evidence.record import CheckLine, Outcome, Stage
-from ..evidence.store import read_file, read_run
+from ..evidence.store import lines_by_cell, read_file, read_run
 from ..evidence.writer import EvidenceWriter
 from .device_state import DeviceState, Probed
 from .lines import line_for
@@ -16,8 +16,8 @@ from .watch import Ending
 
 def account_for(
     suite: SuiteFile, pid: int, ending: Ending, device: Probed, writer: EvidenceWriter, *, selected: bool
-) -> None:
-    """Write what the child `pid` left open of a suite.
+) -> list[CheckLine]:
+    """Write what the child `pid` left open of a suite, and return all its lines.
 
     `device` is what became of the device where the suite broke down; `selected` where arguments for pytest may have
     left checks out.
@@ -31,7 +31,7 @@ def account_for(
         error_type, reason = "deselected", "the arguments for pytest left it out"
     else:
         error_type, reason = "not_reached", f"pytest did not run it: {ending.log[-300:]}"
-    close(suite, lines, writer, error_type, reason)
+    return [*lines, *close(suite, lines, writer, error_type, reason)]
 
 
 def _victim(
@@ -61,14 +61,19 @@ def _victim(
     return line
 
 
-def close(suite: SuiteFile, lines: Sequence[CheckLine], writer: EvidenceWriter, error_type: str, reason: str) -> None:
-    """Write `not_run` for each planned check that has no line among `lines`."""
+def close(
+    suite: SuiteFile, lines: Sequence[CheckLine], writer: EvidenceWriter, error_type: str, reason: str
+) -> list[CheckLine]:
+    """Write `not_run` for each planned check that has no line among `lines`; returns what was written."""
     done = {line.check_name for line in lines}
-    for check in suite.checks:
-        if check not in done:
-            writer.write(
-                line_for(suite, writer.run_id, check, Outcome.NOT_RUN, error_type=error_type, error_message=reason)
-            )
+    written = [
+        line_for(suite, writer.run_id, check, Outcome.NOT_RUN, error_type=error_type, error_message=reason)
+        for check in suite.checks
+        if check not in done
+    ]
+    for line in written:
+        writer.write(line)
+    return written
 
 
 def _lines_of(writer: EvidenceWriter, pid: int, suite: SuiteFile) -> list[CheckLine]:
@@ -80,8 +85,8 @@ def _lines_of(writer: EvidenceWriter, pid: int, suite: SuiteFile) -> list[CheckL
 
 def settle(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str) -> Counter[str]:
     """Outcomes of all checks of this run; planned ones that have no line yet are closed with the reason."""
-    checks = read_run(writer.folder, writer.run_id).checks
+    lines = list(read_run(writer.folder, writer.run_id).checks)
+    by_cell = lines_by_cell(lines)
     for suite in suites:
-        own = [line for line in checks if line.cell_id == suite.cell.id]
-        close(suite, own, writer, reason, f"the run was {reason}")
-    return Counter(line.outcome for line in read_run(writer.folder, writer.run_id).checks)
+        lines += close(suite, by_cell.get(suite.cell.id, ()), writer, reason, f"the run was {reason}")
+    return Counter(line.outcome for line in lines)

@@ -26,6 +26,7 @@ from ..software import package_versions
 from ..target import Target
 from .checkpoints import CHECKPOINTS_VARIABLE
 from .devices import DEVICES_VARIABLE
+from .progress import ProgressLines, counted
 from .session import exit_code, run_session
 from .suite_file import SuiteFile, read_suite
 
@@ -176,7 +177,7 @@ def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evide
         limits=Limits(timeout_s=asked.timeout, memory_bytes=default_memory_limit()),
         jobs=asked.jobs,
         resume=asked.resume,
-        on_progress=lambda suite, check: print(f"{suite.cell.id}  {check}", file=sys.stderr),
+        progress=ProgressLines(),
         on_note=lambda text: print(f"note: {text}", file=sys.stderr),
     )
     runs = {one.suite.cell.id: session.run_of(one.suite.cell.id) for one in kept}
@@ -193,9 +194,7 @@ def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evide
 
 def _said(suite: SuiteFile, lines: Sequence[CheckLine]) -> str:
     """One suite's outcomes in a line, and below it what each check that didn't pass said."""
-    counts = Counter(line.outcome for line in lines)
-    outcomes = ", ".join(f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome])
-    text = [f"{suite.cell.id}  {outcomes or 'nothing was run'} of {len(suite.checks)}"]
+    text = [f"{suite.cell.id}  {counted(Counter(line.outcome for line in lines))} of {len(suite.checks)}"]
     for line in lines:
         if line.outcome is not Outcome.PASSED:
             why = (line.error_message or line.substitution_reason).splitlines()

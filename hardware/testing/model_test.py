@@ -23,7 +23,7 @@ from ..target import Target
 from . import recording, reference
 from .loud_weights import fill
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs
-from .parity import Array, Comparison, compare, compare_gradients
+from .parity import Array, Comparison, compare, compare_gradients, masks_of, scale_of
 from .room import require_room
 from .tolerances import tolerance_for
 
@@ -219,7 +219,7 @@ class ModelTest:
         return Outputs(arrays=arrays, masks=self._masks(inputs))
 
     def _masks(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return {output: inputs[name] for output, name in self.masked_by.items() if name in inputs}
+        return masks_of(self.masked_by, inputs)
 
     def difference(self, got: Outputs, want: Outputs) -> float:
         """How far apart two outputs are, relative to the scale of `want`, where `want` means something."""
@@ -243,7 +243,7 @@ class ModelTest:
     def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float]) -> float:
         """Error of single elements of one output against numbers that were recorded with the recipe."""
         got = self.run(self.inputs).arrays[output]
-        scale = max(float(self.reference(self.inputs).arrays[output].std()), 1e-12)
+        scale = scale_of(self.reference(self.inputs).arrays[output])
         self.measured.stage = Stage.COMPARE
         absolute = max(_absolute(got[position], value) for position, value in recorded.items())
         self._keep(Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=output))
@@ -317,7 +317,7 @@ class ModelTest:
         if got.tokens.shape != want.tokens.shape or not np.isfinite(got.logits).all():
             return False
         different = got.tokens != want.tokens
-        scale = max(float(want.logits.std()), 1e-12)
+        scale = scale_of(want.logits)
         close = False
         for row in np.flatnonzero(different.any(axis=1)):
             step = int(np.flatnonzero(different[row])[0])

@@ -55,10 +55,15 @@ def as_reference(model: torch.nn.Module, *, large: int = LARGE) -> torch.nn.Modu
     A model of `large` bytes in float64 keeps its weights as they are and widens them operator by operator; the
     numbers are the same.
     """
+    import torch
+
     for module in model.modules():
         config = getattr(module, "config", None)
         if config is not None and hasattr(config, "_experts_implementation"):
             config._experts_implementation = "eager"
+        for name, value in vars(module).items():  # what modelling code keeps beside parameters and buffers
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                setattr(module, name, value.double())
     in_float64 = 8 * sum(parameter.numel() for parameter in model.parameters())
     return (widen(model) if in_float64 >= large else model.double()).eval()
 

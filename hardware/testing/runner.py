@@ -7,18 +7,19 @@ import os
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..evidence.record import EndLine, RunLine
+from ..evidence.record import CheckLine, EndLine, RunLine
 from ..evidence.writer import EvidenceWriter, now
 from ..target import Target
 from .accounts import account_for, close, settle
 from .child import ChildTask
 from .device_state import DeviceState, Probe, Probed
 from .devices import requested_device
+from .progress import Progress
 from .schedule import Group, groups_of, next_group, threads_for, usable_cores
 from .suite_file import SuiteFile
 from .warm import may_fork, warm_up
@@ -29,8 +30,7 @@ _MEMORY_SHARE = 0.9
 _LOOK_S = 0.05
 _WELL = Probed(state=DeviceState.ANSWERS)
 _HELD = {signal.SIGINT, signal.SIGTERM}
-
-Progress = Callable[[SuiteFile, str], None]
+_UNHEARD = Progress()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def run_suites(
     limits: Limits,
     jobs: int = 1,
     pytest_arguments: Sequence[str] = (),
-    on_progress: Progress = lambda _suite, _check: None,
+    progress: Progress = _UNHEARD,
 ) -> Counter[str]:
     """Write the plan, run every suite in a child, `jobs` of them at a time, and write the end. Returns counts by
     outcome.
@@ -72,6 +72,7 @@ def run_suites(
     An interruption ends all children, is recorded for what it cut off, and is raised again as `KeyboardInterrupt`.
     """
     writer.write(run)
+    progress.planned(len(suites))
     reason = "aborted"
     with _terminate_interrupts(), tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
         try:
@@ -87,12 +88,13 @@ def run_suites(
                 pytest_arguments=tuple(pytest_arguments),
                 threads=threads_for(jobs, usable_cores(), os.environ.get("OMP_NUM_THREADS", "")),
             )
-            _Loop(task, suites, writer, jobs=jobs, limits=limits, on_progress=on_progress).run()
+            _Loop(task, suites, writer, jobs=jobs, limits=limits, progress=progress).run()
             reason = "finished"
         except KeyboardInterrupt:
             reason = "interrupted"
             raise
         finally:
+            progress.closed()
             counts = settle(writer, suites, reason)
             writer.write(EndLine(run_id=run.run_id, ended_at=now(), reason=reason, counts=dict(counts)))
     return counts
@@ -147,13 +149,13 @@ class _Loop:
         *,
         jobs: int,
         limits: Limits,
-        on_progress: Progress,
+        progress: Progress,
     ) -> None:
         self.task = task
         self.writer = writer
         self.jobs = jobs
         self.limits = limits
-        self.on_progress = on_progress
+        self.progress = progress
         self.waiting = groups_of(suites, {t for t in {suite.cell.target for suite in suites} if may_fork(t)})
         self.working: list[_Working] = []
         self.lost: dict[Target, str] = {}
@@ -188,7 +190,7 @@ class _Loop:
         for suite in group.suites:
             if suite.cell.target in self.lost:
                 why = f"the device was lost in an earlier suite: {self.lost[suite.cell.target]}"
-                close(suite, [], self.writer, "device_lost", why)
+                self._tell(suite, close(suite, [], self.writer, "device_lost", why))
         return replace(group, suites=tuple(one for one in group.suites if one.cell.target not in self.lost))
 
     def _start(self, group: Group) -> Watch:
@@ -202,7 +204,7 @@ class _Loop:
             task,
             fork=group.fork,
             timeouts_s=[self.limits.timeout_of(suite) for suite in group.suites],
-            on_check=lambda number, check: self.on_progress(group.suites[number], check),
+            on_check=lambda number, check: self.progress.began(group.suites[number], check),
         )
 
     def _look_at(self, one: _Working) -> None:
@@ -232,4 +234,7 @@ class _Loop:
     def _account(self, one: _Working, ending: Ending, device: Probed) -> None:
         suite = one.group.suites[ending.number]
         selected = bool(self.task.pytest_arguments)
-        account_for(suite, one.watch.pid, ending, device, self.writer, selected=selected)
+        self._tell(suite, account_for(suite, one.watch.pid, ending, device, self.writer, selected=selected))
+
+    def _tell(self, suite: SuiteFile, lines: Sequence[CheckLine]) -> None:
+        self.progress.ended(suite, Counter(line.outcome for line in lines))

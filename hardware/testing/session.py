@@ -12,8 +12,9 @@ from ..evidence.machine import machine_label
 from ..evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from ..evidence.versions import versions_of
 from ..evidence.writer import EvidenceWriter, new_run_id, now
+from .progress import Progress
 from .resume import Resumable, find_resumable
-from .runner import Limits, Progress, run_suites
+from .runner import Limits, run_suites
 from .schedule import default_jobs
 from .suite_file import SuiteFile
 
@@ -57,7 +58,7 @@ def run_session(
     jobs: int | None = None,
     resume: bool = False,
     pytest_arguments: Sequence[str] = (),
-    on_progress: Progress = lambda _suite, _check: None,
+    progress: Progress | None = None,
     on_note: Callable[[str], None] = lambda _text: None,
 ) -> Session:
     """Run `suites`, whose entries in the plan are `plan` in the same order, and leave their evidence in a folder.
@@ -71,6 +72,7 @@ def run_session(
     for note in found.notes() if resume else ():
         on_note(note)
     left = [suite for suite in suites if suite.cell.id not in found.done]
+    waiting = {suite.cell.id for suite in left}
     if not left:
         return Session(run_id=found.run_ids[0], taken_over=found)
     run = RunLine(
@@ -80,7 +82,7 @@ def run_session(
         machine=machine,
         inventory=inventory.to_dict(),
         versions=versions,
-        plan=tuple(cell for suite, cell in zip(suites, plan, strict=True) if suite in left),
+        plan=tuple(cell for suite, cell in zip(suites, plan, strict=True) if suite.cell.id in waiting),
         resumes=found.run_ids,
         jobs=jobs or default_jobs(left),
     )
@@ -94,7 +96,7 @@ def run_session(
             limits=limits,
             jobs=run.jobs,
             pytest_arguments=pytest_arguments,
-            on_progress=on_progress,
+            progress=progress or Progress(),
         )
     except KeyboardInterrupt:
         interrupted = True

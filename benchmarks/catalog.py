@@ -1,0 +1,208 @@
+"""What running every model type costs, beyond what its checks cost themselves.
+
+Three times over the same suites on cpu: as plain calls of their test functions in one warm process, in that way with
+a clock around the models' own code, and through the runner (a forked child and pytest for each file). One suite at a
+time throughout, so that sums can be compared. Then through the runner alone for fewer types, to see how it grows.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from generators.models.store import stored_recipes
+from generators.suites.render import render
+from hardware.cell import Cell
+from hardware.detection import detect
+from hardware.evidence.record import Outcome, RunLine
+from hardware.evidence.versions import versions_of
+from hardware.evidence.writer import EvidenceWriter, new_run_id, now
+from hardware.target import Target
+from hardware.testing.progress import Progress
+from hardware.testing.runner import Limits, run_suites
+from hardware.testing.suite_file import SuiteFile, read_suite
+from hardware.testing.warm import warm_up
+
+RATIO, EACH_S = 1.5, 0.3
+"""The goal: at most so many times the plain calls, and so many seconds for each file."""
+
+_SEED = 4
+
+
+def _write(folder: Path, count: int | None) -> list[SuiteFile]:
+    """Suites of all stored recipes, or of so many drawn by seed; any first part of the list is a fair sample."""
+    recipes = sorted(stored_recipes(), key=lambda recipe: recipe.model_type)
+    random.Random(_SEED).shuffle(recipes)
+    suites = []
+    for recipe in recipes[:count]:
+        cell = Cell(model=recipe.model_type, task=recipe.task, target=Target(name="cpu"))
+        path = folder / f"test_{cell.slug}.py"
+        path.write_text(render(recipe, cell, []), encoding="utf-8")
+        suite = read_suite(path)
+        assert suite is not None
+        suites.append(suite)
+    return suites
+
+
+class _Clock(Progress):
+    """When each suite was over, and how many of its checks weren't passed."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    def ended(self, suite: SuiteFile, outcomes: Mapping[Outcome, int]) -> None:
+        if set(outcomes) != {Outcome.PASSED}:
+            self.failed.append(suite.cell.id)
+
+
+def _through_runner(suites: Sequence[SuiteFile], folder: Path) -> tuple[float, list[str]]:
+    """Seconds of wall time of one run, and the cells that didn't pass whole."""
+    inventory = detect()
+    writer = EvidenceWriter(folder, new_run_id())
+    run = RunLine(
+        run_id=writer.run_id,
+        started_at=now(),
+        command="benchmarks/catalog.py",
+        machine="",
+        inventory=inventory.to_dict(),
+        versions=versions_of(inventory),
+        plan=tuple(suite.planned() for suite in suites),
+    )
+    clock = _Clock()
+    started = time.perf_counter()
+    run_suites(run, suites, writer, limits=Limits(), progress=clock)
+    writer.close()
+    return time.perf_counter() - started, clock.failed
+
+
+def _in_child(work: Callable[[], str]) -> str:
+    """What `work` returns in a forked child, whose own output is of no interest."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        with os.fdopen(writer, "w") as out:
+            out.write(work())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as source:
+        answer = source.read()
+    os.waitpid(pid, 0)
+    return answer
+
+
+def _plainly(suites: Sequence[SuiteFile], *, watched: bool = False) -> tuple[float, float]:
+    """Seconds of all test functions, called one after the other in one warm process, and those in models' code."""
+
+    def work() -> str:
+        inside = [0.0]
+        started = time.perf_counter()
+        with _watching(inside) if watched else _nothing():
+            for suite in suites:
+                _call_all(suite)
+        return f"{time.perf_counter() - started} {inside[0]}"
+
+    total, inside = map(float, _in_child(work).split())
+    return total, inside
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _watching(inside: list[float]) -> Iterator[None]:
+    """Adds up the seconds in the outermost forward pass of modules, and in backward passes."""
+    import torch
+
+    called, backward = torch.nn.Module.__call__, torch.Tensor.backward
+    depth = 0
+
+    def timed(function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal depth
+            if depth:
+                return function(*args, **kwargs)
+            depth, started = 1, time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                depth = 0
+                inside[0] += time.perf_counter() - started
+
+        return call
+
+    torch.nn.Module.__call__, torch.Tensor.backward = timed(called), timed(backward)
+    try:
+        yield
+    finally:
+        torch.nn.Module.__call__, torch.Tensor.backward = called, backward
+
+
+def _call_all(suite: SuiteFile) -> None:
+    spec = importlib.util.spec_from_file_location(suite.path.stem, suite.path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    make_case = inspect.unwrap(module.case)
+    make_case = getattr(make_case, "_fixture_function", make_case)
+    for case in make_case():
+        for check in suite.checks:
+            test = getattr(module, f"test_{check}")
+            with tempfile.TemporaryDirectory() as scratch:
+                extra = {"tmp_path": Path(scratch)} if "tmp_path" in inspect.signature(test).parameters else {}
+                test(case, **extra)
+
+
+@click.command()
+@click.option("--types", type=click.IntRange(min=2), help="So many types drawn by seed; default: all with a recipe.")
+@click.option("--growth", default="50,100,200", show_default=True, help="Numbers of types for the runner alone.")
+def main(types: int | None, growth: str) -> None:
+    """Print the sums, their ratio and the growth."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["HWCOMPAT_CACHE"] = str(folder / "cache")
+        (folder / "suites").mkdir()
+        suites = _write(folder / "suites", types)
+        warm_up(suites)
+        click.echo(f"{len(suites)} types on cpu, one at a time", err=True)
+        _plainly(suites)  # fills the store of references for all that is compared
+        plain, _ = _plainly(suites)
+        watched, inside = _plainly(suites, watched=True)
+        isolated, failed = _through_runner(suites, folder / "evidence")
+        beyond = (isolated - plain) / len(suites)
+        goal = RATIO * plain + EACH_S * len(suites)
+        click.echo(
+            f"plain calls in one warm process  {plain:8.1f} s   {100 * inside / watched:.0f} % of it in models"
+        )
+        click.echo(f"through the runner               {isolated:8.1f} s   {beyond:.2f} s a file beyond plain calls")
+        click.echo(f"ratio {isolated / plain:.2f}; goal {RATIO} x plain calls + {EACH_S} s a file = {goal:.1f} s")
+        for cell in failed:
+            click.echo(f"not passed: {cell}")
+        for count in (int(one) for one in growth.split(",") if one):
+            if count < len(suites):
+                seconds, _ = _through_runner(suites[:count], folder / "evidence")
+                click.echo(f"{count:5} types {seconds:8.1f} s  {seconds / count:.2f} s each")
+        click.echo(f"{len(suites):5} types {isolated:8.1f} s  {isolated / len(suites):.2f} s each")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""A sample of model types under the installed transformers, whatever its version: derived, generated, run on cpu.
+
+What can be built here is the denominator; what nobody can build as it comes is listed with its reason. With no file
+of the product edited for a version, the share that passes every check says how far the rules carry.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from generators.models.catalog import Catalog, installed_version, load_catalog
+from generators.models.store import SHIPPED, refusals
+from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.store import lines_by_cell, read_folder
+
+_ROOT = Path(__file__).parents[1]
+_SEED = 4
+
+
+def _drawn(catalog: Catalog, sample: int, *, new: bool) -> list[str]:
+    """Model types with a class, drawn by seed; with `new` those of which nothing is shipped for any version."""
+    known = {path.stem for path in SHIPPED.glob("*/*.json")} | set(_refused_elsewhere())
+    names = [name for name in catalog.model_types if catalog.tasks_of(name) and not (new and name in known)]
+    return sorted(random.Random(_SEED).sample(names, min(sample, len(names))))
+
+
+def _refused_elsewhere() -> Sequence[str]:
+    import json
+
+    return [one["model_type"] for path in SHIPPED.glob("refused-*.json") for one in json.loads(path.read_text())]
+
+
+def _run(names: Sequence[str], folder: Path) -> None:
+    models = [word for name in names for word in ("--model", name)]
+    places = [
+        "--output-dir",
+        folder / "suites",
+        "--evidence",
+        folder / "evidence",
+        "--report-dir",
+        folder / "reports",
+    ]
+    command = [sys.executable, "run_test_generation.py", *models, "--device", "cpu", "--run", *map(str, places)]
+    subprocess.run(command, cwd=_ROOT, check=False)  # failed checks are counted below
+
+
+def _passed(folder: Path) -> dict[str, list[CheckLine]]:
+    """Lines by model type."""
+    evidence = read_folder(folder / "evidence")
+    return {lines[0].model: lines for lines in lines_by_cell(evidence.checks).values()}
+
+
+@click.command()
+@click.option("--sample", default=40, show_default=True, type=click.IntRange(min=1))
+@click.option("--new", is_flag=True, help="Only types of which nothing is shipped for any version.")
+@click.option("--goal", default=95.0, show_default=True, help="Percent of the buildable that must pass every check.")
+def main(sample: int, new: bool, goal: float) -> None:
+    """Run the sample and print who passed; exit code 1 below the goal."""
+    names = _drawn(load_catalog(), sample, new=new)
+    with tempfile.TemporaryDirectory(prefix="hwcompat-") as name:
+        folder = Path(name)
+        _run(_with_recipe(names), folder)
+        lines = _passed(folder) if (folder / "evidence").is_dir() else {}
+    refused = {name: one for name, one in refusals().items() if name in names}
+    buildable = [name for name in names if name not in refused or refused[name].is_buildable]
+    passed = [name for name in buildable if _all_passed(lines.get(name, []))]
+    for name in names:
+        if name not in passed:
+            click.echo(f"{name}: {_why(name, lines.get(name, []))}")
+    share = 100 * len(passed) / len(buildable)
+    click.echo(
+        f"transformers {installed_version()}: {len(passed)} of {len(buildable)} that can be built pass every check "
+        f"({share:.0f} %, goal {goal:g} %), of {len(names)} drawn"
+    )
+    raise SystemExit(0 if share >= goal else 1)
+
+
+def _with_recipe(names: Sequence[str]) -> list[str]:
+    """Those of which a suite can be made; the others are remembered with their reason."""
+    from generators.derivation.on_demand import derive_missing
+
+    derive_missing(names, all_tasks=False)
+    return [name for name in names if name not in refusals()]
+
+
+def _all_passed(lines: Sequence[CheckLine]) -> bool:
+    return bool(lines) and all(line.outcome is Outcome.PASSED for line in lines)
+
+
+def _why(name: str, lines: Sequence[CheckLine]) -> str:
+    if name in refusals():
+        one = refusals()[name]
+        return f"{one.obstacle}: {one.reason}"
+    wrong = [f"{line.check_name} {line.outcome} ({line.error_message[:200]})" for line in lines]
+    return "; ".join(text for text, line in zip(wrong, lines, strict=True) if line.outcome is not Outcome.PASSED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The bar that a terminal shows while suites run: what runs, outcomes so far, and how long it still takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, TextIO
+
+from hardware.evidence.record import Outcome
+from hardware.testing.progress import Progress, ProgressLines, counted
+from hardware.testing.suite_file import SuiteFile
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+
+def progress_on(stream: TextIO) -> Progress:
+    """A bar on a terminal, lines elsewhere and where an environment that was given has no rich."""
+    drawable = stream.isatty() and find_spec("rich") is not None
+    return ProgressBar(stream) if drawable else ProgressLines(stream)
+
+
+class ProgressBar(Progress):
+    """One line that is drawn anew. It knows NO_COLOR and narrow terminals, as rich does."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+        from rich.table import Column
+
+        self._bar: Bar = Bar(
+            BarColumn(bar_width=16),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[outcomes]}", table_column=Column(no_wrap=True)),
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+            console=Console(file=stream),
+            transient=True,
+            auto_refresh=False,  # no thread draws it: the runner forks
+        )
+        self._task = self._bar.add_task("", total=0, outcomes="")
+        self._all = 0
+        self._counts: Counter[Outcome] = Counter()
+        self._running: dict[str, str] = {}
+
+    def planned(self, suites: int) -> None:
+        self._all += suites
+        self._bar.update(self._task, total=self._all)
+        self._bar.start()
+
+    def began(self, suite: SuiteFile, check: str) -> None:
+        self._running[suite.cell.id] = check
+        self._show()
+
+    def ended(self, suite: SuiteFile, outcomes: Mapping[Outcome, int]) -> None:
+        self._running.pop(suite.cell.id, None)
+        self._counts.update(outcomes)
+        self._bar.advance(self._task)
+        self._show()
+
+    def closed(self) -> None:
+        self._bar.stop()
+
+    def _show(self) -> None:
+        running = "  ".join(f"{cell.split('/')[0]} {check}" for cell, check in self._running.items())
+        self._bar.update(self._task, description=running, outcomes=counted(self._counts) if self._counts else "")
+        self._bar.refresh()

@@ -1,0 +1,113 @@
+"""Many recipes at once: a child that dies or hangs costs one of them, and what stands in the way is told apart."""
+
+from __future__ import annotations
+
+import os
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from generators.derivation import many
+from generators.derivation.many import Derived, derive_and_keep, derive_many
+from generators.derivation.obstacles import obstacle_of
+from generators.derivation.wanted import Wanted, missing
+from generators.models.catalog import installed_version
+from generators.models.refusal import Obstacle, Refusal
+from generators.models.store import keep_refusal, load_recipe, refusal_of, refusals, shipped_recipes
+from hardware.errors import BrokenInput
+
+TYPES = ("bert", "dies", "hangs", "refuses")
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def _stand_in(wanted: Wanted, pipe: Connection, _memory: int) -> None:
+    """What a child does here, so that no library needs to be imported."""
+    if wanted.model_type == "dies":
+        os._exit(7)
+    if wanted.model_type == "hangs":
+        time.sleep(60)
+    if wanted.model_type == "refuses":
+        refusal = Refusal(model_type="refuses", obstacle=Obstacle.MISSING_DEPENDENCY, reason="natten")
+        pipe.send({"refusal": refusal.to_dict()})
+    else:
+        pipe.send({"recipe": shipped_recipes("bert")[0].to_dict()})
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(many, "_warm_up", lambda: None)
+    monkeypatch.setattr(many, "_derive", _stand_in)
+
+
+@pytest.mark.usefixtures("children")
+def test_each_child_that_ends_badly_costs_one_recipe_and_says_why() -> None:
+    found: dict[str, Derived] = {}
+    derive_many(
+        [Wanted(model_type=name) for name in TYPES],
+        lambda one: found.update({one.wanted.model_type: one}),
+        jobs=2,
+        timeout_s=1.0,
+    )
+    assert set(found) == set(TYPES)
+    assert found["bert"].recipe is not None
+    assert found["bert"].recipe.model_type == "bert"
+    reasons = {name: str(one.refusal.reason) for name, one in found.items() if one.refusal}
+    assert reasons == {
+        "dies": "the process ended with 7",
+        "hangs": "no answer in 1 seconds",
+        "refuses": "natten",
+    }
+
+
+@pytest.mark.usefixtures("children")
+def test_what_comes_of_it_is_kept_and_not_asked_for_again(cache: Path) -> None:
+    wanted = [Wanted(model_type="refuses", task="fill-mask"), Wanted(model_type="dies")]
+    assert missing(wanted) == wanted
+    derive_and_keep(wanted, jobs=1, on_done=lambda _: None)
+    assert missing(wanted) == []
+    kept = refusal_of("refuses", "fill-mask")
+    assert kept is not None
+    assert kept.obstacle is Obstacle.MISSING_DEPENDENCY
+    assert not kept.is_buildable
+    assert refusal_of("refuses") is None
+    assert "dies" in refusals()
+    assert "refuses" not in refusals()
+    keep_refusal("dies", None, None)
+    assert refusal_of("dies") is None
+
+
+@pytest.mark.usefixtures("children")
+def test_a_recipe_of_another_task_does_not_become_the_primary_one(cache: Path) -> None:
+    derive_and_keep([Wanted(model_type="nosuch", task="x")], jobs=1, on_done=lambda _: None)
+    assert load_recipe("nosuch") is None
+    assert (cache / "recipes" / installed_version() / "bert@fill-mask.json").is_file()
+
+
+def test_a_broken_list_of_refusals_is_named(cache: Path) -> None:
+    (cache / "recipes").mkdir()
+    (cache / "recipes" / f"refused-{installed_version()}.json").write_text("{", encoding="utf-8")
+    with pytest.raises(BrokenInput, match="not a list of refusals"):
+        refusals()
+
+
+def test_only_what_its_own_class_does_excludes_a_type() -> None:
+    pytest.importorskip("transformers")
+    assert obstacle_of("bert", "our own fault").to_dict() == {
+        "model_type": "bert",
+        "obstacle": "not_derived",
+        "reason": "our own fault",
+        "task": "",
+    }
+    if installed_version() == "5.5.4":
+        assert obstacle_of("bark", "x").obstacle is Obstacle.NO_CLASS
+        assert obstacle_of("dinat", "x").obstacle is Obstacle.MISSING_DEPENDENCY
+        autoformer = obstacle_of("autoformer", "x")
+        assert autoformer.obstacle is Obstacle.DEFAULTS_FAIL
+        assert "prediction_length" in autoformer.reason

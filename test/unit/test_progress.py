@@ -1,0 +1,74 @@
+"""What people see while suites run: lines in a log, one bar on a terminal."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from hardware.evidence.record import Outcome
+from hardware.testing.progress import ProgressLines, counted, in_words
+from hardware.testing.suite_file import SuiteFile, read_suite
+from reports.progress_bar import ProgressBar, progress_on
+
+GOLDEN = Path(__file__).parents[1] / "recorded" / "suites"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def suites() -> tuple[SuiteFile, SuiteFile]:
+    found = [read_suite(path) for path in sorted(GOLDEN.glob("test_*_cpu_float32.py"))[:2]]
+    assert found[0] is not None
+    assert found[1] is not None
+    return found[0], found[1]
+
+
+def test_a_log_gets_one_line_for_each_suite_with_its_outcomes_and_what_is_left(
+    suites: tuple[SuiteFile, SuiteFile],
+) -> None:
+    stream = io.StringIO()
+    lines = progress_on(stream)
+    assert isinstance(lines, ProgressLines)
+    lines.planned(2)
+    lines.began(suites[0], "builds")
+    assert stream.getvalue() == ""
+    lines.ended(suites[0], {Outcome.PASSED: 6, Outcome.FAILED: 1})
+    lines.ended(suites[1], {Outcome.NOT_RUN: 7})
+    first, last = stream.getvalue().splitlines()
+    assert first.startswith("[1/2, ")
+    assert first.endswith(f" left] {suites[0].cell.id}  6 passed, 1 failed")
+    assert last == f"[2/2] {suites[1].cell.id}  7 not_run"
+
+
+def test_a_terminal_gets_a_bar_that_names_what_runs_and_counts_outcomes(suites: tuple[SuiteFile, SuiteFile]) -> None:
+    stream = Terminal()
+    bar = progress_on(stream)
+    assert isinstance(bar, ProgressBar)
+    bar.planned(2)
+    bar.began(suites[0], "matches_reference")
+    bar.ended(suites[0], {Outcome.PASSED: 6, Outcome.CRASHED: 1})
+    bar.began(suites[1], "save_reload")
+    bar.planned(3)  # a second round of the same job
+    bar.closed()
+    text = stream.getvalue()
+    assert f"{suites[0].cell.model} matches_reference" in text
+    assert "6 passed, 1 crashed" in text
+    assert f"{suites[1].cell.model} save_reload" in text
+    assert "1/2" in text
+    assert "1/5" in text
+
+
+def test_estimates_are_as_exact_as_they_can_be() -> None:
+    assert [in_words(seconds) for seconds in (0.4, 89, 100, 3540, 7500)] == [
+        "0 s",
+        "89 s",
+        "2 min",
+        "59 min",
+        "2 h 5 min",
+    ]
+    assert counted({}) == "nothing was run"
