@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -88,10 +88,19 @@ def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict
 
 
 def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-    """Tensors as float64 arrays in host memory."""
+    """Tensors as float64 arrays in host memory, 0 where an entry is ruled out.
+
+    Some models give what they rule out (Chameleon the words that images are made of) the smallest number of the dtype.
+    That isn't the same number in two precisions; an entry that only one side rules out still differs.
+    """
     import torch
 
-    return {name: tensor.detach().to("cpu").to(torch.float64).numpy() for name, tensor in tensors.items()}
+    def array(tensor: torch.Tensor) -> Array:
+        ruled_out = tensor == torch.finfo(tensor.dtype).min
+        kept = tensor.masked_fill(ruled_out, 0) if bool(ruled_out.any()) else tensor
+        return cast("Array", kept.detach().to("cpu").to(torch.float64).numpy())
+
+    return {name: array(tensor) for name, tensor in tensors.items()}
 
 
 def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_cache: bool) -> Generation:
@@ -125,7 +134,7 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
             output_logits=True,
             return_dict_in_generate=True,
         )
-    logits = torch.stack(list(result.logits), dim=1).detach().to("cpu").to(torch.float64).numpy()
+    logits = to_arrays({"logits": torch.stack(list(result.logits), dim=1)})["logits"]
     sequences = result.sequences.detach().to("cpu").numpy()
     tokens = sequences[:, -steps:]
     return Generation(tokens=tokens, logits=logits, start=sequences[:, :-steps])
