@@ -28,9 +28,9 @@ _OFTEN_UNSET = ("num_key_value_heads", "head_dim")
 class Division:
     """One divisor for all widths of a tree.
 
-    `rounded`: it leaves remainders, and every width becomes a multiple of 8, so that equal ones stay equal, but
-    sums and products need not. `completed`: the number and the width of heads that a configuration leaves unset are
-    set, as most models take them then.
+    `rounded`: it leaves remainders, and every width becomes a multiple of 8, so that equal ones stay equal, but sums
+    and products need not. `completed`: the number and width of heads that a configuration leaves unset are set, as
+    most models take them then.
     """
 
     factor: int

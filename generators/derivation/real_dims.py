@@ -101,7 +101,7 @@ def _structural(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fewer_layers(config: Any, layers: int) -> dict[str, Any]:
-    most = max(layers, tiny._layers(config) if layers == tiny.LAYERS else layers)
+    most = max(layers, max(tiny._layers(config)) + 1 if layers == tiny.LAYERS else layers)
     changed: dict[str, Any] = {
         name: min(value, most) for name, value in role_of(config, "layers").items() if isinstance(value, int)
     }

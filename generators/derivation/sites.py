@@ -42,7 +42,8 @@ class Site:
     are the lower and the upper half of its channels: a normalisation would undo a factor in all) or `weight`.
 
     `query_norm` comes after the query's projection where a normalisation undoes a factor in that: the normalisation
-    itself, or the projection to the time step of a state space that normalises B and C without weights.
+    itself, the projection to the time step of a state space that normalises B and C without weights, or a gate of
+    inputs.
     A site of kind `weight` stands in where a model has none of these: its largest matrix, as `query`. What could
     not be found is None; `heads` is 0 where it isn't known.
     """
@@ -235,7 +236,7 @@ def _separate(name: str, module: Any) -> Site | None:
         module=name,
         kind="attention",
         query=query,
-        query_norm=_norm(name, module),
+        query_norm=_norm(name, module) or _child(name, module, known["input_gate"])[1],
         key=key,
         value=value,
         heads=_heads(module),

@@ -53,14 +53,22 @@ _OUTPUTS = ("out_features", "out_indices", "_out_features", "_out_indices")
 """Under which names a backbone is told what to give; one is enough, and those in use have no underscore."""
 
 
-def _layers(config: Any) -> int:
-    """Two layers, or as many as it takes to meet each kind of layer once; twice as many where later layers take keys
-    and values from earlier ones of their kind."""
+def _layers(config: Any) -> list[int]:
+    """Places of the layers that are kept: two, or as many as it takes to meet each kind of layer once.
+
+    Twice as many where later layers take keys and values from earlier ones of their kind. Where the constructor takes
+    no list of kinds, but makes one by counting, all layers up to the last new kind are kept.
+    """
+    taken = arguments_of(config)
     named = {name: getattr(config, name, None) for name in roles()["config"]["layer_kinds"]}
-    kinds = [list(kind) for kind in named.values() if isinstance(kind, list | tuple) and kind]
-    firsts = [max(kind.index(one) for one in set(kind)) + 1 for kind in kinds]
-    layers = max([LAYERS, *firsts, layers_needed(config)])
-    return 2 * layers if whole_numbers(role_of(config, "layers_sharing_keys")) else layers
+    kinds = {name: list(kind) for name, kind in named.items() if isinstance(kind, list | tuple) and kind}
+    chosen = [kind for name, kind in kinds.items() if name in taken]
+    firsts = sorted({kind.index(one) for kind in kinds.values() for one in kind})
+    if any(kind not in chosen for kind in kinds.values()):
+        firsts = list(range(max(firsts) + 1))
+    others = [place for place in range(max(LAYERS, layers_needed(config))) if place not in firsts]
+    kept = sorted([*firsts, *others[: max(0, max(LAYERS, layers_needed(config)) - len(firsts))]])
+    return kept * 2 if whole_numbers(role_of(config, "layers_sharing_keys")) else kept
 
 
 def _limits(config: Any) -> dict[str, int]:
@@ -70,7 +78,7 @@ def _limits(config: Any) -> dict[str, int]:
     each group, and one of two groups is used; dense layers leave one layer for the experts.
     """
     groups = 2 if max(whole_numbers(role_of(config, "expert_groups")).values(), default=1) > 1 else 1
-    layers = _layers(config)
+    layers = len(_layers(config))
     return {
         "layers": layers,
         "layers_sharing_keys": layers // 2,
@@ -96,8 +104,9 @@ def _shrunk(config: Any, division: Division, tokens: Mapping[int | str, int]) ->
     changed = divided(config, division)
     for role, limit in _limits(config).items():
         changed |= {name: min(value, limit) for name, value in whole_numbers(role_of(config, role)).items()}
+    changed |= dict.fromkeys(role_of(config, "foreign_kernels"), False)
     changed |= _unset_experts(config) | _per_layer(config, changed) | _image(config) | _needed(config)
-    changed |= kept_lists(config, _layers(config)) | rotary_sections(config, changed)
+    changed |= kept_lists(config, len(_layers(config))) | rotary_sections(config, changed)
     changed |= {name: tokens[name] for name in unset_places(config)}
     return changed | {name: tokens[value] for name, value in token_ids(config).items()}
 
@@ -125,16 +134,17 @@ def _unset_experts(config: Any) -> dict[str, int]:
 
 
 def _per_layer(config: Any, changed: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Lists with an entry for each layer, cut to the layers that are kept; where there are stages, theirs are whole."""
-    counts = {} if role_of(config, "depths") else whole_numbers(role_of(config, "layers"))
-    kept = min([_layers(config), *counts.values()])
+    """Lists with an entry for each layer: those of the layers that are kept; where there are stages, theirs are
+    whole."""
+    counts = [] if role_of(config, "depths") else whole_numbers(role_of(config, "layers")).values()
+    places = _layers(config)
     values = {name: changed.get(name, getattr(config, name, None)) for name in arguments_of(config)}
     lists = {name: list(value) for name, value in values.items() if isinstance(value, list | tuple)}
     kinds = roles()["config"]["layer_kinds"]
     return {
-        name: value[:kept]
+        name: [value[place] for place in places if place < len(value)]
         for name, value in lists.items()
-        if name in kinds or (len(value) in counts.values() and len(value) > kept)
+        if name in kinds or (len(value) in counts and len(value) > len(places))
     }
 
 
@@ -174,7 +184,7 @@ def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[in
     plain = {name: value for name, value in kept.items() if isinstance(value, _PLAIN)}
     wanted = plain | _shrunk(config, division, tokens)
     found = {name: value for name, value in wanted.items() if value != getattr(default, name, None)}
-    found |= kept_outputs(config, default, _layers(config))
+    found |= kept_outputs(config, default, len(_layers(config)))
     for name, child in parts.items():
         found[name] = _arguments(child, default_of(child), division, tokens)
         if type(config).sub_configs[name].__name__ in _OF_ANY_TYPE:

@@ -90,8 +90,8 @@ def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict
 def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
     """Tensors as float64 arrays in host memory, 0 where an entry is ruled out.
 
-    Some models give what they rule out (Chameleon the words that images are made of) the smallest number of the dtype.
-    That isn't the same number in two precisions; an entry that only one side rules out still differs.
+    Some models give what they rule out (Chameleon the words that images are made of) the smallest number of the
+    dtype. That isn't the same number in two precisions; an entry that only one side rules out still differs.
     """
     import torch
 

@@ -34,20 +34,33 @@ def _generator(seed: str, name: str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "big")))
 
 
-def _fan_in(name: str, shape: tuple[int, ...]) -> int:
+def _fan_in(name: str, shape: tuple[int, ...], of_experts: bool) -> float:
     """Inputs that one output adds up: the row of an embedding, else everything but the first axis.
 
+    The matrices of all experts lie in one parameter, (experts, out, in) in some models and (experts, in, out) in
+    others: between the two is close enough for both. As many as out times in would leave experts silent.
     Object queries are as large as the normalised stream that they are added to: nothing else tells one from another,
     and among queries that are alike it doesn't show what attention between them does.
     """
     if any(part in _OBJECT_QUERIES for part in name.split(".")):
         return 1
+    if of_experts and len(shape) == 3:
+        return math.sqrt(shape[1] * shape[2])
     return shape[-1] if "embed" in name else math.prod(shape[1:])
 
 
 def _is_scale(name: str) -> bool:
     lowered = name.lower()
     return ("norm" in lowered or "ln_" in lowered) and lowered.endswith("weight")
+
+
+def _modules_of_experts(model: torch.nn.Module) -> frozenset[str]:
+    """Names of the modules that hold parameters of experts, by their own name or their class's."""
+    return frozenset(
+        name
+        for name, module in model.named_modules()
+        if "experts" in f"{name.rpartition('.')[2]} {type(module).__name__}".lower()
+    )
 
 
 def _batch_statistics(
@@ -89,6 +102,7 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
     import torch
 
     computed = getattr(model, "_keys_to_ignore_on_save", None) or ()
+    experts = _modules_of_experts(model)
     done: set[int] = set()
     with torch.no_grad():
         for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -97,7 +111,8 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
             done.add(id(parameter))
             noise = _generator(seed, name).standard_normal(tuple(parameter.shape))
             if parameter.ndim >= 2:
-                value = noise * (gain / math.sqrt(max(1, _fan_in(name, tuple(parameter.shape)))))
+                fan_in = _fan_in(name, tuple(parameter.shape), name.rpartition(".")[0] in experts)
+                value = noise * (gain / math.sqrt(max(1, fan_in)))
             else:
                 value = (1.0 if _is_scale(name) else 0.0) + _JITTER * noise
             parameter.copy_(torch.as_tensor(np.asarray(value)).to(parameter.dtype))
