@@ -54,6 +54,19 @@ def _is_scale(name: str) -> bool:
     return ("norm" in lowered or "ln_" in lowered) and lowered.endswith("weight")
 
 
+def _added_to_one(model: torch.nn.Module) -> frozenset[str]:
+    """Names of the weights of root mean square normalisations that start at 0: their code adds 1 (Gemma, Qwen3-Next).
+
+    Around 1 they would double every stream, and scores of normalised queries and keys would be four times as large.
+    """
+    return frozenset(
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if "RMSNorm" in type(module).__name__ and getattr(module, "weight", None) is not None
+        if not bool(module.weight.any())
+    )
+
+
 def _modules_of_experts(model: torch.nn.Module) -> frozenset[str]:
     """Names of the modules that hold parameters of experts, by their own name or their class's."""
     return frozenset(
@@ -92,17 +105,18 @@ def _codes(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict[
 def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch.nn.Module:
     """Set every parameter of `model` in place by its qualified name, and return it in evaluation mode.
 
-    Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1.
+    Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1, or around 0
+    where the code adds 1.
     Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
     in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
-    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults; and so are the codes
-    of a codec.
+    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults; and so
+    are the codes of a codec.
     The variance is jittered around gain**2, which a matrix makes of a variance of 1: depth doesn't blow numbers up.
     """
     import torch
 
     computed = getattr(model, "_keys_to_ignore_on_save", None) or ()
-    experts = _modules_of_experts(model)
+    experts, from_zero = _modules_of_experts(model), _added_to_one(model)
     done: set[int] = set()
     with torch.no_grad():
         for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -114,7 +128,7 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
                 fan_in = _fan_in(name, tuple(parameter.shape), name.rpartition(".")[0] in experts)
                 value = noise * (gain / math.sqrt(max(1, fan_in)))
             else:
-                value = (1.0 if _is_scale(name) else 0.0) + _JITTER * noise
+                value = (1.0 if _is_scale(name) and name not in from_zero else 0.0) + _JITTER * noise
             parameter.copy_(torch.as_tensor(np.asarray(value)).to(parameter.dtype))
         for owner, module in model.named_modules():
             buffers = _batch_statistics(owner, module, gain, seed) | _codes(owner, module, gain, seed)
