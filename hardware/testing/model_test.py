@@ -362,7 +362,8 @@ class ModelTest:
             behind = [(0, 0), (0, tokens.shape[1]), *[(0, 0)] * (inputs[name].ndim - 2)]
             inputs[name] = np.pad(inputs[name], behind, mode="edge")
         if "position_ids" in inputs:
-            inputs["position_ids"] = np.maximum(inputs["attention_mask"].cumsum(axis=1) - 1, 0)
+            first = int(inputs["position_ids"].min())  # some count from behind the padding token
+            inputs["position_ids"] = np.maximum(inputs["attention_mask"].cumsum(axis=1) - 1, 0) + first
         return inputs
 
     # For the plug-in
