@@ -187,8 +187,8 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
 
 
 def _generates(model: Any, entry: TaskEntry) -> str:
-    """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one, as
-    do those that write what they hear behind the places of the sound."""
+    """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one,
+    as do those that write what they hear behind the places of the sound."""
     if entry.generate == "none" or not hasattr(model, "generate"):
         return "none"
     return "seq2seq" if model.config.is_encoder_decoder else "causal"

@@ -82,7 +82,7 @@ def _tensors(drafts: Mapping[str, Spec]) -> dict[str, Any]:
     """One example of each input."""
     import torch
 
-    from hardware.backends._torch import to_tensors
+    from hardware.backends._tensors import to_tensors
 
     return to_tensors(make_inputs(drafts, 0, (_TEXT_BEHIND,)), "cpu", torch.float32)
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
+from ._decoding import greedy
 from ._outputs import floating_outputs
+from ._tensors import to_arrays, to_tensors
 from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
@@ -66,17 +66,6 @@ def torch_dtype(precision: str) -> torch.dtype:
     return table[precision]
 
 
-def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """Arrays as tensors on `device`; floating-point ones in `dtype`."""
-    import torch
-
-    tensors = {name: torch.as_tensor(np.ascontiguousarray(value)) for name, value in inputs.items()}
-    return {
-        name: tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
-        for name, tensor in tensors.items()
-    }
-
-
 def without_cache(model: torch.nn.Module) -> dict[str, bool]:
     """The argument that asks a model for a pass without a cache; empty where the model doesn't take it."""
     return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
@@ -85,59 +74,6 @@ def without_cache(model: torch.nn.Module) -> dict[str, bool]:
 def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """One forward pass without a cache, where the model takes that wish."""
     return floating_outputs(model(**tensors, **without_cache(model)))
-
-
-def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-    """Tensors as float64 arrays in host memory, 0 where an entry is ruled out.
-
-    Some models give what they rule out (Chameleon the words that images are made of) the smallest number of the
-    dtype. That isn't the same number in two precisions; an entry that only one side rules out still differs.
-    """
-    import torch
-
-    def array(tensor: torch.Tensor) -> Array:
-        ruled_out = tensor == torch.finfo(tensor.dtype).min
-        kept = tensor.masked_fill(ruled_out, 0) if bool(ruled_out.any()) else tensor
-        return cast("Array", kept.detach().to("cpu").to(torch.float64).numpy())
-
-    return {name: array(tensor) for name, tensor in tensors.items()}
-
-
-def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_cache: bool) -> Generation:
-    """Decode `steps` tokens with the library's own loop and keep the logits of each step.
-
-    Works for whatever has transformers' `GenerationMixin`, on any device. A model whose main input isn't given (RAG
-    decodes from documents, without the question) starts in its own way, and knows the whole length only. One whose
-    forward takes no cache (BLIP) decodes with a part of it, in its own way too.
-    """
-    import torch
-    from transformers import GenerationMixin
-
-    prompt = {
-        name: tensor.clone()  # some models write into their prompt
-        for name, tensor in tensors.items()
-        if name != "position_ids" and not name.startswith("decoder_")
-    }
-    complete = getattr(model, "main_input_name", "input_ids") in prompt
-    takes_cache = {"past_key_values", "cache_params"} & set(inspect.signature(model.forward).parameters)
-    generate = GenerationMixin.generate if complete and takes_cache else type(model).generate
-    limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}
-    with torch.no_grad():
-        result = generate(
-            model,
-            **prompt,
-            **limit,
-            min_new_tokens=steps,
-            do_sample=False,
-            num_beams=1,
-            use_cache=use_cache,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-    logits = to_arrays({"logits": torch.stack(list(result.logits), dim=1)})["logits"]
-    sequences = result.sequences.detach().to("cpu").numpy()
-    tokens = sequences[:, -steps:]
-    return Generation(tokens=tokens, logits=logits, start=sequences[:, :-steps])
 
 
 def loss_gradients(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:

@@ -109,7 +109,7 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
     where the code adds 1.
     Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
     in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
-    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults; and so
+    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults; so
     are the codes of a codec.
     The variance is jittered around gain**2, which a matrix makes of a variance of 1: depth doesn't blow numbers up.
     """
