@@ -28,6 +28,8 @@ _PLACE_MARKS = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids", 
 _MORE_THAN_TEXT = ("multimodal", "vision-encoder-text-decoder", "vision", "video", "speech")
 _SENSED = frozenset(DRAWN) - {"tokens", "decoder_tokens", "boxes", "categories", "token_categories"}
 """Kinds of input of which a model of these architectures gets at least one: its text alone would prove little."""
+_OF_IMAGES = ("pixel", "image", "patch", "feature", "video", "session")
+"""Words in the names of what an image comes in."""
 _SPEAKS = "text-to-audio"
 """The task in which text is what goes in, and sound what comes out."""
 _WHERE_NEEDED = ("image_sizes",)
@@ -86,6 +88,8 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
             why=f"its forward takes {', '.join(list(takes)[:8])}",
         )
     senses = any(spec["kind"] in _SENSED or "streams" in spec for spec in specs.values())
+    # ImageGPT's tokens are the colours of an image: its forward takes nothing that an image else comes in.
+    senses |= architecture == "vision" and not any(word in name for name in takes for word in _OF_IMAGES)
     if architecture in _MORE_THAN_TEXT and entry.task != _SPEAKS and not senses:
         raise ModelError(
             f"only text is known of what {type(model).__name__} takes ({entry.task})",
