@@ -43,7 +43,8 @@ def _generator(seed: str, name: str) -> np.random.Generator:
 
 
 def _fan_in(name: str, shape: tuple[int, ...], of_experts: bool) -> float:
-    """Inputs that one output adds up: the row of an embedding, else everything but the first axis.
+    """Inputs that one output adds up: the row of an embedding, else everything but the first axis, as for the stem of
+    a convolutional network, which is called its embedder.
 
     The matrices of all experts lie in one parameter, (experts, out, in) in some models and (experts, in, out) in
     others: between the two is close enough for both. As many as out times in would leave experts silent.
@@ -54,7 +55,8 @@ def _fan_in(name: str, shape: tuple[int, ...], of_experts: bool) -> float:
         return 1
     if of_experts and len(shape) == 3:
         return math.sqrt(shape[1] * shape[2])
-    return shape[-1] if "embed" in name else math.prod(shape[1:])
+    of_stem = len(shape) == 4 and "embedder" in name.split(".")
+    return shape[-1] if "embed" in name and not of_stem else math.prod(shape[1:])
 
 
 def _is_scale(name: str, of_norm: bool) -> bool:
