@@ -55,7 +55,8 @@ def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]
     """One forward on CPU in the model's own dtype: the floating outputs as float64 arrays."""
     import torch
 
-    from hardware.backends._torch import forward, to_arrays, to_tensors
+    from hardware.backends._tensors import to_arrays, to_tensors
+    from hardware.backends._torch import forward
 
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     with torch.no_grad():
@@ -223,7 +224,8 @@ def lost_gradients(model: torch.nn.Module, inputs: Mapping[str, Array], masked_b
     """
     import torch
 
-    from hardware.backends._torch import loss_gradients, to_tensors
+    from hardware.backends._tensors import to_tensors
+    from hardware.backends._torch import loss_gradients
 
     exact = as_reference(copy_over(model))
     try:

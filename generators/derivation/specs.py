@@ -90,6 +90,7 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     senses = any(spec["kind"] in _SENSED or "streams" in spec for spec in specs.values())
     # ImageGPT's tokens are the colours of an image: its forward takes nothing that an image else comes in.
     senses |= architecture == "vision" and not any(word in name for name in takes for word in _OF_IMAGES)
+    senses = senses or sum(spec["kind"] == "tokens" for spec in specs.values()) > 1  # of two vocabularies, as Evolla
     if architecture in _MORE_THAN_TEXT and entry.task != _SPEAKS and not senses:
         raise ModelError(
             f"only text is known of what {type(model).__name__} takes ({entry.task})",
@@ -133,7 +134,8 @@ def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: 
 def _high(config: Any) -> int:
     """Token ids from here on aren't drawn: they are special or not in the vocabulary. 0 without a vocabulary."""
     vocabulary = getattr(text_config(config), "vocab_size", 0) or 0
-    return min([vocabulary, *(one for one in special_tokens(config) if one >= vocabulary - 16)])
+    special = {*special_tokens(config), *place_tokens(config).values()}
+    return min([vocabulary, *(one for one in special if one >= vocabulary - 16)])
 
 
 def _needed(model: Any) -> set[str]:
