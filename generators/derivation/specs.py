@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Collection
 from typing import Any
 
-from generators.models.catalog import TaskEntry
+from generators.models.catalog import TaskEntry, load_catalog
 from generators.models.inputs import DRAWN, LENGTHS, make_inputs
 from hardware.errors import ModelError
 
@@ -45,7 +45,7 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     config = model.config
     text = text_config(config)
     takes = inspect.signature(model.forward).parameters
-    told = overrides(config.model_type).get("inputs", {})
+    told = overrides(_type_of(config)).get("inputs", {})
     passed_on = [name for name in told if name not in takes and "kwargs" in takes]
     unread = set(_WHERE_NEEDED) - _needed(model) - set(told)
     names = [name for name in (*takes, *passed_on) if name not in unread and not told.get(name, {}).get("omit")]
@@ -136,6 +136,13 @@ def _high(config: Any) -> int:
     vocabulary = getattr(text_config(config), "vocab_size", 0) or 0
     special = {*special_tokens(config), *place_tokens(config).values()}
     return min([vocabulary, *(one for one in special if one >= vocabulary - 16)])
+
+
+def _type_of(config: Any) -> str:
+    """The model type by which the library knows a configuration, which may name itself in another way (Evolla's)."""
+    known = load_catalog().configs
+    named = (model_type for model_type, name in known.items() if name == type(config).__name__)
+    return config.model_type if config.model_type in known else next(named, config.model_type)
 
 
 def _needed(model: Any) -> set[str]:
