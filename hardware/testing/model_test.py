@@ -353,9 +353,10 @@ class ModelTest:
         inputs: dict[str, Array] = dict(self.inputs)
         by_token = [name for name, value in inputs.items() if value.dtype.kind == "i" and value.ndim > 1]
         by_token = [name for name in by_token if inputs[name].shape[:2] == inputs["input_ids"].shape]
-        mask = inputs["attention_mask"][:, : generated.start.shape[1]]  # BLIP leaves the prompt's last token out
         inputs["input_ids"] = np.concatenate([generated.start, tokens], axis=1)
-        inputs["attention_mask"] = np.concatenate([mask, np.ones_like(tokens)], axis=1)
+        if "attention_mask" in inputs:
+            mask = inputs["attention_mask"][:, : generated.start.shape[1]]  # BLIP leaves the prompt's last token out
+            inputs["attention_mask"] = np.concatenate([mask, np.ones_like(tokens)], axis=1)
         for name in set(by_token) - {"input_ids", "attention_mask", "position_ids"}:  # of text, as the last token's
             behind = [(0, 0), (0, tokens.shape[1]), *[(0, 0)] * (inputs[name].ndim - 2)]
             inputs[name] = np.pad(inputs[name], behind, mode="edge")
