@@ -8,6 +8,7 @@ Examples:
   python run_test_generation.py --model ./my-checkpoint --device cpu --run
   python run_test_generation.py --priority high --architectures vision,speech --device cpu --run --jobs 2
   python run_test_generation.py --hardware-compatibility --format markdown
+  python run_test_generation.py --coverage-report --targets cpu,openvino
   python run_test_generation.py --check hwcompat-out/suites
   python run_test_generation.py --verify hwcompat-out/suites
   python run_test_generation.py --config hwcompat.toml --run
@@ -31,7 +32,6 @@ from generators.options import Options, with_options
 from hardware.errors import OutputError, UsageError
 from hardware.evidence.versions import VERSION
 from hardware.front_door import INTERRUPTED, open_door, terminal_width
-from hardware.paths import DEFAULT_EVIDENCE
 
 if TYPE_CHECKING:
     from generators.job import CellResult, JobResult, WrittenSuite
@@ -48,10 +48,17 @@ if TYPE_CHECKING:
 def main(context: click.Context, /, **options: object) -> int:
     """Parse, call, print; see `help`."""
     asked = Options(**options, pytest_arguments=context.obj or ())
-    if not (asked.list_devices or asked.hardware_compatibility) and _was_given(context, "format_"):
-        raise UsageError("--format goes with --list-devices or --hardware-compatibility", fix="Leave it out.")
-    if asked.targets and not asked.hardware_compatibility:
-        raise UsageError("--targets goes with --hardware-compatibility", fix="A device to run on is --device.")
+    tables = asked.hardware_compatibility or asked.coverage_report
+    if not (asked.list_devices or tables) and _was_given(context, "format_"):
+        raise UsageError(
+            "--format goes with --list-devices, --hardware-compatibility or --coverage-report", fix="Leave it out."
+        )
+    if asked.targets and not tables:
+        raise UsageError(
+            "--targets goes with --hardware-compatibility or --coverage-report", fix="A device to run on is --device."
+        )
+    if (asked.previous or asked.fail_under is not None) and not asked.coverage_report:
+        raise UsageError("--previous and --fail-under go with --coverage-report", fix="Add --coverage-report.")
     if asked.bundle and asked.run:
         raise UsageError("--bundle packs and --run runs", fix="Ask for one of them; a bundle has its own run.py.")
     if asked.resume and not asked.run:
@@ -61,7 +68,13 @@ def main(context: click.Context, /, **options: object) -> int:
     if asked.list_devices:
         return _list_devices(asked)
     if asked.hardware_compatibility:
-        return _matrix(asked)
+        from reports.matrix_command import report_matrix
+
+        return report_matrix(asked)
+    if asked.coverage_report:
+        from reports.coverage_command import report_coverage
+
+        return report_coverage(asked, _own_command())
     if asked.check_folder or asked.update_folder:
         return _compare(asked)
     if (folder := asked.folder_to_verify()) is not None:
@@ -78,39 +91,6 @@ def _list_devices(asked: Options) -> int:
     from hardware.listing import list_text
 
     click.echo(list_text(detect(), asked.format_), nl=False)
-    return 0
-
-
-def _matrix(asked: Options) -> int:
-    from generators.compatibility.current import current_matrix
-    from generators.compatibility.matrix_text import matrix_text
-    from hardware.detection import detect
-    from hardware.evidence.store import read_folder
-    from hardware.evidence.writer import now
-
-    # Without evidence there are still rules; but a folder that was named has to be there.
-    absent = asked.evidence == DEFAULT_EVIDENCE and not asked.evidence.exists()
-    evidence = None if absent else read_folder(asked.evidence)
-    precision = asked.precisions[0] if asked.precisions else "float32"
-    inventory = detect()
-    matrix = current_matrix(evidence, inventory, timestamp=now(), precision=precision)
-    if asked.targets:
-        matrix = matrix.only(asked.targets)
-    if asked.format_ == "csv" and not asked.by:
-        raise UsageError("csv is one table", fix="Say which view: --by family or --by model.")
-    one_view = asked.format_ in ("json", "csv")  # JSON holds both
-    views = [asked.by] if asked.by else ["family"] if one_view else ["family", "model"]
-    if asked.format_ == "html":
-        from hardware.evidence.versions import versions_of
-        from reports.html.matrix_html import matrix_html
-
-        click.echo(matrix_html(matrix.to_dict(), versions=versions_of(inventory), views=views), nl=False)
-        return 0
-    width = terminal_width()
-    parts = [
-        matrix_text(matrix, asked.format_, by=view, width=width, legend=view == views[-1]).rstrip() for view in views
-    ]
-    click.echo("\n\n".join(parts))
     return 0
 
 
@@ -282,6 +262,10 @@ def _note(texts: Sequence[str]) -> None:
         click.echo(f"note: {text}", err=True)
 
 
+def _own_command() -> str:
+    return shlex.join(["python", "run_test_generation.py", *sys.argv[1:]])
+
+
 def _next_command() -> str:
     own, for_pytest = _split(sys.argv[1:])
     return shlex.join(["python", sys.argv[0], *own, "--run", *(["--", *for_pytest] if for_pytest else [])])
@@ -337,7 +321,7 @@ def _run_written(
         written,
         inventory,
         evidence=asked.evidence,
-        command=shlex.join(["python", "run_test_generation.py", *sys.argv[1:]]),
+        command=_own_command(),
         machine=asked.machine,
         limits=Limits(
             timeout_s=asked.timeout or DEFAULT_TIMEOUT_S,

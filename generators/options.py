@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -13,7 +13,10 @@ from hardware.cell import PRECISIONS
 from hardware.errors import BrokenInput, UsageError, echo
 from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
 
-FORMATS = ("table", "json", "markdown", "csv", "html")
+if TYPE_CHECKING:
+    from hardware.evidence.store import Evidence
+
+FORMATS = ("table", "text", "json", "markdown", "csv", "html")
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -93,7 +96,22 @@ _OPTIONS = (
     click.option("--hardware-compatibility", is_flag=True, help="The matrix, with basis and counts."),
     click.option("--by", type=click.Choice(("family", "model")), help="One view of the matrix; default both."),
     click.option(
-        "--targets", multiple=True, callback=_listed, help="Columns of the matrix, separated by commas; default all."
+        "--coverage-report", is_flag=True, help="How many of all model types work, why the others don't, what is new."
+    ),
+    click.option(
+        "--previous", type=_FILE, metavar="FILE.json", help="The coverage report to compare with; default: the last."
+    ),
+    click.option(
+        "--fail-under",
+        type=click.FloatRange(0, 100),
+        metavar="PERCENT",
+        help="Exit code 1 where fewer of the types that can be built passed.",
+    ),
+    click.option(
+        "--targets",
+        multiple=True,
+        callback=_listed,
+        help="Columns of the matrix (default all), or targets of the coverage (default cpu), separated by commas.",
     ),
     click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True),
     click.option("--bundle", type=_FILE, metavar="FILE.zip", help="Pack the suites with a run.py, to run elsewhere."),
@@ -149,6 +167,9 @@ class Options:
     list_devices: bool
     hardware_compatibility: bool
     by: str | None
+    coverage_report: bool
+    previous: Path | None
+    fail_under: float | None
     targets: tuple[str, ...]
     format_: str
     bundle: Path | None
@@ -160,6 +181,21 @@ class Options:
 
     def __init__(self, **values: object) -> None:
         self.__dict__.update(values)
+
+    @property
+    def precision(self) -> str:
+        """The one precision that a table speaks of: the first that was given."""
+        return self.precisions[0] if self.precisions else "float32"
+
+    def read_evidence(self) -> Evidence | None:
+        """The evidence; None where nobody named its folder and the usual one isn't there yet.
+
+        Raises `BrokenInput` where a folder was named and isn't there.
+        """
+        from hardware.evidence.store import read_folder
+
+        absent = self.evidence == DEFAULT_EVIDENCE and not self.evidence.exists()
+        return None if absent else read_folder(self.evidence)
 
     def folder_to_verify(self) -> Path | None:
         """The folder that `--verify` speaks of; None where it wasn't given, or speaks of the models that were chosen.

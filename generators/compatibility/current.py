@@ -5,7 +5,8 @@ Imports neither torch nor transformers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from generators.models.recipe import Recipe
@@ -82,7 +83,8 @@ def measured_verdicts(
             cells.append(Cell.parse(id_))
         except HwCompatError:  # reported as broken evidence by the reporter, and no cell to conclude about
             continue
-    return tuple(verdict_of(cell, evidence, checks, inventory, own_limit=own_limits.get(cell.id)) for cell in cells)
+    index = _indexed(evidence, checks)
+    return tuple(_verdict(cell, index, inventory, own_limit=own_limits.get(cell.id)) for cell in cells)
 
 
 def verdict_of(
@@ -101,14 +103,52 @@ def verdict_of(
     has to have and take none away. What passed without having been planned in its run is set aside; where the run
     line is missing, so are plan and versions, and the basis is `expired`.
     """
-    plan = _newest_plan(cell, evidence)
-    runs = {run.run_id for run in evidence.runs}
-    named = planned_checks(evidence)
+    index = _indexed(evidence, checks)
+    return _verdict(cell, index, inventory, subject_required=subject_required, own_limit=own_limit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Index:
+    """Evidence by cell and by run, put in order once for all cells: plans are the newest of each cell."""
+
+    plans: Mapping[str, PlannedCell]
+    lines: Mapping[str, Sequence[CheckLine]]
+    planned: Collection[tuple[str, str, str]]
+    versions: Mapping[str, Mapping[str, str]]
+
+
+def _indexed(evidence: Evidence, checks: Sequence[CheckLine]) -> _Index:
+    plans: dict[str, PlannedCell] = {}
+    for run in sorted(evidence.runs, key=lambda run: run.started_at, reverse=True):
+        for planned in run.plan:
+            plans.setdefault(planned.cell_id, planned)
+    lines: dict[str, list[CheckLine]] = {}
+    for line in checks:
+        lines.setdefault(line.cell_id, []).append(line)
+    return _Index(
+        plans=plans,
+        lines=lines,
+        planned=planned_checks(evidence),
+        versions={run.run_id: run.versions for run in evidence.runs},
+    )
+
+
+def _verdict(
+    cell: Cell,
+    index: _Index,
+    inventory: HardwareInfo,
+    *,
+    subject_required: str = "",
+    own_limit: float | None = None,
+) -> Verdict:
+    plan = index.plans.get(cell.id)
+    runs = index.versions
     own = [
         line
-        for line in checks
-        if line.cell_id == cell.id
-        and (line.outcome.is_failure or line.run_id not in runs or (line.run_id, cell.id, line.check_name) in named)
+        for line in index.lines.get(cell.id, ())
+        if line.outcome.is_failure
+        or line.run_id not in runs
+        or (line.run_id, cell.id, line.check_name) in index.planned
     ]
     unplanned = [line.check_name for line in own if line.run_id not in runs]
     return conclude(
@@ -116,17 +156,9 @@ def verdict_of(
         plan.checks if plan else tuple(dict.fromkeys(unplanned)),
         own,
         current_versions=relevant_versions(cell, versions_of(inventory)),
-        run_versions={run.run_id: run.versions for run in evidence.runs},
+        run_versions=runs,
         subject_required=subject_required or (plan.subject if plan else "tiny"),
         suite_hash=plan.suite_hash if plan else "",
         required_checks=required_checks(cell),
         own_limit=own_limit,
     )
-
-
-def _newest_plan(cell: Cell, evidence: Evidence) -> PlannedCell | None:
-    for run in sorted(evidence.runs, key=lambda run: run.started_at, reverse=True):
-        for planned in run.plan:
-            if planned.cell_id == cell.id:
-                return planned
-    return None

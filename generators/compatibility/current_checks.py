@@ -51,7 +51,7 @@ def current_checks(evidence: Evidence) -> tuple[CheckLine, ...]:
             continue
         accelerator = line.accelerator or accelerators.get((line.run_id, line.cell_id), "")
         before = own.get(accelerator)
-        if before is not None and before.run_id == line.run_id and _severity(before) > _severity(line):
+        if before is not None and before.run_id == line.run_id and severity(before) > severity(line):
             continue
         for older in [name for name, kept in own.items() if not name or _is_silent(kept)]:
             del own[older]
@@ -74,11 +74,11 @@ def worst_of_runs(lines: Sequence[CheckLine]) -> list[CheckLine]:
     found: dict[tuple[str, str, str | None], int] = {}
     for line in lines:
         key = (line.run_id, line.check_name, line.accelerator)
-        found[key] = max(found.get(key, 0), _severity(line))
-    return [line for line in lines if _severity(line) == found[line.run_id, line.check_name, line.accelerator]]
+        found[key] = max(found.get(key, 0), severity(line))
+    return [line for line in lines if severity(line) == found[line.run_id, line.check_name, line.accelerator]]
 
 
-def _severity(line: CheckLine) -> int:
+def severity(line: CheckLine) -> int:
     """How much a line takes away from a pass; one that says nothing takes away nothing."""
     if line.outcome.is_failure:
         return 4

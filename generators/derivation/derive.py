@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import inspect
 import json
 import warnings
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from generators.models.catalog import TaskClass, TaskEntry, load_catalog
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify_folder, classify_type
-from generators.models.inputs import make_inputs, placeholders
+from generators.models.inputs import OTHER_DRAWS, make_inputs, placeholders
 from generators.models.recipe import HERE, Recipe
 from generators.models.store import shipped_recipes
 from hardware.errors import ModelError, echo
@@ -26,6 +27,7 @@ from hardware.testing.reference import as_reference, float64_outputs, gradient_c
 from hardware.testing.widened import copy_over
 
 from . import measure
+from .overrides import overrides
 from .scopes import children
 from .specs import input_specs, lengths_of
 from .tiny import LABELS, tiny_configs
@@ -107,7 +109,7 @@ def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Mea
     if not reference:
         raise ModelError(f"{type(model).__name__} gives no floating tensor")
     shorter = (lengths[0] - _SHORTER, lengths[1] - _SHORTER)
-    other = float64_outputs(exact, make_inputs(specs, _SEED, shorter))
+    other = float64_outputs(exact, make_inputs(specs, _SEED + 1, shorter))
     columns = (shorter[0] + placeholders(specs), lengths[0] + placeholders(specs))
     masked_by = measure.masked_outputs(other, reference, columns, specs)
     # A decoder's own mask comes first: what a decoder sees of itself is what every output goes through.
@@ -187,6 +189,7 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
         gradients=_gradient_count(model, found.inputs),
         recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
+        left_out=overrides(what.model_type).get("left_out", ""),
         **given,
     )
 
@@ -194,7 +197,8 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
 def _generates(model: Any, entry: TaskEntry) -> str:
     """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one,
     as do those that write what they hear behind the places of the sound."""
-    if entry.generate == "none" or not hasattr(model, "generate"):
+    left_out = overrides(model.config.model_type).get("left_out")
+    if left_out or entry.generate == "none" or not hasattr(model, "generate"):
         return "none"
     return "seq2seq" if model.config.is_encoder_decoder else "causal"
 
@@ -231,6 +235,11 @@ def _unheard(model: Any, found: _Measured) -> list[str]:
     return measure.unheard(model, found.inputs, others, found.reference, found.masked_by, found.specs)
 
 
+def _unsteady(model: Any, found: _Measured) -> list[str]:
+    draws = [make_inputs(found.specs, seed, lengths or found.lengths) for seed, lengths in OTHER_DRAWS]
+    return measure.unsteady(model, draws, found.masked_by)
+
+
 def _loudest(
     config: Mapping[str, Any], config_class: str, chosen: TaskClass, architecture: str
 ) -> tuple[float, _Measured] | list[str]:
@@ -251,12 +260,19 @@ def _loudest(
             continue
         figures = found.sensitivity
         reasons = measure.faults(figures) or _unheard(model, found)
+        reasons = reasons or measure.lost_gradients(model, found.inputs, found.masked_by)
         if reasons:
             refused.append(f"gain {gain}: {', '.join(reasons)}")
         else:
             noise = figures.get("bfloat16_error", figures["float32_error"])
             accepted.append((measure.holds_half_precision(figures), figures["attention_x1.1"] / noise, gain, found))
-    return max(accepted, key=lambda one: one[:3])[2:] if accepted else refused
+    for _, _, gain, found in sorted(accepted, key=lambda one: one[:3], reverse=True):
+        model = fill(build(config_class, chosen.model_class, config), gain=gain)
+        reasons = _unsteady(model, found)
+        if not reasons:
+            return gain, found
+        refused.append(f"gain {gain}: {', '.join(reasons)}")
+    return refused
 
 
 def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
@@ -265,8 +281,20 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     Where no gain is accepted, the next larger configuration is tried. Raises `ModelError` for an unknown type
     or task, and with the figures where nothing is accepted.
     """
-    configs = tiny_configs(model_type, load_catalog())
-    return loudest_recipe(classify_type(model_type), task_class(model_type, task), configs, f"tiny {model_type}")
+    chosen = task_class(model_type, task)
+    configs = tiny_configs(configured_type(model_type, chosen), load_catalog())
+    return loudest_recipe(classify_type(model_type), chosen, configs, f"tiny {model_type}")
+
+
+def configured_type(model_type: str, chosen: TaskClass) -> str:
+    """The type whose configuration a class is built with: its own, where it is mapped for several.
+
+    SAM 2 on an image is mapped for checkpoints of SAM 2 on videos, too, whose configuration it can only read.
+    """
+    catalog = load_catalog()
+    own = getattr(getattr(class_of(chosen.model_class), "config_class", None), "__name__", "")
+    types = [one for one in catalog.types_of_class(chosen.model_class) if catalog.config_class(one) == own]
+    return model_type if model_type in types or not types else types[0]
 
 
 def task_class(model_type: str, task: str | None) -> TaskClass:
@@ -277,6 +305,14 @@ def task_class(model_type: str, task: str | None) -> TaskClass:
         known = ", ".join(t.task for t in tasks) or "none: it is a part of other models"
         raise ModelError(f"{model_type} has no class for {echo(task or 'any task')}", fix=f"Its tasks: {known}.")
     return chosen
+
+
+def _require_forward(model_class: str) -> None:
+    """Raises `ModelError` where a class has no forward pass of its own, as where only parts of it compute."""
+    import torch
+
+    if inspect.getattr_static(class_of(model_class), "forward", None) is torch.nn.Module.forward:
+        raise ModelError(f"{model_class} has no forward", why="only parts of it compute, and they are of other types")
 
 
 @contextlib.contextmanager
@@ -298,7 +334,8 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
     Raises `ModelError`: which says `which` model it was, with the figures where none is accepted, or why the last
     of them can't be built or run.
     """
-    config_class = load_catalog().config_class(what.model_type)
+    config_class = load_catalog().config_class(configured_type(what.model_type, chosen))
+    _require_forward(chosen.model_class)
     refused = ModelError(f"no {which} is known")
     with warnings.catch_warnings(), _one_thread():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say

@@ -7,15 +7,26 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from generators.models.inputs import DRAWN, LENGTHS, covered_by
 from hardware.target import Target
-from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering, masks_of, scale_of
+from hardware.testing.parity import (
+    Array,
+    Outputs,
+    ReferenceNotFinite,
+    compare,
+    compare_gradients,
+    covering,
+    masks_of,
+    scale_of,
+)
+from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
 from hardware.testing.tolerances import loosest_limit, tolerance_for
+from hardware.testing.widened import copy_over
 
 from .sites import attention_sites, half_of_heads, scale_attention, swap_two
 
@@ -27,6 +38,8 @@ FLOAT32_ERROR = 5e-6
 _CPU = Target(name="cpu")
 NOISE = tolerance_for(_CPU, "float32").limit
 """The float32 tolerance: what moves the output by less can't be told from another order of summation."""
+STEADY = NOISE / 2
+"""With other inputs than those that its figures are measured with, a tiny model's float32 error stays below this."""
 SUBTLE = 100 * NOISE
 """A small fault must move the output by at least this: 100 times the float32 tolerance."""
 BFLOAT16_ERROR = 0.75 * tolerance_for(_CPU, "bfloat16").limit
@@ -107,12 +120,14 @@ def sensitivity_of(
 
     `model` is float32 and is left as it is. Raises `ReferenceNotFinite`.
     """
+    from hardware.backends._torch import forget_passes
 
     masks = masks_of(masked_by, inputs)
 
     def moved(change: Callable[[torch.nn.Module], object], given: Mapping[str, Array] = inputs) -> float:
         changed = copy.deepcopy(model)
         change(changed)
+        forget_passes(changed)
         return compare(run(changed, given), reference, masks=masks).max_rel_error
 
     def scaled(factor: float) -> Callable[[torch.nn.Module], None]:
@@ -166,11 +181,17 @@ def padding_heard(
     name = covered_by(mask_input, specs) if mask_input else ""
     if mask_input is None or not name:
         return 0.0
-    given, spec, kept = inputs[name], specs[name], inputs[mask_input] == 1
+    given, spec, mask = inputs[name], specs[name], inputs[mask_input] == 1
+    kept = mask.copy()
+    if spec.get("neighbours"):
+        kept[:, 1:] |= mask[:, :-1]
+        kept[:, :-1] |= mask[:, 1:]
+    if given.ndim > mask.ndim:
+        kept = kept[..., None]
     if "high" in spec:
         changed = np.where(kept | (given == spec.get("last", -1)), given, (given + 1) % spec["high"])
     else:
-        changed = np.where(kept[..., None], given, given + 1).astype(given.dtype)
+        changed = np.where(kept, given, given + 1).astype(given.dtype)
     other = {**inputs, name: changed}
     return compare(run(model, other), reference, masks=masks_of(masked_by, inputs)).max_rel_error
 
@@ -202,6 +223,25 @@ def faults(sensitivity: Mapping[str, float]) -> list[str]:
     return reasons
 
 
+def lost_gradients(model: torch.nn.Module, inputs: Mapping[str, Array], masked_by: Mapping[str, str]) -> list[str]:
+    """Why the gradients of a float32 model are no match for those in float64; empty where they are.
+
+    A number next to a kink, as that of a ReLU, may fall on either side of it: then another gain is the better one.
+    """
+    import torch
+
+    from hardware.backends._tensors import to_tensors
+    from hardware.backends._torch import loss_gradients
+
+    exact = as_reference(copy_over(model))
+    try:
+        got = loss_gradients(copy.deepcopy(model), to_tensors(inputs, "cpu", torch.float32), masked_by)
+        error = compare_gradients(got, float64_gradients(exact, inputs, masked_by)).max_rel_error
+    except Exception as raised:  # whatever modelling code raises, it is the reason why nothing can be learnt
+        return [f"there are no gradients: {type(raised).__name__}: {' '.join(str(raised).split())[:200]}"]
+    return [] if error < NOISE / 2 else [f"gradients are off by {error:.1e}, must be below {NOISE / 2:.0e}"]
+
+
 def holds_half_precision(sensitivity: Mapping[str, float]) -> bool:
     """Whether the model's own error in bfloat16 leaves room below that precision's tolerance."""
     return sensitivity.get("bfloat16_error", math.inf) < BFLOAT16_ERROR
@@ -226,6 +266,19 @@ def unheard(
         if not change >= SUBTLE:
             faint.append(f"other {name} move the output by {change:.1e}, must be at least {SUBTLE:.1e}")
     return faint
+
+
+def unsteady(model: torch.nn.Module, draws: Iterable[Mapping[str, Array]], masked_by: Mapping[str, str]) -> list[str]:
+    """Where float32 and float64 part with other inputs, as where a choice hangs on the last digit: which of two
+    places is looked at more closely, or whether a logit is above 0."""
+    exact, reasons = as_reference(copy_over(model)), []
+    for inputs in draws:
+        error = compare(run(model, inputs), float64_outputs(exact, inputs), masks=masks_of(masked_by, inputs))
+        if not error.max_rel_error < STEADY:
+            reasons.append(
+                f"with other inputs float32_error is {error.max_rel_error:.1e}, must be below {STEADY:.0e}"
+            )
+    return reasons
 
 
 def record(

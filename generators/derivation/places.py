@@ -67,8 +67,9 @@ def _wanted(model: Any, modality: str, token: int, specs: Mapping[str, Spec]) ->
     try:
         count = _by_forward(model, drafts)
     except Exception as error:  # whatever modelling code raises, a check of its own that isn't known among it
-        counted = re.search(r"features:? (\d+)", str(error))
-        count = int(counted[1]) if counted else _by_features(model, modality, drafts)
+        if counted := re.search(r"features:? (\d+)", str(error)):
+            return int(counted[1])
+        count = _by_features(model, modality, drafts)
         if count is None:
             why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             what = f"{type(model).__name__} doesn't say how many places an {modality} takes"
@@ -154,5 +155,5 @@ def _by_features(model: Any, modality: str, drafts: Mapping[str, Spec]) -> int |
     with torch.no_grad():
         features = embed(**{given: tensor for given, tensor in _tensors(drafts).items() if given in takes})
     found = getattr(features, "pooler_output", features)  # 4.x gives the embeddings alone
-    parts = found if isinstance(found, list | tuple) else [found]
+    parts: list[Any] = list(found) if isinstance(found, list | tuple) else [found]
     return int(sum(math.prod(part.shape[:-1]) for part in parts))

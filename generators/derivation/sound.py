@@ -35,7 +35,7 @@ def sound_layouts(name: str, model: Any, *, in_text: bool) -> list[Spec]:
     if name == "input_features":
         return _frames(model.config, in_text=in_text)
     if name == "input_values":
-        return _values(model)
+        return _values(model, in_text=in_text)
     return []
 
 
@@ -85,7 +85,7 @@ def _frames(config: Any, *, in_text: bool) -> list[Spec]:
     return [*layouts, {"kind": "features", "shape": [bins, 2 * longest]}] if longest else layouts
 
 
-def _values(model: Any) -> list[Spec]:
+def _values(model: Any, *, in_text: bool) -> list[Spec]:
     config = model.config
     bins, frames = attribute_of(config, *roles()["config"]["mel_bins"]), attribute_of(config, "max_length")
     kernels, strides = (attribute_of(config, name) for name in ("conv_kernel", "conv_stride"))
@@ -95,7 +95,11 @@ def _values(model: Any) -> list[Spec]:
         return [{"kind": "features", "shape": [frames, bins]}]
     else:
         plain = {"kind": "waveform", "step": attribute_of(config, "hop_length") or _step(model), "extra": 0}
-    return [plain, {**plain, "channels": attribute_of(config, "audio_channels") or 1}]
+    channels = attribute_of(config, "audio_channels") or 1
+    if in_text:
+        samples = _FRAMES_A_STEP * plain["step"] + plain["extra"]
+        return [{"kind": "features", "shape": shape} for shape in ([samples], [channels, samples])]
+    return [plain, {**plain, "channels": channels}]
 
 
 def _exact(kernels: Any, strides: Any) -> Spec:
@@ -114,7 +118,7 @@ def _step(model: Any) -> int:
     """
     import torch
 
-    step = math.prod(module.stride[0] for module in model.modules() if isinstance(module, torch.nn.Conv1d))
+    step: int = math.prod(module.stride[0] for module in model.modules() if isinstance(module, torch.nn.Conv1d))
     if step == 1:
         raise ModelError(
             f"the shape of the waveform of {model.config.model_type} is not known",

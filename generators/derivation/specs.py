@@ -15,6 +15,7 @@ from . import measure
 from .modalities import modality_spec
 from .overrides import overrides
 from .places import place_tokens, places
+from .scenes import scene_spec
 from .scopes import attribute_of, special_tokens, text_config
 from .sound import SOUND_MASKS, SOUNDS, chosen_layout, sound_layouts
 
@@ -27,6 +28,8 @@ _PLACE_MARKS = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids", 
 _MORE_THAN_TEXT = ("multimodal", "vision-encoder-text-decoder", "vision", "video", "speech")
 _SENSED = frozenset(DRAWN) - {"tokens", "decoder_tokens", "boxes", "categories", "token_categories"}
 """Kinds of input of which a model of these architectures gets at least one: its text alone would prove little."""
+_OF_IMAGES = ("pixel", "image", "patch", "feature", "video", "session")
+"""Words in the names of what an image comes in."""
 _SPEAKS = "text-to-audio"
 """The task in which text is what goes in, and sound what comes out."""
 _WHERE_NEEDED = ("image_sizes",)
@@ -46,9 +49,9 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     passed_on = [name for name in told if name not in takes and "kwargs" in takes]
     unread = set(_WHERE_NEEDED) - _needed(model) - set(told)
     names = [name for name in (*takes, *passed_on) if name not in unread and not told.get(name, {}).get("omit")]
-    known = {name: spec for name in names if (spec := modality_spec(name, names, config))}
-    given = {*known, *(name for name in names if name in {"input_ids", *SOUNDS, *told})}
-    tokens = place_tokens(config, given)
+    made = {name: scene_spec(name, names, config, entry) or modality_spec(name, names, config) for name in names}
+    known = {name: spec for name, spec in made.items() if spec}
+    tokens = place_tokens(config, {*known, *(name for name in names if name in {"input_ids", *SOUNDS, *told})})
     specs: dict[str, dict[str, Any]] = {}
     layouts: dict[str, list[dict[str, Any]]] = {}
     for name in names:
@@ -76,14 +79,17 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
     if "places" not in told.get("input_ids", {}) and (taken := places(model, tokens, specs, side)):
         specs["input_ids"]["places"] = taken
-    if list(takes) == ["input"] and not specs:  # what a module of torch has by itself
-        raise ModelError(f"{type(model).__name__} has no forward", why="only parts of it compute")
+    for name in [name for name, spec in specs.items() if spec["kind"] == "positions"]:
+        if "attention_mask" in list(specs)[list(specs).index(name) :]:  # positions are counted in the mask
+            specs[name] = specs.pop(name)
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",
             why=f"its forward takes {', '.join(list(takes)[:8])}",
         )
     senses = any(spec["kind"] in _SENSED or "streams" in spec for spec in specs.values())
+    # ImageGPT's tokens are the colours of an image: its forward takes nothing that an image else comes in.
+    senses |= architecture == "vision" and not any(word in name for name in takes for word in _OF_IMAGES)
     senses = senses or sum(spec["kind"] == "tokens" for spec in specs.values()) > 1  # of two vocabularies, as Evolla
     if architecture in _MORE_THAN_TEXT and entry.task != _SPEAKS and not senses:
         raise ModelError(
@@ -109,8 +115,8 @@ def _run(model: Any, specs: dict[str, dict[str, Any]], tokens: dict[str, int], s
     if tokens:
         places(model, tokens, specs, side)
     else:
-        # A copy, because a codec keeps what it makes of its codes.
-        measure.run(copy.deepcopy(model), make_inputs(specs, 0, (most, most)))
+        # A copy, because a codec keeps what it makes of its codes; one less, so that frames aren't as many as bins.
+        measure.run(copy.deepcopy(model), make_inputs(specs, 0, (most - 1, most - 1)))
 
 
 def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: int) -> dict[str, Any] | None:

@@ -38,7 +38,9 @@ class TaskEntry:
     outputs: tuple[str, ...]
     generate: str
     labels: bool = False
+    images: int = 1
     first_for: tuple[str, ...] = ()
+    not_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,7 @@ class Catalog:
         for entry in task_entries():
             classes = self.mappings.get(entry.mapping, {})
             model_class = next((classes[t] for t in named if t in classes), None)
-            if model_class and entry.task not in found:
+            if model_class and entry.task not in found and model_type not in entry.not_for:
                 found[entry.task] = TaskClass(
                     task=entry.task, auto_class=entry.auto_class, model_class=model_class, entry=entry
                 )
@@ -131,11 +133,12 @@ def installed_version() -> str:
 @functools.cache
 def task_entries() -> tuple[TaskEntry, ...]:
     """The lines of tasks.toml, in their order."""
-    lines = _task_data()["entry"]
-    return tuple(
-        TaskEntry(**{**line, "outputs": tuple(line["outputs"]), "first_for": tuple(line.get("first_for", ()))})
-        for line in lines
-    )
+    return tuple(_task_entry(line) for line in _task_data()["entry"])
+
+
+def _task_entry(line: Mapping[str, Any]) -> TaskEntry:
+    values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in line.items()}
+    return TaskEntry(**values)
 
 
 @functools.cache

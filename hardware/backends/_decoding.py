@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -33,14 +34,14 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
         for name, tensor in tensors.items()
         if name != "position_ids" and not name.startswith("decoder_")
     }
-    complete = getattr(model, "main_input_name", "input_ids") in prompt
+    complete = not prompt.keys().isdisjoint({getattr(model, "main_input_name", "input_ids"), "inputs_embeds"})
     cached = takes_cache(model)
     generate = (
         GenerationMixin.generate if complete and cached and not _lets_text_decode(model) else type(model).generate
     )
     use_cache = use_cache and (cached or generate is not GenerationMixin.generate)
     limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}
-    with torch.no_grad(), nullcontext() if use_cache else _told_of_each_token(model):
+    with torch.no_grad(), nullcontext() if use_cache else _whole_passes(model, prompt):
         result = generate(
             model,
             **prompt,
@@ -69,6 +70,29 @@ def _lets_text_decode(model: torch.nn.Module) -> bool:
 def takes_cache(model: torch.nn.Module) -> bool:
     """Whether a forward pass can go on from the keys and values, or the state, of an earlier one."""
     return bool({"past_key_values", "cache_params"} & set(inspect.signature(model.forward).parameters))
+
+
+@contextmanager
+def _whole_passes(model: Any, prompt: Mapping[str, Any]) -> Iterator[None]:
+    """Without a cache every pass starts anew, and gets all that the first one had.
+
+    The library hands a sound to the first pass alone, whose cache holds it; and some decoders write into what the
+    encoder gave, so that every pass gets a copy of that.
+    """
+    sensed = {name: tensor for name, tensor in prompt.items() if tensor.is_floating_point()}
+
+    def complete(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        given = {name: copy.deepcopy(one) if name == "encoder_outputs" else one for name, one in kwargs.items()}
+        if given.get("encoder_outputs") is None:
+            given |= {name: tensor.clone() for name, tensor in sensed.items() if given.get(name) is None}
+        return args, given
+
+    handle = model.register_forward_pre_hook(complete, with_kwargs=True)
+    try:
+        with _told_of_each_token(model):
+            yield
+    finally:
+        handle.remove()
 
 
 @contextmanager

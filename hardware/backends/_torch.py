@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ._decoding import greedy
 from ._outputs import floating_outputs
+from ._saving import saved_and_loaded, saved_and_rebuilt
 from ._tensors import to_arrays, to_tensors
 from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
 
@@ -76,25 +78,43 @@ def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict
     return floating_outputs(model(**tensors, **without_cache(model)))
 
 
-def loss_gradients(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+def forget_passes(model: torch.nn.Module) -> None:
+    """Have a model in evaluation mode drop what it keeps of earlier passes, which has their dtype and no gradient.
+
+    LeViT keeps its biases between patches so. That training goes on is what tells it to drop them.
+    """
+    model.train()
+    model.eval()
+
+
+def loss_gradients(
+    model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Array]:
     """Gradients, by parameter name, of a loss that weighs every output element differently.
 
     The weights are cosines of the element's index, the same on every device; parameters that the pass doesn't
-    touch are left out.
+    touch are left out. What an output holds where the input that it is `masked_by` is 0 means nothing and weighs
+    nothing: there a mask of large numbers swallows the scores in one precision and not in another.
     """
     import torch
 
+    forget_passes(model)
     model.zero_grad(set_to_none=True)
     total: Any = 0.0
-    for _, output in sorted(forward(model, tensors).items()):
+    for name, output in sorted(forward(model, tensors).items()):
         if output.grad_fn is None:
             continue
         weights = torch.arange(output.numel(), dtype=torch.float64).mul(0.7).cos()
         weights = weights.to(device=output.device, dtype=output.dtype).reshape(output.shape)
+        mask = tensors.get(masked_by.get(name, ""))
+        if mask is not None:
+            meant = mask.to(weights.dtype).reshape(*mask.shape, *[1] * (output.ndim - mask.ndim))
+            weights[:, : mask.shape[1]] *= meant
         total = total + (output * weights).sum() / output.numel()
     total.backward()
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad(set_to_none=True)
+    forget_passes(model)
     return to_arrays(found)
 
 
@@ -123,30 +143,6 @@ def operator_trace(device_type: str) -> Any:
             return output
 
     return OperatorTrace()
-
-
-def _saved_and_rebuilt(model: torch.nn.Module, subject: ModelSubject, folder: Path) -> torch.nn.Module:
-    """A module that isn't of transformers, made again by its own code with the weights that were saved."""
-    import torch
-    from safetensors.torch import load_model, save_model
-
-    if subject.rebuild is None:
-        raise Unsupported("nothing says how to make the module again", error_type="not_implemented")
-    save_model(model, str(folder / "model.safetensors"))
-    again = subject.rebuild()
-    with torch.no_grad():
-        for tensor in again.state_dict().values():
-            if tensor.is_floating_point():
-                tensor.fill_(float("nan"))  # so that what isn't read from the file stands out
-    load_model(again, str(folder / "model.safetensors"))
-    return again
-
-
-def _attention_by_part(config: Any) -> dict[str, str]:
-    """The kind of attention of a model (under "") and of its parts, which may have less to choose from."""
-    parts = {name: getattr(config, name, None) for name in getattr(type(config), "sub_configs", None) or {}}
-    kinds = {name: getattr(part, "_attn_implementation", None) for name, part in {"": config, **parts}.items()}
-    return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
 class TorchRunnable(Runnable):
@@ -184,16 +180,13 @@ class TorchRunnable(Runnable):
 
     def gradients(self, inputs: Inputs) -> dict[str, Array]:
         with self.backend.running():
-            return loss_gradients(self.model, self._tensors(inputs))
+            return loss_gradients(self.model, self._tensors(inputs), self.subject.masked_by)
 
     def save_and_reload(self, folder: Path) -> Runnable:
         if not hasattr(self.model, "save_pretrained"):
-            again = _saved_and_rebuilt(self.model, self.subject, folder)
+            again = saved_and_rebuilt(self.model, self.subject, folder)
             return type(self)(self.backend, replace(self.subject, model=again), self.example, self.precision)
-        self.model.save_pretrained(folder, safe_serialization=True)
-        again = type(self.model).from_pretrained(
-            folder, local_files_only=True, dtype=self.dtype, attn_implementation=_attention_by_part(self.model.config)
-        )
+        again = saved_and_loaded(self.model, folder, self.dtype)
         subject = replace(self.subject, model=again)
         return type(self)(self.backend, subject, self.example, self.precision)
 

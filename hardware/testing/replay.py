@@ -24,9 +24,10 @@ def replay_inputs(given: Mapping[str, Array], generated: Generation, generates: 
         kept = {name: value for name, value in given.items() if not name.startswith("decoder_")}
         return {**kept, "decoder_input_ids": decoder}
     inputs: dict[str, Array] = dict(given)
-    mask = inputs["attention_mask"][:, : generated.start.shape[1]]  # BLIP leaves the prompt's last token out
     inputs["input_ids"] = np.concatenate([generated.start, tokens], axis=1)
-    inputs["attention_mask"] = np.concatenate([mask, np.ones_like(tokens)], axis=1)
+    if "attention_mask" in inputs:
+        mask = inputs["attention_mask"][:, : generated.start.shape[1]]  # BLIP leaves the prompt's last token out
+        inputs["attention_mask"] = np.concatenate([mask, np.ones_like(tokens)], axis=1)
     for name in _by_token(given):
         behind = [(0, 0), (0, tokens.shape[1]), *[(0, 0)] * (inputs[name].ndim - 2)]
         inputs[name] = np.pad(inputs[name], behind, mode="edge")

@@ -39,7 +39,7 @@ def html_report(report: Report) -> str:
     subjects = sorted({line.subject for line in report.checks})
     return render_page(
         "report.html.j2",
-        ("report.js", *(MATRIX_SCRIPTS if report.matrix else ())),
+        ("report.js", "filter.js", *(MATRIX_SCRIPTS if report.matrix else ())),
         report=report,
         cells=cells,
         few=len(cells) <= _FEW_CELLS,

@@ -1,4 +1,4 @@
-// The report: folds what stands below a check, opens the cell that a link names, filters cells.
+// The report: folds what stands below a check, and opens the cell that a link names.
 (() => {
   "use strict";
   for (const more of document.querySelectorAll("tr.more")) {
@@ -35,29 +35,4 @@
   addEventListener("afterprint", () => {
     for (const one of closed) one.open = false;
   });
-
-  const form = document.getElementById("report-filters");
-  if (!form) return;
-  const rows = [...document.getElementById("verdict-table").tBodies[0].rows];
-  const apply = () => {
-    const { q, level, outcome } = form.elements;
-    const words = q.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let kept = 0;
-    rows.forEach((row, place) => {
-      const text = row.textContent.toLowerCase();
-      const fits =
-        words.every((word) => text.includes(word)) &&
-        (!level.value || row.dataset.level === level.value) &&
-        (!outcome.value || row.dataset.outcomes.split(" ").includes(outcome.value));
-      row.hidden = !fits;
-      cells[place].hidden = !fits;
-      kept += fits;
-    });
-    form.querySelector("output").textContent = `${kept} of ${rows.length} cells`;
-  };
-  form.hidden = false;
-  form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("input", apply);
-  form.addEventListener("reset", () => setTimeout(apply));
-  apply();
 })();

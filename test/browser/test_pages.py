@@ -15,7 +15,10 @@ from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.evidence.record import CheckLine, Outcome
 from reports.cells import CellReport
+from reports.coverage_facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
+from reports.coverage_report import CoverageReport
 from reports.formats import report_text
+from reports.html.coverage_html import coverage_html
 from reports.html.matrix_html import matrix_html
 from reports.report import Report
 
@@ -194,6 +197,83 @@ def report_page() -> str:
 
 def cell_attributes(document: str) -> dict[str, str]:
     return dict(re.findall(r'<details class="cell" id="([^"]*)"([^>]*)>', document))
+
+
+def coverage_page() -> str:
+    types = (
+        TypeFacts(model_type="bert", family="embedding", architecture="encoder-only", task="fill-mask"),
+        TypeFacts(
+            model_type="mistral", family="text_generation", architecture="decoder-only", task="text-generation"
+        ),
+        TypeFacts(model_type="part", family="other", architecture="", obstacle="no_class", reason=HOSTILE),
+    )
+    results = {
+        "cpu": (Standing.PASSED, Standing.FAILED, Standing.EXCLUDED),
+        "openvino": (Standing.PASSED, Standing.PASSED, Standing.EXCLUDED),
+    }
+    targets = tuple(
+        TargetCoverage(
+            target=target,
+            results=tuple(
+                Result(model_type=one.model_type, task=one.task, standing=standing, reason=HOSTILE)
+                for one, standing in zip(types, standings, strict=True)
+            ),
+        )
+        for target, standings in results.items()
+    )
+    return coverage_html(
+        CoverageReport(
+            timestamp="2026-01-02T00:00:00+00:00",
+            command=HOSTILE,
+            machine="a-machine",
+            versions={"transformers": "5.5.4"},
+            coverage=Coverage(precision="float32", types=types, targets=targets),
+        )
+    )
+
+
+def shown_rows(document: str, table: str) -> list[str]:
+    """The names in the rows of a table that aren't hidden."""
+    body = document.partition(f'id="{table}"')[2].partition("<tbody>")[2].partition("</tbody>")[0]
+    rows = re.findall(r'<tr([^>]*)><th scope="row">(?:<a[^>]*>)?([\w-]+)', body)
+    return [name for attributes, name in rows if "hidden" not in attributes]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "types"),
+    [
+        ("q", "", ["bert", "mistral", "part"]),
+        ("q", "ENCODER fill", ["bert"]),
+        ("standing", "failed", ["mistral"]),
+        ("standing", "passed", ["bert", "mistral"]),
+        ("architecture", "not classified", ["part"]),
+        ("family", "text_generation", ["mistral"]),
+        ("trait", "no trait", ["bert", "mistral", "part"]),
+        ("task", "fill-mask", ["bert"]),
+    ],
+)
+def test_filters_of_the_coverage(browse: Browse, field: str, value: str, types: list[str]):
+    script = f"""
+        const form = document.querySelector("form.filters");
+        form.elements.{field}.value = "{value}";
+        form.dispatchEvent(new Event("input"));
+    """
+    document = browse(acting(coverage_page(), script))
+    assert shown_rows(document, "types") == types
+    assert f"{len(types)} of 3 types" in document
+    assert "<title>Coverage of transformers 5.5.4</title>" in document
+
+
+def test_filters_of_a_report_hide_cells_with_their_rows(browse: Browse):
+    script = """
+        const form = document.querySelector("form.filters");
+        form.elements.outcomes.value = "failed";
+        form.dispatchEvent(new Event("input"));
+    """
+    document = browse(acting(report_page(), script))
+    assert "1 of 5 cells" in document
+    cells = cell_attributes(document)
+    assert [id_.split("/")[2] for id_, rest in cells.items() if "hidden" not in rest] == ["cuda"]
 
 
 def test_a_link_opens_its_cell_and_failures_are_open_already(browse: Browse):

@@ -89,11 +89,15 @@ def test_one_layer_of_each_kind_is_kept() -> None:
     assert one["num_hidden_layers"] == 2
 
 
-def test_layers_that_take_keys_from_others_come_behind_one_of_each_kind() -> None:
+def test_lists_with_an_entry_for_each_layer_are_as_long_as_the_layers_kept() -> None:
     one = tiny("gemma3n_text")
-    assert one["layer_types"] == 2 * ["sliding_attention", "full_attention"]
-    assert one["num_kv_shared_layers"] == 2
-    assert len(one["intermediate_size"]) == len(one["activation_sparsity_pattern"]) == one["num_hidden_layers"] == 4
+    assert one["layer_types"] == ["sliding_attention", "full_attention"]
+    assert len(one["intermediate_size"]) == len(one["activation_sparsity_pattern"]) == one["num_hidden_layers"] == 2
+
+
+def test_layers_keep_keys_of_their_own() -> None:
+    """The library lets layers share keys where it has a cache, so that numbers with and without one differ."""
+    assert tiny("gemma3n_text")["num_kv_shared_layers"] == 0
 
 
 def test_kinds_that_a_configuration_counts_out_are_all_met() -> None:
@@ -147,3 +151,36 @@ def test_a_gate_of_inputs_is_scaled_where_the_state_is_divided_by_what_the_query
     site = attention_sites(torch.nn.ModuleDict({"mlstm_layer": layer}))[0]
     assert site.query_norm is not None
     assert site.query_norm.weight == "mlstm_layer.igate_preact.weight"
+
+
+def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_head() -> None:
+    import torch
+
+    attention = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("q_proj", "k_proj", "v_proj")})
+    attention["q_norm"] = torch.nn.RMSNorm(4, elementwise_affine=False)
+    attention.num_heads = 2  # type: ignore[assignment]
+    site = attention_sites(torch.nn.ModuleDict({"attention": attention}))[0]
+    assert site.query_norm is not None
+    assert site.query_norm.ranges == ((0, 2), (4, 6))
+
+
+def test_what_is_found_in_a_state_is_not_blown_up_where_it_is_next_to_nothing() -> None:
+    assert tiny("qwen3_next")["rms_norm_eps"] >= 0.01
+    assert "rms_norm_eps" not in tiny("llama")
+
+
+def test_what_is_rotated_of_a_head_comes_in_pairs() -> None:
+    one = tiny("stablelm")
+    width = one["hidden_size"] // one["num_attention_heads"]
+    assert default("stablelm").rope_parameters["partial_rotary_factor"] == 0.25
+    assert width % 8 == 0
+
+
+def test_a_normalised_query_of_a_fused_projection_is_scaled_after_its_normalisation() -> None:
+    import torch
+
+    attention = torch.nn.ModuleDict({"query_key_value": torch.nn.Linear(8, 24), "q_layernorm": torch.nn.LayerNorm(4)})
+    attention.num_heads = 2  # type: ignore[assignment]
+    site = attention_sites(torch.nn.ModuleDict({"attention": attention}))[0]
+    assert site.query_norm is not None
+    assert site.query_norm.weight == "attention.q_layernorm.weight"

@@ -1,0 +1,166 @@
+"""`--coverage-report`: gathers what is known of every model type here, says it in a format, and keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import click
+
+from generators.compatibility.current_checks import current_checks
+from generators.compatibility.required import required_checks
+from generators.models.architectures import UNKNOWN
+from generators.models.catalog import Catalog, load_catalog
+from generators.models.classifier import classify_type
+from generators.models.recipe import Recipe
+from generators.models.store import refusals, stored_recipes
+from generators.options import Options
+from hardware.backends.factory import resolve_target
+from hardware.cell import Cell
+from hardware.detection import HardwareInfo, detect
+from hardware.errors import NothingMatched, UsageError
+from hardware.evidence.machine import machine_label
+from hardware.evidence.redaction import redact
+from hardware.evidence.store import Evidence
+from hardware.evidence.versions import relevant_versions, versions_of
+from hardware.evidence.writer import now
+from hardware.front_door import terminal_width
+from hardware.target import Target
+
+from .cells import CellReport, cell_reports
+from .coverage import coverage
+from .coverage_counts import Counts
+from .coverage_facts import SUBJECT, Coverage, Standing, TypeFacts
+from .coverage_markdown import coverage_markdown
+from .coverage_report import TRANSFORMERS, CoverageReport, coverage_json, keep_report, last_report, read_report
+from .coverage_text import coverage_text
+from .html.coverage_html import coverage_html
+
+DEFAULT_TARGETS = ("cpu",)
+
+_NOTHING = Evidence(runs=(), checks=(), ends=(), broken=())
+
+
+def report_coverage(asked: Options, command: str) -> int:
+    """Print the report that was asked for; returns the exit code.
+
+    It is 1 where less than `--fail-under` percent of the types that can be built passed. Raises `NothingMatched`
+    after the report where there is no evidence at all; such a report isn't kept.
+    """
+    if asked.format_ == "csv":
+        raise UsageError("a coverage report is several tables", fix="Take text, markdown, json or html.")
+    inventory = detect()
+    evidence = asked.read_evidence() or _NOTHING
+    found = coverage_here(evidence, inventory, asked.targets or DEFAULT_TARGETS, asked.precision)
+    report = CoverageReport(
+        timestamp=now(),
+        command=redact(command),
+        machine=asked.machine or machine_label(),
+        versions=_versions(found, inventory),
+        coverage=found,
+    )
+    kept = last_report(asked.report_dir, found)
+    if asked.previous is not None:
+        report = report.compared(read_report(asked.previous), go_on=False)
+    elif kept.is_file():
+        report = report.compared(read_report(kept), go_on=True)
+    click.echo(_text(report, asked.format_), nl=False)
+    if not evidence.checks:
+        raise NothingMatched(
+            "nothing was measured",
+            why=f"there is no evidence in {asked.evidence}",
+            fix="For example: python run_test_generation.py --priority all --device cpu --run",
+        )
+    keep_report(report, asked.report_dir)
+    return _judged(found, asked.fail_under)
+
+
+def _text(report: CoverageReport, format: str) -> str:
+    if format == "html":
+        return coverage_html(report)
+    if format == "json":
+        return coverage_json(report)
+    return coverage_markdown(report) if format == "markdown" else coverage_text(report, width=terminal_width())
+
+
+def _judged(found: Coverage, fail_under: float | None) -> int:
+    code = 0
+    for target in found.targets:
+        counts = Counts.of(target.results)
+        if fail_under is not None and 100 * counts[Standing.PASSED] < fail_under * counts.buildable:
+            click.echo(f"error: {target.target}: {counts.share}; {fail_under:g} % was asked for", err=True)
+            code = 1
+    return code
+
+
+def coverage_here(
+    evidence: Evidence, inventory: HardwareInfo, targets: Sequence[str], precision: str = "float32"
+) -> Coverage:
+    """The coverage of the installed transformers on some targets, given by their names, as the evidence shows it.
+
+    Raises `ModelError` without transformers, `UsageError` for an unknown target.
+    """
+    named = tuple(dict.fromkeys(str(resolve_target(text).kind) for text in targets))
+    catalog = load_catalog()
+    recipes = {recipe.model_type: recipe for recipe in stored_recipes() if recipe.model_type in catalog.configs}
+    types = type_facts(catalog, recipes)
+    own = _of_tiny(evidence)
+    return coverage(
+        types,
+        refusals(),
+        {
+            cell.id: required_checks(cell)
+            for target in named
+            for recipe in recipes.values()
+            for cell in [
+                Cell(model=recipe.model_type, task=recipe.task, target=Target.parse(target), precision=precision)
+            ]
+        },
+        _cells(own, inventory),
+        targets=named,
+        precision=precision,
+        machines={run.run_id: run.machine for run in own.runs},
+    )
+
+
+def type_facts(catalog: Catalog, recipes: Mapping[str, Recipe]) -> tuple[TypeFacts, ...]:
+    """What is known of every model type of the catalog: from its recipe, else from how it is classified."""
+    found = []
+    for name in catalog.model_types:
+        known = recipes.get(name) or classify_type(name)
+        found.append(
+            TypeFacts(
+                model_type=name,
+                family=known.family,
+                architecture="" if known.architecture == UNKNOWN else known.architecture,
+                traits=tuple(known.traits),
+                task="" if known.task == UNKNOWN else known.task,
+                tasks=tuple(one.task for one in catalog.tasks_of(name)),
+            )
+        )
+    return tuple(found)
+
+
+def _of_tiny(evidence: Evidence) -> Evidence:
+    """The evidence of tiny models alone: a run at real widths, or of a folder with a type's name, shares its cell."""
+    return replace(
+        evidence,
+        runs=tuple(
+            replace(run, plan=tuple(planned for planned in run.plan if planned.subject == SUBJECT))
+            for run in evidence.runs
+        ),
+        checks=tuple(line for line in evidence.checks if line.subject == SUBJECT),
+    )
+
+
+def _cells(evidence: Evidence, inventory: HardwareInfo) -> Mapping[str, CellReport]:
+    return {cell.id: cell for cell in cell_reports(evidence, current_checks(evidence), inventory)}
+
+
+def _versions(found: Coverage, inventory: HardwareInfo) -> dict[str, str]:
+    """What evidence on these targets depends on, and transformers."""
+    here = versions_of(inventory)
+    kept = {TRANSFORMERS: load_catalog().version}
+    for one in found.targets:
+        kept |= relevant_versions(Cell(model="any", task="any", target=Target.parse(one.target)), here)
+    return kept
