@@ -102,6 +102,12 @@ def masked_outputs(
     return found
 
 
+def in_front(masked_by: Mapping[str, str], outputs: Outputs, length: int) -> dict[str, str]:
+    """The same where the positions that an output has besides those of the text come before them, not behind."""
+    more = {name: outputs[name].shape[1] - length for name, mask in masked_by.items() if " * " not in mask}
+    return {n: f"{more[n]} + {mask}" if more.get(n, 0) > 0 else mask for n, mask in masked_by.items()}
+
+
 def sensitivity_of(
     model: torch.nn.Module,
     inputs: Mapping[str, Array],
