@@ -173,12 +173,6 @@ def _shares(config: Any, heads: str, head_dim: str, factor: int | None) -> tuple
     )
 
 
-def _rotated(config: Any) -> float:
-    """The part of a head's width that rotary positions turn, in pairs."""
-    parameters = getattr(config, "rope_parameters", None) or {}
-    return float(parameters.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or 1.0)
-
-
 def _hidden(config: Any) -> list[int]:
     return [width for width in numbers(role_of(config, "hidden")) if width >= _NARROW]
 
