@@ -165,7 +165,6 @@ def _shares(config: Any, heads: str, head_dim: str, factor: int | None) -> tuple
         for width_by in ([factor // by] if factor and factor % by == 0 else [] if factor else range(1, width + 1))
         if width % width_by == 0
         and (width // width_by) % step == 0
-        and int(width // width_by * _rotated(config)) % 2 == 0
         and width // width_by >= min(_SMALLEST_HEAD_DIM, width)
     ]
     return min(
