@@ -21,16 +21,11 @@ _OF_A_TEXT = ("input_ids", "attention_mask", "position_ids")
 def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_cache: bool) -> Generation:
     """Decode `steps` tokens with the library's own loop and keep the logits of each step.
 
-        Works for whatever has transformers' `GenerationMixin`, on any device. A model whose main input isn't given (RAG
-        decodes from documents, without the question) starts in its own way, and knows the whole length only. One whose
-        forward takes no cache (BLIP) decodes with a part of it, in its own way too; one without a way of its own (Evolla)
-    <<<<<<< HEAD
+    Works for whatever has transformers' `GenerationMixin`, on any device. A model whose main input isn't given (RAG
+    decodes from documents, without the question) starts in its own way, and knows the whole length only. One whose
+    forward takes no cache (BLIP) decodes with a part of it, in its own way too; one without a way of its own (Evolla)
         decodes without a cache. One that lets the model inside it decode (Kosmos-2) does so. Without a cache, what is
-        told of each token is told of the new one as of the last.
-    =======
-        decodes without a cache. One that lets the model inside it decode (Kosmos-2) does so. Without a cache, what is told
-        of each token is told of the new one as of the last.
-    >>>>>>> vlm
+    told of each token is told of the new one as of the last.
     """
     import torch
     from transformers import GenerationMixin
