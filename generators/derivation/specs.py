@@ -49,8 +49,7 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     passed_on = [name for name in told if name not in takes and "kwargs" in takes]
     unread = set(_WHERE_NEEDED) - _needed(model) - set(told)
     names = [name for name in (*takes, *passed_on) if name not in unread and not told.get(name, {}).get("omit")]
-    made = {name: scene_spec(name, names, config, entry) or modality_spec(name, names, config) for name in names}
-    known = {name: spec for name, spec in made.items() if spec}
+    known = {n: s for n in names if (s := scene_spec(n, names, config, entry) or modality_spec(n, names, config))}
     tokens = place_tokens(config, {*known, *(name for name in names if name in {"input_ids", *SOUNDS, *told})})
     specs: dict[str, dict[str, Any]] = {}
     layouts: dict[str, list[dict[str, Any]]] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +70,7 @@ def _is_scale(name: str, of_norm: bool) -> bool:
 
 
 def _added_to_one(model: torch.nn.Module) -> frozenset[str]:
-    """Names of the weights of root mean square normalisations that start at 0: their code adds 1 (Gemma, Qwen3-Next).
+    """Names of the weights of root mean square normalisations to which the code adds 1 (Gemma, Qwen3-Next).
 
     Around 1 they would double every stream, and scores of normalised queries and keys would be four times as large.
     """
@@ -78,8 +78,22 @@ def _added_to_one(model: torch.nn.Module) -> frozenset[str]:
         f"{name}.weight"
         for name, module in model.named_modules()
         if "RMSNorm" in type(module).__name__ and getattr(module, "weight", None) is not None
-        if not bool(module.weight.any())
+        if _passes_at_zero(module)
     )
+
+
+def _passes_at_zero(norm: Any) -> bool:
+    """Whether a normalisation lets anything through where its weight is 0."""
+    import torch
+
+    kept = norm.weight.detach().clone()
+    try:
+        norm.weight.zero_()
+        return bool(norm(torch.ones(1, *kept.shape, dtype=kept.dtype)).any())
+    except Exception:  # it takes something besides, such as a gate, and nobody knows what it does without
+        return False
+    finally:
+        norm.weight.copy_(kept)
 
 
 def _modules_of_experts(model: torch.nn.Module) -> frozenset[str]:
@@ -137,10 +151,11 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
     import torch
 
     computed = getattr(model, "_keys_to_ignore_on_save", None) or ()
-    experts, from_zero = _modules_of_experts(model), _added_to_one(model)
+    experts = _modules_of_experts(model)
     norms = {owner for owner, module in model.named_modules() if "norm" in type(module).__name__.lower()}
     done: set[int] = set()
     with torch.no_grad():
+        from_zero = _added_to_one(model)
         for name, parameter in model.named_parameters(remove_duplicate=False):
             if id(parameter) in done or name in computed:
                 continue

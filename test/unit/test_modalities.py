@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +12,28 @@ import pytest
 
 from generators.derivation.modalities import modality_spec
 from generators.models.inputs import DRAWN, LENGTHS, make_inputs
-from generators.models.recipe import read_recipe
+from generators.models.recipe import Recipe, read_recipe
 from generators.models.store import SHIPPED
 from generators.suites.render import render
 from hardware.cell import Cell
 from hardware.errors import ModelError
 from hardware.target import Target
 
+EVERY_KIND = {
+    "input_ids": {"kind": "tokens", "high": 50, "places": [[60, -9, -5], [61, -5, -3]], "padding": 1},
+    "attention_mask": {"kind": "mask", "side": "left"},
+    "position_ids": {"kind": "positions", "start": 2},
+    "token_type_ids": {"kind": "places", "token": 60},
+    "pixel_values": {"kind": "patches", "grid": [1, 2, 2], "shape": [3, 2, 2]},
+    "flattened_patches": {"kind": "flattened", "side": 2, "width": 5},
+    "image_grid_thw": {"kind": "constant", "value": [1, 2, 2]},
+    "image_merge_sizes": {"kind": "constant", "value": 1},
+    "image_position_ids": {"kind": "constant", "value": [[0, 0], [1, 0]]},
+    "aspect_ratio_mask": {"kind": "ones", "shape": [1, 4]},
+    "pixel_attention_mask": {"kind": "ones", "shape": [1], "boolean": True},
+    "cross_attention_mask": {"kind": "seen", "shape": [1, 4]},
+}
+"""What an image or a video may bring with it."""
 RECIPES = sorted((SHIPPED / "5.5.4").glob("*.json"))
 
 
@@ -27,7 +43,21 @@ def configured(**attributes: Any) -> SimpleNamespace:
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_suite_draws_the_numbers_that_its_recipe_says(path: Any) -> None:
-    recipe = read_recipe(path)
+    drawn_alike(read_recipe(path))
+
+
+def test_a_suite_draws_whatever_comes_with_an_image() -> None:
+    recipe = read_recipe(SHIPPED / "5.5.4" / "llava.json")
+    drawn_alike(replace(recipe, inputs=EVERY_KIND))
+    arrays = make_inputs(EVERY_KIND, 0, (4, 3))
+    assert arrays["input_ids"].shape == arrays["cross_attention_mask"].shape[:2] == (2, 10)
+    assert not arrays["cross_attention_mask"][:, 0].any()
+    assert arrays["flattened_patches"][0, :, :2].tolist() == [[1, 1], [1, 2], [2, 1], [2, 2]]
+    assert arrays["pixel_attention_mask"].dtype == bool
+
+
+def drawn_alike(recipe: Recipe) -> None:
+    """The function that a suite writes gives what the recipe's specifications do."""
     cell = Cell(model=recipe.model_type, task=recipe.task, target=Target.parse("cpu"))
     tree = ast.parse(render(recipe, cell, ()))
     function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "make_inputs")
@@ -115,3 +145,18 @@ def test_what_a_model_writes_into_its_prompt_stays_out_of_the_inputs() -> None:
     assert found.start.shape == (2, inputs["input_ids"].shape[1] - 1)
     assert (found.start[:, 1:] == inputs["input_ids"][:, 1:-1]).all()
     assert (found.start[:, 0] == recipe.config["text_config"]["bos_token_id"]).all()
+
+
+def test_an_example_that_is_left_out_is_named() -> None:
+    """A model that scatters more than there are places for silently leaves the last image out."""
+    import torch
+
+    from generators.derivation.measure import run, unheard
+
+    class First(torch.nn.Linear):
+        def forward(self, pixel_values: Any) -> Any:
+            return {"logits": super().forward(pixel_values) * torch.tensor([[1.0], [0.0]])}
+
+    model, specs = First(4, 3), {"pixel_values": {"kind": "features", "shape": [4]}}
+    inputs, others = make_inputs(specs, 0), make_inputs(specs, 1)
+    assert len(unheard(model, inputs, others, run(model, inputs), {}, specs)) == 1
