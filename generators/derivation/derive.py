@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from generators.models.catalog import TaskClass, TaskEntry, load_catalog
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify_folder, classify_type
-from generators.models.inputs import make_inputs, placeholders
+from generators.models.inputs import OTHER_DRAWS, make_inputs, placeholders
 from generators.models.recipe import HERE, Recipe
 from generators.models.store import shipped_recipes
 from hardware.errors import ModelError, echo
@@ -230,6 +230,11 @@ def _unheard(model: Any, found: _Measured) -> list[str]:
     return measure.unheard(model, found.inputs, others, found.reference, found.masked_by, found.specs)
 
 
+def _unsteady(model: Any, found: _Measured) -> list[str]:
+    draws = [make_inputs(found.specs, seed, lengths or found.lengths) for seed, lengths in OTHER_DRAWS]
+    return measure.unsteady(model, draws, found.masked_by)
+
+
 def _loudest(
     config: Mapping[str, Any], config_class: str, chosen: TaskClass, architecture: str
 ) -> tuple[float, _Measured] | list[str]:
@@ -256,7 +261,13 @@ def _loudest(
         else:
             noise = figures.get("bfloat16_error", figures["float32_error"])
             accepted.append((measure.holds_half_precision(figures), figures["attention_x1.1"] / noise, gain, found))
-    return max(accepted, key=lambda one: one[:3])[2:] if accepted else refused
+    for _, _, gain, found in sorted(accepted, key=lambda one: one[:3], reverse=True):
+        model = fill(build(config_class, chosen.model_class, config), gain=gain)
+        reasons = _unsteady(model, found)
+        if not reasons:
+            return gain, found
+        refused.append(f"gain {gain}: {', '.join(reasons)}")
+    return refused
 
 
 def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
@@ -265,8 +276,20 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     Where no gain is accepted, the next larger configuration is tried. Raises `ModelError` for an unknown type
     or task, and with the figures where nothing is accepted.
     """
-    configs = tiny_configs(model_type, load_catalog())
-    return loudest_recipe(classify_type(model_type), task_class(model_type, task), configs, f"tiny {model_type}")
+    chosen = task_class(model_type, task)
+    configs = tiny_configs(configured_type(model_type, chosen), load_catalog())
+    return loudest_recipe(classify_type(model_type), chosen, configs, f"tiny {model_type}")
+
+
+def configured_type(model_type: str, chosen: TaskClass) -> str:
+    """The type whose configuration a class is built with: its own, where it is mapped for several.
+
+    SAM 2 on an image is mapped for checkpoints of SAM 2 on videos, too, whose configuration it can only read.
+    """
+    catalog = load_catalog()
+    own = getattr(getattr(class_of(chosen.model_class), "config_class", None), "__name__", "")
+    types = [one for one in catalog.types_of_class(chosen.model_class) if catalog.config_class(one) == own]
+    return model_type if model_type in types or not types else types[0]
 
 
 def task_class(model_type: str, task: str | None) -> TaskClass:
@@ -306,7 +329,7 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
     Raises `ModelError`: which says `which` model it was, with the figures where none is accepted, or why the last
     of them can't be built or run.
     """
-    config_class = load_catalog().config_class(what.model_type)
+    config_class = load_catalog().config_class(configured_type(what.model_type, chosen))
     _require_forward(chosen.model_class)
     refused = ModelError(f"no {which} is known")
     with warnings.catch_warnings(), _one_thread():

@@ -20,6 +20,7 @@ from hardware.system.memory import free_bytes
 
 from . import tiny
 from .derive import class_of, loudest_recipe, task_class
+from .division import Division
 from .overrides import overridden, overrides
 from .scopes import arguments_of, children, default_of, role_of
 
@@ -101,7 +102,7 @@ def _structural(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fewer_layers(config: Any, layers: int) -> dict[str, Any]:
-    places = tiny._layers(config) if layers == tiny.LAYERS else list(range(layers))
+    places = tiny._layers(config, Division(factor=1)) if layers == tiny.LAYERS else list(range(layers))
     most = len(places)
     changed: dict[str, Any] = {
         name: min(value, most) for name, value in role_of(config, "layers").items() if isinstance(value, int)

@@ -41,7 +41,8 @@ class Rows:
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """One attention module. `kind`: `attention`, `state-space` (query is C, key is B), `convolution` (query and key
-    are the lower and the upper half of its channels: a normalisation would undo a factor in all) or `weight`.
+    are the lower and the upper half of its channels: a normalisation would undo a factor in all; of channels of the
+    input where it is the weights that are normalised) or `weight`.
 
     `query_norm` comes after the query's projection where a normalisation undoes a factor in that: the normalisation
     itself, the projection to the time step of a state space that normalises B and C without weights, or a gate of
@@ -91,6 +92,9 @@ def convolution_sites(model: torch.nn.Module) -> list[Site]:
         kernel = getattr(module, "kernel_size", ())
         if isinstance(kernel, tuple) and max(kernel, default=1) > 1:
             whole = _whole(name, module)
+            if whole is not None and "Standardized" in type(module).__name__:
+                # What each output adds up is normalised, which undoes a factor in all of it, but not in some inputs.
+                whole = replace(whole, bias="", ranges=((0, module.weight.shape[1]),), axis=1)
             if whole is not None and whole.weight in parameters and whole.size > 1:
                 query, key = halves(whole)
                 found.append(Site(module=name, kind="convolution", query=query, key=key))
@@ -212,8 +216,16 @@ def _whole(name: str, module: Any) -> Rows | None:
 def _child(name: str, module: Any, names: list[str]) -> tuple[str, Rows | None]:
     for child in names:
         if child in module._modules:
-            return child, _whole(f"{name}.{child}" if name else child, module._modules[child])
+            full = f"{name}.{child}" if name else child
+            return child, _whole(full, module._modules[child]) or _wrapped(full, module._modules[child])
     return "", None
+
+
+def _wrapped(name: str, module: Any) -> Rows | None:
+    """The projection inside a module that only clips or normalises it: the one matrix there is."""
+    found = [_whole(f"{name}.{inner}", one) for inner, one in module._modules.items() if one is not None]
+    matrices = [rows for rows in found if rows is not None]
+    return matrices[0] if len(matrices) == 1 else None
 
 
 def _number(module: Any, *names: str) -> int:
@@ -247,7 +259,12 @@ def _separate(name: str, module: Any) -> Site | None:
 
 
 def _norm(name: str, module: Any) -> Rows | None:
-    """The weights of the normalisation of the query, where the module has one with weights."""
+    """The weights of the normalisation of the query, where the module has one with weights; the temperature, where
+    query and key are only compared by their angle."""
+    temperature = next((n for n in roles()["parameters"]["temperature"] if n in module._parameters), "")
+    if temperature:
+        count = module._parameters[temperature].shape[0]
+        return Rows(weight=f"{name}.{temperature}", bias="", ranges=((0, count),), axis=0)
     child = next((n for n in roles()["parameters"]["query_norm"] if n in module._modules), "")
     norm = module._modules.get(child)
     weight = getattr(norm, "weight", None)

@@ -38,6 +38,7 @@ class TaskEntry:
     outputs: tuple[str, ...]
     generate: str
     labels: bool = False
+    images: int = 1
     first_for: tuple[str, ...] = ()
     not_for: tuple[str, ...] = ()
 

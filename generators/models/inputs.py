@@ -7,11 +7,12 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id at every row's end; \
 `rows`; `streams`, the size of a last axis, where codes of a sound are read side by side; `places`, a list of \
 [id, start, stop]: columns that keep the places of an image, a video or a sound; `neighbours`, where each token is \
-read together with those beside it, padding or not |
+read together with those beside it, padding or not; `padding`, the id in the padded places of rows that are padded \
+on the left |
 | `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `padded` | bool (batch, step * length), true in the frames of a sound that pad a row on the right | `step` |
-| `positions` | int64 (batch, length), of rows padded on the left | none |
+| `positions` | int64 (batch, length), of rows padded on the left | optional: `start`, the first |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
 | `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); shares of a page in \
 float32 where `divisor` divides them | `high`; optional: `divisor` |
@@ -19,6 +20,8 @@ float32 where `divisor` divides them | `high`; optional: `divisor` |
 optional: `low`, other numbers to start from |
 | `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
+| `points` | float32 (batch, *shape), uniform in [0, high) | `shape`, `high` |
+| `regions` | float32 (batch, count, 4), left, top, right, bottom, uniform in [0, high) | `count`, `high` |
 | `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra`; optional: `channels`, the \
 size of an axis behind the batch |
 | `frames` | float32 (batch, step * length, bins), standard normal | `step`, `bins`; optional: `bins_first`, \
@@ -50,13 +53,15 @@ if TYPE_CHECKING:  # rendering reads the kinds alone, and an import of NumPy cos
 Specs = Mapping[str, Mapping[str, Any]]
 
 DRAWN = (
-    *("tokens", "decoder_tokens", "boxes", "token_categories", "categories"),
+    *("tokens", "decoder_tokens", "boxes", "token_categories", "categories", "points", "regions"),
     *("pixels", "features", "waveform", "frames", "patches", "flattened", "observed"),
 )
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
 KINDS = (*DRAWN, "mask", "padded", "positions", "places", "constant", "ones", "seen")
 LENGTHS = (16, 9)
 """Lengths of the rows of a batch. The second row is padded, so that a dropped mask shows."""
+OTHER_DRAWS: tuple[tuple[int, tuple[int, ...] | None], ...] = ((1, None), (2, (5, 12, 7)), (3, (11, 11)))
+"""Seeds and lengths (None: the recipe's own) with which a suite compares as well; the last has no padding."""
 
 
 def padding_mask(lengths: Sequence[int], side: str) -> Array:
@@ -101,7 +106,7 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         elif kind == "padded":
             arrays[name] = padding_mask([spec["step"] * length for length in lengths], "right") == 0
         elif kind == "positions":
-            arrays[name] = np.maximum(padding_mask(lengths, "left").cumsum(axis=1) - 1, 0)
+            arrays[name] = np.maximum(padding_mask(lengths, "left").cumsum(axis=1) - 1, 0) + spec.get("start", 0)
         elif kind == "places":
             there = arrays["input_ids"] == spec["token"]
             arrays[name] = (~there if spec.get("elsewhere") else there).astype(np.int64)
@@ -114,6 +119,8 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
             arrays[name][:, 0] = 0
         elif kind in DRAWN:
             arrays[name] = _drawn(spec, rng, len(lengths), max(lengths))
+            if "padding" in spec:
+                arrays[name][padding_mask(lengths, "left") == 0] = spec["padding"]
         else:
             raise ValueError(f"{kind!r} is not a kind of input; known: {', '.join(KINDS)}")
     return arrays
@@ -143,6 +150,11 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
         cells = np.indices((spec["side"], spec["side"])).reshape(2, -1).T + 1
         values = rng.standard_normal((batch, len(cells), spec["width"]))
         return np.concatenate([np.tile(cells, (batch, 1, 1)), values], axis=2).astype(np.float32)
+    if kind == "points":
+        return rng.uniform(0, spec["high"], (batch, *spec["shape"])).astype(np.float32)
+    if kind == "regions":
+        between = rng.uniform(0, spec["high"], (batch, spec["count"], 2, 2))
+        return np.sort(between, axis=2).reshape(batch, -1, 4).astype(np.float32)
     if kind == "observed":
         return (rng.random((batch, *spec["shape"])) < 0.9).astype(np.float32)
     if kind == "waveform":
