@@ -115,6 +115,11 @@ def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Mea
     # A decoder's own mask comes first: what a decoder sees of itself is what every output goes through.
     masks = sorted((n for n, s in specs.items() if s["kind"] == "mask"), key=lambda n: "decoder" not in n)
     mask_input = masks[0] if masks else None
+    padding = measure.padding_heard(model, inputs, specs, reference, masked_by, mask_input)
+    if not padding < measure.NOISE:
+        front = measure.in_front(masked_by, reference, columns[1])
+        heard = measure.padding_heard(model, inputs, specs, reference, front, mask_input)
+        masked_by, padding = (front, heard) if heard < measure.NOISE else (masked_by, padding)
     return _Measured(
         lengths=lengths,
         specs=specs,
@@ -124,7 +129,7 @@ def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Mea
         masked_by=masked_by,
         mask_input=mask_input,
         sensitivity=measure.sensitivity_of(model, inputs, reference, masked_by, mask_input),
-        padding_heard=measure.padding_heard(model, inputs, specs, reference, masked_by, mask_input),
+        padding_heard=padding,
     )
 
 

@@ -36,11 +36,11 @@ def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
         "flattened_patches": _flattened,
         "image_patches": _packed,
         "image_attention_mask": lambda config: {"kind": "seen", "shape": [1]},
-        **(_TILE_MAKERS if "aspect_ratio_ids" in takes else {}),
         "grid_thw": lambda config: _constant(_grid_of(config)),
         "merge_sizes": lambda config: _constant(1),
         "pixel_position_ids": _places,
         "noise": _order,
+        **(_TILE_MAKERS if "aspect_ratio_ids" in takes else {}),
     }
     return makers | ({"hidden_states": _patches} if "grid_thw" in takes else {})
 
