@@ -78,9 +78,7 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
     if "places" not in told.get("input_ids", {}) and (taken := places(model, tokens, specs, side)):
         specs["input_ids"]["places"] = taken
-    for name in [name for name, spec in specs.items() if spec["kind"] == "positions"]:
-        if "attention_mask" in list(specs)[list(specs).index(name) :]:  # positions are counted in the mask
-            specs[name] = specs.pop(name)
+    _count_in_the_mask(specs)
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",
@@ -92,6 +90,13 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
             why=f"its forward takes {', '.join(takes)}",
         )
     return specs
+
+
+def _count_in_the_mask(specs: dict[str, dict[str, Any]]) -> None:
+    """Positions come behind the mask that they are counted in, wherever a forward takes them."""
+    for name in [name for name, spec in specs.items() if spec["kind"] == "positions"]:
+        if "attention_mask" in list(specs)[list(specs).index(name) :]:
+            specs[name] = specs.pop(name)
 
 
 def _senses(takes: Collection[str], specs: Mapping[str, Mapping[str, Any]], architecture: str) -> bool:
