@@ -53,14 +53,20 @@ LOUD = 2 * loosest_limit()
 
 def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """One forward on CPU in the model's own dtype: the floating outputs as float64 arrays."""
+    from hardware.backends._tensors import to_arrays
+
+    return to_arrays(_forward(model, inputs))
+
+
+def _forward(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
     import torch
 
-    from hardware.backends._tensors import to_arrays, to_tensors
+    from hardware.backends._tensors import to_tensors
     from hardware.backends._torch import forward
 
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     with torch.no_grad():
-        return to_arrays(forward(model, to_tensors(inputs, "cpu", dtype)))
+        return forward(model, to_tensors(inputs, "cpu", dtype))
 
 
 def operators_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[str, ...]:
@@ -68,7 +74,7 @@ def operators_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[s
     from hardware.backends._torch import operator_trace
 
     with operator_trace("cpu") as trace:
-        run(model, inputs)
+        _forward(model, inputs)
     return tuple(sorted({*trace.native, *trace.offloaded}))
 
 
