@@ -168,8 +168,10 @@ def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:
     """The error of half precision; empty where an operator of the model has none, or what comes out isn't finite."""
     import torch
 
+    from hardware.backends._torch import in_dtype
+
     try:
-        error = moved(lambda changed: changed.to(torch.bfloat16))
+        error = moved(lambda changed: in_dtype(changed, torch.bfloat16))
         return {"bfloat16_error": error} if math.isfinite(error) else {}
     except (RuntimeError, NotImplementedError, TypeError):  # what is missing shows when a suite asks for it
         return {}

@@ -87,6 +87,13 @@ def forget_passes(model: torch.nn.Module) -> None:
     model.eval()
 
 
+def in_dtype(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """The floating parameters and buffers of a model in `dtype`, in place. Complex ones stay (Llama 4 has one):
+    `to` would make them real, and lose their imaginary part."""
+    model._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+    return model
+
+
 def loss_gradients(
     model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Array]:
@@ -157,7 +164,7 @@ class TorchRunnable(Runnable):
         self.precision = precision
         self.dtype = torch_dtype(precision)
         self.device = backend.torch_device()
-        self.model = subject.model.to(device=self.device, dtype=self.dtype).eval()
+        self.model = in_dtype(subject.model.to(device=self.device), self.dtype).eval()
         self.actual_dtype = precision if precision == "tf32" else str(self.dtype).removeprefix("torch.")
         self.conditions = {
             "optimisation": "O0",

@@ -9,6 +9,7 @@ import torch
 
 from hardware.backends._decoding import _told_of_each_token
 from hardware.backends._tensors import to_arrays
+from hardware.backends._torch import in_dtype
 from hardware.backends.base import Generation
 from hardware.testing.parity import compare, masks_of
 from hardware.testing.replay import replay_inputs
@@ -63,3 +64,10 @@ def test_what_is_ruled_out_by_the_smallest_number_is_the_same_in_two_precisions_
 def test_a_mask_may_stand_behind_the_positions_of_an_image() -> None:
     found = masks_of({"logits": "2 + attention_mask"}, {"attention_mask": np.array([[0, 1]])})
     assert found["logits"].tolist() == [[1, 1, 0, 1]]
+
+
+def test_a_complex_table_keeps_its_imaginary_part_in_every_precision() -> None:
+    model = torch.nn.Linear(2, 2)
+    model.register_buffer("turns", torch.tensor([1j, 1.0]))
+    assert in_dtype(model, torch.bfloat16).weight.dtype == torch.bfloat16
+    assert model.get_buffer("turns").tolist() == [1j, 1.0]
