@@ -21,7 +21,7 @@ from generators.models.store import shipped_recipes
 from hardware.errors import ModelError, echo
 from hardware.testing.checkpoints import load_checkpoint
 from hardware.testing.loud_weights import BETWEEN, GAINS, fill
-from hardware.testing.parity import Array, ReferenceNotFinite
+from hardware.testing.parity import Array, ReferenceNotFinite, masks_of
 from hardware.testing.reference import as_reference, float64_outputs, gradient_count
 from hardware.testing.widened import copy_over
 
@@ -94,7 +94,7 @@ class _Measured:
     def recorded(self, origin: str) -> dict[str, Any]:
         """The 16 numbers of the first main output, and what vouches for them."""
         name = self.outputs[0]
-        mask = self.inputs[self.masked_by[name]] if name in self.masked_by else None
+        mask = masks_of(self.masked_by, self.inputs).get(name)
         return measure.record(self.reference, name, mask, seed=_SEED, lengths=self.lengths, origin=origin)
 
 
@@ -105,7 +105,7 @@ def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Mea
     exact = as_reference(copy_over(model))
     reference = float64_outputs(exact, inputs)
     if not reference:
-        raise ModelError(f"{type(model).__name__} gives no floating tensor at the top level of its output")
+        raise ModelError(f"{type(model).__name__} gives no floating tensor")
     shorter = (lengths[0] - _SHORTER, lengths[1] - _SHORTER)
     other = float64_outputs(exact, make_inputs(specs, _SEED, shorter))
     columns = (shorter[0] + placeholders(specs), lengths[0] + placeholders(specs))
@@ -118,12 +118,21 @@ def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Mea
         specs=specs,
         inputs=inputs,
         reference=reference,
-        outputs=tuple(n for n in entry.outputs if n in reference) or (next(iter(reference)),),
+        outputs=_main_outputs(entry, reference),
         masked_by=masked_by,
         mask_input=mask_input,
         sensitivity=measure.sensitivity_of(model, inputs, reference, masked_by, mask_input),
         padding_heard=measure.padding_heard(model, inputs, specs, reference, masked_by, mask_input),
     )
+
+
+def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ...]:
+    """The outputs that a task is about, all tensors of those that are tuples; the first that there is, otherwise."""
+    meant = {
+        n: [g for g in given if g == n or (g.startswith(f"{n}_") and g[len(n) + 1 :].isdigit())]
+        for n in entry.outputs
+    }
+    return tuple(name for names in meant.values() for name in names) or (next(iter(given)),)
 
 
 def _measured(model: Any, entry: TaskEntry, architecture: str) -> _Measured:
@@ -135,7 +144,7 @@ def _measured(model: Any, entry: TaskEntry, architecture: str) -> _Measured:
     for side in sides:
         try:
             results.append(_measure(model, entry, architecture, side))
-        except ModelError:
+        except (ModelError, ReferenceNotFinite):
             raise
         except Exception as error:  # whatever modelling code raises, it is the reason why the type has no recipe
             raise ModelError(
@@ -178,10 +187,11 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
 
 
 def _generates(model: Any, entry: TaskEntry) -> str:
-    """How the class decodes: what its task says, but in two sequences where it has an encoder."""
+    """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one, as
+    do those that write what they hear behind the places of the sound."""
     if entry.generate == "none" or not hasattr(model, "generate"):
         return "none"
-    return "seq2seq" if model.config.is_encoder_decoder else entry.generate
+    return "seq2seq" if model.config.is_encoder_decoder else "causal"
 
 
 def _gradient_count(model: Any, inputs: Mapping[str, Array]) -> int:
@@ -229,7 +239,11 @@ def _loudest(
         if any(holds for holds, *_ in accepted) and gain in BETWEEN:
             break
         model = fill(build(config_class, chosen.model_class, config), gain=gain)
-        found = _measured(model, chosen.entry, architecture)
+        try:
+            found = _measured(model, chosen.entry, architecture)
+        except ReferenceNotFinite as error:  # too loud for it
+            refused.append(f"gain {gain}: {error}")
+            continue
         figures = found.sensitivity
         reasons = measure.faults(figures) or _unheard(model, found)
         if reasons:
@@ -276,22 +290,27 @@ def _one_thread() -> Iterator[None]:
 def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[dict[str, Any]], which: str) -> Recipe:
     """The recipe of the first of `configs` with which faults can be heard, under the loudest gain.
 
-    Raises `ModelError`, which says `which` model it was, with the figures where none is accepted.
+    Raises `ModelError`: which says `which` model it was, with the figures where none is accepted, or why the last
+    of them can't be built or run.
     """
     config_class = load_catalog().config_class(what.model_type)
-    refused: list[str] = []
+    refused = ModelError(f"no {which} is known")
     with warnings.catch_warnings(), _one_thread():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
         for config in configs:
             if chosen.entry.labels:
                 config["num_labels"] = LABELS
-            best = _loudest(config, config_class, chosen, what.architecture)
+            try:
+                best = _loudest(config, config_class, chosen, what.architecture)
+            except ModelError as error:
+                refused = error
+                continue
             if isinstance(best, tuple):
                 gain, found = best
                 model = fill(build(config_class, chosen.model_class, config), gain=gain)
                 return _recipe(model, found, what, chosen.entry, config=config, gain=gain, weights_hash=None)
-            refused = best
-    raise ModelError(f"no {which} makes faults audible", why="; ".join(refused))
+            refused = ModelError(f"no {which} makes faults audible", why="; ".join(best))
+    raise refused
 
 
 def derive_checkpoint(folder: Path) -> Recipe:

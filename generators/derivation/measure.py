@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from generators.models.inputs import DRAWN
+from generators.models.inputs import DRAWN, LENGTHS, covered_by
 from hardware.target import Target
-from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering
+from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering, masks_of, scale_of
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 
-from .sites import attention_sites, scale_attention, swap_two
+from .sites import attention_sites, half_of_heads, scale_attention, swap_two
 
 if TYPE_CHECKING:
     import torch
@@ -32,6 +32,8 @@ SUBTLE = 100 * NOISE
 BFLOAT16_ERROR = 0.75 * tolerance_for(_CPU, "bfloat16").limit
 """Its bfloat16 error should stay below this, three quarters of that precision's tolerance: a gain with which it does
 is preferred. Where none is, as in a router that picks other experts for a last digit, the recipe is for float32."""
+_FARTHEST = 1e9
+"""A figure for what can't be measured, since JSON has no infinity."""
 LOUD = 2 * loosest_limit()
 """A doubled attention must move it by at least this: twice the loosest tolerance."""
 
@@ -62,8 +64,9 @@ def masked_outputs(
     """Which outputs have a position for each token, and the mask that covers them.
 
     `short` and `long` are outputs for two values of the longest length; an output whose second axis follows
-    it is (batch, length, ...), or (batch, length + others, ...) where those of an image come behind the text. An
-    encoder's output takes the encoder's mask, any other the decoder's.
+    it is (rows of the mask, length, ...), or (batch, length + others, ...) where those of an image come behind the
+    text, or (batch, length * n, ...) where a step has several positions. An encoder's output takes the encoder's
+    mask, any other the decoder's.
     """
     masks = [name for name, spec in specs.items() if spec["kind"] == "mask"]
     own = [name for name in masks if not name.startswith("decoder")]
@@ -72,17 +75,17 @@ def masked_outputs(
     for name in sorted(set(short) & set(long)):
         if min(short[name].ndim, long[name].ndim) < 2:
             continue
-        others = {array.shape[1] - length for array, length in zip((short[name], long[name]), lengths, strict=True)}
+        sizes = (short[name].shape[1], long[name].shape[1])
+        others = {size - length for size, length in zip(sizes, lengths, strict=True)}
+        times = {size / length for size, length in zip(sizes, lengths, strict=True)}
+        chosen = (own if name.startswith("encoder") else decoder or own)[:1]
+        if not chosen or len(long[name]) != len(LENGTHS) * specs[chosen[0]].get("rows", 1):
+            continue
         if len(others) == 1 and min(others) >= 0:
-            chosen = own if name.startswith("encoder") else decoder or own
-            if chosen:
-                found[name] = chosen[0]
+            found[name] = chosen[0]
+        elif len(times) == 1 and min(times).is_integer():
+            found[name] = f"{chosen[0]} * {int(min(times))}"
     return found
-
-
-def masks_of(masked_by: Mapping[str, str], inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The masks that `parity.compare` takes: by output, 1 where a position means something."""
-    return {output: inputs[name] for output, name in masked_by.items()}
 
 
 def sensitivity_of(
@@ -92,7 +95,8 @@ def sensitivity_of(
     masked_by: Mapping[str, str],
     mask_input: str | None,
 ) -> dict[str, float]:
-    """How far numerics and faults move the outputs, relative to their scale; infinite where one isn't finite.
+    """How far numerics and faults move the outputs, relative to their scale; `_FARTHEST` where one isn't finite, or
+    has another shape, as speech has that got longer.
 
     `model` is float32 and is left as it is. Raises `ReferenceNotFinite`.
     """
@@ -115,17 +119,21 @@ def sensitivity_of(
     sites = [site for site in attention_sites(model) if site.kind == "weight" or site.module in reached]
     if not sites:
         raise ReferenceNotFinite("the model has no matrix, so that no fault can be made in it")
+    doubled = moved(scaled(2.0))
+    if doubled < NOISE:
+        sites = [half_of_heads(site) for site in sites]
+        doubled = moved(scaled(2.0))
     measured = {
         "float32_error": moved(lambda _: None),
         **_in_bfloat16(moved),
         "attention_x1.1": moved(scaled(1.1)),
-        "attention_x2": moved(scaled(2.0)),
+        "attention_x2": doubled,
         "swapped": moved(lambda changed: swap_two(changed, sites[0])),
     }
     if mask_input is not None:
         without = {**inputs, mask_input: np.ones_like(inputs[mask_input])}
         measured["mask_dropped"] = moved(lambda _: None, without)
-    return {name: float(f"{value:.3g}") for name, value in measured.items()}
+    return {name: float(f"{min(value, _FARTHEST):.3g}") for name, value in measured.items()}
 
 
 def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:
@@ -148,12 +156,17 @@ def padding_heard(
     mask_input: str | None,
 ) -> float:
     """How far other tokens in padded places move the outputs that mean something; 0 where nothing is padded."""
-    name = (mask_input or "").replace("attention_mask", "input_ids")
-    if mask_input is None or name not in inputs:
+    name = covered_by(mask_input, specs) if mask_input else ""
+    if mask_input is None or not name:
         return 0.0
-    tokens, spec = inputs[name], specs[name]
-    kept = (inputs[mask_input] == 1) | (tokens == spec.get("last", -1))
-    other = {**inputs, name: np.where(kept, tokens, (tokens + 1) % spec["high"])}
+    given, spec, kept = inputs[name], specs[name], inputs[mask_input] == 1
+    if "streams" in spec:
+        kept = kept[..., None]
+    if "high" in spec:
+        changed = np.where(kept | (given == spec.get("last", -1)), given, (given + 1) % spec["high"])
+    else:
+        changed = np.where(kept[..., None], given, given + 1).astype(given.dtype)
+    other = {**inputs, name: changed}
     return compare(run(model, other), reference, masks=masks_of(masked_by, inputs)).max_rel_error
 
 
@@ -226,7 +239,7 @@ def record(
         "output": output,
         "positions": positions,
         "values": [float(f"{array[tuple(p)]:.10g}") for p in positions],
-        "scale": float(f"{kept.std():.6g}"),
+        "scale": float(f"{scale_of(kept):.6g}"),
         "seed": seed,
         "lengths": list(lengths),
         "origin": origin,

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hardware.errors import ModelError
+
 
 @functools.cache
-def roles() -> Mapping[str, Mapping[str, list[str]]]:
+def roles() -> Mapping[str, Mapping[str, Any]]:
     """roles.toml: names of configuration attributes and of parameters by what they mean."""
     with (Path(__file__).parent / "roles.toml").open("rb") as file:
         return tomllib.load(file)
@@ -30,6 +32,27 @@ def children(config: Any) -> dict[str, Any]:
     names = getattr(type(config), "sub_configs", None) or vars(config)
     found = {name: getattr(config, name, None) for name in names}
     return {name: child for name, child in found.items() if hasattr(child, "to_dict")}
+
+
+def attribute_of(config: Any, *names: str) -> Any:
+    """The first of these that a configuration or one of its parts has; None where none does."""
+    for scope in tree(config):
+        for name in names:
+            value = getattr(scope, name, None)
+            if value is not None:
+                return value
+    return None
+
+
+def known_of(config: Any, what: str, *names: str) -> list[Any]:
+    """These attributes of a configuration or its parts. Raises `ModelError` where one isn't there."""
+    values = [attribute_of(config, name) for name in names]
+    if None in values:
+        raise ModelError(
+            f"the shape of the {what} of {config.model_type} is not known",
+            why=f"its configuration has no {' and '.join(names)}",
+        )
+    return values
 
 
 def text_config(config: Any) -> Any:
@@ -74,6 +97,12 @@ def token_ids(config: Any) -> dict[str, int]:
         for name, value in values.items()
         if name.endswith(("_token_id", "_token_index")) and isinstance(value, int) and value >= 0
     }
+
+
+def unset_places(config: Any) -> list[str]:
+    """Tokens that keep places for an image or a sound, which the constructor takes but its defaults leave out."""
+    names = [name for name in arguments_of(config) if name in roles()["config"]["place_tokens"]]
+    return [name for name in names if getattr(config, name, None) is None]
 
 
 def special_tokens(config: Any) -> frozenset[int]:

@@ -85,9 +85,9 @@ def convolution_sites(model: torch.nn.Module) -> list[Site]:
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     for name, module in model.named_modules():
         kernel = getattr(module, "kernel_size", ())
-        if f"{name}.weight" in parameters and isinstance(kernel, tuple) and max(kernel, default=1) > 1:
+        if isinstance(kernel, tuple) and max(kernel, default=1) > 1:
             whole = _whole(name, module)
-            if whole is not None and whole.size > 1:
+            if whole is not None and whole.weight in parameters and whole.size > 1:
                 query, key = halves(whole)
                 found.append(Site(module=name, kind="convolution", query=query, key=key))
     return found
@@ -143,12 +143,25 @@ def swap_two(model: torch.nn.Module, site: Site) -> str:
     """
     for names in (("query", "key"), ("key", "value")):
         one, other = (getattr(site, name) for name in names)
-        if one and other and one.size == other.size:
+        if one and other and _shapes(model, one) == _shapes(model, other):
             swap_rows(model, one, other)
             return " and ".join(names)
     first, last = halves(site.query)
     swap_rows(model, first, last)
     return "halves of the query"
+
+
+def _shapes(model: torch.nn.Module, rows: Rows) -> list[tuple[int, ...]]:
+    return [tuple(view.shape) for view in _views(model, replace(rows, bias=""))]
+
+
+def half_of_heads(site: Site) -> Site:
+    """The same site with the lower half of each head's query: where queries are normalised without weights, a factor
+    in all features of a head is undone."""
+    size = site.query.size // max(1, site.heads)
+    starts = range(site.query.ranges[0][0], site.query.ranges[-1][1], size)
+    rows = replace(site.query, ranges=tuple((start, start + size // 2) for start in starts))
+    return replace(site, query=rows, query_norm=None)
 
 
 def halves(rows: Rows) -> tuple[Rows, Rows]:
@@ -170,13 +183,26 @@ def _views(model: torch.nn.Module, rows: Rows) -> Iterator[torch.Tensor]:
 
 
 def _whole(name: str, module: Any) -> Rows | None:
-    """All output features of a module that has a weight of at least two axes."""
+    """All output features of a module that has a weight of at least two axes.
+
+    Of a weight that is normalised, the lengths of its rows, since a factor in the rows themselves is undone.
+    """
     weight = getattr(module, "weight", None)
+    if weight is None and "linear" in module._modules:
+        return _whole(f"{name}.linear", module._modules["linear"])  # a projection in a case of its own
     if weight is None or getattr(weight, "ndim", 0) < 2:
         return None
-    axis = 1 if type(module).__name__ in ("Conv1D", "Embedding") else 0
     bias = f"{name}.bias" if getattr(module, "bias", None) is not None else ""
-    return Rows(weight=f"{name}.weight", bias=bias, ranges=((0, weight.shape[axis]),), axis=axis)
+    kind = type(module).__name__
+    if hasattr(module, "parametrizations"):
+        lengths = getattr(module.parametrizations.weight, "original0", None)
+        if lengths is None or lengths.shape[0] != lengths.numel():
+            return None
+        owner, axis = f"{name}.parametrizations.weight.original0", 0
+        bias = "" if "Transpose" in kind else bias  # its rows are inputs
+    else:
+        owner, axis = f"{name}.weight", 1 if kind in ("Conv1D", "Embedding") or "ConvTranspose" in kind else 0
+    return Rows(weight=owner, bias=bias, ranges=((0, weight.shape[axis]),), axis=axis)
 
 
 def _child(name: str, module: Any, names: list[str]) -> tuple[str, Rows | None]:

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+from collections.abc import Collection
 from typing import Any
 
 from generators.models.catalog import TaskEntry
-from generators.models.inputs import LENGTHS
+from generators.models.inputs import DRAWN, LENGTHS, make_inputs
 from hardware.errors import ModelError
 
-from .modalities import attribute_of, image_places, image_token, modality_spec
+from . import measure
+from .modalities import modality_spec
 from .overrides import overrides
-from .scopes import special_tokens, text_config
+from .places import place_tokens, places
+from .scopes import attribute_of, special_tokens, text_config
+from .sound import SOUND_MASKS, SOUNDS, chosen_layout, sound_layouts
 
 _DECODER_LENGTH = 7
 """Length of an encoder-decoder's second sequence where the first one has the mask; differs from `LENGTHS`."""
+
+
+_PLACE_MARKS = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids", "image_embeds_position_mask")
+"""Inputs that mark the places of an image in the text."""
+_MORE_THAN_TEXT = ("multimodal", "vision-encoder-text-decoder", "vision", "video", "speech")
+_SENSED = frozenset(DRAWN) - {"tokens", "decoder_tokens", "boxes", "categories", "token_categories"}
+"""Kinds of input of which a model of these architectures gets at least one: its text alone would prove little."""
+_SPEAKS = "text-to-audio"
+"""The task in which text is what goes in, and sound what comes out."""
+_WHERE_NEEDED = ("image_sizes",)
+"""Inputs that few of the models that take them read: given where the model can't make image features without."""
 
 
 def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most: int) -> dict[str, dict[str, Any]]:
@@ -26,45 +42,98 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     config = model.config
     text = text_config(config)
     takes = inspect.signature(model.forward).parameters
-    vocabulary = getattr(text, "vocab_size", 0) or 0
-    band = [one for one in special_tokens(config) if one >= vocabulary - 16]
-    high = min([vocabulary, *band])
-    token = image_token(model, takes)
     told = overrides(config.model_type).get("inputs", {})
-    specs: dict[str, dict[str, Any]] = {}
     passed_on = [name for name in told if name not in takes and "kwargs" in takes]
-    for name in (*takes, *passed_on):
-        if spec := modality_spec(name, takes, config):
+    unread = set(_WHERE_NEEDED) - _needed(model) - set(told)
+    names = [name for name in (*takes, *passed_on) if name not in unread and not told.get(name, {}).get("omit")]
+    known = {name: spec for name in names if (spec := modality_spec(name, names, config))}
+    tokens = place_tokens(config, {*known, *(name for name in names if name in {"input_ids", *SOUNDS, *told})})
+    specs: dict[str, dict[str, Any]] = {}
+    layouts: dict[str, list[dict[str, Any]]] = {}
+    for name in names:
+        if "kind" in told.get(name, {}):
+            specs[name] = {"high": _high(config)} if told[name]["kind"] in ("tokens", "decoder_tokens") else {}
+        elif name in known:
+            specs[name] = known[name]
+        elif sound := sound_layouts(name, model, in_text="audio" in tokens):
+            layouts[name] = sound
+            specs[name] = sound[0]
+        elif name in SOUND_MASKS:
+            specs[name] = {"kind": "ones", "shape": []}
+        elif spec := _text_spec(name, names, config, side, most):
             specs[name] = spec
-        elif name == "input_ids" and vocabulary:
-            specs[name] = {"kind": "tokens", "high": high}
-        elif name == "attention_mask" and "input_ids" in takes:
-            specs[name] = {"kind": "mask", "side": side}
-        elif name == "position_ids" and (architecture == "decoder-only" or (token and side == "left")):
+        elif name == "position_ids" and (architecture == "decoder-only" or (tokens and side == "left")):
             if "image_grid_thw" not in takes:  # else the model makes positions of three axes from the grid
                 specs[name] = {"kind": "positions"}
-        elif name in ("token_type_ids", "mm_token_type_ids") and token:
-            specs[name] = {"kind": "places", "token": token}
-        elif name == "decoder_input_ids":
-            length = {"length": min(_DECODER_LENGTH, most)} if "input_ids" in takes else {}
-            specs[name] = {"kind": "decoder_tokens", "high": high, **length}
-        elif name in told and told[name].get("kind") == "tokens":
-            specs[name] = {"high": high}
-        elif name in told and "kind" in told[name]:
-            specs[name] = {}
-    if token:
-        specs["input_ids"] |= image_places(model, token, specs, side)
+        elif name in _PLACE_MARKS and tokens:
+            specs[name] = {"kind": "places", "token": next(iter(tokens.values()))}
     for name, fields in told.items():
-        if fields.get("omit"):
-            specs.pop(name, None)
-        elif name in specs:
+        if name in specs:
             specs[name] |= {key: _referred(value, text, config) for key, value in fields.items()}
+    _end_texts(model, specs, text)
+    for name, likely in layouts.items():
+        specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
+    if "places" not in told.get("input_ids", {}) and (taken := places(model, tokens, specs, side)):
+        specs["input_ids"]["places"] = taken
+    if list(takes) == ["input"] and not specs:  # what a module of torch has by itself
+        raise ModelError(f"{type(model).__name__} has no forward", why="only parts of it compute")
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",
             why=f"its forward takes {', '.join(list(takes)[:8])}",
         )
+    senses = any(spec["kind"] in _SENSED or "streams" in spec for spec in specs.values())
+    if architecture in _MORE_THAN_TEXT and entry.task != _SPEAKS and not senses:
+        raise ModelError(
+            f"only text is known of what {type(model).__name__} takes ({entry.task})",
+            why=f"its forward takes {', '.join(takes)}",
+        )
     return specs
+
+
+def _end_texts(model: Any, specs: dict[str, dict[str, Any]], text: Any) -> None:
+    """Let every text of a model that embeds text end in the end-of-text token, where many read off what it means.
+
+    It stands in the last column, behind the padding on the right: there it looks back over the padding, so that a
+    dropped mask is heard although the text is causal, and no row is masked from end to end.
+    """
+    end = getattr(text, "eos_token_id", None)
+    if hasattr(model, "get_text_features") and "input_ids" in specs and isinstance(end, int):
+        specs["input_ids"].setdefault("last", end)
+
+
+def _run(model: Any, specs: dict[str, dict[str, Any]], tokens: dict[str, int], side: str, most: int) -> None:
+    """Run the model with these inputs, or only until it says how many places they take where they take any."""
+    if tokens:
+        places(model, tokens, specs, side)
+    else:
+        # A copy, because a codec keeps what it makes of its codes; one less, so that frames aren't as many as bins.
+        measure.run(copy.deepcopy(model), make_inputs(specs, 0, (most - 1, most - 1)))
+
+
+def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: int) -> dict[str, Any] | None:
+    """The specification of an input that is text or its mask; None where it is neither."""
+    if name == "input_ids" and _high(config):
+        return {"kind": "tokens", "high": _high(config)}
+    if name == "attention_mask" and "input_ids" in names:
+        return {"kind": "mask", "side": side}
+    if name == "decoder_input_ids" and (config.is_encoder_decoder or "input_ids" not in names):
+        length = {"length": min(_DECODER_LENGTH, most)} if "input_ids" in names else {}
+        return {"kind": "decoder_tokens", "high": _high(config), **length}
+    return None
+
+
+def _high(config: Any) -> int:
+    """Token ids from here on aren't drawn: they are special or not in the vocabulary. 0 without a vocabulary."""
+    vocabulary = getattr(text_config(config), "vocab_size", 0) or 0
+    return min([vocabulary, *(one for one in special_tokens(config) if one >= vocabulary - 16)])
+
+
+def _needed(model: Any) -> set[str]:
+    """What a model, or the model inside it, can't make features of an image without."""
+    makers = [getattr(owner, "get_image_features", None) for owner in (model, getattr(model, "model", None))]
+    known = [inspect.signature(maker).parameters.values() for maker in makers if maker is not None]
+    return {one.name for parameters in known for one in parameters if one.default is one.empty}
 
 
 def _referred(value: Any, text: Any, config: Any) -> Any:
@@ -72,7 +141,8 @@ def _referred(value: Any, text: Any, config: Any) -> Any:
     if isinstance(value, list):
         return [_referred(one, text, config) for one in value]
     if isinstance(value, str) and value.startswith("@"):
-        return attribute_of(text, value[1:]) or attribute_of(config, value[1:])
+        found = attribute_of(text, value[1:]) or attribute_of(config, value[1:])
+        return list(found) if isinstance(found, tuple) else found
     return value
 
 

@@ -7,15 +7,28 @@ product stays so; names are understood by the roles in roles.toml, exceptions ar
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from generators.models.catalog import Catalog
 from hardware.errors import ModelError
 
+from .division import Division, divided, divisions_of
+from .layer_lists import kept_lists, kept_outputs, layers_needed
 from .overrides import overridden, overrides
-from .scopes import arguments_of, children, default_of, numbers, role_of, stages, token_ids, tree, whole_numbers
+from .rotary import rotary_sections
+from .scopes import (
+    arguments_of,
+    children,
+    default_of,
+    numbers,
+    role_of,
+    roles,
+    token_ids,
+    tree,
+    unset_places,
+    whole_numbers,
+)
 
 VOCABULARY = 512
 POSITIONS = 128
@@ -23,113 +36,106 @@ LAYERS = 2
 LABELS = 10
 """Differs from the batch, so that an output's axes aren't ambiguous."""
 
-_FACTORS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
-_SMALLEST_HIDDEN = 32
-_SMALLEST_STAGE = 16
-_SMALLEST_HEAD_DIM = 8
-_WISHED_HEAD_DIM = 16
 _PATCHES_A_SIDE = 4
 _WINDOW = 8
+_LATENTS = 8
+_STATE = 16
 _IMAGE_WINDOW = 2
+_IMAGE_TOKENS = 4
 _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _STAND_INS = {"timm_backbone": "resnet"}
 """Part of a default configuration -> the library's own that stands in, where the default needs another library."""
 _EXPERTS = 4
-
-
-def _divided(values: Mapping[str, Any], divisor: int) -> dict[str, Any]:
-    lists = {name: [one // divisor for one in stages] for name, stages in stages(values).items()}
-    return {name: value // divisor for name, value in whole_numbers(values).items()} | lists
-
-
-def _head_dim(config: Any, heads: list[int]) -> int | None:
-    explicit = whole_numbers(role_of(config, "head_dim"))
-    if explicit:
-        return math.gcd(*explicit.values())
-    hidden = numbers(role_of(config, "hidden"))
-    if not hidden or not heads:
-        return None
-    # Stages grow in width and in heads alike: the narrowest has the fewest.
-    return min(hidden) // (min(heads) if stages(role_of(config, "heads")) else max(heads))
-
-
-def _split(config: Any, factor: int) -> tuple[int, int] | None:
-    """How the factor is shared between the number of heads and their width; None where it can't be.
-
-    Heads stay at least two where there were two; their width stays a multiple of 4 (rotary embeddings), and
-    at least 8 (GPU kernels) where it was.
-    """
-    heads = numbers(role_of(config, "heads"))
-    width = _head_dim(config, heads)
-    if not heads or width is None:
-        return 1, factor
-    common = math.gcd(*heads)
-    options = [
-        (h, factor // h)
-        for h in range(1, factor + 1)
-        if factor % h == 0
-        and common % h == 0
-        and width % (factor // h) == 0
-        and (width * h // factor) % 4 == 0
-        and width * h // factor >= min(_SMALLEST_HEAD_DIM, width)
-        and min(heads) // h >= min(2, *heads)
-    ]
-    return min(options, key=lambda o: (abs(width // o[1] - _WISHED_HEAD_DIM), o), default=None)
-
-
-def _fits(config: Any, factor: int) -> bool:
-    hidden = numbers(role_of(config, "hidden"))
-    widths = [*hidden, *numbers(role_of(config, "width"))]
-    smallest = _SMALLEST_STAGE if role_of(config, "depths") else _SMALLEST_HIDDEN
-    return (
-        all(width % factor == 0 for width in widths)
-        and min(hidden, default=smallest * factor) // factor >= smallest
-        and _split(config, factor) is not None
-    )
+_CODEBOOKS = 4
+_OF_ANY_TYPE = ("AutoConfig", "PreTrainedConfig", "PretrainedConfig")
+"""Classes of parts that may be of any model type, which then must be said."""
+_OUTPUTS = ("out_features", "out_indices", "_out_features", "_out_indices")
+"""Under which names a backbone is told what to give; one is enough, and those in use have no underscore."""
 
 
 def _layers(config: Any) -> int:
-    """Two layers, or as many as it takes to meet each kind of layer once."""
-    kinds = [k for k in role_of(config, "layer_kinds").values() if isinstance(k, list) and k]
+    """Two layers, or as many as it takes to meet each kind of layer once; twice as many where later layers take keys
+    and values from earlier ones of their kind."""
+    named = {name: getattr(config, name, None) for name in roles()["config"]["layer_kinds"]}
+    kinds = [list(kind) for kind in named.values() if isinstance(kind, list | tuple) and kind]
     firsts = [max(kind.index(one) for one in set(kind)) + 1 for kind in kinds]
-    return max([LAYERS, *firsts])
+    layers = max([LAYERS, *firsts, layers_needed(config)])
+    return 2 * layers if whole_numbers(role_of(config, "layers_sharing_keys")) else layers
 
 
 def _limits(config: Any) -> dict[str, int]:
     """The most that attributes of a role are left with, so that each still does something in a tiny model.
 
-    A window is shorter than the shorter row. Experts are `_EXPERTS` in each group, and one of two groups is used;
-    dense layers leave one layer for the experts.
+    A window is shorter than the shorter row, as is the chunk in which a state is computed. Experts are `_EXPERTS` in
+    each group, and one of two groups is used; dense layers leave one layer for the experts.
     """
     groups = 2 if max(whole_numbers(role_of(config, "expert_groups")).values(), default=1) > 1 else 1
     layers = _layers(config)
     return {
         "layers": layers,
+        "layers_sharing_keys": layers // 2,
         "dense_layers_first": layers - 1,
         "vocabulary": VOCABULARY,
+        "codebooks": _CODEBOOKS,
         "positions": POSITIONS,
+        "latents": _LATENTS,
         "window": _WINDOW,
+        "chunk": _WINDOW,
+        "state": _STATE,
         "expert_groups": groups,
         "expert_groups_used": 1,
         "experts": _EXPERTS * groups,
         "experts_used": _EXPERTS // 2,
+        "experts_shared": 1,
+        "image_tokens": _IMAGE_TOKENS,
     }
 
 
-def _shrunk(config: Any, factor: int, tokens: Mapping[int, int]) -> dict[str, Any]:
+def _shrunk(config: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
     """The constructor arguments of one scope that are other than in `config`."""
-    split = _split(config, factor)
-    assert split is not None, "a factor is used only where every scope fits"
-    changed: dict[str, Any] = {}
-    for role in ("hidden", "width"):
-        changed |= _divided(role_of(config, role), factor)
-    changed |= _divided(role_of(config, "heads"), split[0])
-    changed |= {name: value // split[1] for name, value in whole_numbers(role_of(config, "head_dim")).items()}
+    changed = divided(config, division)
     for role, limit in _limits(config).items():
         changed |= {name: min(value, limit) for name, value in whole_numbers(role_of(config, role)).items()}
-    for name, value in role_of(config, "layer_kinds").items():
-        changed[name] = list(value)[: _layers(config)]
-    return changed | _image(config) | {name: tokens[value] for name, value in token_ids(config).items()}
+    changed |= _unset_experts(config) | _per_layer(config, changed) | _image(config) | _needed(config)
+    changed |= kept_lists(config, _layers(config)) | rotary_sections(config, changed)
+    changed |= {name: tokens[name] for name in unset_places(config)}
+    return changed | {name: tokens[value] for name, value in token_ids(config).items()}
+
+
+def _needed(config: Any) -> dict[str, Any]:
+    """What roles.toml gives an attribute whose default is nothing."""
+    return {
+        name: value
+        for name, value in roles()["needed"].items()
+        if name in arguments_of(config) and getattr(config, name, None) in (None, 0, [0])
+    }
+
+
+def _unset_experts(config: Any) -> dict[str, int]:
+    """How many experts there are, where a configuration says their width and leaves that unset."""
+    if not whole_numbers(role_of(config, "expert_width")):
+        return {}
+    limits, known = _limits(config), roles()["config"]
+    names = {name for name in arguments_of(config) if getattr(config, name, None) is None}
+    return {
+        name: limits[role]
+        for role in ("experts", "experts_used", "experts_shared")
+        for name in names & {*known[role]}
+    }
+
+
+def _per_layer(config: Any, changed: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Lists with an entry for each layer, cut to the layers that are kept; where there are stages, theirs are whole."""
+    counts = {} if role_of(config, "depths") else whole_numbers(role_of(config, "layers"))
+    kept = min([_layers(config), *counts.values()])
+    values = {name: changed.get(name, getattr(config, name, None)) for name in arguments_of(config)}
+    lists = {name: list(value) for name, value in values.items() if isinstance(value, list | tuple)}
+    kinds = roles()["config"]["layer_kinds"]
+    return {
+        name: value[:kept]
+        for name, value in lists.items()
+        if name in kinds or (len(value) in counts.values() and len(value) > kept)
+    }
 
 
 def _image(config: Any) -> dict[str, Any]:
@@ -141,48 +147,62 @@ def _image(config: Any) -> dict[str, Any]:
     if patches:
         a_side = max(_PATCHES_A_SIDE, *(2 ** len(value) for value in stages.values()), 0)
         changed |= dict.fromkeys(whole_numbers(role_of(config, "image")), patches[0] * a_side)
-    return changed | dict.fromkeys(windows, _IMAGE_WINDOW)
+    merged = whole_numbers({"side": getattr(config, "spatial_merge_size", None)})
+    window = patches[0] * merged["side"] if merged and patches else _IMAGE_WINDOW  # where patches merge, in pixels
+    return changed | dict.fromkeys(windows, window) | _tile_grids(config)
 
 
-def _arguments(config: Any, default: Any, factor: int, tokens: Mapping[int, int]) -> dict[str, Any]:
+def _tile_grids(config: Any) -> dict[str, Any]:
+    """The shapes that tiles make up, in pixels: they shrink as one tile does, an image of a part."""
+    grids = {name: value for name, value in role_of(config, "image_grids").items() if isinstance(value, list)}
+    sizes = {
+        before: _image(part)[name]
+        for part in children(config).values()
+        for name, before in whole_numbers(role_of(part, "image")).items()
+        if name in _image(part)
+    }
+    for before, after in sizes.items():
+        return {name: [[one * after // before for one in pair] for pair in grid] for name, grid in grids.items()}
+    return {}
+
+
+def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
     """The constructor arguments that make `config`, shrunk: what differs from `default`, an object of its class."""
     parts = children(config)
-    kept = {name: getattr(config, name, None) for name in arguments_of(config) if name not in parts}
+    known = [name for name in arguments_of(config) if name not in (*parts, *_OUTPUTS)]
+    kept = {name: getattr(config, name, None) for name in known}
     plain = {name: value for name, value in kept.items() if isinstance(value, _PLAIN)}
-    wanted = plain | _shrunk(config, factor, tokens)
+    wanted = plain | _shrunk(config, division, tokens)
     found = {name: value for name, value in wanted.items() if value != getattr(default, name, None)}
+    found |= kept_outputs(config, default, _layers(config))
     for name, child in parts.items():
-        found[name] = _arguments(child, default_of(child), factor, tokens)
-        if type(config).sub_configs[name].__name__ == "AutoConfig":
-            found[name] = {"model_type": child.model_type, **found[name]}
+        found[name] = _arguments(child, default_of(child), division, tokens)
+        if type(config).sub_configs[name].__name__ in _OF_ANY_TYPE:
+            own = overrides(child.model_type).get("config", {})
+            found[name] = {"model_type": child.model_type, **overridden(found[name], own, child)}
+    for name, child in parts.items():
+        found[name] |= dict.fromkeys(role_of(child, "text_width"), _text_width(parts, found))
     return {name: value for name, value in found.items() if value != {}}
 
 
-def factors_of(config: Any) -> list[int]:
-    """The divisors that fit a whole configuration tree, the largest and two that leave it larger.
-
-    Raises `ModelError` where not even 1 leaves valid heads.
-    """
-    scopes = list(tree(config))
-    fitting = [f for f in _FACTORS if all(_fits(scope, f) for scope in scopes)]
-    if not fitting and all(_split(scope, 1) is not None for scope in scopes):
-        fitting = [1]
-    if not fitting:
-        raise ModelError(
-            f"no tiny {config.model_type} can be made",
-            why="the width of its heads is not a multiple of 4, so that no common divisor fits",
-        )
-    return fitting[:3]
+def _text_width(parts: Mapping[str, Any], found: Mapping[str, Any]) -> int | None:
+    """The width of the stream that text and images share, where a part of the configuration is for the text."""
+    text = next((name for name in parts if name.startswith("text")), "")
+    widths = [found[text].get(name, value) for name, value in role_of(parts[text], "hidden").items()] if text else []
+    return next(iter(widths), None)
 
 
 def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
     """Constructor arguments of small configurations of `model_type`, the smallest first.
 
-    JSON values, only what differs from the defaults; nested dicts are sub-configurations. Imports transformers.
+    JSON values, only what differs from the defaults; nested dicts are sub-configurations. Behind those come the same
+    with the padding token where a table of positions can count from it; not every model needs that, and none says so
+    but by its constructor. Imports transformers.
     Raises `ModelError` with the reason where the type is unknown, its defaults can't be built, or no divisor
     fits.
     """
-    changes, parts = (overrides(model_type).get(key, {}) for key in ("config", "parts"))
+    told = next(filter(None, map(overrides, catalog.names_of(model_type))), {})
+    changes, parts = (told.get(key, {}) for key in ("config", "parts"))
     if parts:
         for made in zip(*(tiny_configs(part, catalog) for part in parts.values()), strict=False):
             composed = {
@@ -192,12 +212,25 @@ def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
             yield overridden(composed, changes, None)
         return
     config = _defaults(model_type, catalog)
-    known = sorted({value for scope in tree(config) for value in token_ids(scope).values()})
+    known: list[int | str] = sorted({value for scope in tree(config) for value in token_ids(scope).values()})
+    known += sorted({name for scope in tree(config) for name in unset_places(scope)})
     top = min([VOCABULARY, *(size for scope in tree(config) for size in numbers(role_of(scope, "vocabulary")))])
-    tokens = {value: top - 1 - place for place, value in enumerate(known)}
-    for factor in factors_of(config):
-        arguments = overridden(_arguments(config, config, factor, tokens), changes, config)
-        yield dict(json.loads(json.dumps(arguments)))
+    high = {value: top - 1 - place for place, value in enumerate(known)}
+    low = _padding_tokens(config)
+    for tokens in [high, high | low] if low else [high]:
+        for division in divisions_of(config):
+            arguments = overridden(_arguments(config, config, division, tokens), changes, config)
+            yield dict(json.loads(json.dumps(arguments)))
+
+
+def _padding_tokens(config: Any) -> dict[int | str, int]:
+    """Padding tokens as they are by default, of the scopes that number positions from the padding token upwards if
+    they have it from RoBERTa: its id must lie below the end of the table."""
+    return {
+        scope.pad_token_id: scope.pad_token_id
+        for scope in tree(config)
+        if "pad_token_id" in token_ids(scope) and role_of(scope, "positions") and scope.pad_token_id < POSITIONS // 2
+    }
 
 
 def _defaults(model_type: str, catalog: Catalog) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,11 @@ def shape_of(model_type: str, task: str, catalog: Catalog) -> tuple[str, str, st
             return (*exception["is"], "high")
     if task in architecture_data()["task"]:
         return (*architecture_data()["task"][task], "high")
-    kinds = catalog.modalities(model_type)
-    for line in architecture_data()["modality"]:
-        if set(line["kinds"]) <= kinds:
-            return (*line["is"], "medium")
+    if processed := _shape_by_processors(catalog.modalities(model_type)):
+        return (*processed, "medium")
+    for other in catalog.tasks_of(model_type):
+        if other.task in architecture_data()["task"]:
+            return (*architecture_data()["task"][other.task], "medium")
     defaults = config_defaults(model_type)
     for attribute, shape in architecture_data()["attribute"].items():
         if attribute in defaults:
@@ -39,7 +40,29 @@ def shape_of(model_type: str, task: str, catalog: Catalog) -> tuple[str, str, st
     for word, shape in architecture_data()["part"].items():
         if word in re.split(r"[-_]", model_type):
             return (*shape, "low")
+    for whole in filter(None, map(catalog.whole_of, catalog.names_of(model_type))):
+        if told := _shape_of_part(whole, catalog):
+            return (*told, "low")
     return "other", UNKNOWN, "low"
+
+
+def _shape_of_part(whole: str, catalog: Catalog) -> tuple[str, str] | None:
+    """Shape of a part whose name doesn't say what it reads: what the `whole` has a processor for beside text, else
+    what its task says where that is of one kind."""
+    if processed := _shape_by_processors(catalog.modalities(whole) - {"text"}):
+        return processed
+    tasks = catalog.tasks_of(whole)
+    family, architecture = architecture_data()["task"].get(tasks[0].task if tasks else "", ("", ""))
+    return (family, architecture) if family in ("audio", "vision") else None
+
+
+def _shape_by_processors(kinds: Set[str]) -> tuple[str, str] | None:
+    """Family and architecture of a model with processors of these kinds; None where no line speaks of them."""
+    for line in architecture_data()["modality"]:
+        if set(line["kinds"]) <= kinds:
+            family, architecture = line["is"]
+            return family, architecture
+    return None
 
 
 def traits_of(model_type: str, given: Mapping[str, Any] | None = None) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ class TaskEntry:
     generate: str
     labels: bool = False
     first_for: tuple[str, ...] = ()
+    not_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +75,17 @@ class Catalog:
         return self.configs[model_type]
 
     def tasks_of(self, model_type: str) -> tuple[TaskClass, ...]:
-        """What a type can do, primary task first. Empty for a part of other models that has no class."""
-        self.config_class(model_type)
+        """What a type can do, primary task first. Empty for a part of other models that has no class.
+
+        A second name for a type (nougat is a vision-encoder-decoder), which no mapping of classes names, has the
+        classes of the types with its configuration, as transformers itself looks them up.
+        """
+        named = self.names_of(model_type)
         found = {}
         for entry in task_entries():
-            model_class = self.mappings.get(entry.mapping, {}).get(model_type)
-            if model_class and entry.task not in found:
+            classes = self.mappings.get(entry.mapping, {})
+            model_class = next((classes[t] for t in named if t in classes), None)
+            if model_class and entry.task not in found and model_type not in entry.not_for:
                 found[entry.task] = TaskClass(
                     task=entry.task, auto_class=entry.auto_class, model_class=model_class, entry=entry
                 )
@@ -93,6 +99,17 @@ class Catalog:
         """The model types that a class is mapped for."""
         types = {t for m in self.mappings.values() for t, name in m.items() if name == model_class}
         return tuple(sorted(types & set(self.configs)))
+
+    def names_of(self, model_type: str) -> tuple[str, ...]:
+        """The type and, behind it, the others with its configuration class. Raises `ModelError`."""
+        config_class = self.config_class(model_type)
+        return (model_type, *(t for t, c in self.configs.items() if c == config_class and t != model_type))
+
+    def whole_of(self, model_type: str) -> str | None:
+        """`voxtral` for `voxtral_encoder`: the type that another is a part of, by the longest name that its own
+        begins with; None where there is none."""
+        begins = [t for t in self.configs if t != model_type and model_type.startswith((f"{t}_", f"{t}-"))]
+        return max(begins, key=len, default=None)
 
     def modalities(self, model_type: str) -> frozenset[str]:
         """Of `text image video audio`, those that the type has a processor for."""
@@ -117,7 +134,7 @@ def task_entries() -> tuple[TaskEntry, ...]:
     """The lines of tasks.toml, in their order."""
     lines = _task_data()["entry"]
     return tuple(
-        TaskEntry(**{**line, "outputs": tuple(line["outputs"]), "first_for": tuple(line.get("first_for", ()))})
+        TaskEntry(**{name: tuple(value) if isinstance(value, list) else value for name, value in line.items()})
         for line in lines
     )
 

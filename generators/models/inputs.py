@@ -5,21 +5,32 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | kind | array | fields |
 |---|---|---|
 | `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id at every row's end; \
-`rows`; `placeholder`, the id of the places of an image, which take the columns `at` ([start, stop]) |
-| `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; `last`, `length` (both optional) |
+`rows`; `streams`, the size of a last axis, where codes of a sound are read side by side; `places`, a list of \
+[id, start, stop]: columns that keep the places of an image, a video or a sound |
+| `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
+| `padded` | bool (batch, step * length), true in the frames of a sound that pad a row on the right | `step` |
 | `positions` | int64 (batch, length), of rows padded on the left | none |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
-| `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high) | `high` |
+| `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); shares of a page in \
+float32 where `divisor` divides them | `high`; optional: `divisor` |
+| `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high`; \
+optional: `low`, other numbers to start from |
+| `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
-| `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra` |
+| `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra`; optional: `channels`, the \
+size of an axis behind the batch |
+| `frames` | float32 (batch, step * length, bins), standard normal | `step`, `bins`; optional: `bins_first`, \
+where the last two axes change places |
 | `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `width` |
-| `grid` | int64 (batch, 3), `grid` in every row | `grid` |
+| `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value`; `rows` |
+| `ones` | int64 (batch, *shape), 1 | `shape` |
+| `seen` | int64 (batch, length, *shape), 0 in the first column, then 1: the text behind an image | `shape` |
 | `observed` | float32 (batch, *shape), 1 for about nine of ten, else 0: as numbers, because sums of them keep the \
 dtype of the series, and sums of booleans don't | `shape` |
 
-With `rows`, every example has that many rows, one below the other: (batch * rows, length). The places of an image
-come on top of `lengths`.
+With `rows`, every example has that many rows, one below the other: (batch * rows, length). The places of images,
+videos and sounds come on top of `lengths`.
 """
 
 from __future__ import annotations
@@ -35,9 +46,12 @@ if TYPE_CHECKING:  # rendering reads the kinds alone, and an import of NumPy cos
     Array = npt.NDArray[Any]
 Specs = Mapping[str, Mapping[str, Any]]
 
-DRAWN = ("tokens", "decoder_tokens", "boxes", "pixels", "features", "waveform", "patches", "observed")
+DRAWN = (
+    *("tokens", "decoder_tokens", "boxes", "token_categories", "categories"),
+    *("pixels", "features", "waveform", "frames", "patches", "observed"),
+)
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
-KINDS = (*DRAWN, "mask", "positions", "places", "grid")
+KINDS = (*DRAWN, "mask", "padded", "positions", "places", "constant", "ones", "seen")
 LENGTHS = (16, 9)
 """Lengths of the rows of a batch. The second row is padded, so that a dropped mask shows."""
 
@@ -53,8 +67,18 @@ def padding_mask(lengths: Sequence[int], side: str) -> Array:
 
 
 def placeholders(specs: Specs) -> int:
-    """How many columns of a text its image takes; 0 without one."""
-    return max((spec["at"][1] - spec["at"][0] for spec in specs.values() if "at" in spec), default=0)
+    """How many columns of a text its images, videos and sounds take; 0 without any."""
+    taken = [[stop - start for _, start, stop in spec.get("places", ())] for spec in specs.values()]
+    return max(map(sum, taken), default=0)
+
+
+def covered_by(mask: str, specs: Specs) -> str:
+    """The input of which a mask says where it holds something: tokens, else what has a frame for each; "" if none."""
+    tokens = mask.replace("attention_mask", "input_ids")
+    if tokens in specs:
+        return tokens
+    steps = [name for name, spec in specs.items() if spec["kind"] == "frames" and spec["step"] == 1]
+    return next((name for name in steps if "bins_first" not in specs[name]), "")
 
 
 def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -> dict[str, Array]:
@@ -71,13 +95,20 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         kind = spec["kind"]
         if kind == "mask":
             arrays[name] = padding_mask(lengths, spec["side"]).repeat(spec.get("rows", 1), axis=0)
+        elif kind == "padded":
+            arrays[name] = padding_mask([spec["step"] * length for length in lengths], "right") == 0
         elif kind == "positions":
             arrays[name] = np.maximum(padding_mask(lengths, "left").cumsum(axis=1) - 1, 0)
         elif kind == "places":
             there = arrays["input_ids"] == spec["token"]
             arrays[name] = (~there if spec.get("elsewhere") else there).astype(np.int64)
-        elif kind == "grid":
-            arrays[name] = np.tile(spec["grid"], (len(lengths), 1))
+        elif kind == "constant":
+            arrays[name] = np.array([spec["value"]] * (len(lengths) * spec.get("rows", 1)))
+        elif kind == "ones":
+            arrays[name] = np.ones((len(lengths), *spec["shape"]), dtype=np.int64)
+        elif kind == "seen":
+            arrays[name] = np.ones((len(lengths), max(lengths), *spec["shape"]), dtype=np.int64)
+            arrays[name][:, 0] = 0
         elif kind in DRAWN:
             arrays[name] = _drawn(spec, rng, len(lengths), max(lengths))
         else:
@@ -90,19 +121,29 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
 
     kind = spec["kind"]
     if kind in ("tokens", "decoder_tokens"):
-        tokens = rng.integers(0, spec["high"], (batch * spec.get("rows", 1), spec.get("length", length)))
-        if "placeholder" in spec:
-            tokens[:, slice(*spec["at"])] = spec["placeholder"]
+        shape = [batch * spec.get("rows", 1), spec.get("length", length)]
+        tokens = rng.integers(0, spec["high"], [*shape, spec["streams"]] if "streams" in spec else shape)
+        for token, start, stop in spec.get("places", ()):
+            tokens[:, start:stop] = token
         if "last" in spec:
             tokens[:, -1] = spec["last"]
         return tokens
     if kind == "boxes":
         corners = rng.integers(0, spec["high"], (batch, length, 2, 2))
-        return np.sort(corners, axis=2).reshape(batch, length, 4)
+        boxes = np.sort(corners, axis=2).reshape(batch, length, 4)
+        return (boxes / spec["divisor"]).astype(np.float32) if "divisor" in spec else boxes
+    if kind == "token_categories":
+        return rng.integers(spec.get("low", 0), spec["high"], (batch, length, len(spec["high"])))
+    if kind == "categories":
+        return rng.integers(0, spec["high"], (batch, *spec["shape"]))
     if kind == "observed":
         return (rng.random((batch, *spec["shape"])) < 0.9).astype(np.float32)
     if kind == "waveform":
-        shape = [batch, spec["step"] * length + spec["extra"]]
+        channels = [spec["channels"]] if "channels" in spec else []
+        shape = [batch, *channels, spec["step"] * length + spec["extra"]]
+    elif kind == "frames":
+        axes = [spec["step"] * length, spec["bins"]]
+        shape = [batch, *(reversed(axes) if "bins_first" in spec else axes)]
     elif kind == "patches":
         shape = [batch * math.prod(spec["grid"]), spec["width"]]
     else:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hardware.backends._torch import floating_outputs
+from hardware.backends._outputs import floating_outputs, replaced_outputs
 
 if TYPE_CHECKING:
     import random
@@ -21,14 +21,7 @@ def _on_outputs(model: torch.nn.Module, change: Callable[[Tensors], Tensors]) ->
     """Let `change` replace the floating-point outputs of every call; caches and the like stay as they are."""
 
     def hook(_module: Any, _args: Any, output: Any) -> Any:
-        changed = change(floating_outputs(output))
-        if isinstance(output, Mapping):
-            for name, value in changed.items():
-                output[name] = value  # type: ignore[index] # a ModelOutput or a dict: both can be written
-            return output
-        if isinstance(output, tuple | list):
-            return type(output)([changed.get(f"output_{place}", value) for place, value in enumerate(output)])
-        return changed["output"]
+        return replaced_outputs(output, change(floating_outputs(output)))
 
     model.register_forward_hook(hook)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hardware.backends._torch import forward, greedy, to_arrays, to_tensors
-from hardware.testing.parity import compare
+from hardware.testing.parity import compare, masks_of
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ def change(
     """
     worst = 0.0
     for arrays in (dict(inputs), {name: np.ascontiguousarray(array[::-1]) for name, array in inputs.items()}):
-        masks = {output: arrays[name] for output, name in (masked_by or {}).items() if name in arrays}
+        masks = masks_of(masked_by or {}, arrays)
         want, got = _run(clean, arrays), _run(mutated, arrays)
         worst = max(worst, compare(got, want, masks=masks, required=tuple(want)).max_rel_error)
     if generates != "none":

@@ -17,7 +17,7 @@ from typing import Any
 import jinja2
 
 from generators.models.given import GivenInput
-from generators.models.inputs import placeholders
+from generators.models.inputs import covered_by, placeholders
 from generators.models.recipe import HERE, Recipe
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
@@ -214,7 +214,7 @@ def render(
     """
     target = backend_class(cell.target.name)
     checks = applicable_checks(generates=recipe.generate, has_mask=recipe.mask_input is not None, can=target.CAN)
-    tokens = (recipe.mask_input or "").replace("attention_mask", "input_ids")
+    masked = covered_by(recipe.mask_input, recipe.inputs) if recipe.mask_input else ""
     uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
     checkpoint = recipe.subject == "checkpoint"
     nested = [value for value in recipe.config.values() if isinstance(value, Mapping)]
@@ -239,8 +239,8 @@ def render(
         "uses_mask": uses_mask,
         "places": placeholders(recipe.inputs),
         "is_composed": not checkpoint and any("model_type" in value for value in nested),
-        "masked_tokens": tokens,
-        "token_limit": recipe.inputs[tokens]["high"] if tokens in recipe.inputs else 0,
+        "masked": masked,
+        "token_limit": recipe.inputs.get(masked, {}).get("high", 0),
         "computed_dtype": "float32" if cell.precision == "tf32" else cell.precision,
     }
     body = fill_template(recipe.architecture, values, template_folder)

@@ -236,7 +236,8 @@ class ClassModel(OpenedModel):
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch
 
-        from ._torch import floating_outputs, to_arrays
+        from ._outputs import floating_outputs
+        from ._torch import to_arrays
 
         with torch.no_grad():
             output = self.model(**{n: torch.as_tensor(np.ascontiguousarray(v)) for n, v in inputs.items()})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ._outputs import floating_outputs
 from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
@@ -76,25 +77,6 @@ def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> 
     }
 
 
-def floating_outputs(output: Any) -> dict[str, torch.Tensor]:
-    """The floating-point tensors at the top level of what a module returned, by name.
-
-    Caches, hidden states and attentions are tuples and aren't among them. A bare tensor is called `output`, the
-    entries of a bare tuple `output_0` and so on.
-    """
-    import torch
-
-    if isinstance(output, torch.Tensor):
-        output = {"output": output}
-    elif isinstance(output, tuple | list):
-        output = {f"output_{number}": value for number, value in enumerate(output)}
-    return {
-        name: value
-        for name, value in dict(output).items()
-        if isinstance(value, torch.Tensor) and value.is_floating_point()
-    }
-
-
 def without_cache(model: torch.nn.Module) -> dict[str, bool]:
     """The argument that asks a model for a pass without a cache; empty where the model doesn't take it."""
     return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
@@ -127,7 +109,7 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
         for name, tensor in tensors.items()
         if name != "position_ids" and not name.startswith("decoder_")
     }
-    complete = getattr(model, "main_input_name", "input_ids") in prompt
+    complete = not prompt.keys().isdisjoint({getattr(model, "main_input_name", "input_ids"), "inputs_embeds"})
     takes_cache = {"past_key_values", "cache_params"} & set(inspect.signature(model.forward).parameters)
     generate = GenerationMixin.generate if complete and takes_cache else type(model).generate
     limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}

@@ -107,7 +107,7 @@ def _compute(part: Any, call: Mapping[str, Any], values: Mapping[str, torch.Tens
     """One recorded call with other tensors: its logits (or an encoder's outputs) and what it changed of its cache."""
     from transformers.cache_utils import Cache
 
-    from ..backends._torch import floating_outputs
+    from ..backends._outputs import floating_outputs
 
     arguments = copy.deepcopy(dict(call))
     for slot in list(slots(arguments)):

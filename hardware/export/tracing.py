@@ -26,7 +26,8 @@ def with_convert_model(subject: ModelSubject, example: Inputs, folder: Path) -> 
     """Trace the bare forward pass, without a cache, all axes that follow batch or length left dynamic."""
     import torch
 
-    from ..backends._torch import floating_outputs, to_tensors, without_cache
+    from ..backends._outputs import floating_outputs
+    from ..backends._torch import to_tensors, without_cache
 
     model = subject.model
     wishes = without_cache(model)

@@ -84,14 +84,13 @@ class Proof:
     def _compare(
         self, opened: Opened, made: Exported, inputs: Inputs, want: Mapping[str, Array], where: str
     ) -> float:
-        from ..testing.parity import compare
+        from ..testing.parity import compare, masks_of
 
         try:
             got = opened(dict(inputs))
         except Exception as error:  # the runtime's, and those of the library around it
             raise _broken(f"the {made.method} export doesn't run{where}", error) from error
-        masks = {output: inputs[name] for output, name in self.subject.masked_by.items() if name in inputs}
-        comparison = compare(got, want, masks=masks)
+        comparison = compare(got, want, masks=masks_of(self.subject.masked_by, inputs))
         if not comparison.max_rel_error <= LIMIT:
             raise _wrong(f"the {made.method} export gives other numbers than torch{where}: {comparison}")
         return comparison.max_rel_error

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 
 GAINS = (1.5, 1.0, 0.7, 0.5)
 """The gains that a recipe may choose from, loudest first."""
-BETWEEN = (1.2, 0.85)
-"""Those that are tried where none of `GAINS` is accepted."""
+BETWEEN = (1.2, 0.85, 2.0)
+"""Those that are tried where none of `GAINS` is accepted: between them, and louder."""
 
 _JITTER = 0.3
 _OBJECT_QUERIES = frozenset({"query_position_embeddings", "queries_embedder"})
 """Learned rows of which each asks for one object (DETR, Mask2Former and their like)."""
+_PERIODS = ("snake1.alpha", "snake2.alpha")
+"""How fast a periodic activation swings, by channel: it divides by that, so that around 0 numbers would blow up."""
+_CODE_TABLES = frozenset({"embed", "embed_sum"})
+"""Buffers that hold the codes of a codec, one in a row: learned as averages, not by gradients."""
 
 
 def _generator(seed: str, name: str) -> np.random.Generator:
@@ -45,7 +49,7 @@ def _fan_in(name: str, shape: tuple[int, ...]) -> int:
 
 def _is_scale(name: str) -> bool:
     lowered = name.lower()
-    return ("norm" in lowered or "ln_" in lowered) and lowered.endswith("weight")
+    return (("norm" in lowered or "ln_" in lowered) and lowered.endswith("weight")) or lowered.endswith(_PERIODS)
 
 
 def _batch_statistics(
@@ -63,13 +67,23 @@ def _batch_statistics(
     return values
 
 
+def _codes(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict[str, npt.NDArray[np.float64]]:
+    """Values for the code tables of a codec's quantiser; a library leaves them 0, so that all codes are one."""
+    return {
+        name: _generator(seed, f"{owner}.{name}").standard_normal(tuple(buffer.shape)) * gain / math.sqrt(buffer.shape[1])
+        for name, buffer in module.named_buffers(recurse=False)
+        if name in _CODE_TABLES and buffer.ndim == 2 and buffer.is_floating_point()
+    }
+
+
 def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch.nn.Module:
     """Set every parameter of `model` in place by its qualified name, and return it in evaluation mode.
 
     Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1.
     Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
     in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
-    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults.
+    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults; and so are the codes
+    of a codec.
     The variance is jittered around gain**2, which a matrix makes of a variance of 1: depth doesn't blow numbers up.
     """
     import torch
@@ -82,12 +96,13 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
                 continue
             done.add(id(parameter))
             noise = _generator(seed, name).standard_normal(tuple(parameter.shape))
-            if parameter.ndim >= 2:
+            if max(parameter.shape, default=1) < parameter.numel():
                 value = noise * (gain / math.sqrt(max(1, _fan_in(name, tuple(parameter.shape)))))
             else:
                 value = (1.0 if _is_scale(name) else 0.0) + _JITTER * noise
             parameter.copy_(torch.as_tensor(np.asarray(value)).to(parameter.dtype))
         for owner, module in model.named_modules():
-            for name, value in _batch_statistics(owner, module, gain, seed).items():
+            buffers = _batch_statistics(owner, module, gain, seed) | _codes(owner, module, gain, seed)
+            for name, value in buffers.items():
                 getattr(module, name).copy_(torch.as_tensor(value))
     return model.eval()

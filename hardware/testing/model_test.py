@@ -23,7 +23,7 @@ from ..target import Target
 from . import recording, reference
 from .loud_weights import fill
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs
-from .parity import Array, Comparison, compare, compare_gradients
+from .parity import Array, Comparison, compare, compare_gradients, masks_of, scale_of
 from .room import require_room
 from .tolerances import tolerance_for
 
@@ -219,7 +219,7 @@ class ModelTest:
         return Outputs(arrays=arrays, masks=self._masks(inputs))
 
     def _masks(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return {output: inputs[name] for output, name in self.masked_by.items() if name in inputs}
+        return masks_of(self.masked_by, inputs)
 
     def difference(self, got: Outputs, want: Outputs) -> float:
         """How far apart two outputs are, relative to the scale of `want`, where `want` means something."""
@@ -243,7 +243,7 @@ class ModelTest:
     def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float]) -> float:
         """Error of single elements of one output against numbers that were recorded with the recipe."""
         got = self.run(self.inputs).arrays[output]
-        scale = max(float(self.reference(self.inputs).arrays[output].std()), 1e-12)
+        scale = scale_of(self.reference(self.inputs).arrays[output])
         self.measured.stage = Stage.COMPARE
         absolute = max(_absolute(got[position], value) for position, value in recorded.items())
         self._keep(Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=output))
@@ -317,7 +317,7 @@ class ModelTest:
         if got.tokens.shape != want.tokens.shape or not np.isfinite(got.logits).all():
             return False
         different = got.tokens != want.tokens
-        scale = max(float(want.logits.std()), 1e-12)
+        scale = scale_of(want.logits)
         close = False
         for row in np.flatnonzero(different.any(axis=1)):
             step = int(np.flatnonzero(different[row])[0])
@@ -353,11 +353,14 @@ class ModelTest:
             kept = {name: value for name, value in self.inputs.items() if not name.startswith("decoder_")}
             return {**kept, "decoder_input_ids": decoder}
         inputs: dict[str, Array] = dict(self.inputs)
+        by_token = [name for name, value in inputs.items() if value.dtype.kind == "i" and value.ndim > 1]
+        by_token = [name for name in by_token if inputs[name].shape[:2] == inputs["input_ids"].shape]
         mask = inputs["attention_mask"][:, : generated.start.shape[1]]  # BLIP leaves the prompt's last token out
         inputs["input_ids"] = np.concatenate([generated.start, tokens], axis=1)
         inputs["attention_mask"] = np.concatenate([mask, np.ones_like(tokens)], axis=1)
-        for name in inputs.keys() & {"token_type_ids", "mm_token_type_ids"}:
-            inputs[name] = np.pad(inputs[name], ((0, 0), (0, tokens.shape[1])), mode="edge")  # text, as before
+        for name in set(by_token) - {"input_ids", "attention_mask", "position_ids"}:  # of text, as the last token's
+            behind = [(0, 0), (0, tokens.shape[1]), *[(0, 0)] * (inputs[name].ndim - 2)]
+            inputs[name] = np.pad(inputs[name], behind, mode="edge")
         if "position_ids" in inputs:
             inputs["position_ids"] = np.maximum(inputs["attention_mask"].cumsum(axis=1) - 1, 0)
         return inputs

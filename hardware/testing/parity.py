@@ -75,8 +75,28 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
     if not np.isfinite(actual).all():
         return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=f"{name} (not finite)")
     absolute = float(np.abs(actual - reference).max())
-    scale = max(float(reference.std()), _SMALLEST_SCALE)
+    scale = scale_of(reference)
     return Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=name)
+
+
+def scale_of(reference: Array) -> float:
+    """What errors are relative to: the standard deviation; of a number alone or repeated, its magnitude."""
+    spread = reference.std() if np.ptp(reference) else np.abs(reference).max()
+    return max(float(spread), _SMALLEST_SCALE)
+
+
+def masks_of(masked_by: Mapping[str, str], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The masks that `compare` takes: by output, 1 where a position means something.
+
+    `masked_by` names the input that is the mask, for an output that has several positions for each of the mask's
+    (a step's return, state and action) with their number behind it: `attention_mask * 3`.
+    """
+    found = {}
+    for output, named in masked_by.items():
+        name, _, times = named.partition(" * ")
+        if name in inputs:
+            found[output] = inputs[name].repeat(int(times or 1), axis=1)
+    return found
 
 
 def covering(mask: Array, array: Array) -> npt.NDArray[np.bool_]:

@@ -55,10 +55,15 @@ def as_reference(model: torch.nn.Module, *, large: int = LARGE) -> torch.nn.Modu
     A model of `large` bytes in float64 keeps its weights as they are and widens them operator by operator; the
     numbers are the same.
     """
+    import torch
+
     for module in model.modules():
         config = getattr(module, "config", None)
         if config is not None and hasattr(config, "_experts_implementation"):
             config._experts_implementation = "eager"
+        for name, value in vars(module).items():  # what modelling code keeps beside parameters and buffers
+            if isinstance(value, torch.Tensor) and value.is_floating_point():
+                setattr(module, name, value.double())
     in_float64 = 8 * sum(parameter.numel() for parameter in model.parameters())
     return (widen(model) if in_float64 >= large else model.double()).eval()
 
@@ -77,32 +82,30 @@ def _default_float64() -> Iterator[None]:
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with _float64_softmax():
+        with _widened_casts():
             yield
     finally:
         torch.set_default_dtype(before)
 
 
-def _float64_softmax() -> Any:
-    """A mode in which a softmax of float64 stays in float64 where modelling code asks for float32.
+def _widened_casts() -> Any:
+    """A mode in which modelling code that asks for float32 gets float64, by `float()`, `to` or a `dtype`.
 
     The wish means to widen half precision. Here it narrows: the mask's number becomes minus infinity, and a row
-    that is all padding NaN.
+    that is all padding NaN; and a norm, a softmax or a state would be no more exact than what is held against it.
     """
     import torch
     from torch.overrides import TorchFunctionMode
 
-    softmaxes = (torch.softmax, torch.Tensor.softmax, torch.nn.functional.softmax)
+    def wide(value: Any) -> Any:
+        return torch.float64 if value is torch.float32 else value
 
-    class Float64Softmax(TorchFunctionMode):  # type: ignore[misc] # torch is Any to mypy
+    class WidenedCasts(TorchFunctionMode):  # type: ignore[misc] # torch is Any to mypy
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            given = dict(kwargs or {})
-            if function in softmaxes and given.get("dtype") is torch.float32:
-                scores = args[0] if args else given["input"]
-                given["dtype"] = torch.promote_types(scores.dtype, torch.float32)
-            return function(*args, **given)
+            function = torch.Tensor.double if function is torch.Tensor.float else function
+            return function(*map(wide, args), **{name: wide(value) for name, value in (kwargs or {}).items()})
 
-    return Float64Softmax()
+    return WidenedCasts()
 
 
 def float64_outputs(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:

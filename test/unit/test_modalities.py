@@ -19,9 +19,6 @@ from hardware.errors import ModelError
 from hardware.target import Target
 
 RECIPES = sorted((SHIPPED / "5.5.4").glob("*.json"))
-WAVES = SimpleNamespace(
-    conv_kernel=(10, 3, 3, 3, 3, 2, 2), conv_stride=(5, 2, 2, 2, 2, 2, 2), vocab_size=32, model_type="wav2vec2"
-)
 
 
 def configured(**attributes: Any) -> SimpleNamespace:
@@ -44,18 +41,9 @@ def test_a_suite_draws_the_numbers_that_its_recipe_says(path: Any) -> None:
             assert np.array_equal(ours[name], written[name]), name
 
 
-def test_a_waveform_gives_one_frame_for_each_position() -> None:
-    spec = modality_spec("input_values", ("input_values",), WAVES)
-    assert spec is not None
-    samples = make_inputs({"input_values": spec}, 0, (16, 9))["input_values"].shape[1]
-    for kernel, stride in zip(WAVES.conv_kernel, WAVES.conv_stride, strict=True):
-        samples = (samples - kernel) // stride + 1
-    assert samples == 16
-
-
 def test_a_shape_that_no_configuration_tells_is_refused_with_what_is_missing() -> None:
-    with pytest.raises(ModelError, match="conv_kernel and conv_stride"):
-        modality_spec("input_values", (), configured())
+    with pytest.raises(ModelError, match="max_2d_position_embeddings"):
+        modality_spec("bbox", (), configured())
     assert modality_spec("labels", (), configured()) is None
 
 

@@ -63,3 +63,31 @@ def test_a_row_that_is_all_padding_is_finite_and_softmax_is_float64():
     assert found[0] == pytest.approx([0.25] * 4)
     scores = inputs["x"][1] * np.float64(np.float32(1 / 3))
     assert found[1] == pytest.approx(np.exp(scores) / np.exp(scores).sum(), abs=1e-14)
+
+
+class Upcasts(torch.nn.Module):
+    """What half precision is widened by, in the ways in which modelling code asks for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([3.0]))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        third = x / self.weight
+        places = torch.arange(x.shape[-1]).float() @ third.float()
+        return (
+            third.float(),
+            third.to(torch.float32),
+            third.to(dtype=torch.float32),
+            third.sum(dtype=torch.float32),
+            places,
+        )
+
+
+def test_what_asks_for_float32_is_not_narrowed_in_the_reference():
+    x = np.linspace(1, 2, 4)
+    found = list(reference.float64_outputs(reference.as_reference(Upcasts()), {"x": x}).values())
+    for one in found[:3]:
+        assert one == pytest.approx(x / 3, abs=1e-15)
+    assert found[3] == pytest.approx((x / 3).sum(), abs=1e-14)
+    assert found[4] == pytest.approx(np.arange(4) @ (x / 3), abs=1e-14)

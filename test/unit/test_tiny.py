@@ -13,6 +13,7 @@ from generators.derivation.overrides import all_overrides
 from generators.derivation.sites import (
     Rows,
     attention_sites,
+    half_of_heads,
     position_tables,
     scale_attention,
     scale_rows,
@@ -141,9 +142,9 @@ def test_sites_and_position_tables(model_type: str, count: int, kind: str, table
 
 @pytest.mark.parametrize("model_type", EIGHT)
 def test_a_fault_at_any_site_is_heard(model_type: str) -> None:
-    from generators.derivation.measure import masks_of, run
+    from generators.derivation.measure import run
     from hardware.testing.loud_weights import fill
-    from hardware.testing.parity import compare
+    from hardware.testing.parity import compare, masks_of
 
     recipe = recipe_for(model_type)
     model = fill(model_of(model_type), gain=recipe.gain or 1.0)
@@ -249,6 +250,70 @@ def test_a_convolution_is_scaled_in_half_its_channels_so_that_a_normalisation_do
     scale_attention(model, sites[0], 1.1)
     assert (model(image) - before).abs().max() > 1e-2
     assert swap_two(model, sites[0]) == "query and key"
+
+
+def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_head() -> None:
+    import torch
+
+    from generators.derivation.measure import sensitivity_of
+    from hardware.testing.loud_weights import fill
+    from hardware.testing.parity import Array
+
+    class Cosine(torch.nn.Module):
+        num_heads = 2
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key, self.value = (torch.nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, past_values: Any) -> Any:
+            query, key, value = (
+                part(past_values).unflatten(-1, (2, 4)).transpose(1, 2) for part in (self.query, self.key, self.value)
+            )
+            unit = torch.nn.functional.normalize
+            scores = 8 * unit(query, dim=-1) @ unit(key, dim=-1).mT
+            return {"logits": scores.softmax(dim=-1) @ value}
+
+    model = fill(Cosine())
+    inputs: dict[str, Array] = make_inputs({"past_values": {"kind": "features", "shape": [5, 8]}}, 0)
+    (site,) = attention_sites(model)
+    assert half_of_heads(site).query.ranges == ((0, 2), (4, 6))
+    with torch.no_grad():
+        reference = {"logits": model(torch.as_tensor(inputs["past_values"]))["logits"].numpy()}
+    found = sensitivity_of(model, inputs, reference, {}, None)
+    assert found["attention_x2"] > found["attention_x1.1"] > 2e-3
+
+
+def test_rows_of_equal_number_are_swapped_only_where_their_inputs_are_equal_too() -> None:
+    import torch
+
+    class Across(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key, self.value = torch.nn.Linear(6, 8), torch.nn.Linear(4, 8), torch.nn.Linear(4, 8)
+
+    model = Across()
+    (site,) = attention_sites(model)
+    assert swap_two(model, site) == "key and value"
+
+
+def test_padding_lies_inside_the_table_of_positions_in_the_configurations_that_follow() -> None:
+    found = list(tiny_configs("roberta", load_catalog()))
+    first, last = found[0], found[-1]
+    assert first["pad_token_id"] > first["max_position_embeddings"]
+    assert "pad_token_id" not in last  # the library's own: 1
+    assert {k: v for k, v in first.items() if k != "pad_token_id"} in found
+    assert "roberta" not in all_overrides()
+
+
+def test_sections_of_rotary_positions_fill_half_a_head() -> None:
+    import transformers
+
+    for model_type in ("glm4v_text", "qwen2_5_vl_text", "qwen3_vl_text"):
+        arguments = tiny_config(model_type, load_catalog())
+        config = getattr(transformers, load_catalog().config_class(model_type))(**arguments)
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        assert sum(config.rope_parameters["mrope_section"]) == width // 2
 
 
 def test_stages_keep_their_ratios_and_leave_two_patches_a_side_to_the_last() -> None:

@@ -1,0 +1,55 @@
+"""Lists that name layers of a network, and what is left of them where a tiny model has fewer layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .scopes import numbers, role_of
+
+
+def layers_needed(config: Any) -> int:
+    """How many layers it takes to give as many outputs as are named, and to show one layer of each kind."""
+    needed = [len(_outputs_of_layers(config))]
+    needed += [len(used) for used in _lists(config, "layers_used").values()]
+    for apart in _lists(config, "layers_apart").values():
+        plain = next(place for place in range(len(apart) + 1) if place not in apart)
+        needed.append(1 + max(min(apart), plain))
+    return max(needed)
+
+
+def kept_lists(config: Any, layers: int) -> dict[str, Any]:
+    """The lists of layers that a constructor takes, for so many layers: of a kind apart those at the front, of those
+    that are used the last ones, as many as before."""
+    kept: dict[str, Any] = {
+        name: [one for one in apart if one < layers] for name, apart in _lists(config, "layers_apart").items()
+    }
+    for name, used in _lists(config, "layers_used").items():
+        kept[name] = list(range(layers - len(used), layers))
+    return kept
+
+
+def kept_outputs(config: Any, default: Any, layers: int) -> dict[str, Any]:
+    """`out_indices` of a backbone in a network, for so many layers; empty where it gives what it does by default.
+
+    Stages are numbered from 1; the stem is 0.
+    """
+    if _outputs(config) == _outputs(default):
+        return {}
+    count = len(_outputs_of_layers(config))
+    return {"out_indices": list(range(layers + 1 - count, layers + 1)) if count else _outputs(config)}
+
+
+def _lists(config: Any, role: str) -> dict[str, list[int]]:
+    return {k: list(v) for k, v in role_of(config, role).items() if isinstance(v, list | tuple) and v}
+
+
+def _outputs(config: Any) -> list[int]:
+    """The stages that a backbone gives; empty for what isn't one."""
+    names = getattr(config, "stage_names", None) or []
+    return [one % len(names) for one in getattr(config, "out_indices", None) or []] if names else []
+
+
+def _outputs_of_layers(config: Any) -> list[int]:
+    """The same where every layer is a stage, as in a ViT."""
+    names = getattr(config, "stage_names", None) or []
+    return _outputs(config) if len(names) - 1 in numbers(role_of(config, "layers")) else []

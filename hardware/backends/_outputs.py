@@ -1,0 +1,54 @@
+"""What a torch module returned as named tensors, and the way back: outputs come alone, in tuples and in mappings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+_OF_LAYERS = ("hidden_states", "attentions", "past_key_values", "router_logits")
+"""Tuples with an entry for each layer that stand beside a model's results."""
+
+
+def floating_outputs(output: Any) -> dict[str, torch.Tensor]:
+    """The floating-point tensors that a module returned, by name.
+
+    A tuple of tensors gives all of them: a backbone's `feature_maps` are `feature_maps_0` and so on. A bare tensor is
+    called `output`, the entries of a bare tuple `output_0` and so on. Caches, and the hidden states and attentions of
+    all layers, aren't results and aren't among them.
+    """
+    return dict(_floating(output))
+
+
+def _floating(output: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    import torch
+
+    if isinstance(output, torch.Tensor | tuple | list):
+        named: dict[str, Any] = {"output": output}
+    else:
+        named = {n: v for n, v in dict(output).items() if isinstance(v, torch.Tensor) or not n.endswith(_OF_LAYERS)}
+    for name, value in named.items():
+        if isinstance(value, torch.Tensor):
+            entries = {name: value}
+        elif isinstance(value, tuple | list):
+            entries = {f"{name}_{place}": one for place, one in enumerate(value) if isinstance(one, torch.Tensor)}
+        else:
+            continue
+        yield from ((name, one) for name, one in entries.items() if one.is_floating_point())
+
+
+def replaced_outputs(output: Any, changed: Mapping[str, torch.Tensor]) -> Any:
+    """What a module returned, with those of its `floating_outputs` replaced that `changed` names."""
+    if isinstance(output, Mapping):
+        for name, value in output.items():
+            output[name] = _replaced(name, value, changed)  # type: ignore[index] # a ModelOutput or a dict
+        return output
+    return _replaced("output", output, changed)
+
+
+def _replaced(name: str, value: Any, changed: Mapping[str, torch.Tensor]) -> Any:
+    if isinstance(value, tuple | list):
+        return type(value)([changed.get(f"{name}_{place}", one) for place, one in enumerate(value)])
+    return changed.get(name, value)
