@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import importlib
 import json
 import warnings
 from collections.abc import Iterator, Mapping
@@ -12,10 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from generators.models.catalog import TaskClass, TaskEntry, load_catalog
+from generators.models.catalog import TaskClass, TaskEntry, installed_version, load_catalog
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify_folder, classify_type
-from generators.models.inputs import make_inputs, placeholders
+from generators.models.diffusion import LIBRARY as DIFFUSERS
+from generators.models.diffusion import installed_diffusers
+from generators.models.inputs import LENGTHS, make_inputs, placeholders
+from generators.models.libraries import catalog_of, require
 from generators.models.recipe import HERE, Recipe
 from generators.models.store import shipped_recipes
 from hardware.errors import ModelError, echo
@@ -26,6 +30,8 @@ from hardware.testing.reference import as_reference, float64_outputs, gradient_c
 from hardware.testing.widened import copy_over
 
 from . import measure
+from .diffusion_config import tiny_arguments
+from .diffusion_inputs import diffusion_specs
 from .scopes import children
 from .specs import input_specs, lengths_of
 from .tiny import LABELS, tiny_configs
@@ -40,20 +46,22 @@ _CANNOT_RUN = (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError
 _NOT_ARGUMENTS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 
 
-def class_of(name: str) -> Any:
-    """A class of transformers by its name. Raises `ModelError`."""
-    import transformers
-
-    found = getattr(transformers, name, None)
+def class_of(name: str, library: str = "transformers") -> Any:
+    """A class of a library by its name. Raises `ModelError`."""
+    module = importlib.import_module(library)
+    found = getattr(module, name, None)
     if found is None:
-        raise ModelError(f"{echo(name)} is not a class of transformers {transformers.__version__}")
+        raise ModelError(f"{echo(name)} is not a class of {library} {module.__version__}")
     return found
 
 
 def build(config_class: str, model_class: str, config: Mapping[str, Any]) -> torch.nn.Module:
     """The float32 model with these constructor arguments, on CPU, in evaluation mode, weights as the library
-    sets them. Raises `ModelError` with the constructor's own reason."""
+    sets them; one of diffusers where there is no configuration class. Raises `ModelError` with the constructor's own
+    reason."""
     try:
+        if not config_class:
+            return cast("torch.nn.Module", class_of(model_class, DIFFUSERS)(**copy.deepcopy(dict(config))).eval())
         # A copy, because a configuration that is composed of others takes theirs apart.
         model = class_of(model_class)(class_of(config_class)(**copy.deepcopy(dict(config))))
     except ModelError:
@@ -98,9 +106,12 @@ class _Measured:
         return measure.record(self.reference, name, mask, seed=_SEED, lengths=self.lengths, origin=origin)
 
 
-def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Measured:
-    lengths = lengths_of(model)
-    specs = input_specs(model, entry, architecture, side, lengths[0])
+def _measure(model: Any, entry: TaskEntry, what: Classification, side: str) -> _Measured:
+    if what.architecture == "diffusion":
+        lengths, specs = LENGTHS, diffusion_specs(model, what.model_type)
+    else:
+        lengths = lengths_of(model)
+        specs = input_specs(model, entry, what.architecture, side, lengths[0])
     inputs = make_inputs(specs, _SEED, lengths)
     exact = as_reference(copy_over(model))
     reference = float64_outputs(exact, inputs)
@@ -135,15 +146,15 @@ def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ..
     return tuple(name for names in meant.values() for name in names) or (next(iter(given)),)
 
 
-def _measured(model: Any, entry: TaskEntry, architecture: str) -> _Measured:
+def _measured(model: Any, entry: TaskEntry, what: Classification) -> _Measured:
     """Measure with padding on the side where a dropped mask is heard and padding isn't; right first but for
     decoders."""
-    decodes = architecture == "decoder-only" or _generates(model, entry) == "causal"
+    decodes = what.architecture == "decoder-only" or _generates(model, entry) == "causal"
     sides = ("left",) if decodes else ("right", "left")
     results = []
     for side in sides:
         try:
-            results.append(_measure(model, entry, architecture, side))
+            results.append(_measure(model, entry, what, side))
         except (ModelError, ReferenceNotFinite):
             raise
         except Exception as error:  # whatever modelling code raises, it is the reason why the type has no recipe
@@ -163,12 +174,13 @@ def _hash(config: Mapping[str, Any]) -> str:
 def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry, **given: Any) -> Recipe:
     return Recipe(
         model_type=what.model_type,
-        transformers_version=load_catalog().version,
+        transformers_version=installed_version(),
+        diffusers_version=installed_diffusers() if what.architecture == "diffusion" else "",
         family=what.family,
         architecture=what.architecture,
         traits=what.traits,
         task=entry.task,
-        config_class=type(model.config).__name__,
+        config_class=catalog_of(what.model_type).config_class(what.model_type) and type(model.config).__name__,
         model_class=type(model).__name__,
         config_children={name: type(c).__name__ for name, c in children(model.config).items()},
         config_hash=_hash(given["config"]),
@@ -227,7 +239,7 @@ def _unheard(model: Any, found: _Measured) -> list[str]:
 
 
 def _loudest(
-    config: Mapping[str, Any], config_class: str, chosen: TaskClass, architecture: str
+    config: Mapping[str, Any], config_class: str, chosen: TaskClass, what: Classification
 ) -> tuple[float, _Measured] | list[str]:
     """The gain with the best ratio of signal to noise among those accepted, or why none is.
 
@@ -240,7 +252,7 @@ def _loudest(
             break
         model = fill(build(config_class, chosen.model_class, config), gain=gain)
         try:
-            found = _measured(model, chosen.entry, architecture)
+            found = _measured(model, chosen.entry, what)
         except ReferenceNotFinite as error:  # too loud for it
             refused.append(f"gain {gain}: {error}")
             continue
@@ -260,13 +272,19 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     Where no gain is accepted, the next larger configuration is tried. Raises `ModelError` for an unknown type
     or task, and with the figures where nothing is accepted.
     """
-    configs = tiny_configs(model_type, load_catalog())
-    return loudest_recipe(classify_type(model_type), task_class(model_type, task), configs, f"tiny {model_type}")
+    what, chosen = classify_type(model_type), task_class(model_type, task)
+    if what.architecture == "diffusion":
+        require(DIFFUSERS)
+        arguments = tiny_arguments(class_of(chosen.model_class, DIFFUSERS), model_type, chosen.task)
+        configs = iter([arguments])
+    else:
+        configs = tiny_configs(model_type, load_catalog())
+    return loudest_recipe(what, chosen, configs, f"tiny {model_type}")
 
 
 def task_class(model_type: str, task: str | None) -> TaskClass:
     """The class that does a task, None for the primary one. Raises `ModelError` where the type has none."""
-    tasks = load_catalog().tasks_of(model_type)
+    tasks = catalog_of(model_type).tasks_of(model_type)
     chosen = next((t for t in tasks if task in (None, t.task)), None)
     if chosen is None:
         known = ", ".join(t.task for t in tasks) or "none: it is a part of other models"
@@ -293,7 +311,7 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
     Raises `ModelError`: which says `which` model it was, with the figures where none is accepted, or why the last
     of them can't be built or run.
     """
-    config_class = load_catalog().config_class(what.model_type)
+    config_class = catalog_of(what.model_type).config_class(what.model_type)
     refused = ModelError(f"no {which} is known")
     with warnings.catch_warnings(), _one_thread():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
@@ -301,7 +319,7 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
             if chosen.entry.labels:
                 config["num_labels"] = LABELS
             try:
-                best = _loudest(config, config_class, chosen, what.architecture)
+                best = _loudest(config, config_class, chosen, what)
             except ModelError as error:
                 refused = error
                 continue
@@ -324,7 +342,7 @@ def derive_checkpoint(folder: Path) -> Recipe:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
         model = load_checkpoint(class_of(what.model_class), checkpoint.folder)
-        found = _measured(model, entry, what.architecture)
+        found = _measured(model, entry, what)
         plain = json.loads(json.dumps(model.config.to_diff_dict(), default=str))
         config = {k: v for k, v in plain.items() if k not in _NOT_ARGUMENTS}
         recipe = _recipe(model, found, what, entry, config=config, gain=None, weights_hash=checkpoint.weights_hash)

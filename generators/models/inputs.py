@@ -16,8 +16,14 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 float32 where `divisor` divides them | `high`; optional: `divisor` |
 | `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high`; \
 optional: `low`, other numbers to start from |
-| `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
-| `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
+| `categories` | int64 (batch, *shape), uniform in [0, high); float32 where `divisor` divides them | `shape`, `high`; \
+optional: `divisor` |
+| `pixels`, `features` | float32 (batch, *shape), standard normal | `shape`, of numbers, and of [step, per] for `step` \
+times for every `per` of the length |
+| `cells` | float32 (batch, rows * columns, width), standard normal: a picture as a sequence | `rows`, `columns` as \
+in a shape; `width` |
+| `places_of_cells` | float32 (rows * columns, axes): where each cell lies | `rows`, `columns`; `axes`, each \
+"row", "column" or "" for 0 |
 | `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra`; optional: `channels`, the \
 size of an axis behind the batch |
 | `frames` | float32 (batch, step * length, bins), standard normal | `step`, `bins`; optional: `bins_first`, \
@@ -48,10 +54,10 @@ Specs = Mapping[str, Mapping[str, Any]]
 
 DRAWN = (
     *("tokens", "decoder_tokens", "boxes", "token_categories", "categories"),
-    *("pixels", "features", "waveform", "frames", "patches", "observed"),
+    *("pixels", "features", "waveform", "frames", "patches", "cells", "observed"),
 )
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
-KINDS = (*DRAWN, "mask", "padded", "positions", "places", "constant", "ones", "seen")
+KINDS = (*DRAWN, "mask", "padded", "positions", "places", "constant", "ones", "seen", "places_of_cells")
 LENGTHS = (16, 9)
 """Lengths of the rows of a batch. The second row is padded, so that a dropped mask shows."""
 
@@ -70,6 +76,11 @@ def placeholders(specs: Specs) -> int:
     """How many columns of a text its images, videos and sounds take; 0 without any."""
     taken = [[stop - start for _, start, stop in spec.get("places", ())] for spec in specs.values()]
     return max(map(sum, taken), default=0)
+
+
+def sizes(shape: Sequence[int | Sequence[int]], length: int) -> list[int]:
+    """The sizes of axes, where [step, per] stands for `step` times for every `per` of the length."""
+    return [one if isinstance(one, int) else one[0] * (length // one[1]) for one in shape]
 
 
 def covered_by(mask: str, specs: Specs) -> str:
@@ -109,11 +120,21 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         elif kind == "seen":
             arrays[name] = np.ones((len(lengths), max(lengths), *spec["shape"]), dtype=np.int64)
             arrays[name][:, 0] = 0
+        elif kind == "places_of_cells":
+            arrays[name] = _places_of_cells(spec, max(lengths))
         elif kind in DRAWN:
             arrays[name] = _drawn(spec, rng, len(lengths), max(lengths))
         else:
             raise ValueError(f"{kind!r} is not a kind of input; known: {', '.join(KINDS)}")
     return arrays
+
+
+def _places_of_cells(spec: Mapping[str, Any], length: int) -> Array:
+    import numpy as np
+
+    rows, columns = np.indices(sizes([spec["rows"], spec["columns"]], length)).reshape(2, -1)
+    axes = {"row": rows, "column": columns, "": np.zeros_like(rows)}
+    return np.stack([axes[one] for one in spec["axes"]], axis=1).astype(np.float32)
 
 
 def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length: int) -> Array:
@@ -135,7 +156,8 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
     if kind == "token_categories":
         return rng.integers(spec.get("low", 0), spec["high"], (batch, length, len(spec["high"])))
     if kind == "categories":
-        return rng.integers(0, spec["high"], (batch, *spec["shape"]))
+        numbers = rng.integers(0, spec["high"], (batch, *spec["shape"]))
+        return (numbers / spec["divisor"]).astype(np.float32) if "divisor" in spec else numbers
     if kind == "observed":
         return (rng.random((batch, *spec["shape"])) < 0.9).astype(np.float32)
     if kind == "waveform":
@@ -146,6 +168,8 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
         shape = [batch, *(reversed(axes) if "bins_first" in spec else axes)]
     elif kind == "patches":
         shape = [batch * math.prod(spec["grid"]), spec["width"]]
+    elif kind == "cells":
+        shape = [batch, math.prod(sizes([spec["rows"], spec["columns"]], length)), spec["width"]]
     else:
-        shape = [batch, *spec["shape"]]
+        shape = [batch, *sizes(spec["shape"], length)]
     return rng.standard_normal(shape).astype(np.float32)

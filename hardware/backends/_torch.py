@@ -84,7 +84,24 @@ def without_cache(model: torch.nn.Module) -> dict[str, bool]:
 
 def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """One forward pass without a cache, where the model takes that wish."""
-    return floating_outputs(model(**tensors, **without_cache(model)))
+    return floating_outputs(model(**nested(tensors), **without_cache(model)))
+
+
+def nested(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Arguments of a forward: what is named `whole.part` is an entry of the mapping `whole`, what is named
+    `whole.0`, `whole.1` a part of the list `whole`, and `whole.*` is the list of its own rows."""
+    found: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        whole, _, part = name.partition(".")
+        if not part:
+            found[whole] = tensor
+        elif part == "*":
+            found[whole] = list(tensor)
+        elif part.isdigit():
+            found.setdefault(whole, []).append(tensor)
+        else:
+            found.setdefault(whole, {})[part] = tensor
+    return found
 
 
 def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
@@ -246,11 +263,16 @@ class TorchRunnable(Runnable):
             again = _saved_and_rebuilt(self.model, self.subject, folder)
             return type(self)(self.backend, replace(self.subject, model=again), self.example, self.precision)
         self.model.save_pretrained(folder, safe_serialization=True)
-        again = type(self.model).from_pretrained(
-            folder, local_files_only=True, dtype=self.dtype, attn_implementation=_attention_by_part(self.model.config)
-        )
+        again = type(self.model).from_pretrained(folder, local_files_only=True, **self._wishes())
         subject = replace(self.subject, model=again)
         return type(self)(self.backend, subject, self.example, self.precision)
+
+    def _wishes(self) -> dict[str, Any]:
+        """How a saved model is loaded again: transformers and diffusers take the dtype under other names, and only
+        transformers offers kinds of attention."""
+        if not hasattr(type(self.model), "config_class"):
+            return {"torch_dtype": self.dtype}
+        return {"dtype": self.dtype, "attn_implementation": _attention_by_part(self.model.config)}
 
     def execution(self) -> Execution:
         import torch
