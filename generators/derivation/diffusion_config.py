@@ -21,6 +21,7 @@ LAYERS = 2
 HEADS = 2
 HEAD_DIM = 16
 CHANNELS = 32
+LATENTS = 8
 GROUPS = 8
 _NARROWEST = 32
 _APART = 16
@@ -61,6 +62,7 @@ _plain = object()
 
 def _shrunk(defaults: Arguments) -> dict[str, Any]:
     changed: dict[str, Any] = {n: min(v, LAYERS) for n, v in _numbers(defaults, "layers").items()}
+    changed |= {n: min(v, LATENTS) for n, v in _numbers(defaults, "latents").items()}
     changed |= _heads(defaults)
     changed |= _widths(defaults, changed)
     changed |= _rotary(defaults, changed)
@@ -122,7 +124,8 @@ def _blocks(defaults: Arguments) -> dict[str, Any]:
     down = next(iter(_lists(defaults, "down_blocks").values()), [])
     channels = _lists(defaults, "channels")
     count = len(next(iter(channels.values()), []))
-    kept = sorted({down.index(kind) for kind in down} | set(range(min(count, 2)))) if len(set(down)) < 2 else sorted({down.index(kind) for kind in down})
+    kinds = sorted({down.index(kind) for kind in down})
+    kept = kinds if len(kinds) > 1 else list(range(min(count, 2)))
     if not kept or not count:
         return {}
     for name, value in defaults.items():

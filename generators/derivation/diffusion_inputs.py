@@ -19,6 +19,10 @@ _EVERY = 4
 """Tokens of text for each step that a picture grows by: four steps for the longer of two prompts."""
 _STEPS = 1000
 """Steps of the noise schedules that models are trained with."""
+_PARTS = 64
+"""What the part of all steps that is left is counted in: a power of two, so that a thousand times it is exact in
+float32. Models make positions of it, in which a last digit is heard."""
+_FRAMES = 3
 
 
 def rows_and_columns(unit: int) -> list[list[int]]:
@@ -42,7 +46,8 @@ def diffusion_specs(model: Any, family: str) -> dict[str, Spec]:
         if fields.get("omit"):
             specs.pop(name, None)
         else:
-            specs[name] = {**specs.get(name, {}), **{key: _referred(one, model.config) for key, one in fields.items()}}
+            kept = {} if "kind" in fields else specs.get(name, {})
+            specs[name] = kept | {key: _referred(one, model.config) for key, one in fields.items()}
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__}", why=f"its forward takes {', '.join(list(takes)[:8])}"
@@ -69,6 +74,7 @@ def _made(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dic
         "img_ids": _places_of_image,
         "txt_ids": _places_of_text,
         "guidance": _guidance,
+        "timestep_ratio": _part_left,
         "added_cond_kwargs": _added,
         "timestep_cond": _timestep_condition,
         "original_size": _pair,
@@ -86,14 +92,12 @@ def _unit(config: Mapping[str, Any]) -> int:
 
 
 def _sample(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
-    channels = config["in_channels"]
+    channels = config.get("in_channels")
     if "encoder_hidden_states" not in takes and "timestep" not in takes:  # an autoencoder's own picture
         return {name: {"kind": "features", "shape": [channels, *rows_and_columns(_unit(config))]}}
     frames = [_FRAMES] if isinstance(config.get("patch_size"), list | tuple) else []
     return {name: {"kind": "features", "shape": [channels, *frames, *rows_and_columns(_unit(config))]}}
 
-
-_FRAMES = 3
 
 
 def _packed(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
@@ -113,8 +117,13 @@ def _places_of_text(name: str, config: Mapping[str, Any], takes: Mapping[str, An
 
 def _timestep(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
     """Whole steps, or where places of an image are given as well (Flux) the part of all steps that is left."""
-    whole: Spec = {"kind": "categories", "shape": [], "high": _STEPS}
-    return {name: {**whole, "divisor": _STEPS} if "img_ids" in takes else whole}
+    if "img_ids" in takes:
+        return _part_left(name, config, takes)
+    return {name: {"kind": "categories", "shape": [], "high": _STEPS}}
+
+
+def _part_left(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
+    return {name: {"kind": "categories", "shape": [], "high": _PARTS, "divisor": _PARTS}}
 
 
 def _prompt(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
@@ -136,7 +145,7 @@ def _guidance(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) ->
 
 
 def _added(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
-    """What stands beside the prompt in the UNet of Stable Diffusion XL and of Kandinsky."""
+    """What stands beside the prompt in the UNet of Stable Diffusion XL."""
     kind = config.get("addition_embed_type")
     if kind == "text_time":
         sizes = 6
@@ -145,8 +154,6 @@ def _added(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> di
             f"{name}.text_embeds": {"kind": "features", "shape": [width]},
             f"{name}.time_ids": {"kind": "categories", "shape": [sizes], "high": 1024},
         }
-    if kind in ("image", "text_image"):
-        return {f"{name}.image_embeds": {"kind": "features", "shape": [config["encoder_hid_dim"]]}}
     return {}
 
 

@@ -42,7 +42,8 @@ class Site:
     are the lower and the upper half of its channels: a normalisation would undo a factor in all) or `weight`.
 
     `query_norm` comes after the query's projection where a normalisation undoes a factor in that: the normalisation
-    itself, or the projection to the time step of a state space that normalises B and C without weights.
+    itself, or where it has no weights the projection of the value, or the projection to the time step of a state
+    space that normalises B and C without weights.
     A site of kind `weight` stands in where a model has none of these: its largest matrix, as `query`. What could
     not be found is None; `heads` is 0 where it isn't known.
     """
@@ -223,7 +224,7 @@ def _number(module: Any, *names: str) -> int:
 
 
 def _heads(module: Any) -> int:
-    return _number(module, "num_attention_heads", "num_heads", "n_heads", "n_head", "encoder_attention_heads")
+    return _number(module, "num_attention_heads", "num_heads", "n_heads", "n_head", "heads", "encoder_attention_heads")
 
 
 def _separate(name: str, module: Any) -> Site | None:
@@ -235,11 +236,16 @@ def _separate(name: str, module: Any) -> Site | None:
         module=name,
         kind="attention",
         query=query,
-        query_norm=_norm(name, module),
+        query_norm=value if _norm_without_weights(module) else _norm(name, module),
         key=key,
         value=value,
         heads=_heads(module),
     )
+
+
+def _norm_without_weights(module: Any) -> bool:
+    norms = [module._modules.get(name) for name in roles()["parameters"]["query_norm"]]
+    return any(norm is not None and not list(norm.parameters()) for norm in norms)
 
 
 def _norm(name: str, module: Any) -> Rows | None:

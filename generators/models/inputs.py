@@ -29,6 +29,7 @@ size of an axis behind the batch |
 | `frames` | float32 (batch, step * length, bins), standard normal | `step`, `bins`; optional: `bins_first`, \
 where the last two axes change places |
 | `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `width` |
+| `sizes` | int64 (batch, 1, n), `value` in every row: the sizes of one picture, as in a shape | `value` |
 | `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value`; `rows` |
 | `ones` | int64 (batch, *shape), 1 | `shape` |
 | `seen` | int64 (batch, length, *shape), 0 in the first column, then 1: the text behind an image | `shape` |
@@ -57,7 +58,7 @@ DRAWN = (
     *("pixels", "features", "waveform", "frames", "patches", "cells", "observed"),
 )
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
-KINDS = (*DRAWN, "mask", "padded", "positions", "places", "constant", "ones", "seen", "places_of_cells")
+KINDS = (*DRAWN, "mask", "padded", "positions", "places", "constant", "ones", "seen", "places_of_cells", "sizes")
 LENGTHS = (16, 9)
 """Lengths of the rows of a batch. The second row is padded, so that a dropped mask shows."""
 
@@ -120,6 +121,8 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         elif kind == "seen":
             arrays[name] = np.ones((len(lengths), max(lengths), *spec["shape"]), dtype=np.int64)
             arrays[name][:, 0] = 0
+        elif kind == "sizes":
+            arrays[name] = np.array([[sizes(spec["value"], max(lengths))]] * len(lengths))
         elif kind == "places_of_cells":
             arrays[name] = _places_of_cells(spec, max(lengths))
         elif kind in DRAWN:

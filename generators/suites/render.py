@@ -127,8 +127,7 @@ def _number(value: int) -> _Code:
 
 def _shape(value: Sequence[int | Sequence[int]]) -> _Code:
     """The shape of a batch of arrays with these sizes, of which some grow with the text."""
-    sizes = [str(int(one)) if isinstance(one, int) else _grown(*one) for one in value]
-    return _Code(f"({', '.join(['len(lengths)', *sizes])})" if sizes else "len(lengths)")
+    return _Code(f"(len(lengths), {_sizes(value)})" if value else "len(lengths)")
 
 
 def _grown(step: int, per: int) -> str:
@@ -136,6 +135,11 @@ def _grown(step: int, per: int) -> str:
     if step == 1:
         return grown
     return f"{int(step)} * ({grown})" if per != 1 else f"{int(step)} * {grown}"
+
+
+def _sizes(value: Sequence[int | Sequence[int]]) -> _Code:
+    """Sizes of axes, of which some grow with the text."""
+    return _Code(", ".join(map(_size, value)))
 
 
 def _size(value: int | Sequence[int]) -> _Code:
@@ -146,7 +150,7 @@ def _size(value: int | Sequence[int]) -> _Code:
 def _variable(name: str) -> str:
     """The variable that holds an input: the last part of a name such as `added_cond_kwargs.time_ids`."""
     whole, _, part = name.partition(".")
-    return part if part.isidentifier() else f"{whole}_{part}" if part.isdigit() else whole
+    return part if part.isidentifier() and part != "list" else f"{whole}_{part}" if part.isdigit() else whole
 
 
 def _axes(value: Sequence[str]) -> _Code:
@@ -178,6 +182,7 @@ def environment(template_folder: Path | None = None) -> jinja2.Environment:
         "variable": _variable,
         "shape": _shape,
         "size": _size,
+        "sizes": _sizes,
         "axes": _axes,
         "doc": _doc,
         "number": _number,

@@ -89,7 +89,8 @@ def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict
 
 def nested(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Arguments of a forward: what is named `whole.part` is an entry of the mapping `whole`, what is named
-    `whole.0`, `whole.1` a part of the list `whole`, and `whole.*` is the list of its own rows."""
+    `whole.0`, `whole.1` a part of the list `whole`, `whole.*` is the list of its own rows, and `whole.list` the
+    numbers themselves, without a tensor."""
     found: dict[str, Any] = {}
     for name, tensor in tensors.items():
         whole, _, part = name.partition(".")
@@ -97,6 +98,8 @@ def nested(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
             found[whole] = tensor
         elif part == "*":
             found[whole] = list(tensor)
+        elif part == "list":
+            found[whole] = tensor.tolist()
         elif part.isdigit():
             found.setdefault(whole, []).append(tensor)
         else:
