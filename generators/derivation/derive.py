@@ -275,7 +275,7 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     what, chosen = classify_type(model_type), task_class(model_type, task)
     if what.architecture == "diffusion":
         require(DIFFUSERS)
-        arguments = tiny_arguments(class_of(chosen.model_class, DIFFUSERS), model_type, chosen.task)
+        arguments = tiny_arguments(class_of(chosen.model_class, DIFFUSERS), model_type)
         configs = iter([arguments])
     else:
         configs = tiny_configs(model_type, load_catalog())

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hardware.errors import ModelError
+
 from .overrides import overrides
 
 LAYERS = 2
@@ -43,15 +45,24 @@ def defaults_of(model_class: Any) -> dict[str, Any]:
     return {p.name: None if p.default is p.empty else p.default for p in named}
 
 
-def tiny_arguments(model_class: Any, family: str, task: str) -> dict[str, Any]:
+def told_of(model_class: str, family: str, what: str) -> dict[str, Any]:
+    """What `overrides/diffusion.toml` says of `config` or `inputs`: first of the class, then of the family that this
+    one is `like`, then of the family itself."""
+    own = overrides(family)
+    entries = (overrides(model_class), overrides(own.get("like", "")), own)
+    return {key: value for entry in entries for key, value in entry.get(what, {}).items()}
+
+
+def tiny_arguments(model_class: Any, family: str) -> dict[str, Any]:
     """The constructor arguments of a small model of `model_class`: JSON values, only what differs from the defaults.
 
-    Imports nothing. `overrides/diffusion.toml` has the last word, first for the class, then for the family and for
-    the family's task.
+    Imports nothing. `overrides/diffusion.toml` has the last word; what it says of a family counts for the classes
+    that take such an argument. Raises `ModelError` for a family of which it says why it has none.
     """
+    if why := overrides(family).get("refused"):
+        raise ModelError(f"no tiny {family} can be made", why=why)
     defaults = defaults_of(model_class)
-    own = [overrides(name).get("config", {}) for name in (model_class.__name__, family, f"{family}@{task}")]
-    told = {key: value for one in own for key, value in one.items()}
+    told = {key: value for key, value in told_of(model_class.__name__, family, "config").items() if key in defaults}
     made = {**defaults, **_shrunk(defaults), **told}
     found = {name: value for name, value in made.items() if value != defaults.get(name, _plain)}
     return dict(json.loads(json.dumps(found)))

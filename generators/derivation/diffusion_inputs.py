@@ -11,17 +11,19 @@ from typing import Any
 
 from hardware.errors import ModelError
 
-from .overrides import overrides
+from .diffusion_config import told_of
 
 Spec = dict[str, Any]
 
 _EVERY = 4
 """Tokens of text for each step that a picture grows by: four steps for the longer of two prompts."""
-_STEPS = 1000
-"""Steps of the noise schedules that models are trained with."""
-_PARTS = 64
+_STEPS = 128
+"""Of the thousand steps that models are trained with, the last ones. Models make positions of a step, and of a large
+one float32 knows them to so few digits that it is heard in what comes out."""
+_PARTS = 128
 """What the part of all steps that is left is counted in: a power of two, so that a thousand times it is exact in
-float32. Models make positions of it, in which a last digit is heard."""
+float32."""
+_OF_PARTS = 16
 _FRAMES = 3
 
 
@@ -36,9 +38,7 @@ def diffusion_specs(model: Any, family: str) -> dict[str, Spec]:
     Raises `ModelError` where nothing known is taken.
     """
     takes = inspect.signature(model.forward).parameters
-    told: dict[str, Any] = {}
-    for name in (type(model).__name__, family):
-        told |= overrides(name).get("inputs", {})
+    told = told_of(type(model).__name__, family, "inputs")
     specs: dict[str, Spec] = {}
     for name in takes:
         specs |= {key: spec for key, spec in _made(name, model.config, takes).items() if spec}
@@ -123,7 +123,7 @@ def _timestep(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) ->
 
 
 def _part_left(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
-    return {name: {"kind": "categories", "shape": [], "high": _PARTS, "divisor": _PARTS}}
+    return {name: {"kind": "categories", "shape": [], "high": _OF_PARTS, "divisor": _PARTS}}
 
 
 def _prompt(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
@@ -152,7 +152,7 @@ def _added(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> di
         width = config["projection_class_embeddings_input_dim"] - sizes * config["addition_time_embed_dim"]
         return {
             f"{name}.text_embeds": {"kind": "features", "shape": [width]},
-            f"{name}.time_ids": {"kind": "categories", "shape": [sizes], "high": 1024},
+            f"{name}.time_ids": {"kind": "categories", "shape": [sizes], "high": _STEPS},
         }
     return {}
 
@@ -164,4 +164,4 @@ def _timestep_condition(name: str, config: Mapping[str, Any], takes: Mapping[str
 
 def _pair(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
     """Height and width, or the corner of what was cropped."""
-    return {name: {"kind": "categories", "shape": [2], "high": 1024}}
+    return {name: {"kind": "categories", "shape": [2], "high": _STEPS}}

@@ -20,7 +20,8 @@ from hardware.errors import BrokenInput, HwCompatError, ModelError, did_you_mean
 from .architectures import UNKNOWN, architecture_data, shape_of, traits_of
 from .catalog import load_catalog
 from .checkpoint import read_checkpoint
-from .libraries import catalog_of, diffusion_catalog, is_known, known_types
+from .diffusion import LIBRARY
+from .libraries import catalog_of, diffusion_catalog, is_known, known_types, lacking
 from .names import known_words, last_resort, type_in_name
 from .sources import SAID, TASKS, kind_of
 
@@ -184,6 +185,7 @@ def _classify_name(name: str) -> Classification:
             f"nothing is known of the model {echo(name)}",
             why=f"{unnamed}; by its name, {meaning.reason}" if meaning else unnamed,
             fix=("" if meaning else did_you_mean(name, known_types()))
+            or lacking(LIBRARY)
             or "Name the model type or a folder, or fetch it first with: hf download NAME.",
         )
     return replace(

@@ -87,7 +87,7 @@ def sizes(shape: Sequence[int | Sequence[int]], length: int) -> list[int]:
 def covered_by(mask: str, specs: Specs) -> str:
     """The input of which a mask says where it holds something: tokens, else what has a frame for each; "" if none."""
     tokens = mask.replace("attention_mask", "input_ids")
-    if tokens in specs:
+    if tokens != mask and tokens in specs:
         return tokens
     steps = [name for name, spec in specs.items() if spec["kind"] == "frames" and spec["step"] == 1]
     return next((name for name in steps if "bins_first" not in specs[name]), "")

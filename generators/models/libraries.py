@@ -78,7 +78,7 @@ def usable_types() -> tuple[str, ...]:
 
 
 def lacking(library: str) -> str:
-    """What to do before models of a library can run here; empty where it is installed."""
+    """What is missing before models of a library can run here, and the command; empty where it is installed."""
     return f"diffusers isn't installed. {INSTALL}" if library == LIBRARY and not installed_diffusers() else ""
 
 
