@@ -38,7 +38,7 @@ def _folder_name(library: str, version: str) -> str:
     return version if library == "transformers" else f"{library}-{version}"
 
 
-def _folders() -> tuple[str, ...]:
+def folders() -> tuple[str, ...]:
     """The folders whose recipes count here, one for each library."""
     return (_folder_name("transformers", installed_version()), _folder_name(LIBRARY, diffusers_version()))
 
@@ -50,7 +50,7 @@ def load_recipe(model_type: str, task: str | None = None) -> Recipe | None:
     Milliseconds: nothing is imported or built. Raises `BrokenInput` for a file that can't be read.
     """
     names = [_file_name(model_type, None)] + ([_file_name(model_type, task)] if task else [])
-    places = [root / folder for root in (SHIPPED, cache_folder("recipes")) for folder in _folders()]
+    places = [root / folder for root in (SHIPPED, cache_folder("recipes")) for folder in folders()]
     return next(filter(None, (_find(place, names, task) for place in places)), None)
 
 
@@ -70,14 +70,14 @@ def shipped_recipes(model_type: str) -> tuple[Recipe, ...]:
     for path in sorted(SHIPPED.glob(f"*/{name}")):
         with contextlib.suppress(BrokenInput):  # one of an older form vouches for nothing
             found.append(read_recipe(path))
-    here = _folders()
+    here = folders()
     return tuple(sorted(found, key=lambda one: _folder_name(one.library, one.library_version) not in here))
 
 
 def stored_recipes() -> tuple[Recipe, ...]:
     """The primary-task recipes stored for the installed libraries, by model type; none without transformers."""
     try:
-        transformers, diffusers = _folders()
+        transformers, diffusers = folders()
     except ModelError:
         return ()
     found: dict[str, Recipe] = {}
@@ -114,7 +114,7 @@ def refusal_of(model_type: str, task: str | None = None) -> Refusal | None:
 
 def _all_refusals() -> dict[tuple[str, str], Refusal]:
     found: dict[tuple[str, str], Refusal] = {}
-    for path in (_refused_path(root, name) for root in (cache_folder("recipes"), SHIPPED) for name in _folders()):
+    for path in (_refused_path(root, name) for root in (cache_folder("recipes"), SHIPPED) for name in folders()):
         found |= _refusals_in(path)
     return found
 
