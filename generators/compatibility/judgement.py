@@ -13,8 +13,9 @@ from .levels import level_rules
 from .verdict import Level
 
 _LONGEST_REASON = 200
-_DIMENSIONS = "dimensions"
-"""The condition of a run that says what is real of a model whose weights aren't."""
+_SAID = {"dimensions": "dimensions", "left_out": "left out"}
+"""Conditions of a run that are said with its level: what is real of a model whose weights aren't, and what no check
+can ask of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,8 +214,9 @@ def _said(cell: Cell, lines: Sequence[CheckLine]) -> Iterator[str]:
     """What has to be said of a level without changing it."""
     rules = level_rules()
     subjects = {line.subject for line in lines}
-    for text in dict.fromkeys(line.conditions[_DIMENSIONS] for line in lines if _DIMENSIONS in line.conditions):
-        yield f"dimensions: {one_line(text)}"
+    for name, words in _SAID.items():
+        for text in dict.fromkeys(line.conditions[name] for line in lines if name in line.conditions):
+            yield f"{words}: {one_line(text)}"
     for subject in rules.subjects:
         if subject in subjects and subject in rules.subject_conditions:
             yield rules.subject_conditions[subject]

@@ -49,7 +49,9 @@ def main(model_types: tuple[str, ...], ship: bool, only_missing: bool, all_tasks
 
 def _wanted(model_types: tuple[str, ...], all_tasks: bool) -> list[Wanted]:
     primary = [Wanted(model_type=name) for name in model_types]
-    others = [Wanted(model_type=name, task=one.task) for name in model_types for one in catalog_of(name).tasks_of(name)[1:]]
+    others = [
+        Wanted(model_type=name, task=one.task) for name in model_types for one in catalog_of(name).tasks_of(name)[1:]
+    ]
     return primary + (others if all_tasks else [])
 
 

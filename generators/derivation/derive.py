@@ -6,6 +6,7 @@ import contextlib
 import copy
 import hashlib
 import importlib
+import inspect
 import json
 import warnings
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,7 @@ from hardware.testing.widened import copy_over
 from . import measure
 from .diffusion_config import tiny_arguments
 from .diffusion_inputs import diffusion_specs
+from .overrides import overrides
 from .scopes import children
 from .specs import input_specs, lengths_of
 from .tiny import LABELS, tiny_configs
@@ -118,7 +120,7 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str) -> _
     if not reference:
         raise ModelError(f"{type(model).__name__} gives no floating tensor")
     shorter = (lengths[0] - _SHORTER, lengths[1] - _SHORTER)
-    other = float64_outputs(exact, make_inputs(specs, _SEED, shorter))
+    other = float64_outputs(exact, make_inputs(specs, _SEED + 1, shorter))
     columns = (shorter[0] + placeholders(specs), lengths[0] + placeholders(specs))
     masked_by = measure.masked_outputs(other, reference, columns, specs)
     # A decoder's own mask comes first: what a decoder sees of itself is what every output goes through.
@@ -180,7 +182,7 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
         architecture=what.architecture,
         traits=what.traits,
         task=entry.task,
-        config_class=catalog_of(what.model_type).config_class(what.model_type) and type(model.config).__name__,
+        config_class="" if what.architecture == "diffusion" else type(model.config).__name__,
         model_class=type(model).__name__,
         config_children={name: type(c).__name__ for name, c in children(model.config).items()},
         config_hash=_hash(given["config"]),
@@ -194,14 +196,17 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
         gradients=_gradient_count(model, found.inputs),
         recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
+        left_out=overrides(what.model_type).get("left_out", ""),
         **given,
     )
 
 
 def _generates(model: Any, entry: TaskEntry) -> str:
-    """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one, as
-    do those that write what they hear behind the places of the sound."""
+    """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one,
+    as do those that write what they hear behind the places of the sound."""
     if entry.generate == "none" or not hasattr(model, "generate"):
+        return "none"
+    if overrides(model.config.model_type).get("left_out"):
         return "none"
     return "seq2seq" if model.config.is_encoder_decoder else "causal"
 
@@ -258,6 +263,7 @@ def _loudest(
             continue
         figures = found.sensitivity
         reasons = measure.faults(figures) or _unheard(model, found)
+        reasons = reasons or measure.lost_gradients(model, found.inputs, found.masked_by)
         if reasons:
             refused.append(f"gain {gain}: {', '.join(reasons)}")
         else:
@@ -275,11 +281,21 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     what, chosen = classify_type(model_type), task_class(model_type, task)
     if what.architecture == "diffusion":
         require(DIFFUSERS)
-        arguments = tiny_arguments(class_of(chosen.model_class, DIFFUSERS), model_type)
-        configs = iter([arguments])
+        configs = iter([tiny_arguments(class_of(chosen.model_class, DIFFUSERS), model_type)])
     else:
-        configs = tiny_configs(model_type, load_catalog())
+        configs = tiny_configs(configured_type(model_type, chosen), load_catalog())
     return loudest_recipe(what, chosen, configs, f"tiny {model_type}")
+
+
+def configured_type(model_type: str, chosen: TaskClass) -> str:
+    """The type whose configuration a class is built with: its own, where it is mapped for several.
+
+    SAM 2 on an image is mapped for checkpoints of SAM 2 on videos, too, whose configuration it can only read.
+    """
+    catalog = load_catalog()
+    own = getattr(getattr(class_of(chosen.model_class), "config_class", None), "__name__", "")
+    types = [one for one in catalog.types_of_class(chosen.model_class) if catalog.config_class(one) == own]
+    return model_type if model_type in types or not types else types[0]
 
 
 def task_class(model_type: str, task: str | None) -> TaskClass:
@@ -290,6 +306,22 @@ def task_class(model_type: str, task: str | None) -> TaskClass:
         known = ", ".join(t.task for t in tasks) or "none: it is a part of other models"
         raise ModelError(f"{model_type} has no class for {echo(task or 'any task')}", fix=f"Its tasks: {known}.")
     return chosen
+
+
+def _config_class(what: Classification, chosen: TaskClass) -> str:
+    """The configuration class that a model is built with; empty for one of diffusers. Raises `ModelError`."""
+    if what.architecture == "diffusion":
+        return ""
+    _require_forward(chosen.model_class)
+    return load_catalog().config_class(configured_type(what.model_type, chosen))
+
+
+def _require_forward(model_class: str) -> None:
+    """Raises `ModelError` where a class has no forward pass of its own, as where only parts of it compute."""
+    import torch
+
+    if inspect.getattr_static(class_of(model_class), "forward", None) is torch.nn.Module.forward:
+        raise ModelError(f"{model_class} has no forward", why="only parts of it compute, and they are of other types")
 
 
 @contextlib.contextmanager
@@ -311,7 +343,7 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
     Raises `ModelError`: which says `which` model it was, with the figures where none is accepted, or why the last
     of them can't be built or run.
     """
-    config_class = catalog_of(what.model_type).config_class(what.model_type)
+    config_class = _config_class(what, chosen)
     refused = ModelError(f"no {which} is known")
     with warnings.catch_warnings(), _one_thread():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say

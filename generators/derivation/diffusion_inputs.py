@@ -99,7 +99,6 @@ def _sample(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> d
     return {name: {"kind": "features", "shape": [channels, *frames, *rows_and_columns(_unit(config))]}}
 
 
-
 def _packed(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
     """Latents as a sequence of patches, row by row."""
     return {name: {"kind": "cells", "rows": [1, _EVERY], "columns": [2, _EVERY], "width": config["in_channels"]}}

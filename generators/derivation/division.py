@@ -12,13 +12,19 @@ from .scopes import arguments_of, numbers, role_of, stages, tree, whole_numbers
 _FACTORS = (256, 128, 64, 32, 16, 8, 4, 2, 1)
 _SMALLEST_HIDDEN = 32
 _SMALLEST_STAGE = 16
+_NARROW = 16
+"""A stream that is narrower by default, as the codes of an image are, stays as it is."""
 _LARGEST_HIDDEN = 256
-"""A stream that no common divisor brings down to this is divided by one that leaves remainders."""
+_LARGEST_UNDIVIDED = 128
+"""A stream that no common divisor brings down to this is divided by one that leaves remainders: the first where there
+is a divisor, the second where there is none."""
 _SMALLEST_HEAD_DIM = 8
 _WISHED_HEAD_DIM = 16
 _EVEN = 8
 """Half precision's grouped kernels, which experts are multiplied by, want rows of a multiple of 16 bytes."""
 _FEW_HEADS = 4
+_LEAST_MULTIPLIER = 1 / 16
+"""Below that, every width that is multiplied would be the least one that the code allows."""
 _OFTEN_UNSET = ("num_key_value_heads", "head_dim")
 
 
@@ -28,31 +34,35 @@ class Division:
 
     `rounded`: it leaves remainders, and every width becomes a multiple of 8, so that equal ones stay equal, but
     sums and products need not. `completed`: the number and the width of heads that a configuration leaves unset are
-    set, as most models take them then.
+    set, as most models take them then. `deeper`: there are twice as many layers, in which a fault grows, and patches
+    over which a sum in float32 stays exact.
     """
 
     factor: int
     rounded: bool = False
     completed: bool = False
+    deeper: bool = False
 
 
 def divisions_of(config: Any) -> list[Division]:
     """The divisions that fit a whole configuration tree: the largest divisor and two that leave it larger.
 
     Where no common divisor makes the tree small, two that leave remainders come first. Where heads are left unset,
-    the same divisions come again, completed: most models do without, and others fail.
+    the same divisions come again, completed: most models do without, and others fail. The last one is deeper.
     """
     scopes = list(tree(config))
     found = _by_factor(scopes)
-    return [*found, *(replace(one, completed=True) for one in found if any(map(_unset, scopes)))]
+    completed = [replace(one, completed=True) for one in found if any(map(_unset, scopes))]
+    return [*found, *completed, replace(found[0], deeper=True)]
 
 
 def _by_factor(scopes: list[Any]) -> list[Division]:
     exact = [factor for factor in _FACTORS if all(_fits(scope, factor) for scope in scopes)]
     if not exact and all(_shares(scope, "heads", "head_dim", 1) for scope in scopes):
         exact = [1]
-    hidden = [width for scope in scopes for width in numbers(role_of(scope, "hidden"))]
-    if exact and min(hidden, default=0) // exact[0] <= _LARGEST_HIDDEN:
+    hidden = [width for scope in scopes for width in _hidden(scope)]
+    largest = _LARGEST_HIDDEN if exact[:1] > [1] else _LARGEST_UNDIVIDED
+    if exact and min(hidden, default=0) // exact[0] <= largest:
         return [Division(factor=factor) for factor in exact[:3]]
     least = _SMALLEST_STAGE if any(role_of(scope, "depths") for scope in scopes) else _SMALLEST_HIDDEN
     coarse = [factor for factor in _FACTORS if min(hidden, default=least) // factor >= least] or [1]
@@ -65,6 +75,9 @@ def divided(config: Any, division: Division) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     for role in ("hidden", "width", "rank"):
         changed |= _each(role_of(config, role), _quotient(config, division, role))
+    for name, widths in stages(role_of(config, "stem")).items():
+        changed[name] = [widths[0], *map(_quotient(config, division, "width"), widths[1:])]
+    changed |= {name: value / division.factor for name, value in role_of(config, "width_multiplier").items()}
     for heads, head_dim in (("heads", "head_dim"), ("mixer_heads", "mixer_head_dim")):
         changed |= _divided_heads(config, heads, head_dim, division, changed)
     counts = [changed[n] for role in ("heads", "mixer_heads") for n in whole_numbers(role_of(config, role))]
@@ -80,6 +93,8 @@ def _each(values: Mapping[str, Any], change: Callable[[int], int]) -> dict[str, 
 
 def _quotient(config: Any, division: Division, role: str) -> Callable[[int], int]:
     def quotient(value: int) -> int:
+        if role == "hidden" and value < _NARROW:
+            return value
         exact = value // division.factor
         even = max(_EVEN, exact - exact % _EVEN)
         if division.rounded:
@@ -135,21 +150,21 @@ def _head_dim(config: Any, heads: str, head_dim: str) -> int | None:
 def _shares(config: Any, heads: str, head_dim: str, factor: int | None) -> tuple[int, int] | None:
     """How a factor is shared between the number of heads and their width; None where it can't be.
 
-    Heads stay at least two where there were two; their width stays a multiple of 4 (rotary embeddings), and
+    Heads stay at least two where there were two; their width stays a multiple of 4 (rotary embeddings) and
     at least 8 (GPU kernels) where it was. Without a factor the two are divided each by itself.
     """
     counts = numbers(role_of(config, heads))
     width = _head_dim(config, heads, head_dim)
     if not counts or width is None:
         return 1, factor or 1
-    common = math.gcd(*counts)
+    common, step = math.gcd(*counts), _step(config, heads, width)
     options = [
         (by, width_by)
         for by in range(1, common + 1)
         if common % by == 0 and min(counts) // by >= min(2, *counts)
         for width_by in ([factor // by] if factor and factor % by == 0 else [] if factor else range(1, width + 1))
         if width % width_by == 0
-        and (width // width_by) % 4 == 0
+        and (width // width_by) % step == 0
         and width // width_by >= min(_SMALLEST_HEAD_DIM, width)
     ]
     return min(
@@ -157,12 +172,25 @@ def _shares(config: Any, heads: str, head_dim: str, factor: int | None) -> tuple
     )
 
 
+def _hidden(config: Any) -> list[int]:
+    return [width for width in numbers(role_of(config, "hidden")) if width >= _NARROW]
+
+
+def _step(config: Any, heads: str, width: int) -> int:
+    """What the width of a head stays a multiple of: 4, but where heads share a stream evenly in other widths."""
+    hidden, counts = numbers(role_of(config, "hidden")), numbers(role_of(config, heads))
+    evenly = {stream / count for stream, count in zip(hidden * len(counts), counts, strict=False)} == {width}
+    return 1 if evenly and width % 4 else 4
+
+
 def _fits(config: Any, factor: int) -> bool:
-    hidden = numbers(role_of(config, "hidden"))
+    hidden = _hidden(config)
     widths = [*hidden, *numbers(role_of(config, "width")), *numbers(role_of(config, "rank"))]
     smallest = _SMALLEST_STAGE if role_of(config, "depths") else _SMALLEST_HIDDEN
+    step = math.lcm(*whole_numbers(role_of(config, "width_step")).values())
     return (
-        all(width % factor == 0 for width in widths)
+        all(width % (factor * step) == 0 for width in widths)
+        and all(one / factor >= _LEAST_MULTIPLIER for one in role_of(config, "width_multiplier").values())
         and min(hidden, default=smallest * factor) // factor >= smallest
         and not (_has_experts(config) and any(width // factor % _EVEN for width in hidden))
         and _shares(config, "heads", "head_dim", factor) is not None

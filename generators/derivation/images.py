@@ -12,13 +12,20 @@ Spec = dict[str, Any]
 
 _IMAGE = 64
 """Pixels a side where a configuration names no size."""
+_SIDE = 4
+"""Patches a side where they may be as many as one likes."""
+_PLACES_A_SIDE = 3
+"""So that there are more places than object queries, and the best of them are chosen."""
 
 
 def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
     """What makes the specification of an input from the configuration, by the input's name. `takes` are the names
     of all inputs."""
-    return {
-        "pixel_values": _pixels_of(takes),
+    pixels = _pixels_of(takes)
+    makers: dict[str, Callable[[Any], Spec]] = {
+        "pixel_values": pixels,
+        "prompt_pixel_values": pixels,
+        "prompt_masks": pixels,
         "pixel_values_images": _pixels,
         "image_grid_thw": lambda config: _constant(_grid_of(config)),
         "image_sizes": lambda config: _constant(_largest(config)),
@@ -27,11 +34,20 @@ def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
         "aspect_ratio_ids": lambda config: _constant([_full_ratio(config)]),
         "aspect_ratio_mask": lambda config: {"kind": "ones", "shape": _tiles(config)},
         "cross_attention_mask": lambda config: {"kind": "seen", "shape": _tiles(config)},
+        "high_res_pixel_values": lambda config: _pixels(config.high_res_vision_config),
+        "image_merge_sizes": lambda config: _constant(1),
+        "flattened_patches": _flattened,
+        "image_patches": _packed,
         "image_attention_mask": lambda config: {"kind": "seen", "shape": [1]},
+        "grid_thw": lambda config: _constant(_grid_of(config)),
+        "merge_sizes": lambda config: _constant(1),
+        "pixel_position_ids": _places,
+        "noise": _order,
     }
+    return makers | ({"hidden_states": _patches} if "grid_thw" in takes else {})
 
 
-def _constant(value: list[Any]) -> Spec:
+def _constant(value: Any) -> Spec:
     return {"kind": "constant", "value": value}
 
 
@@ -39,6 +55,9 @@ def _pixels_of(takes: Collection[str]) -> Callable[[Any], Spec]:
     """How images come, by what comes with them: in patches, with an axis for several images or tiles, or plainly."""
     signs: Mapping[str, Callable[[Any], Spec]] = {
         "image_grid_thw": _patches,
+        "grid_thw": _patches,
+        "pixel_position_ids": _packed,
+        "prompt_pixel_values": _beside_prompt,
         "spatial_shapes": _packed,
         "aspect_ratio_ids": lambda config: _pixels(config, *_tiles(config)),
         "pixel_attention_mask": lambda config: _pixels(config, 1),
@@ -48,9 +67,15 @@ def _pixels_of(takes: Collection[str]) -> Callable[[Any], Spec]:
     return next((maker for sign, maker in signs.items() if sign in takes), _pixels)
 
 
+def _free_side(config: Any) -> int:
+    """Pixels a side where a configuration names no size: some places a side where it looks most coarsely."""
+    strides = attribute_of(config, *roles()["config"]["feature_strides"]) or ()
+    return int(max(_IMAGE, *(_PLACES_A_SIDE * stride for stride in strides), 0))
+
+
 def _size(config: Any) -> list[int]:
     """Height and width of an image."""
-    size = attribute_of(config, *roles()["config"]["image"]) or _IMAGE
+    size = attribute_of(config, *roles()["config"]["image"]) or _free_side(config)
     return list(size) if isinstance(size, list | tuple) else [size, size]
 
 
@@ -89,13 +114,37 @@ def _full_ratio(config: Any) -> int:
 
 def _side(config: Any) -> int:
     """Patches a side: two after neighbours are merged."""
-    return 2 * (attribute_of(config, "spatial_merge_size", "downsample_factor") or 1)
+    return 2 * (attribute_of(config, "spatial_merge_size", "downsample_factor", "pooling_kernel_size") or 1)
 
 
 def _packed(config: Any) -> Spec:
     """One image's patches, each a row of all its values."""
-    channels, patch = known_of(config, "patches", "num_channels", "patch_size")
-    return {"kind": "features", "shape": [_side(config) ** 2, channels * patch**2]}
+    (patch,) = known_of(config, "patches", "patch_size")
+    return {"kind": "features", "shape": [_side(config) ** 2, (attribute_of(config, "num_channels") or 3) * patch**2]}
+
+
+def _places(config: Any) -> Spec:
+    """Column and row of each patch."""
+    side = range(_side(config))
+    return _constant([[column, row] for row in side for column in side])
+
+
+def _order(config: Any) -> Spec:
+    """A number for each patch, by whose order patches are left out: a model that isn't given them draws some."""
+    (patch,) = known_of(config, "patches", "patch_size")
+    return {"kind": "features", "shape": [math.prod(side // patch for side in _size(config))]}
+
+
+def _beside_prompt(config: Any) -> Spec:
+    """An image of half the height, because the example that it is to be treated like comes in the other half."""
+    height, width = _size(config)
+    return {"kind": "pixels", "shape": [attribute_of(config, "num_channels") or 3, height // 2, width]}
+
+
+def _flattened(config: Any) -> Spec:
+    """One image's patches, each a row that begins with the patch's place."""
+    (width,) = known_of(config, "patches", "patch_embed_hidden_size")
+    return {"kind": "flattened", "side": _SIDE, "width": width}
 
 
 def _packed_mask(config: Any) -> Spec:
@@ -112,4 +161,4 @@ def _patches(config: Any) -> Spec:
     (patch,) = known_of(config, "patches", "patch_size")
     channels = attribute_of(config, "in_channels", "num_channels", "in_chans") or 3
     width = channels * (attribute_of(config, "temporal_patch_size") or 1) * patch**2
-    return {"kind": "patches", "grid": _grid_of(config), "width": width}
+    return {"kind": "patches", "grid": _grid_of(config), "shape": [width]}

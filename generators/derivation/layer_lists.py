@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from .scopes import numbers, role_of
@@ -11,7 +12,7 @@ def layers_needed(config: Any) -> int:
     """How many layers it takes to give as many outputs as are named, and to show one layer of each kind."""
     needed = [len(_outputs_of_layers(config))]
     needed += [len(used) for used in _lists(config, "layers_used").values()]
-    for apart in _lists(config, "layers_apart").values():
+    for apart in _lists(config, "layers_apart").values() if not role_of(config, "depths") else ():
         plain = next(place for place in range(len(apart) + 1) if place not in apart)
         needed.append(1 + max(min(apart), plain))
     return max(needed)
@@ -19,10 +20,16 @@ def layers_needed(config: Any) -> int:
 
 def kept_lists(config: Any, layers: int) -> dict[str, Any]:
     """The lists of layers that a constructor takes, for so many layers: of a kind apart those at the front, of those
-    that are used the last ones, as many as before."""
+    that are used the last ones, as many as before. Where some layers at the back do more, all but one are those."""
+    staged = _lists(config, "depths")
     kept: dict[str, Any] = {
-        name: [one for one in apart if one < layers] for name, apart in _lists(config, "layers_apart").items()
+        name: _last_of_stages(apart, next(iter(staged.values())))
+        if staged
+        else [one for one in apart if one < layers]
+        for name, apart in _lists(config, "layers_apart").items()
     }
+    most = max(numbers(role_of(config, "layers")), default=0)
+    kept |= {name: layers - 1 for name, last in role_of(config, "layers_last").items() if 1 < last < most}
     for name, used in _lists(config, "layers_used").items():
         kept[name] = list(range(layers - len(used), layers))
     return kept
@@ -37,6 +44,12 @@ def kept_outputs(config: Any, default: Any, layers: int) -> dict[str, Any]:
         return {}
     count = len(_outputs_of_layers(config))
     return {"out_indices": list(range(layers + 1 - count, layers + 1)) if count else _outputs(config)}
+
+
+def _last_of_stages(layers: list[int], depths: list[int]) -> list[int]:
+    """The second layers of the stages that these layers are in, where every stage keeps two."""
+    ends = list(itertools.accumulate(depths))
+    return sorted({1 + 2 * next(stage for stage, end in enumerate(ends) if layer < end) for layer in layers})
 
 
 def _lists(config: Any, role: str) -> dict[str, list[int]]:

@@ -14,8 +14,19 @@ import numpy as np
 
 from generators.models.inputs import DRAWN, LENGTHS, covered_by
 from hardware.target import Target
-from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, compare, covering, masks_of, scale_of
+from hardware.testing.parity import (
+    Array,
+    Outputs,
+    ReferenceNotFinite,
+    compare,
+    compare_gradients,
+    covering,
+    masks_of,
+    scale_of,
+)
+from hardware.testing.reference import as_reference, float64_gradients
 from hardware.testing.tolerances import loosest_limit, tolerance_for
+from hardware.testing.widened import copy_over
 
 from .sites import attention_sites, half_of_heads, scale_attention, swap_two
 
@@ -100,12 +111,14 @@ def sensitivity_of(
 
     `model` is float32 and is left as it is. Raises `ReferenceNotFinite`.
     """
+    from hardware.backends._torch import forget_passes
 
     masks = masks_of(masked_by, inputs)
 
     def moved(change: Callable[[torch.nn.Module], object], given: Mapping[str, Array] = inputs) -> float:
         changed = copy.deepcopy(model)
         change(changed)
+        forget_passes(changed)
         return compare(run(changed, given), reference, masks=masks).max_rel_error
 
     def scaled(factor: float) -> Callable[[torch.nn.Module], None]:
@@ -159,13 +172,17 @@ def padding_heard(
     name = covered_by(mask_input, specs) if mask_input else ""
     if mask_input is None or not name:
         return 0.0
-    given, spec, kept = inputs[name], specs[name], inputs[mask_input] == 1
-    if "streams" in spec:
+    given, spec, mask = inputs[name], specs[name], inputs[mask_input] == 1
+    kept = mask.copy()
+    if spec.get("neighbours"):
+        kept[:, 1:] |= mask[:, :-1]
+        kept[:, :-1] |= mask[:, 1:]
+    if given.ndim > mask.ndim:
         kept = kept[..., None]
     if "high" in spec:
         changed = np.where(kept | (given == spec.get("last", -1)), given, (given + 1) % spec["high"])
     else:
-        changed = np.where(kept[..., None], given, given + 1).astype(given.dtype)
+        changed = np.where(kept, given, given + 1).astype(given.dtype)
     other = {**inputs, name: changed}
     return compare(run(model, other), reference, masks=masks_of(masked_by, inputs)).max_rel_error
 
@@ -195,6 +212,24 @@ def faults(sensitivity: Mapping[str, float]) -> list[str]:
         if not sensitivity[name] >= least:
             reasons.append(f"{name} moves the output by {sensitivity[name]:.1e}, must be at least {least:.1e}")
     return reasons
+
+
+def lost_gradients(model: torch.nn.Module, inputs: Mapping[str, Array], masked_by: Mapping[str, str]) -> list[str]:
+    """Why the gradients of a float32 model are no match for those in float64; empty where they are.
+
+    A number next to a kink, as that of a ReLU, may fall on either side of it: then another gain is the better one.
+    """
+    import torch
+
+    from hardware.backends._torch import loss_gradients, to_tensors
+
+    exact = as_reference(copy_over(model))
+    try:
+        got = loss_gradients(copy.deepcopy(model), to_tensors(inputs, "cpu", torch.float32), masked_by)
+        error = compare_gradients(got, float64_gradients(exact, inputs, masked_by)).max_rel_error
+    except Exception as raised:  # whatever modelling code raises, it is the reason why nothing can be learnt
+        return [f"there are no gradients: {type(raised).__name__}: {' '.join(str(raised).split())[:200]}"]
+    return [] if error < NOISE / 2 else [f"gradients are off by {error:.1e}, must be below {NOISE / 2:.0e}"]
 
 
 def holds_half_precision(sensitivity: Mapping[str, float]) -> bool:

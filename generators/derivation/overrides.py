@@ -10,6 +10,8 @@ from typing import Any
 
 from hardware.errors import BrokenInput
 
+from .scopes import default_of
+
 _FOLDER = Path(__file__).parent / "overrides"
 
 
@@ -33,12 +35,13 @@ def overrides(model_type: str) -> Mapping[str, Any]:
 def overridden(
     arguments: Mapping[str, Any], changes: Mapping[str, Any], config: Any, whole: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """`arguments` with the values of overrides.toml, less those that are the defaults in `config`.
+    """`arguments` with the values of overrides.toml, less those that the constructor of `config` sets by itself.
 
     A table changes a sub-configuration, where there is one of that name, and is a literal elsewhere. `whole` are the
     arguments around a sub-configuration's.
     """
     changed = dict(arguments)
+    alone = config if whole is None or config is None else default_of(config)
     whole = changed if whole is None else whole
     for key, value in changes.items():
         default = getattr(config, key, None)
@@ -46,7 +49,9 @@ def overridden(
             changed[key] = overridden(changed.get(key, {}), value, default, whole)
         else:
             changed[key] = _referred(value, changed, config, whole)
-        if changed[key] == default:
+        if (
+            changed[key] == getattr(alone, key, None) and key != "model_type"
+        ):  # a known class may be asked for by name
             del changed[key]
     return changed
 

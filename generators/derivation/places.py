@@ -66,14 +66,17 @@ def _wanted(model: Any, modality: str, token: int, specs: Mapping[str, Spec]) ->
     drafts["input_ids"]["places"] = [[token, 1, 3]]  # two, since one may stand for all (Qwen2-Audio)
     try:
         count = _by_forward(model, drafts)
-    except Exception as error:  # whatever modelling code raises, it is why there is no answer
+    except Exception as error:  # whatever modelling code raises, a check of its own that isn't known among it
         if counted := re.search(r"features: (\d+)", str(error)):
             return int(counted[1])
-        raise ModelError(
-            f"{type(model).__name__} doesn't say how many places an {modality} takes",
-            why=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}",
-        ) from error
-    return _by_features(model, modality, drafts) if count is None else count
+        count = _by_features(model, modality, drafts)
+        if count is None:
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            what = f"{type(model).__name__} doesn't say how many places an {modality} takes"
+            raise ModelError(what, why=why) from error
+    else:
+        count = _by_features(model, modality, drafts) if count is None else count
+    return count or 0  # none, as in cross attention
 
 
 def _tensors(drafts: Mapping[str, Spec]) -> dict[str, Any]:
@@ -140,17 +143,17 @@ def _scatters() -> Any:
     return Counting()
 
 
-def _by_features(model: Any, modality: str, drafts: Mapping[str, Spec]) -> int:
-    """The embeddings that the model makes of one example; 0 where it makes none, as in cross attention."""
+def _by_features(model: Any, modality: str, drafts: Mapping[str, Spec]) -> int | None:
+    """The embeddings that the model makes of one example; None where it has no method that makes them."""
     import torch
 
     name = f"get_{modality}_features"
     embed = next((getattr(module, name) for module in model.modules() if hasattr(module, name)), None)
     if embed is None:
-        return 0
+        return None
     takes = inspect.signature(embed).parameters
     with torch.no_grad():
         features = embed(**{given: tensor for given, tensor in _tensors(drafts).items() if given in takes})
     found = getattr(features, "pooler_output", features)  # 4.x gives the embeddings alone
-    parts = found if isinstance(found, list | tuple) else [found]
-    return sum(math.prod(part.shape[:-1]) for part in parts)
+    parts: list[Any] = list(found) if isinstance(found, list | tuple) else [found]
+    return int(sum(math.prod(part.shape[:-1]) for part in parts))

@@ -20,6 +20,7 @@ from hardware.system.memory import free_bytes
 
 from . import tiny
 from .derive import class_of, loudest_recipe, task_class
+from .division import Division
 from .overrides import overridden, overrides
 from .scopes import arguments_of, children, default_of, role_of
 
@@ -101,12 +102,13 @@ def _structural(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fewer_layers(config: Any, layers: int) -> dict[str, Any]:
-    most = max(layers, tiny._layers(config) if layers == tiny.LAYERS else layers)
+    places = tiny._layers(config, Division(factor=1)) if layers == tiny.LAYERS else list(range(layers))
+    most = len(places)
     changed: dict[str, Any] = {
         name: min(value, most) for name, value in role_of(config, "layers").items() if isinstance(value, int)
     }
     for name, value in role_of(config, "layer_kinds").items():
-        changed[name] = list(value)[:most]
+        changed[name] = [value[place] for place in places if place < len(value)]
     for name, value in role_of(config, "dense_layers_first").items():
         changed[name] = min(value, most - 1)
     windows = role_of(config, "image_window")

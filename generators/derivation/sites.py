@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from hardware.testing.loud_weights import has_codes
+
 from .scopes import roles
 
 if TYPE_CHECKING:
@@ -39,11 +41,12 @@ class Rows:
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """One attention module. `kind`: `attention`, `state-space` (query is C, key is B), `convolution` (query and key
-    are the lower and the upper half of its channels: a normalisation would undo a factor in all) or `weight`.
+    are the lower and the upper half of its channels: a normalisation would undo a factor in all; of channels of the
+    input where it is the weights that are normalised) or `weight`.
 
     `query_norm` comes after the query's projection where a normalisation undoes a factor in that: the normalisation
-    itself, or where it has no weights the projection of the value, or the projection to the time step of a state
-    space that normalises B and C without weights.
+    itself, the projection to the time step of a state space that normalises B and C without weights, or a gate of
+    inputs; half of each head's query where its normalisation has no weights.
     A site of kind `weight` stands in where a model has none of these: its largest matrix, as `query`. What could
     not be found is None; `heads` is 0 where it isn't known.
     """
@@ -67,7 +70,8 @@ def attention_sites(model: torch.nn.Module) -> list[Site]:
         site = next(filter(None, (make(name, module) for make in makers)), None)
         if site is not None:
             found.append(replace(site, output=_output(name, modules)))
-    found = found or convolution_sites(model)
+    if not found or has_codes(model):
+        found += convolution_sites(model)  # what comes before codes is heard only where it makes another code
     if found:
         return found
     matrices = [(p.numel(), name) for name, p in model.named_parameters() if p.ndim >= 2]
@@ -88,6 +92,9 @@ def convolution_sites(model: torch.nn.Module) -> list[Site]:
         kernel = getattr(module, "kernel_size", ())
         if isinstance(kernel, tuple) and max(kernel, default=1) > 1:
             whole = _whole(name, module)
+            if whole is not None and "Standardized" in type(module).__name__:
+                # What each output adds up is normalised, which undoes a factor in all of it, but not in some inputs.
+                whole = replace(whole, bias="", ranges=((0, module.weight.shape[1]),), axis=1)
             if whole is not None and whole.weight in parameters and whole.size > 1:
                 query, key = halves(whole)
                 found.append(Site(module=name, kind="convolution", query=query, key=key))
@@ -209,8 +216,16 @@ def _whole(name: str, module: Any) -> Rows | None:
 def _child(name: str, module: Any, names: list[str]) -> tuple[str, Rows | None]:
     for child in names:
         if child in module._modules:
-            return child, _whole(f"{name}.{child}" if name else child, module._modules[child])
+            full = f"{name}.{child}" if name else child
+            return child, _whole(full, module._modules[child]) or _wrapped(full, module._modules[child])
     return "", None
+
+
+def _wrapped(name: str, module: Any) -> Rows | None:
+    """The projection inside a module that only clips or normalises it: the one matrix there is."""
+    found = [_whole(f"{name}.{inner}", one) for inner, one in module._modules.items() if one is not None]
+    matrices = [rows for rows in found if rows is not None]
+    return matrices[0] if len(matrices) == 1 else None
 
 
 def _number(module: Any, *names: str) -> int:
@@ -224,7 +239,9 @@ def _number(module: Any, *names: str) -> int:
 
 
 def _heads(module: Any) -> int:
-    return _number(module, "num_attention_heads", "num_heads", "n_heads", "n_head", "heads", "encoder_attention_heads")
+    return _number(
+        module, "num_attention_heads", "num_heads", "n_heads", "n_head", "heads", "encoder_attention_heads"
+    )
 
 
 def _separate(name: str, module: Any) -> Site | None:
@@ -236,20 +253,20 @@ def _separate(name: str, module: Any) -> Site | None:
         module=name,
         kind="attention",
         query=query,
-        query_norm=value if _norm_without_weights(module) else _norm(name, module),
+        query_norm=_norm(name, module) or _child(name, module, known["input_gate"])[1] or _undone(module, query),
         key=key,
         value=value,
         heads=_heads(module),
     )
 
 
-def _norm_without_weights(module: Any) -> bool:
-    norms = [module._modules.get(name) for name in roles()["parameters"]["query_norm"]]
-    return any(norm is not None and not list(norm.parameters()) for norm in norms)
-
-
 def _norm(name: str, module: Any) -> Rows | None:
-    """The weights of the normalisation of the query, where the module has one with weights."""
+    """The weights of the normalisation of the query, where the module has one with weights; the temperature, where
+    query and key are only compared by their angle."""
+    temperature = next((n for n in roles()["parameters"]["temperature"] if n in module._parameters), "")
+    if temperature:
+        count = module._parameters[temperature].shape[0]
+        return Rows(weight=f"{name}.{temperature}", bias="", ranges=((0, count),), axis=0)
     child = next((n for n in roles()["parameters"]["query_norm"] if n in module._modules), "")
     norm = module._modules.get(child)
     weight = getattr(norm, "weight", None)
@@ -257,6 +274,15 @@ def _norm(name: str, module: Any) -> Rows | None:
         return None
     bias = f"{name}.{child}.bias" if getattr(norm, "bias", None) is not None else ""
     return Rows(weight=f"{name}.{child}.weight", bias=bias, ranges=((0, weight.shape[0]),), axis=0)
+
+
+def _undone(module: Any, query: Rows) -> Rows | None:
+    """The lower half of each head's query, where a normalisation without weights undoes a factor in all of it."""
+    heads = _heads(module)
+    if not heads or query.size % (2 * heads) or not set(roles()["parameters"]["query_norm"]) & set(module._modules):
+        return None
+    width = query.size // heads
+    return replace(query, ranges=tuple((head * width, head * width + width // 2) for head in range(heads)))
 
 
 def _latent(name: str, module: Any) -> Site | None:
@@ -301,7 +327,8 @@ def _fused(name: str, module: Any) -> Site | None:
         ends = (0, heads * width, (heads + groups) * width, size)
         parts = [((ends[i], ends[i + 1]),) for i in range(3)]
     query, key, value = (replace(whole, ranges=part) for part in parts)
-    return Site(module=name, kind="attention", query=query, key=key, value=value, heads=heads)
+    norm = _norm(name, module)
+    return Site(module=name, kind="attention", query=query, query_norm=norm, key=key, value=value, heads=heads)
 
 
 def _state_space(name: str, module: Any) -> Site | None:

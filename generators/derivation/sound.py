@@ -118,7 +118,7 @@ def _step(model: Any) -> int:
     """
     import torch
 
-    step = math.prod(module.stride[0] for module in model.modules() if isinstance(module, torch.nn.Conv1d))
+    step: int = math.prod(module.stride[0] for module in model.modules() if isinstance(module, torch.nn.Conv1d))
     if step == 1:
         raise ModelError(
             f"the shape of the waveform of {model.config.model_type} is not known",

@@ -15,6 +15,7 @@ from . import measure
 from .modalities import modality_spec
 from .overrides import overrides
 from .places import place_tokens, places
+from .scenes import scene_spec
 from .scopes import attribute_of, special_tokens, text_config
 from .sound import SOUND_MASKS, SOUNDS, chosen_layout, sound_layouts
 
@@ -46,7 +47,8 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     passed_on = [name for name in told if name not in takes and "kwargs" in takes]
     unread = set(_WHERE_NEEDED) - _needed(model) - set(told)
     names = [name for name in (*takes, *passed_on) if name not in unread and not told.get(name, {}).get("omit")]
-    known = {name: spec for name in names if (spec := modality_spec(name, names, config))}
+    made = {name: scene_spec(name, names, config, entry) or modality_spec(name, names, config) for name in names}
+    known = {name: spec for name, spec in made.items() if spec}
     tokens = place_tokens(config, {*known, *(name for name in names if name in {"input_ids", *SOUNDS, *told})})
     specs: dict[str, dict[str, Any]] = {}
     layouts: dict[str, list[dict[str, Any]]] = {}
@@ -75,8 +77,9 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
     if "places" not in told.get("input_ids", {}) and (taken := places(model, tokens, specs, side)):
         specs["input_ids"]["places"] = taken
-    if list(takes) == ["input"] and not specs:  # what a module of torch has by itself
-        raise ModelError(f"{type(model).__name__} has no forward", why="only parts of it compute")
+    for name in [name for name, spec in specs.items() if spec["kind"] == "positions"]:
+        if "attention_mask" in list(specs)[list(specs).index(name) :]:  # positions are counted in the mask
+            specs[name] = specs.pop(name)
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",

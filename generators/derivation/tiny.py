@@ -14,6 +14,7 @@ from generators.models.catalog import Catalog
 from hardware.errors import ModelError
 
 from .division import Division, divided, divisions_of
+from .image_sizes import image_sizes
 from .layer_lists import kept_lists, kept_outputs, layers_needed
 from .overrides import overridden, overrides
 from .rotary import rotary_sections
@@ -36,16 +37,18 @@ LAYERS = 2
 LABELS = 10
 """Differs from the batch, so that an output's axes aren't ambiguous."""
 
-_PATCHES_A_SIDE = 4
 _WINDOW = 8
 _LATENTS = 8
 _STATE = 16
-_IMAGE_WINDOW = 2
+_EPSILON = 0.01
 _IMAGE_TOKENS = 4
 _PLAIN = (bool, int, float, str, list, tuple, dict, type(None))
 _STAND_INS = {"timm_backbone": "resnet"}
 """Part of a default configuration -> the library's own that stands in, where the default needs another library."""
 _EXPERTS = 4
+_QUERIES = 100
+_FRAMES = 4
+"""Two steps in time where two images make one."""
 _CODEBOOKS = 4
 _OF_ANY_TYPE = ("AutoConfig", "PreTrainedConfig", "PretrainedConfig")
 """Classes of parts that may be of any model type, which then must be said."""
@@ -53,33 +56,45 @@ _OUTPUTS = ("out_features", "out_indices", "_out_features", "_out_indices")
 """Under which names a backbone is told what to give; one is enough, and those in use have no underscore."""
 
 
-def _layers(config: Any) -> int:
-    """Two layers, or as many as it takes to meet each kind of layer once; twice as many where later layers take keys
-    and values from earlier ones of their kind."""
+def _layers(config: Any, division: Division) -> list[int]:
+    """Places of the layers that are kept: two, four in a deeper model, or as many as it takes to meet each kind once.
+
+    Where the constructor takes no list of kinds, but makes one by counting, all up to the last new kind are kept.
+    """
+    taken = arguments_of(config)
     named = {name: getattr(config, name, None) for name in roles()["config"]["layer_kinds"]}
-    kinds = [list(kind) for kind in named.values() if isinstance(kind, list | tuple) and kind]
-    firsts = [max(kind.index(one) for one in set(kind)) + 1 for kind in kinds]
-    layers = max([LAYERS, *firsts, layers_needed(config)])
-    return 2 * layers if whole_numbers(role_of(config, "layers_sharing_keys")) else layers
+    kinds = {name: list(kind) for name, kind in named.items() if isinstance(kind, list | tuple) and kind}
+    chosen = [kind for name, kind in kinds.items() if name in taken]
+    firsts = sorted({kind.index(one) for kind in kinds.values() for one in kind})
+    if any(kind not in chosen for kind in kinds.values()):
+        firsts = list(range(max(firsts) + 1))
+    wanted = max(2 * LAYERS if division.deeper else LAYERS, layers_needed(config))
+    others = [place for place in range(wanted) if place not in firsts]
+    return sorted(firsts + others[: max(0, wanted - len(firsts))])
 
 
-def _limits(config: Any) -> dict[str, int]:
+def _limits(config: Any, division: Division) -> dict[str, int]:
     """The most that attributes of a role are left with, so that each still does something in a tiny model.
 
-    A window is shorter than the shorter row, as is the chunk in which a state is computed. Experts are `_EXPERTS` in
-    each group, and one of two groups is used; dense layers leave one layer for the experts.
+    Layers that take keys and values from earlier ones do so with a cache only, in the library's code, so that none
+    does. A window is shorter than the shorter row, as is the chunk in which a state is computed. Experts are
+    `_EXPERTS` in each group, and one of two groups is used; dense layers leave one layer for the experts.
     """
     groups = 2 if max(whole_numbers(role_of(config, "expert_groups")).values(), default=1) > 1 else 1
-    layers = _layers(config)
+    layers = len(_layers(config, division))
     return {
         "layers": layers,
-        "layers_sharing_keys": layers // 2,
+        "layer_multiplier": 1,
+        "layers_sharing_keys": 0,
         "dense_layers_first": layers - 1,
         "vocabulary": VOCABULARY,
         "codebooks": _CODEBOOKS,
         "positions": POSITIONS,
         "latents": _LATENTS,
         "window": _WINDOW,
+        "written": _WINDOW,
+        "frames": _FRAMES,
+        "queries": _QUERIES,
         "chunk": _WINDOW,
         "state": _STATE,
         "expert_groups": groups,
@@ -94,10 +109,13 @@ def _limits(config: Any) -> dict[str, int]:
 def _shrunk(config: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
     """The constructor arguments of one scope that are other than in `config`."""
     changed = divided(config, division)
-    for role, limit in _limits(config).items():
-        changed |= {name: min(value, limit) for name, value in whole_numbers(role_of(config, role)).items()}
-    changed |= _unset_experts(config) | _per_layer(config, changed) | _image(config) | _needed(config)
-    changed |= kept_lists(config, _layers(config)) | rotary_sections(config, changed)
+    for role, limit in _limits(config, division).items():
+        values = {name: one for name, one in role_of(config, role).items() if isinstance(one, int | float)}
+        changed |= {name: type(value)(min(value, limit)) for name, value in values.items()}
+    changed |= dict.fromkeys(role_of(config, "foreign_kernels"), False)
+    changed |= _audible_norms(config) | _unset_experts(config, division) | _per_layer(config, changed, division)
+    changed |= _needed(config) | image_sizes(config, division)
+    changed |= kept_lists(config, len(_layers(config, division))) | rotary_sections(config, changed)
     changed |= {name: tokens[name] for name in unset_places(config)}
     return changed | {name: tokens[value] for name, value in token_ids(config).items()}
 
@@ -111,11 +129,18 @@ def _needed(config: Any) -> dict[str, Any]:
     }
 
 
-def _unset_experts(config: Any) -> dict[str, int]:
+def _audible_norms(config: Any) -> dict[str, float]:
+    """What normalisations add to a variance, where they come behind the state of a mixer: the query may find next to
+    nothing there, and made as large as anything else, that would be noise of float32."""
+    values = role_of(config, "norm_epsilon") if role_of(config, "mixer_heads") else {}
+    return {name: max(value, _EPSILON) for name, value in values.items()}
+
+
+def _unset_experts(config: Any, division: Division) -> dict[str, int]:
     """How many experts there are, where a configuration says their width and leaves that unset."""
     if not whole_numbers(role_of(config, "expert_width")):
         return {}
-    limits, known = _limits(config), roles()["config"]
+    limits, known = _limits(config, division), roles()["config"]
     names = {name for name in arguments_of(config) if getattr(config, name, None) is None}
     return {
         name: limits[role]
@@ -124,46 +149,18 @@ def _unset_experts(config: Any) -> dict[str, int]:
     }
 
 
-def _per_layer(config: Any, changed: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Lists with an entry for each layer, cut to the layers that are kept; where there are stages, theirs are whole."""
-    counts = {} if role_of(config, "depths") else whole_numbers(role_of(config, "layers"))
-    kept = min([_layers(config), *counts.values()])
+def _per_layer(config: Any, changed: Mapping[str, Any], division: Division) -> dict[str, list[Any]]:
+    """Lists with an entry for each layer: those of the layers that are kept; those of stages stay whole."""
+    places = _layers(config, division)
+    counts = () if role_of(config, "depths") else whole_numbers(role_of(config, "layers")).values()
     values = {name: changed.get(name, getattr(config, name, None)) for name in arguments_of(config)}
     lists = {name: list(value) for name, value in values.items() if isinstance(value, list | tuple)}
     kinds = roles()["config"]["layer_kinds"]
     return {
-        name: value[:kept]
+        name: [value[place] for place in places if place < len(value)]
         for name, value in lists.items()
-        if name in kinds or (len(value) in counts.values() and len(value) > kept)
+        if name in kinds or (len(value) in counts and len(value) > len(places))
     }
-
-
-def _image(config: Any) -> dict[str, Any]:
-    """Sizes of images, windows and stages: an image has as many patches a side as leave two to the last stage."""
-    stages = role_of(config, "depths")
-    patches = list(whole_numbers(role_of(config, "patch")).values())
-    windows = whole_numbers(role_of(config, "image_window")) if patches else {}
-    changed: dict[str, Any] = {name: [2 if windows else 1] * len(value) for name, value in stages.items()}
-    if patches:
-        a_side = max(_PATCHES_A_SIDE, *(2 ** len(value) for value in stages.values()), 0)
-        changed |= dict.fromkeys(whole_numbers(role_of(config, "image")), patches[0] * a_side)
-    merged = whole_numbers({"side": getattr(config, "spatial_merge_size", None)})
-    window = patches[0] * merged["side"] if merged and patches else _IMAGE_WINDOW  # where patches merge, in pixels
-    return changed | dict.fromkeys(windows, window) | _tile_grids(config)
-
-
-def _tile_grids(config: Any) -> dict[str, Any]:
-    """The shapes that tiles make up, in pixels: they shrink as one tile does, an image of a part."""
-    grids = {name: value for name, value in role_of(config, "image_grids").items() if isinstance(value, list)}
-    sizes = {
-        before: _image(part)[name]
-        for part in children(config).values()
-        for name, before in whole_numbers(role_of(part, "image")).items()
-        if name in _image(part)
-    }
-    for before, after in sizes.items():
-        return {name: [[one * after // before for one in pair] for pair in grid] for name, grid in grids.items()}
-    return {}
 
 
 def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
@@ -174,7 +171,7 @@ def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[in
     plain = {name: value for name, value in kept.items() if isinstance(value, _PLAIN)}
     wanted = plain | _shrunk(config, division, tokens)
     found = {name: value for name, value in wanted.items() if value != getattr(default, name, None)}
-    found |= kept_outputs(config, default, _layers(config))
+    found |= kept_outputs(config, default, len(_layers(config, division)))
     for name, child in parts.items():
         found[name] = _arguments(child, default_of(child), division, tokens)
         if type(config).sub_configs[name].__name__ in _OF_ANY_TYPE:
@@ -217,10 +214,13 @@ def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
     top = min([VOCABULARY, *(size for scope in tree(config) for size in numbers(role_of(scope, "vocabulary")))])
     high = {value: top - 1 - place for place, value in enumerate(known)}
     low = _padding_tokens(config)
+    seen: list[dict[str, Any]] = []
     for tokens in [high, high | low] if low else [high]:
         for division in divisions_of(config):
             arguments = overridden(_arguments(config, config, division, tokens), changes, config)
-            yield dict(json.loads(json.dumps(arguments)))
+            if arguments not in seen:
+                seen.append(arguments)
+                yield dict(json.loads(json.dumps(arguments)))
 
 
 def _padding_tokens(config: Any) -> dict[int | str, int]:

@@ -38,6 +38,7 @@ class TaskEntry:
     outputs: tuple[str, ...]
     generate: str
     labels: bool = False
+    images: int = 1
     first_for: tuple[str, ...] = ()
     not_for: tuple[str, ...] = ()
 
@@ -133,11 +134,12 @@ def installed_version() -> str:
 @functools.cache
 def task_entries() -> tuple[TaskEntry, ...]:
     """The lines of tasks.toml, in their order."""
-    lines = _task_data()["entry"]
-    return tuple(
-        TaskEntry(**{name: tuple(value) if isinstance(value, list) else value for name, value in line.items()})
-        for line in lines
-    )
+    return tuple(_task_entry(line) for line in _task_data()["entry"])
+
+
+def _task_entry(line: Mapping[str, Any]) -> TaskEntry:
+    values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in line.items()}
+    return TaskEntry(**values)
 
 
 @functools.cache

@@ -52,6 +52,7 @@ def diffusion_entries() -> tuple[tuple[str, TaskEntry], ...]:
         for line in _data()["entry"]
     )
 
+
 @dataclass(frozen=True, kw_only=True)
 class DiffusionCatalog:
     """The pipeline families of one version: the pipeline class by mapping and family; empty without diffusers, where
@@ -94,7 +95,9 @@ class DiffusionCatalog:
     def _class_of(self, part: str, model_type: str, mapping: str) -> str:
         """The class of a part in the pipeline that a mapping names for a family, else in the family's first."""
         own = _own_name(model_type)
-        pipelines = [classes[own] for name, classes in self.mappings.items() if own in classes and mapping in ("", name)]
+        pipelines = [
+            classes[own] for name, classes in self.mappings.items() if own in classes and mapping in ("", name)
+        ]
         return _parts_of(pipelines[0]).get(part, "") if pipelines else ""
 
     def tasks_of_class(self, model_class: str) -> tuple[TaskEntry, ...]:
@@ -185,7 +188,9 @@ def _imported_from() -> Mapping[str, Path]:
     if package is None:
         return {}
     tree = ast.parse(_source(package / "pipelines" / "auto_pipeline.py"))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module]
+    imports = [
+        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module
+    ]
     return {
         alias.name: package / "pipelines" / str(node.module).replace(".", "/")
         for node in imports
@@ -204,7 +209,9 @@ def read_parts(source: str, pipeline: str) -> dict[str, str]:
     if maker < 0:
         return {}
     end = min(_or_end(own.find(text, maker + 1), own) for text in ("\n    def ", "\n    @"))
-    (function,) = [n for n in ast.walk(ast.parse(own[:end])) if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+    (function,) = [
+        n for n in ast.walk(ast.parse(own[:end])) if isinstance(n, ast.FunctionDef) and n.name == "__init__"
+    ]
     annotated = {a.arg: _class_in(a.annotation) for a in (*function.args.args, *function.args.kwonlyargs)}
     found = {}
     for part, names in _data()["part"].items():

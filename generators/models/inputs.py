@@ -6,7 +6,8 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 |---|---|---|
 | `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id at every row's end; \
 `rows`; `streams`, the size of a last axis, where codes of a sound are read side by side; `places`, a list of \
-[id, start, stop]: columns that keep the places of an image, a video or a sound |
+[id, start, stop]: columns that keep the places of an image, a video or a sound; `neighbours`, where each token is \
+read together with those beside it, padding or not |
 | `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `padded` | bool (batch, step * length), true in the frames of a sound that pad a row on the right | `step` |
@@ -24,14 +25,18 @@ times for every `per` of the length |
 in a shape; `width` |
 | `places_of_cells` | float32 (rows * columns, axes): where each cell lies | `rows`, `columns`; `axes`, each \
 "row", "column" or "" for 0 |
+| `points` | float32 (batch, *shape), uniform in [0, high) | `shape`, `high` |
+| `regions` | float32 (batch, count, 4), left, top, right, bottom, uniform in [0, high) | `count`, `high` |
 | `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra`; optional: `channels`, the \
 size of an axis behind the batch |
 | `frames` | float32 (batch, step * length, bins), standard normal | `step`, `bins`; optional: `bins_first`, \
 where the last two axes change places |
-| `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `width` |
+| `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `shape` |
+| `flattened` | float32 (batch, side**2, 2 + width): row and column of a patch, from 1, then standard normal | \
+`side`, `width` |
 | `sizes` | int64 (batch, 1, n), `value` in every row: the sizes of one picture, as in a shape | `value` |
 | `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value`; `rows` |
-| `ones` | int64 (batch, *shape), 1 | `shape` |
+| `ones` | int64 (batch, *shape), 1; `boolean`, optional: true instead | `shape` |
 | `seen` | int64 (batch, length, *shape), 0 in the first column, then 1: the text behind an image | `shape` |
 | `observed` | float32 (batch, *shape), 1 for about nine of ten, else 0: as numbers, because sums of them keep the \
 dtype of the series, and sums of booleans don't | `shape` |
@@ -54,8 +59,8 @@ if TYPE_CHECKING:  # rendering reads the kinds alone, and an import of NumPy cos
 Specs = Mapping[str, Mapping[str, Any]]
 
 DRAWN = (
-    *("tokens", "decoder_tokens", "boxes", "token_categories", "categories"),
-    *("pixels", "features", "waveform", "frames", "patches", "cells", "observed"),
+    *("tokens", "decoder_tokens", "boxes", "token_categories", "categories", "points", "regions"),
+    *("pixels", "features", "waveform", "frames", "patches", "flattened", "cells", "observed"),
 )
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
 KINDS = (*DRAWN, "mask", "padded", "positions", "places", "constant", "ones", "seen", "places_of_cells", "sizes")
@@ -117,7 +122,7 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         elif kind == "constant":
             arrays[name] = np.array([spec["value"]] * (len(lengths) * spec.get("rows", 1)))
         elif kind == "ones":
-            arrays[name] = np.ones((len(lengths), *spec["shape"]), dtype=np.int64)
+            arrays[name] = np.ones((len(lengths), *spec["shape"]), dtype=bool if spec.get("boolean") else np.int64)
         elif kind == "seen":
             arrays[name] = np.ones((len(lengths), max(lengths), *spec["shape"]), dtype=np.int64)
             arrays[name][:, 0] = 0
@@ -161,6 +166,15 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
     if kind == "categories":
         numbers = rng.integers(0, spec["high"], (batch, *spec["shape"]))
         return (numbers / spec["divisor"]).astype(np.float32) if "divisor" in spec else numbers
+    if kind == "flattened":
+        cells = np.indices((spec["side"], spec["side"])).reshape(2, -1).T + 1
+        values = rng.standard_normal((batch, len(cells), spec["width"]))
+        return np.concatenate([np.tile(cells, (batch, 1, 1)), values], axis=2).astype(np.float32)
+    if kind == "points":
+        return rng.uniform(0, spec["high"], (batch, *spec["shape"])).astype(np.float32)
+    if kind == "regions":
+        between = rng.uniform(0, spec["high"], (batch, spec["count"], 2, 2))
+        return np.sort(between, axis=2).reshape(batch, -1, 4).astype(np.float32)
     if kind == "observed":
         return (rng.random((batch, *spec["shape"])) < 0.9).astype(np.float32)
     if kind == "waveform":
@@ -170,7 +184,7 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
         axes = [spec["step"] * length, spec["bins"]]
         shape = [batch, *(reversed(axes) if "bins_first" in spec else axes)]
     elif kind == "patches":
-        shape = [batch * math.prod(spec["grid"]), spec["width"]]
+        shape = [batch * math.prod(spec["grid"]), *spec["shape"]]
     elif kind == "cells":
         shape = [batch, math.prod(sizes([spec["rows"], spec["columns"]], length)), spec["width"]]
     else:

@@ -49,9 +49,7 @@ def diffusion_catalog() -> DiffusionCatalog:
         for path in sorted((SHIPPED / f"{LIBRARY}-{diffusers_version()}").glob("*.json")):
             recipe = json.loads(path.read_text(encoding="utf-8"))
             known.setdefault(recipe["model_type"], {})[recipe["task"]] = recipe["model_class"]
-    return DiffusionCatalog(
-        version=diffusers_version(), mappings=pipeline_mappings(), known=MappingProxyType(known)
-    )
+    return DiffusionCatalog(version=diffusers_version(), mappings=pipeline_mappings(), known=MappingProxyType(known))
 
 
 def catalog_of(model_type: str) -> AnyCatalog:
@@ -85,4 +83,6 @@ def lacking(library: str) -> str:
 def require(library: str) -> None:
     """Raises `ModelError` with the command that installs a library that isn't here."""
     if library == LIBRARY and not installed_diffusers():
-        raise ModelError("no recipe of a diffusion model can be derived", why="diffusers isn't installed", fix=INSTALL)
+        raise ModelError(
+            "no recipe of a diffusion model can be derived", why="diffusers isn't installed", fix=INSTALL
+        )

@@ -19,7 +19,7 @@ SHIPPED_ORIGIN = "shipped"
 SHIPPED = Path(__file__).parent / "recipes"
 """The recipes that come with the product."""
 
-_OPTIONAL = ("dimensions", "diffusers_version")
+_WHERE_SAID = frozenset({"dimensions", "left_out", "diffusers_version"})
 """Fields that are written only where they say something."""
 _TUPLES = ("traits", "operators", "outputs")
 
@@ -38,7 +38,8 @@ class Recipe:
     `mask_input` is the attention mask that must be honoured. `recorded` holds `output`, `positions` (16 index
     tuples), `values`, `scale`, `seed`, `lengths` and `origin`: numbers of the float64 reference, and what vouches
     for them. `sensitivity` is relative to the output's scale. `gain` is null for the subject `checkpoint`,
-    `weights_hash` for any but it. `dimensions` says what is real in the subject `config`. `generate` is `none`,
+    `weights_hash` for any but it. `dimensions` says what is real in the subject `config`, and
+    `left_out` what no check can ask of this model, and why. `generate` is `none`,
     `causal` or `seq2seq`.
     """
 
@@ -68,6 +69,7 @@ class Recipe:
     recorded: Mapping[str, Any]
     sensitivity: Mapping[str, float]
     dimensions: str = ""
+    left_out: str = ""
     diffusers_version: str = ""
 
     @property
@@ -84,7 +86,7 @@ class Recipe:
         """Plain JSON values, keys sorted; `inputs` alone keeps its order, because numbers are drawn in it."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         inputs = {name: _sorted(spec) for name, spec in self.inputs.items()}
-        written = [name for name in sorted(plain) if name not in _OPTIONAL or plain[name]]
+        written = [name for name in sorted(plain) if name not in _WHERE_SAID or plain[name]]
         return {name: inputs if name == "inputs" else _sorted(plain[name]) for name in written}
 
     @classmethod
@@ -96,7 +98,7 @@ class Recipe:
                 why=f"its schema_version is {data.get('schema_version')!r}, not {SCHEMA_VERSION}",
             )
         known = {f.name for f in fields(cls)}
-        wrong = sorted(known.symmetric_difference(data) - set(_OPTIONAL) | set(data) - known)
+        wrong = sorted(known.symmetric_difference(data) - _WHERE_SAID)
         if wrong:
             raise BrokenInput("a recipe cannot be read", why=f"missing or unknown fields: {', '.join(wrong)}")
         arguments: dict[str, Any] = {k: tuple(v) if k in _TUPLES else v for k, v in data.items()}

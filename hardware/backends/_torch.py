@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import inspect
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -114,6 +117,28 @@ def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
     return {name: tensor.detach().to("cpu").to(torch.float64).numpy() for name, tensor in tensors.items()}
 
 
+@contextlib.contextmanager
+def _whole_passes(model: Any, prompt: Mapping[str, Any], *, use_cache: bool) -> Iterator[None]:
+    """Without a cache every pass starts anew, and gets all that the first one had.
+
+    The library hands a sound to the first pass alone, whose cache holds it; and some decoders write into what the
+    encoder gave, so that every pass gets a copy of that.
+    """
+    sensed = {name: tensor for name, tensor in prompt.items() if tensor.is_floating_point() and not use_cache}
+
+    def complete(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        given = {name: copy.deepcopy(one) if name == "encoder_outputs" else one for name, one in kwargs.items()}
+        if given.get("encoder_outputs") is None:
+            given |= {name: tensor.clone() for name, tensor in sensed.items() if given.get(name) is None}
+        return args, given
+
+    handle = model.register_forward_pre_hook(complete, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_cache: bool) -> Generation:
     """Decode `steps` tokens with the library's own loop and keep the logits of each step.
 
@@ -133,7 +158,7 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     takes_cache = {"past_key_values", "cache_params"} & set(inspect.signature(model.forward).parameters)
     generate = GenerationMixin.generate if complete and takes_cache else type(model).generate
     limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}
-    with torch.no_grad():
+    with torch.no_grad(), _whole_passes(model, prompt, use_cache=use_cache):
         result = generate(
             model,
             **prompt,
@@ -151,25 +176,43 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     return Generation(tokens=tokens, logits=logits, start=sequences[:, :-steps])
 
 
-def loss_gradients(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+def forget_passes(model: torch.nn.Module) -> None:
+    """Have a model in evaluation mode drop what it keeps of earlier passes, which has their dtype and no gradient.
+
+    LeViT keeps its biases between patches so. That training goes on is what tells it to drop them.
+    """
+    model.train()
+    model.eval()
+
+
+def loss_gradients(
+    model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Array]:
     """Gradients, by parameter name, of a loss that weighs every output element differently.
 
     The weights are cosines of the element's index, the same on every device; parameters that the pass doesn't
-    touch are left out.
+    touch are left out. What an output holds where the input that it is `masked_by` is 0 means nothing and weighs
+    nothing: there a mask of large numbers swallows the scores in one precision and not in another.
     """
     import torch
 
+    forget_passes(model)
     model.zero_grad(set_to_none=True)
     total: Any = 0.0
-    for _, output in sorted(forward(model, tensors).items()):
+    for name, output in sorted(forward(model, tensors).items()):
         if output.grad_fn is None:
             continue
         weights = torch.arange(output.numel(), dtype=torch.float64).mul(0.7).cos()
         weights = weights.to(device=output.device, dtype=output.dtype).reshape(output.shape)
+        mask = tensors.get(masked_by.get(name, ""))
+        if mask is not None:
+            meant = mask.to(weights.dtype).reshape(*mask.shape, *[1] * (output.ndim - mask.ndim))
+            weights[:, : mask.shape[1]] *= meant
         total = total + (output * weights).sum() / output.numel()
     total.backward()
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad(set_to_none=True)
+    forget_passes(model)
     return to_arrays(found)
 
 
@@ -224,6 +267,17 @@ def _attention_by_part(config: Any) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
+def _own_config(model: Any, folder: Path) -> dict[str, Any]:
+    """The saved configuration, where its class isn't the one that the model's class would read it with.
+
+    A backbone may name the configuration of the whole network that it belongs to (UVDoc).
+    """
+    own = type(model.config)
+    if own is getattr(type(model), "config_class", own):
+        return {}
+    return {"config": own.from_pretrained(folder, local_files_only=True)}
+
+
 class TorchRunnable(Runnable):
     """A module on a torch device."""
 
@@ -259,23 +313,24 @@ class TorchRunnable(Runnable):
 
     def gradients(self, inputs: Inputs) -> dict[str, Array]:
         with self.backend.running():
-            return loss_gradients(self.model, self._tensors(inputs))
+            return loss_gradients(self.model, self._tensors(inputs), self.subject.masked_by)
 
     def save_and_reload(self, folder: Path) -> Runnable:
         if not hasattr(self.model, "save_pretrained"):
             again = _saved_and_rebuilt(self.model, self.subject, folder)
             return type(self)(self.backend, replace(self.subject, model=again), self.example, self.precision)
         self.model.save_pretrained(folder, safe_serialization=True)
-        again = type(self.model).from_pretrained(folder, local_files_only=True, **self._wishes())
+        again = type(self.model).from_pretrained(folder, local_files_only=True, **self._wishes(folder))
         subject = replace(self.subject, model=again)
         return type(self)(self.backend, subject, self.example, self.precision)
 
-    def _wishes(self) -> dict[str, Any]:
-        """How a saved model is loaded again: transformers and diffusers take the dtype under other names, and only
-        transformers offers kinds of attention."""
+    def _wishes(self, folder: Path) -> dict[str, Any]:
+        """How what was saved in a folder is loaded again: transformers and diffusers take the dtype under other
+        names, and only transformers offers kinds of attention."""
         if not hasattr(type(self.model), "config_class"):
             return {"torch_dtype": self.dtype}
-        return {"dtype": self.dtype, "attn_implementation": _attention_by_part(self.model.config)}
+        attention = _attention_by_part(self.model.config)
+        return {"dtype": self.dtype, "attn_implementation": attention, **_own_config(self.model, folder)}
 
     def execution(self) -> Execution:
         import torch

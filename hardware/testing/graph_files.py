@@ -17,7 +17,7 @@ from .checkpoints import CHECKPOINTS_VARIABLE
 from .graph_reference import GraphReference, open_reference
 from .measurement import Outputs
 from .model_test import ModelTest
-from .parity import Array
+from .parity import Array, masks_of
 
 
 def graph_hash(file: Path) -> str:
@@ -128,7 +128,7 @@ class GraphTest(ModelTest):
 
     def reference(self, inputs: Mapping[str, Array]) -> Outputs:
         """What the evaluator computes."""
-        return Outputs(arrays=self._evaluator(inputs), masks=self._masks(inputs))
+        return Outputs(arrays=self._evaluator(inputs), masks=masks_of(self.masked_by, inputs))
 
     def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
         said = self._evaluator.said

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,11 @@ _PERIODS = ("snake1.alpha", "snake2.alpha")
 """How fast a periodic activation swings, by channel: it divides by that, so that around 0 numbers would blow up."""
 _CODE_TABLES = frozenset({"embed", "embed_sum"})
 """Buffers that hold the codes of a codec, one in a row: learned as averages, not by gradients."""
+_DRAWN_TABLES = frozenset({"positional_embedding"})
+"""Buffers that a constructor draws anew each time: the frequencies of positions in SAM 2."""
+
+_BRANCH_SCALE = re.compile(r"lambda_?\d|(ffn_)?gamma(_\d)?|layer_scale(_\d|_parameter)?|scale")
+"""Names of vectors that scale what a layer or a part of it adds to the stream."""
 
 
 def _generator(seed: str, name: str) -> np.random.Generator:
@@ -36,25 +42,41 @@ def _generator(seed: str, name: str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "big")))
 
 
-def _fan_in(name: str, shape: tuple[int, ...]) -> int:
+def _fan_in(name: str, shape: tuple[int, ...], of_experts: bool) -> float:
     """Inputs that one output adds up: the row of an embedding, else everything but the first axis.
 
+    The matrices of all experts lie in one parameter, (experts, out, in) in some models and (experts, in, out) in
+    others: between the two is close enough for both. As many as out times in would leave experts silent.
     Object queries are as large as the normalised stream that they are added to: nothing else tells one from another,
     and among queries that are alike it doesn't show what attention between them does.
     """
     if any(part in _OBJECT_QUERIES for part in name.split(".")):
         return 1
+    if of_experts and len(shape) == 3:
+        return math.sqrt(shape[1] * shape[2])
     return shape[-1] if "embed" in name else math.prod(shape[1:])
 
 
-def _is_scale(name: str) -> bool:
+def _is_scale(name: str, of_norm: bool) -> bool:
+    """Whether a parameter multiplies what is there: the weight of a normalisation, or the scale of a branch (layer
+    scale), which a library starts so near 0 that nothing of the branch would be heard."""
     lowered = name.lower()
-    return (("norm" in lowered or "ln_" in lowered) and lowered.endswith("weight")) or lowered.endswith(_PERIODS)
+    own = lowered.rpartition(".")[2]
+    if own.endswith("weight") and (of_norm or "norm" in lowered or "ln_" in lowered):
+        return True
+    return _BRANCH_SCALE.fullmatch(own) is not None or lowered.endswith(_PERIODS)
 
 
-def _batch_statistics(
-    owner: str, module: torch.nn.Module, gain: float, seed: str
-) -> dict[str, npt.NDArray[np.float64]]:
+def _modules_of_experts(model: torch.nn.Module) -> frozenset[str]:
+    """Names of the modules that hold parameters of experts, by their own name or their class's."""
+    return frozenset(
+        name
+        for name, module in model.named_modules()
+        if "experts" in f"{name.rpartition('.')[2]} {type(module).__name__}".lower()
+    )
+
+
+def _batch_statistics(owner: str, module: torch.nn.Module, seed: str) -> dict[str, npt.NDArray[np.float64]]:
     """Values for the statistics of a batch normalisation, and for its weight and bias where they are frozen."""
     buffers = {name: buffer for name, buffer in module.named_buffers(recurse=False) if buffer.is_floating_point()}
     if "running_var" not in buffers:
@@ -62,18 +84,27 @@ def _batch_statistics(
     values = {}
     for name, buffer in buffers.items():
         noise = _JITTER * _generator(seed, f"{owner}.{name}").standard_normal(tuple(buffer.shape))
-        around = {"running_var": gain**2 * np.exp(noise), "weight": 1.0 + noise}
+        around = {"running_var": np.exp(noise), "weight": 1.0 + noise}
         values[name] = around.get(name, noise)
     return values
 
 
-def _codes(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict[str, npt.NDArray[np.float64]]:
-    """Values for the code tables of a codec's quantiser; a library leaves them 0, so that all codes are one."""
-    return {
-        name: _generator(seed, f"{owner}.{name}").standard_normal(tuple(buffer.shape)) * gain / math.sqrt(buffer.shape[1])
+def _tables(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict[str, npt.NDArray[np.float64]]:
+    """Values for tables that are buffers; a library leaves those of codes 0, so that all codes are one."""
+    found = {
+        name: buffer
         for name, buffer in module.named_buffers(recurse=False)
-        if name in _CODE_TABLES and buffer.ndim == 2 and buffer.is_floating_point()
+        if name in _CODE_TABLES | _DRAWN_TABLES and buffer.ndim == 2 and buffer.is_floating_point()
     }
+    return {
+        name: _generator(seed, f"{owner}.{name}").standard_normal(tuple(one.shape)) * gain / math.sqrt(one.shape[1])
+        for name, one in found.items()
+    }
+
+
+def has_codes(model: torch.nn.Module) -> bool:
+    """Whether a model holds the codes of a codec, through which only what makes another code is heard."""
+    return any(name.rpartition(".")[2] in _CODE_TABLES for name, buffer in model.named_buffers() if buffer.ndim == 2)
 
 
 def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch.nn.Module:
@@ -82,13 +113,16 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
     Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1.
     Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
     in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
-    stays as it is. The statistics of batch normalisation are set too: a mean of 0 and a variance of 1 hide faults; and so are the codes
-    of a codec.
-    The variance is jittered around gain**2, which a matrix makes of a variance of 1: depth doesn't blow numbers up.
+    stays as it is. The statistics of batch normalisation are set too, since a mean of 0 and a variance of 1 hide
+    faults, and so are tables that a model keeps as buffers, as the codes of a codec.
+    The variance is jittered around 1, not around what the gain makes of it: an activation leaves about half of it,
+    and without a gain nothing of the image would come through thirty layers that have no way around them.
     """
     import torch
 
     computed = getattr(model, "_keys_to_ignore_on_save", None) or ()
+    experts = _modules_of_experts(model)
+    norms = {owner for owner, module in model.named_modules() if "norm" in type(module).__name__.lower()}
     done: set[int] = set()
     with torch.no_grad():
         for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -96,13 +130,15 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
                 continue
             done.add(id(parameter))
             noise = _generator(seed, name).standard_normal(tuple(parameter.shape))
-            if max(parameter.shape, default=1) < parameter.numel():
-                value = noise * (gain / math.sqrt(max(1, _fan_in(name, tuple(parameter.shape)))))
+            if parameter.ndim >= 2 and not name.endswith(_PERIODS):
+                fan_in = _fan_in(name, tuple(parameter.shape), name.rpartition(".")[0] in experts)
+                value = noise * (gain / math.sqrt(max(1, fan_in)))
             else:
-                value = (1.0 if _is_scale(name) else 0.0) + _JITTER * noise
+                of_norm = name.rpartition(".")[0] in norms
+                value = (1.0 if _is_scale(name, of_norm) else 0.0) + _JITTER * noise
             parameter.copy_(torch.as_tensor(np.asarray(value)).to(parameter.dtype))
         for owner, module in model.named_modules():
-            buffers = _batch_statistics(owner, module, gain, seed) | _codes(owner, module, gain, seed)
+            buffers = _batch_statistics(owner, module, seed) | _tables(owner, module, gain, seed)
             for name, value in buffers.items():
                 getattr(module, name).copy_(torch.as_tensor(value))
     return model.eval()

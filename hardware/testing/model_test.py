@@ -40,9 +40,10 @@ class ModelTest:
     `make_model` builds the model in float32 on CPU; `gain` fills it with loud weights (None keeps the weights it
     has); `inputs` are the example arrays; `masked_by` names, for outputs with a row for each token, the input
     that says which rows mean something; `outputs` must be among what the target gives. `dimensions` says what is real
-    of a model whose weights aren't. `recorded_by` says so where nothing but the installation that made them stands
-    behind the recorded numbers. `tolerance` is a repository's own
-    limit, which counts on the cell's target instead of the product's; `tolerance_reason` says whose it is and why.
+    of a model whose weights aren't; `left_out` what no check can ask of it, and why. `recorded_by` says so
+    where nothing but the installation that made them stands behind the recorded numbers. `tolerance` is a
+    repository's own limit, which counts on the cell's target instead of the product's; `tolerance_reason` says whose
+    it is and why.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class ModelTest:
         generates: str = "none",
         subject: str = "tiny",
         dimensions: str = "",
+        left_out: str = "",
         recorded_by: str = "",
         tolerance: float | None = None,
         tolerance_reason: str = "",
@@ -70,6 +72,7 @@ class ModelTest:
         self.generates = generates
         self.subject = Subject(subject)
         self.dimensions = dimensions
+        self.left_out = left_out
         self.measured = Measurement()
         self.recorded_by = recorded_by
         self._own_tolerance = tolerance
@@ -207,7 +210,7 @@ class ModelTest:
         self.measured.batch = int(first.shape[0]) if first.ndim else None
         tokens = inputs.get("input_ids")
         self.measured.sequence_length = None if tokens is None or tokens.ndim < 2 else int(tokens.shape[1])
-        return Outputs(arrays=arrays, masks=self._masks(inputs))
+        return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs))
 
     def reference(self, inputs: Mapping[str, Array]) -> Outputs:
         """The same on CPU in float64, from the store of references where it is kept."""
@@ -216,10 +219,7 @@ class ModelTest:
         if arrays is None:
             arrays = reference.float64_outputs(self._reference_model, inputs)
             store.put(self._identity, inputs, arrays)
-        return Outputs(arrays=arrays, masks=self._masks(inputs))
-
-    def _masks(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        return masks_of(self.masked_by, inputs)
+        return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs))
 
     def difference(self, got: Outputs, want: Outputs) -> float:
         """How far apart two outputs are, relative to the scale of `want`, where `want` means something."""
@@ -227,8 +227,7 @@ class ModelTest:
 
     def error(self, got: Outputs, want: Outputs) -> float:
         """The same as `difference`, recorded as this check's error (the largest of several)."""
-        comparison = self._compare(got.arrays, want)
-        self._keep(comparison)
+        self._keep(comparison := self._compare(got.arrays, want))
         return comparison.max_rel_error
 
     def _compare(self, got: Mapping[str, Array], want: Outputs) -> Comparison:
@@ -274,10 +273,9 @@ class ModelTest:
         with self._at(Stage.RUN):
             got = runnable.gradients(self.inputs)
         self._gradient_count = len(got)
-        want = reference.float64_gradients(self._reference_model, self.inputs)
+        want = reference.float64_gradients(self._reference_model, self.inputs, self.masked_by)
         self.measured.stage = Stage.COMPARE
-        comparison = compare_gradients(got, want)
-        self._keep(comparison)
+        self._keep(comparison := compare_gradients(got, want))
         return comparison.max_rel_error
 
     def gradient_count(self) -> int:
@@ -374,10 +372,8 @@ class ModelTest:
 
     def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
         found = dict(loaded.conditions) if loaded is not None else {}
-        if self.dimensions:
-            found["dimensions"] = self.dimensions
-        if self.recorded_by:
-            found["recorded"] = self.recorded_by
+        said = {"dimensions": self.dimensions, "left_out": self.left_out, "recorded": self.recorded_by}
+        found |= {name: text for name, text in said.items() if text}
         own = self._own_tolerance
         if own is not None and not self.substitution_reason and not own <= self._product_tolerance:
             found["tolerance"] = f"{own:g} of {self._tolerance_reason or 'the suite, without a reason'}"

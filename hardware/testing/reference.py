@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -139,12 +140,14 @@ def float64_generation(model: torch.nn.Module, inputs: Mapping[str, Array], *, s
     return generation
 
 
-def float64_gradients(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
+def float64_gradients(
+    model: torch.nn.Module, inputs: Mapping[str, Array], masked_by: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Array]:
     """Gradients in float64 by parameter name."""
     import torch
 
     with _default_float64():
-        gradients = loss_gradients(model, to_tensors(inputs, "cpu", torch.float64))
+        gradients = loss_gradients(model, to_tensors(inputs, "cpu", torch.float64), masked_by)
     _require_finite(gradients)
     return gradients
 

@@ -47,3 +47,31 @@ def test_gradients_that_are_all_zero_prove_nothing():
     with pytest.raises(ReferenceNotFinite, match="zero"):
         compare_gradients(zero, zero)
     assert compare_gradients(zero, WANT).max_rel_error >= 1.0
+
+
+def test_what_a_model_keeps_of_a_pass_without_gradients_does_not_take_gradients_away() -> None:
+    import torch
+
+    from hardware.backends._torch import loss_gradients
+
+    class Keeping(torch.nn.Linear):
+        """Keeps its doubled weight as long as it isn't trained."""
+
+        kept: torch.Tensor | None = None
+
+        def train(self, mode: bool = True) -> Keeping:
+            self.kept = None if mode else self.kept
+            return super().train(mode)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.kept = 2 * self.weight if self.kept is None else self.kept
+            return x @ self.kept.T
+
+    model = Keeping(3, 2).eval()
+    inputs = {"x": torch.ones(2, 3)}
+    with torch.no_grad():
+        model(**inputs)
+    once, twice = (loss_gradients(model, inputs) for _ in range(2))
+    assert abs(once["weight"]).max() > 0
+    assert (once["weight"] == twice["weight"]).all()
+    assert not model.training

@@ -63,9 +63,9 @@ def test_the_ratio_of_grouped_heads_is_kept() -> None:
 
 
 def test_larger_configurations_follow_the_smallest() -> None:
-    widths = [one["hidden_size"] for one in tiny_configs("bert", load_catalog())]
-    assert widths == sorted(set(widths))
-    assert len(widths) > 1
+    sizes = [(one["num_hidden_layers"], one["hidden_size"]) for one in tiny_configs("bert", load_catalog())]
+    assert len(sizes) > 3
+    assert sizes[:3] == sorted(set(sizes))[:3]
 
 
 def test_every_kind_of_layer_is_kept() -> None:
@@ -230,6 +230,16 @@ def test_fused_projections_are_told_apart() -> None:
     assert value == Rows(weight="a.qkv.weight", bias="a.qkv.bias", ranges=((16, 24),), axis=0)
 
 
+def test_a_normalised_query_of_a_fused_projection_is_scaled_after_its_normalisation() -> None:
+    import torch
+
+    model = fused("qkv")
+    model["a"].add_module("q_norm", torch.nn.LayerNorm(4))
+    assert attention_sites(model)[0].query_norm == Rows(
+        weight="a.q_norm.weight", bias="a.q_norm.bias", ranges=((0, 4),), axis=0
+    )
+
+
 def test_a_model_without_attention_or_convolutions_has_its_largest_matrix_as_site() -> None:
     import torch
 
@@ -336,3 +346,71 @@ def test_a_part_says_what_its_own_class_would_not_know_and_stands_in_for_another
 def test_special_tokens_lie_inside_a_vocabulary_that_is_small_already() -> None:
     arguments = tiny_config("wav2vec2", load_catalog())
     assert sorted(arguments[f"{name}_token_id"] for name in ("pad", "bos", "eos")) == [29, 30, 31]
+
+
+def test_a_network_whose_widths_stand_in_its_code_is_shrunk_by_their_multiplier() -> None:
+    small = tiny_config("efficientnet", load_catalog())
+    assert small["width_coefficient"] < 1
+    assert small["hidden_dim"] / 2560 == small["width_coefficient"] / 2  # 1280 in the code is what both come from
+    assert small["hidden_dim"] % 8 == 0
+    assert (small["depth_coefficient"], set(small["num_block_repeats"])) == (1.0, {1})
+    assert tiny_config("mobilenet_v1", load_catalog())["image_size"] == 64
+
+
+def test_the_channels_of_the_image_are_not_divided_with_the_stem() -> None:
+    stem = tiny_config("hgnet_v2", load_catalog())
+    assert stem["stem_channels"][0] == 3
+    assert stem["stem_channels"][2] == stem["stage_in_channels"][0]
+    assert stem["stage_out_channels"][-1] == stem["hidden_sizes"][-1]
+
+
+def test_attention_among_patches_of_the_last_stage_has_more_than_one_to_choose_from() -> None:
+    small = tiny_config("mobilevit", load_catalog())
+    assert small["image_size"] // 32 >= 2 * 2  # strides of 32, two places a side to a patch
+
+
+def test_the_last_configuration_is_deeper_with_finer_patches() -> None:
+    first, *_, last = tiny_configs("idefics3_vision", load_catalog())
+    assert last["num_hidden_layers"] == 2 * first["num_hidden_layers"]
+    assert (last["patch_size"], last["image_size"]) == (16, 64)
+    assert last["hidden_size"] == first["hidden_size"]
+
+
+def test_a_convolution_that_standardises_its_weight_is_scaled_in_half_of_its_inputs() -> None:
+    import torch
+
+    class StandardizedConvolution(torch.nn.Conv2d):
+        def forward(self, image: torch.Tensor) -> torch.Tensor:
+            flat = self.weight.flatten(1)
+            weight = (flat - flat.mean(1, keepdim=True)) / flat.std(1, keepdim=True)
+            return torch.nn.functional.conv2d(image, weight.reshape(self.weight.shape), self.bias)
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(StandardizedConvolution(4, 8, 3))
+    (site,) = attention_sites(model)
+    assert (site.query.axis, site.query.ranges, site.query.bias) == (1, ((0, 2),), "")
+    image = torch.randn(1, 4, 6, 6)
+    before = model(image)
+    scale_attention(model, site, 1.1)
+    assert (model(image) - before).abs().max() > 1e-2
+
+
+def test_cosine_attention_is_scaled_in_its_temperature() -> None:
+    from generators.derivation.derive import build
+
+    config = tiny_config("swinv2", load_catalog())
+    site = attention_sites(build("Swinv2Config", "Swinv2Model", config))[0]
+    assert site.query_norm is not None
+    assert site.query_norm.weight.endswith("logit_scale")
+    assert site.query_norm.size == config["num_heads"][0]
+
+
+def test_a_projection_in_a_module_that_clips_it_is_found() -> None:
+    import torch
+
+    def clipped() -> Any:
+        return torch.nn.ModuleDict({"linear": torch.nn.Linear(8, 8)})
+
+    attention = torch.nn.ModuleDict({name: clipped() for name in ("q_proj", "k_proj", "v_proj")})
+    (site,) = attention_sites(torch.nn.ModuleDict({"a": attention}))
+    assert (site.kind, site.query.weight) == ("attention", "a.q_proj.linear.weight")

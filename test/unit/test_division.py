@@ -1,0 +1,169 @@
+"""What a tiny configuration becomes where one divisor isn't enough: experts, mixers, layers of many kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from generators.derivation.division import Division, divided, divisions_of
+from generators.derivation.sites import attention_sites
+from generators.derivation.tiny import tiny_config, tiny_configs
+from generators.models.catalog import load_catalog
+from hardware.testing.loud_weights import fill
+
+
+def tiny(model_type: str) -> dict[str, Any]:
+    return tiny_config(model_type, load_catalog())
+
+
+def default(model_type: str) -> Any:
+    import transformers
+
+    return getattr(transformers, load_catalog().config_class(model_type))()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "width"), [("afmoe", "moe_intermediate_size"), ("flex_olmo", "intermediate_size")]
+)
+def test_the_rows_of_experts_are_even_for_half_precision(model_type: str, width: str) -> None:
+    one = tiny(model_type)
+    assert one["hidden_size"] % 8 == one[width] % 8 == 0
+
+
+def test_a_tree_without_a_common_divisor_is_divided_with_remainders() -> None:
+    """DeepSeek-V2's experts are 1407 wide, GPT-OSS' stream of 2880 has no heads that divide it."""
+    small, large = tiny("deepseek_v2"), default("deepseek_v2")
+    assert large.moe_intermediate_size % 2 == 1
+    assert small["hidden_size"] <= 64
+    assert small["qk_nope_head_dim"] == 2 * small["qk_rope_head_dim"]
+    one = tiny("gpt_oss")
+    assert one["hidden_size"] == one["intermediate_size"] <= 64
+
+
+def test_heads_that_do_not_divide_the_stream_become_a_few_that_do() -> None:
+    config = default("glm4_moe")
+    assert config.hidden_size % config.num_attention_heads
+    one = tiny("glm4_moe")
+    assert one["hidden_size"] % (4 * one["num_attention_heads"]) == 0
+    assert one["num_attention_heads"] > one["num_key_value_heads"] > 0
+
+
+def test_what_heads_leave_unset_is_set_behind_all_that_leave_it() -> None:
+    given = ["head_dim" in one for one in tiny_configs("ministral", load_catalog())]
+    assert given[0] is False
+    assert given == sorted(given)
+    assert given[-1] is True
+    last = list(tiny_configs("ministral", load_catalog()))[-1]
+    assert last["head_dim"] * last["num_attention_heads"] == last["hidden_size"]
+
+
+@pytest.mark.parametrize("model_type", ["bamba", "mamba2"])
+def test_the_heads_of_a_state_space_fill_the_expanded_stream(model_type: str) -> None:
+    import transformers
+
+    config = getattr(transformers, load_catalog().config_class(model_type))(**tiny(model_type))
+    heads, width = (
+        next(getattr(config, name) for name in names if hasattr(config, name))
+        for names in (("mamba_n_heads", "num_heads"), ("mamba_d_head", "head_dim"))
+    )
+    expand = getattr(config, "mamba_expand", None) or config.expand
+    assert heads * width == expand * config.hidden_size
+    assert heads % (getattr(config, "mamba_n_groups", None) or config.n_groups) == 0
+
+
+def test_a_state_goes_over_more_than_one_chunk() -> None:
+    assert tiny("bamba")["mamba_chunk_size"] < 9
+    assert tiny("mamba2")["chunk_size"] < 9
+
+
+def test_linear_attention_beside_the_other_is_divided_by_itself() -> None:
+    one = tiny("qwen3_next")
+    assert one["linear_num_value_heads"] == 2 * one["linear_num_key_heads"] <= 8
+    assert one["linear_key_head_dim"] == one["linear_value_head_dim"] <= 32
+
+
+def test_one_layer_of_each_kind_is_kept() -> None:
+    one = tiny("qwen3_next")
+    assert one["layer_types"] == ["linear_attention", "full_attention"]
+    assert one["num_hidden_layers"] == 2
+
+
+def test_lists_with_an_entry_for_each_layer_are_as_long_as_the_layers_kept() -> None:
+    one = tiny("gemma3n_text")
+    assert one["layer_types"] == ["sliding_attention", "full_attention"]
+    assert len(one["intermediate_size"]) == len(one["activation_sparsity_pattern"]) == one["num_hidden_layers"] == 2
+
+
+def test_layers_keep_keys_of_their_own() -> None:
+    """The library lets layers share keys where it has a cache, so that numbers with and without one differ."""
+    assert tiny("gemma3n_text")["num_kv_shared_layers"] == 0
+
+
+def test_kinds_that_a_configuration_counts_out_are_all_met() -> None:
+    import transformers
+
+    kinds = transformers.ZambaConfig(**tiny("zamba")).layers_block_type
+    assert kinds.count("hybrid") >= 2
+    assert "mamba" in kinds
+
+
+def test_experts_that_are_unset_are_set_where_their_width_is() -> None:
+    one = tiny("dots1")
+    assert one["num_experts_per_tok"] < one["n_routed_experts"]
+    assert one["n_shared_experts"] == 1
+    assert "num_experts" not in tiny("gemma4_text")
+
+
+def test_equal_widths_stay_equal_when_rounded() -> None:
+    config = default("blt")
+    divisions = divisions_of(config)
+    assert divisions[0].rounded
+    encoder, decoder = (divided(part, divisions[0]) for part in (config.encoder_config, config.decoder_config))
+    assert encoder["hidden_size"] == decoder["hidden_size"]
+    assert encoder["hidden_size_global"] == divided(config.global_config, divisions[0])["hidden_size"]
+    assert all(width % 8 == 0 for width in encoder.values() if isinstance(width, int) and width > 4)
+
+
+def test_a_division_that_fits_leaves_no_remainder() -> None:
+    config = default("bert")
+    division = divisions_of(config)[0]
+    assert division == Division(factor=division.factor)
+    assert divided(config, division)["intermediate_size"] * division.factor == config.intermediate_size
+
+
+def test_experts_in_one_parameter_are_as_loud_as_a_matrix() -> None:
+    import torch
+
+    class Experts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.down_proj = torch.nn.Parameter(torch.empty(4, 64, 64))
+
+    filled = fill(torch.nn.ModuleDict({"experts": Experts()})).experts.down_proj.detach()
+    assert float(filled.std()) == pytest.approx(1 / 8, rel=0.05)
+
+
+def test_a_gate_of_inputs_is_scaled_where_the_state_is_divided_by_what_the_query_finds() -> None:
+    import torch
+
+    layer = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("q", "k", "v", "igate_preact")})
+    site = attention_sites(torch.nn.ModuleDict({"mlstm_layer": layer}))[0]
+    assert site.query_norm is not None
+    assert site.query_norm.weight == "mlstm_layer.igate_preact.weight"
+
+
+def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_head() -> None:
+    import torch
+
+    attention = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("q_proj", "k_proj", "v_proj")})
+    attention["q_norm"] = torch.nn.RMSNorm(4, elementwise_affine=False)
+    attention.num_heads = 2  # type: ignore[assignment]
+    site = attention_sites(torch.nn.ModuleDict({"attention": attention}))[0]
+    assert site.query_norm is not None
+    assert site.query_norm.ranges == ((0, 2), (4, 6))
+
+
+def test_what_is_found_in_a_state_is_not_blown_up_where_it_is_next_to_nothing() -> None:
+    assert tiny("qwen3_next")["rms_norm_eps"] >= 0.01
+    assert "rms_norm_eps" not in tiny("llama")
