@@ -95,7 +95,7 @@ def _lists(defaults: Arguments, role: str) -> dict[str, list[Any]]:
 def _heads(defaults: Arguments) -> dict[str, Any]:
     """Few heads in the same proportion, two at least where there were two; narrow ones of equal width."""
     if _lists(defaults, "down_blocks"):  # there `attention_head_dim` is a number of heads, of blocks of other widths
-        return {name: HEADS for name in _numbers(defaults, "head_dim")}
+        return dict.fromkeys(_numbers(defaults, "head_dim"), HEADS)
     heads = _numbers(defaults, "heads")
     common = math.gcd(*heads.values()) if heads else 1
     few = {name: value // common for name, value in heads.items()}
@@ -112,7 +112,7 @@ def _widths(defaults: Arguments, changed: Arguments) -> dict[str, int]:
     stream = _numbers(defaults, "stream")
     if not products and stream:
         few = next((changed[name] for name in ("num_attention_heads", "n_heads") if name in changed), HEADS)
-        products = {value: few * HEAD_DIM for value in stream.values()}
+        products = dict.fromkeys(stream.values(), few * HEAD_DIM)
     widths = stream | _numbers(defaults, "width")
     sizes = sorted({value for value in widths.values() if value not in products})
     small = {size: min(size, _NARROWEST + _APART * place) for place, size in enumerate(sizes)}

@@ -88,7 +88,8 @@ def _unit(config: Mapping[str, Any]) -> int:
     """Pixels of latents that a picture's sides are multiples of: a patch, or what the blocks halve."""
     patch = config.get("patch_size") or 1
     blocks = config.get("down_block_types") or config.get("block_out_channels") or ("",)
-    return int(patch if isinstance(patch, int) else patch[-1]) * 2 ** (len(blocks) - 1)
+    smallest = int(patch if isinstance(patch, int) else patch[-1])
+    return smallest << (len(blocks) - 1)
 
 
 def _sample(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:

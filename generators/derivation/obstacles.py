@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 from typing import Any
 
+from generators.models.diffusion import LIBRARY
 from generators.models.libraries import catalog_of, lacking
 from generators.models.refusal import Obstacle, Refusal
 
@@ -50,10 +52,9 @@ def _found(model_type: str) -> tuple[Obstacle, str] | None:
 def _of_diffusers(model_name: str) -> tuple[Obstacle, str] | None:
     """What keeps anybody from taking a part of a pipeline by its name. Its defaults aren't tried: those of several
     parts are no model, because every checkpoint says what they leave open."""
-    import diffusers
-
     try:
-        return None if hasattr(diffusers, model_name) else (Obstacle.NO_CLASS, f"diffusers has no {model_name}")
+        found = hasattr(importlib.import_module(LIBRARY), model_name)
+        return None if found else (Obstacle.NO_CLASS, f"diffusers has no {model_name}")
     except ImportError as error:
         return Obstacle.MISSING_DEPENDENCY, str(error)
 

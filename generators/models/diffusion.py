@@ -163,12 +163,12 @@ def read_pipelines(source: str) -> dict[str, dict[str, str]]:
         if isinstance(target, ast.Name) and _MAPPING.fullmatch(target.id):
             pairs = (e.elts for e in ast.walk(node.value) if isinstance(e, ast.Tuple) and len(e.elts) == 2)
             found.setdefault(target.id, {}).update(
-                {k.value: v.id for k, v in pairs if isinstance(k, ast.Constant) and isinstance(v, ast.Name)}
+                {str(k.value): v.id for k, v in pairs if isinstance(k, ast.Constant) and isinstance(v, ast.Name)}
             )
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
             name, key, value = target.value.id, target.slice, node.value
             if _MAPPING.fullmatch(name) and isinstance(key, ast.Constant) and isinstance(value, ast.Name):
-                found.setdefault(name, {})[key.value] = value.id
+                found.setdefault(name, {})[str(key.value)] = value.id
     return found
 
 

@@ -17,10 +17,10 @@ read together with those beside it, padding or not |
 float32 where `divisor` divides them | `high`; optional: `divisor` |
 | `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high`; \
 optional: `low`, other numbers to start from |
-| `categories` | int64 (batch, *shape), uniform in [0, high); float32 where `divisor` divides them | `shape`, `high`; \
-optional: `divisor` |
-| `pixels`, `features` | float32 (batch, *shape), standard normal | `shape`, of numbers, and of [step, per] for `step` \
-times for every `per` of the length |
+| `categories` | int64 (batch, *shape), uniform in [0, high); float32 where `divisor` divides them | `shape`, \
+`high`; optional: `divisor` |
+| `pixels`, `features` | float32 (batch, *shape), standard normal | `shape`, of numbers, and of [step, per] for \
+`step` times every `per` of the length |
 | `cells` | float32 (batch, rows * columns, width), standard normal: a picture as a sequence | `rows`, `columns` as \
 in a shape; `width` |
 | `places_of_cells` | float32 (rows * columns, axes): where each cell lies | `rows`, `columns`; `axes`, each \

@@ -20,7 +20,8 @@ from hardware.whole_file import write_whole
 from .catalog import installed_version
 from .diffusion import LIBRARY, installed_diffusers
 from .libraries import catalog_of, diffusers_version
-from .recipe import SHIPPED, Recipe, read_recipe, write_recipe
+from .recipe import SHIPPED as SHIPPED
+from .recipe import Recipe, read_recipe, write_recipe
 from .refusal import Refusal
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ._outputs import floating_outputs
+from ._outputs import floating_outputs, nested
 from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
@@ -88,26 +88,6 @@ def without_cache(model: torch.nn.Module) -> dict[str, bool]:
 def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """One forward pass without a cache, where the model takes that wish."""
     return floating_outputs(model(**nested(tensors), **without_cache(model)))
-
-
-def nested(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """Arguments of a forward: what is named `whole.part` is an entry of the mapping `whole`, what is named
-    `whole.0`, `whole.1` a part of the list `whole`, `whole.*` is the list of its own rows, and `whole.list` the
-    numbers themselves, without a tensor."""
-    found: dict[str, Any] = {}
-    for name, tensor in tensors.items():
-        whole, _, part = name.partition(".")
-        if not part:
-            found[whole] = tensor
-        elif part == "*":
-            found[whole] = list(tensor)
-        elif part == "list":
-            found[whole] = tensor.tolist()
-        elif part.isdigit():
-            found.setdefault(whole, []).append(tensor)
-        else:
-            found.setdefault(whole, {})[part] = tensor
-    return found
 
 
 def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
@@ -243,41 +223,6 @@ def operator_trace(device_type: str) -> Any:
     return OperatorTrace()
 
 
-def _saved_and_rebuilt(model: torch.nn.Module, subject: ModelSubject, folder: Path) -> torch.nn.Module:
-    """A module that isn't of transformers, made again by its own code with the weights that were saved."""
-    import torch
-    from safetensors.torch import load_model, save_model
-
-    if subject.rebuild is None:
-        raise Unsupported("nothing says how to make the module again", error_type="not_implemented")
-    save_model(model, str(folder / "model.safetensors"))
-    again = subject.rebuild()
-    with torch.no_grad():
-        for tensor in again.state_dict().values():
-            if tensor.is_floating_point():
-                tensor.fill_(float("nan"))  # so that what isn't read from the file stands out
-    load_model(again, str(folder / "model.safetensors"))
-    return again
-
-
-def _attention_by_part(config: Any) -> dict[str, str]:
-    """The kind of attention of a model (under "") and of its parts, which may have less to choose from."""
-    parts = {name: getattr(config, name, None) for name in getattr(type(config), "sub_configs", None) or {}}
-    kinds = {name: getattr(part, "_attn_implementation", None) for name, part in {"": config, **parts}.items()}
-    return {name: kind for name, kind in kinds.items() if kind is not None}
-
-
-def _own_config(model: Any, folder: Path) -> dict[str, Any]:
-    """The saved configuration, where its class isn't the one that the model's class would read it with.
-
-    A backbone may name the configuration of the whole network that it belongs to (UVDoc).
-    """
-    own = type(model.config)
-    if own is getattr(type(model), "config_class", own):
-        return {}
-    return {"config": own.from_pretrained(folder, local_files_only=True)}
-
-
 class TorchRunnable(Runnable):
     """A module on a torch device."""
 
@@ -316,21 +261,10 @@ class TorchRunnable(Runnable):
             return loss_gradients(self.model, self._tensors(inputs), self.subject.masked_by)
 
     def save_and_reload(self, folder: Path) -> Runnable:
-        if not hasattr(self.model, "save_pretrained"):
-            again = _saved_and_rebuilt(self.model, self.subject, folder)
-            return type(self)(self.backend, replace(self.subject, model=again), self.example, self.precision)
-        self.model.save_pretrained(folder, safe_serialization=True)
-        again = type(self.model).from_pretrained(folder, local_files_only=True, **self._wishes(folder))
-        subject = replace(self.subject, model=again)
-        return type(self)(self.backend, subject, self.example, self.precision)
+        from ._saving import saved_and_loaded
 
-    def _wishes(self, folder: Path) -> dict[str, Any]:
-        """How what was saved in a folder is loaded again: transformers and diffusers take the dtype under other
-        names, and only transformers offers kinds of attention."""
-        if not hasattr(type(self.model), "config_class"):
-            return {"torch_dtype": self.dtype}
-        attention = _attention_by_part(self.model.config)
-        return {"dtype": self.dtype, "attn_implementation": attention, **_own_config(self.model, folder)}
+        again = saved_and_loaded(self.model, self.subject, folder, self.dtype)
+        return type(self)(self.backend, replace(self.subject, model=again), self.example, self.precision)
 
     def execution(self) -> Execution:
         import torch
