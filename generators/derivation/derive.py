@@ -18,7 +18,7 @@ from generators.models.catalog import TaskClass, TaskEntry, installed_version, l
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify_folder, classify_type
 from generators.models.diffusion import LIBRARY as DIFFUSERS
-from generators.models.diffusion import installed_diffusers
+from generators.models.diffusion import RECONSTRUCTION, installed_diffusers
 from generators.models.inputs import LENGTHS, make_inputs, placeholders
 from generators.models.libraries import catalog_of, require
 from generators.models.recipe import HERE, Recipe
@@ -110,7 +110,7 @@ class _Measured:
 
 def _measure(model: Any, entry: TaskEntry, what: Classification, side: str) -> _Measured:
     if what.architecture == "diffusion":
-        lengths, specs = LENGTHS, diffusion_specs(model, what.model_type)
+        lengths, specs = LENGTHS, diffusion_specs(model, _denoised(what.model_type, entry))
     else:
         lengths = lengths_of(model)
         specs = input_specs(model, entry, what.architecture, side, lengths[0])
@@ -281,7 +281,7 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     what, chosen = classify_type(model_type), task_class(model_type, task)
     if what.architecture == "diffusion":
         require(DIFFUSERS)
-        configs = iter([tiny_arguments(class_of(chosen.model_class, DIFFUSERS), model_type)])
+        configs = iter([tiny_arguments(class_of(chosen.model_class, DIFFUSERS), _denoised(model_type, chosen.entry))])
     else:
         configs = tiny_configs(configured_type(model_type, chosen), load_catalog())
     return loudest_recipe(what, chosen, configs, f"tiny {model_type}")
@@ -306,6 +306,11 @@ def task_class(model_type: str, task: str | None) -> TaskClass:
         known = ", ".join(t.task for t in tasks) or "none: it is a part of other models"
         raise ModelError(f"{model_type} has no class for {echo(task or 'any task')}", fix=f"Its tasks: {known}.")
     return chosen
+
+
+def _denoised(model_type: str, entry: TaskEntry) -> str:
+    """The family whose denoiser does a task; empty where it is an autoencoder's, which families share."""
+    return "" if entry.task == RECONSTRUCTION else model_type
 
 
 def _config_class(what: Classification, chosen: TaskClass) -> str:

@@ -141,7 +141,8 @@ def _pooled(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> d
 
 
 def _guidance(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:
-    return {name: {"kind": "features", "shape": []} if config.get("guidance_embeds") else {}}
+    """How strongly to follow the prompt; small, because positions are made of a thousand times that, too."""
+    return _part_left(name, config, takes) if config.get("guidance_embeds") else {}
 
 
 def _added(name: str, config: Mapping[str, Any], takes: Mapping[str, Any]) -> dict[str, Spec]:

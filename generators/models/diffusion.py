@@ -25,6 +25,9 @@ from .catalog import TaskClass, TaskEntry, load_catalog
 LIBRARY = "diffusers"
 INSTALL = "Install it with: pip install -r requirements-diffusion.txt"
 
+RECONSTRUCTION = "image-reconstruction"
+"""The task of a family's autoencoder; every other is its denoiser's."""
+
 _MAPPING = re.compile(r"AUTO_[A-Z0-9]+_PIPELINES_MAPPING")
 _OUTER = frozenset({"Optional", "Union", "List", "Tuple", "list", "tuple", "None"})
 

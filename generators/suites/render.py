@@ -197,7 +197,8 @@ def environment(template_folder: Path | None = None) -> jinja2.Environment:
 
 
 def _imports(recipe: Recipe) -> str:
-    names = sorted({_identifier(name) for name in (recipe.config_class, recipe.model_class) if name})
+    configured = [recipe.config_class] if recipe.library == "transformers" else []
+    names = sorted({_identifier(name) for name in (*configured, recipe.model_class)})
     line = f"from {_identifier(recipe.library)} import {', '.join(names)}"
     if len(line) <= _WIDTH:
         return line
