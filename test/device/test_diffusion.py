@@ -1,4 +1,4 @@
-"""A diffusion model on the command line: it runs as any other, a broken one fails, and without diffusers it says so."""
+"""A diffusion model on the command line: it runs as any other, a broken one fails, without diffusers it says why."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_a_family_is_classified_by_its_denoiser() -> None:
 def test_without_diffusers_the_families_are_those_whose_recipes_ship() -> None:
     assert classify("stable-diffusion").model_class == "UNet2DConditionModel"
     assert "stable-diffusion" not in priority.types_of_priority("all")
-    with pytest.raises(ModelError, match="pip install -r requirements-diffusion.txt"):
+    with pytest.raises(ModelError, match=r"pip install -r requirements-diffusion\.txt"):
         libraries.require("diffusers")
     note = profile.profile_of("stable-diffusion").note
     assert "diffusers isn't installed" in note
