@@ -19,7 +19,7 @@ from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify_folder, classify_type
 from generators.models.diffusion import LIBRARY as DIFFUSERS
 from generators.models.diffusion import RECONSTRUCTION, installed_diffusers
-from generators.models.inputs import LENGTHS, make_inputs, placeholders
+from generators.models.inputs import LENGTHS, OTHER_DRAWS, make_inputs, placeholders
 from generators.models.libraries import catalog_of, require
 from generators.models.recipe import HERE, Recipe
 from generators.models.store import shipped_recipes
@@ -243,6 +243,11 @@ def _unheard(model: Any, found: _Measured) -> list[str]:
     return measure.unheard(model, found.inputs, others, found.reference, found.masked_by, found.specs)
 
 
+def _unsteady(model: Any, found: _Measured) -> list[str]:
+    draws = [make_inputs(found.specs, seed, lengths or found.lengths) for seed, lengths in OTHER_DRAWS]
+    return measure.unsteady(model, draws, found.masked_by)
+
+
 def _loudest(
     config: Mapping[str, Any], config_class: str, chosen: TaskClass, what: Classification
 ) -> tuple[float, _Measured] | list[str]:
@@ -269,7 +274,13 @@ def _loudest(
         else:
             noise = figures.get("bfloat16_error", figures["float32_error"])
             accepted.append((measure.holds_half_precision(figures), figures["attention_x1.1"] / noise, gain, found))
-    return max(accepted, key=lambda one: one[:3])[2:] if accepted else refused
+    for _, _, gain, found in sorted(accepted, key=lambda one: one[:3], reverse=True):
+        model = fill(build(config_class, chosen.model_class, config), gain=gain)
+        reasons = _unsteady(model, found)
+        if not reasons:
+            return gain, found
+        refused.append(f"gain {gain}: {', '.join(reasons)}")
+    return refused
 
 
 def derive_tiny(model_type: str, task: str | None = None) -> Recipe:

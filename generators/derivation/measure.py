@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from hardware.testing.parity import (
     masks_of,
     scale_of,
 )
-from hardware.testing.reference import as_reference, float64_gradients
+from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 from hardware.testing.widened import copy_over
 
@@ -38,6 +38,8 @@ FLOAT32_ERROR = 5e-6
 _CPU = Target(name="cpu")
 NOISE = tolerance_for(_CPU, "float32").limit
 """The float32 tolerance: what moves the output by less can't be told from another order of summation."""
+STEADY = NOISE / 2
+"""With other inputs than those that its figures are measured with, a tiny model's float32 error stays below this."""
 SUBTLE = 100 * NOISE
 """A small fault must move the output by at least this: 100 times the float32 tolerance."""
 BFLOAT16_ERROR = 0.75 * tolerance_for(_CPU, "bfloat16").limit
@@ -53,7 +55,8 @@ def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]
     """One forward on CPU in the model's own dtype: the floating outputs as float64 arrays."""
     import torch
 
-    from hardware.backends._torch import forward, to_arrays, to_tensors
+    from hardware.backends._tensors import to_arrays, to_tensors
+    from hardware.backends._torch import forward
 
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     with torch.no_grad():
@@ -221,7 +224,8 @@ def lost_gradients(model: torch.nn.Module, inputs: Mapping[str, Array], masked_b
     """
     import torch
 
-    from hardware.backends._torch import loss_gradients, to_tensors
+    from hardware.backends._tensors import to_tensors
+    from hardware.backends._torch import loss_gradients
 
     exact = as_reference(copy_over(model))
     try:
@@ -256,6 +260,19 @@ def unheard(
         if not change >= SUBTLE:
             faint.append(f"other {name} move the output by {change:.1e}, must be at least {SUBTLE:.1e}")
     return faint
+
+
+def unsteady(model: torch.nn.Module, draws: Iterable[Mapping[str, Array]], masked_by: Mapping[str, str]) -> list[str]:
+    """Where float32 and float64 part with other inputs, as where a choice hangs on the last digit: which of two
+    places is looked at more closely, or whether a logit is above 0."""
+    exact, reasons = as_reference(copy_over(model)), []
+    for inputs in draws:
+        error = compare(run(model, inputs), float64_outputs(exact, inputs), masks=masks_of(masked_by, inputs))
+        if not error.max_rel_error < STEADY:
+            reasons.append(
+                f"with other inputs float32_error is {error.max_rel_error:.1e}, must be below {STEADY:.0e}"
+            )
+    return reasons
 
 
 def record(

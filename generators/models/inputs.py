@@ -7,11 +7,12 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id at every row's end; \
 `rows`; `streams`, the size of a last axis, where codes of a sound are read side by side; `places`, a list of \
 [id, start, stop]: columns that keep the places of an image, a video or a sound; `neighbours`, where each token is \
-read together with those beside it, padding or not |
+read together with those beside it, padding or not; `padding`, the id in the padded places of rows that are padded \
+on the left |
 | `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `padded` | bool (batch, step * length), true in the frames of a sound that pad a row on the right | `step` |
-| `positions` | int64 (batch, length), of rows padded on the left | none |
+| `positions` | int64 (batch, length), of rows padded on the left | optional: `start`, the first |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
 | `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); shares of a page in \
 float32 where `divisor` divides them | `high`; optional: `divisor` |
@@ -66,6 +67,8 @@ DRAWN = (
 KINDS = (*DRAWN, "mask", "padded", "positions", "places", "constant", "ones", "seen", "places_of_cells", "sizes")
 LENGTHS = (16, 9)
 """Lengths of the rows of a batch. The second row is padded, so that a dropped mask shows."""
+OTHER_DRAWS: tuple[tuple[int, tuple[int, ...] | None], ...] = ((1, None), (2, (5, 12, 7)), (3, (11, 11)))
+"""Seeds and lengths (None: the recipe's own) with which a suite compares as well; the last has no padding."""
 
 
 def padding_mask(lengths: Sequence[int], side: str) -> Array:
@@ -115,7 +118,7 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         elif kind == "padded":
             arrays[name] = padding_mask([spec["step"] * length for length in lengths], "right") == 0
         elif kind == "positions":
-            arrays[name] = np.maximum(padding_mask(lengths, "left").cumsum(axis=1) - 1, 0)
+            arrays[name] = np.maximum(padding_mask(lengths, "left").cumsum(axis=1) - 1, 0) + spec.get("start", 0)
         elif kind == "places":
             there = arrays["input_ids"] == spec["token"]
             arrays[name] = (~there if spec.get("elsewhere") else there).astype(np.int64)
@@ -132,6 +135,8 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
             arrays[name] = _places_of_cells(spec, max(lengths))
         elif kind in DRAWN:
             arrays[name] = _drawn(spec, rng, len(lengths), max(lengths))
+            if "padding" in spec:
+                arrays[name][padding_mask(lengths, "left") == 0] = spec["padding"]
         else:
             raise ValueError(f"{kind!r} is not a kind of input; known: {', '.join(KINDS)}")
     return arrays

@@ -17,7 +17,7 @@ from typing import Any
 import jinja2
 
 from generators.models.given import GivenInput
-from generators.models.inputs import covered_by, placeholders
+from generators.models.inputs import OTHER_DRAWS, covered_by, placeholders
 from generators.models.recipe import HERE, Recipe
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
@@ -276,6 +276,7 @@ def render(
         "lengths": tuple(recipe.recorded["lengths"]),
         "checks": checks,
         "uses_mask": uses_mask,
+        "other_draws": OTHER_DRAWS if uses_mask else OTHER_DRAWS[:-1],
         "places": placeholders(recipe.inputs),
         "is_composed": not checkpoint and any("model_type" in value for value in nested),
         "masked": masked,

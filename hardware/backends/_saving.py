@@ -11,15 +11,11 @@ if TYPE_CHECKING:
     import torch
 
 
-def saved_and_loaded(model: Any, subject: ModelSubject, folder: Path, dtype: torch.dtype) -> torch.nn.Module:
-    """What `folder` holds after a module was saved into it. Raises `Unsupported` where nothing says how."""
-    if not hasattr(model, "save_pretrained"):
-        return _saved_and_rebuilt(model, subject, folder)
+def saved_and_loaded(model: Any, folder: Path, dtype: torch.dtype) -> Any:
+    """A model of transformers or diffusers, saved and loaded as its users do it, with the kinds of attention that it
+    had."""
     model.save_pretrained(folder, safe_serialization=True)
-    again: torch.nn.Module = type(model).from_pretrained(
-        folder, local_files_only=True, **_wishes(model, folder, dtype)
-    )
-    return again
+    return type(model).from_pretrained(folder, local_files_only=True, **_wishes(model, folder, dtype))
 
 
 def _wishes(model: Any, folder: Path, dtype: torch.dtype) -> dict[str, Any]:
@@ -29,7 +25,7 @@ def _wishes(model: Any, folder: Path, dtype: torch.dtype) -> dict[str, Any]:
     return {"dtype": dtype, "attn_implementation": _attention_by_part(model.config), **_own_config(model, folder)}
 
 
-def _saved_and_rebuilt(model: torch.nn.Module, subject: ModelSubject, folder: Path) -> torch.nn.Module:
+def saved_and_rebuilt(model: torch.nn.Module, subject: ModelSubject, folder: Path) -> torch.nn.Module:
     """A module that isn't of transformers, made again by its own code with the weights that were saved."""
     import torch
     from safetensors.torch import load_model, save_model

@@ -43,7 +43,8 @@ def _generator(seed: str, name: str) -> np.random.Generator:
 
 
 def _fan_in(name: str, shape: tuple[int, ...], of_experts: bool) -> float:
-    """Inputs that one output adds up: the row of an embedding, else everything but the first axis.
+    """Inputs that one output adds up: the row of an embedding, else everything but the first axis, as for the stem of
+    a convolutional network, which is called its embedder.
 
     The matrices of all experts lie in one parameter, (experts, out, in) in some models and (experts, in, out) in
     others: between the two is close enough for both. As many as out times in would leave experts silent.
@@ -54,7 +55,8 @@ def _fan_in(name: str, shape: tuple[int, ...], of_experts: bool) -> float:
         return 1
     if of_experts and len(shape) == 3:
         return math.sqrt(shape[1] * shape[2])
-    return shape[-1] if "embed" in name else math.prod(shape[1:])
+    of_stem = len(shape) == 4 and "embedder" in name.split(".")
+    return shape[-1] if "embed" in name and not of_stem else math.prod(shape[1:])
 
 
 def _is_scale(name: str, of_norm: bool) -> bool:
@@ -65,6 +67,19 @@ def _is_scale(name: str, of_norm: bool) -> bool:
     if own.endswith("weight") and (of_norm or "norm" in lowered or "ln_" in lowered):
         return True
     return _BRANCH_SCALE.fullmatch(own) is not None or lowered.endswith(_PERIODS)
+
+
+def _added_to_one(model: torch.nn.Module) -> frozenset[str]:
+    """Names of the weights of root mean square normalisations that start at 0: their code adds 1 (Gemma, Qwen3-Next).
+
+    Around 1 they would double every stream, and scores of normalised queries and keys would be four times as large.
+    """
+    return frozenset(
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if "RMSNorm" in type(module).__name__ and getattr(module, "weight", None) is not None
+        if not bool(module.weight.any())
+    )
 
 
 def _modules_of_experts(model: torch.nn.Module) -> frozenset[str]:
@@ -110,7 +125,8 @@ def has_codes(model: torch.nn.Module) -> bool:
 def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch.nn.Module:
     """Set every parameter of `model` in place by its qualified name, and return it in evaluation mode.
 
-    Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1.
+    Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1, or around 0
+    where the code adds 1.
     Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
     in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
     stays as it is. The statistics of batch normalisation are set too, since a mean of 0 and a variance of 1 hide
@@ -121,7 +137,7 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
     import torch
 
     computed = getattr(model, "_keys_to_ignore_on_save", None) or ()
-    experts = _modules_of_experts(model)
+    experts, from_zero = _modules_of_experts(model), _added_to_one(model)
     norms = {owner for owner, module in model.named_modules() if "norm" in type(module).__name__.lower()}
     done: set[int] = set()
     with torch.no_grad():
@@ -135,7 +151,8 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
                 value = noise * (gain / math.sqrt(max(1, fan_in)))
             else:
                 of_norm = name.rpartition(".")[0] in norms
-                value = (1.0 if _is_scale(name, of_norm) else 0.0) + _JITTER * noise
+                scales = _is_scale(name, of_norm) and name not in from_zero
+                value = (1.0 if scales else 0.0) + _JITTER * noise
             parameter.copy_(torch.as_tensor(np.asarray(value)).to(parameter.dtype))
         for owner, module in model.named_modules():
             buffers = _batch_statistics(owner, module, seed) | _tables(owner, module, gain, seed)

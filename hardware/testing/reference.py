@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends._torch import forward, greedy, loss_gradients, to_arrays, to_tensors
+from ..backends._decoding import greedy
+from ..backends._tensors import to_arrays, to_tensors
+from ..backends._torch import forward, loss_gradients
 from ..backends.base import Generation
 from .checkpoints import revision_of
 from .parity import ReferenceNotFinite

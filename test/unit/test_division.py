@@ -167,3 +167,20 @@ def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_he
 def test_what_is_found_in_a_state_is_not_blown_up_where_it_is_next_to_nothing() -> None:
     assert tiny("qwen3_next")["rms_norm_eps"] >= 0.01
     assert "rms_norm_eps" not in tiny("llama")
+
+
+def test_what_is_rotated_of_a_head_comes_in_pairs() -> None:
+    one = tiny("stablelm")
+    width = one["hidden_size"] // one["num_attention_heads"]
+    assert default("stablelm").rope_parameters["partial_rotary_factor"] == 0.25
+    assert width % 8 == 0
+
+
+def test_a_normalised_query_of_a_fused_projection_is_scaled_after_its_normalisation() -> None:
+    import torch
+
+    attention = torch.nn.ModuleDict({"query_key_value": torch.nn.Linear(8, 24), "q_layernorm": torch.nn.LayerNorm(4)})
+    attention.num_heads = 2  # type: ignore[assignment]
+    site = attention_sites(torch.nn.ModuleDict({"attention": attention}))[0]
+    assert site.query_norm is not None
+    assert site.query_norm.weight == "attention.q_layernorm.weight"

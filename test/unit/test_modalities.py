@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.derivation.modalities import image_places, image_token, modality_spec
-from generators.models.inputs import DRAWN, LENGTHS, make_inputs, placeholders
+from generators.derivation.modalities import modality_spec
+from generators.models.inputs import DRAWN, LENGTHS, make_inputs
 from generators.models.recipe import read_recipe
 from generators.models.store import SHIPPED
 from generators.suites.render import render
@@ -63,38 +63,6 @@ def test_boxes_have_their_corners_in_order() -> None:
     assert boxes.max() <= 1000
 
 
-class Sighted:
-    """Makes five embeddings of one image."""
-
-    config = configured(image_token_id=60)
-
-    def get_image_features(self, pixel_values: Any) -> Any:
-        import torch
-
-        return SimpleNamespace(pooler_output=torch.zeros(pixel_values.shape[0], 5, 8))
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_an_image_takes_as_many_places_as_the_model_makes_embeddings_and_none_is_padded(side: str) -> None:
-    model = Sighted()
-    pixels = {"pixel_values": {"kind": "pixels", "shape": [3, 4, 4]}}
-    assert image_token(model, ("input_ids",)) is None
-    assert image_token(model, ("input_ids", "pixel_values")) == 60
-    specs = {
-        "input_ids": {"kind": "tokens", "high": 50, **image_places(model, 60, pixels, side)},
-        "attention_mask": {"kind": "mask", "side": side},
-        "token_type_ids": {"kind": "places", "token": 60, "elsewhere": True},
-    }
-    assert placeholders(specs) == 5
-    arrays = make_inputs(specs, 0, (12, 5))
-    there = arrays["input_ids"] == 60
-    assert there.shape == (2, 17)
-    assert (there.sum(axis=1) == 5).all()
-    assert arrays["attention_mask"].sum(axis=1).tolist() == [17, 10]
-    assert arrays["attention_mask"][there].all()
-    assert (arrays["token_type_ids"] == ~there).all()
-
-
 def test_an_input_that_changes_nothing_is_named() -> None:
     import torch
 
@@ -133,7 +101,8 @@ def test_what_a_model_writes_into_its_prompt_stays_out_of_the_inputs() -> None:
     import torch
 
     from generators.derivation.derive import build
-    from hardware.backends._torch import greedy, to_tensors
+    from hardware.backends._decoding import greedy
+    from hardware.backends._tensors import to_tensors
     from hardware.testing.loud_weights import fill
 
     recipe = read_recipe(SHIPPED / "5.5.4" / "blip.json")
