@@ -125,7 +125,8 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str) -> _
     masked_by = measure.masked_outputs(other, reference, columns, specs)
     # A decoder's own mask comes first: what a decoder sees of itself is what every output goes through.
     masks = sorted((n for n, s in specs.items() if s["kind"] == "mask"), key=lambda n: "decoder" not in n)
-    mask_input = masks[0] if masks else None
+    asked = not overrides(what.model_type).get("left_out", "").startswith("padding")
+    mask_input = masks[0] if masks and asked else None
     return _Measured(
         lengths=lengths,
         specs=specs,
