@@ -263,7 +263,8 @@ class ReferenceStore:
 
         handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
         os.close(handle)
-        arrays = {key: np.ascontiguousarray(value) for key, value in outputs.items()}
+        # Not ascontiguousarray, which makes an array of one element of a single number.
+        arrays = {key: np.asarray(value, order="C") for key, value in outputs.items()}
         save_file(arrays, name, metadata={"identity": identity, "checksum": _checksum(arrays)})
         os.replace(name, self._path(identity, inputs))
 

@@ -45,6 +45,15 @@ def test_a_kept_reference_that_was_changed_is_not_used(tmp_path):
     assert store.get("id", inputs) is None
 
 
+def test_a_single_number_among_the_outputs_keeps_its_shape(tmp_path):
+    store = reference.ReferenceStore(tmp_path)
+    inputs = {"x": torch.ones(2).numpy()}
+    store.put("id", inputs, {"loss": torch.tensor(3.0).numpy(), "y": torch.ones(2, 3).numpy().T})
+    kept = store.get("id", inputs)
+    assert kept["loss"].shape == ()
+    assert kept["y"].shape == (3, 2)
+
+
 class Scores(torch.nn.Module):
     """Attention weights as eager modelling code computes them: the softmax asks for float32."""
 
