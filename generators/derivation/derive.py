@@ -127,6 +127,11 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str) -> _
     masks = sorted((n for n, s in specs.items() if s["kind"] == "mask"), key=lambda n: "decoder" not in n)
     asked = not overrides(what.model_type).get("left_out", "").startswith("padding")
     mask_input = masks[0] if masks and asked else None
+    padding = measure.padding_heard(model, inputs, specs, reference, masked_by, mask_input)
+    if not padding < measure.NOISE:
+        front = measure.in_front(masked_by, reference, columns[1])
+        heard = measure.padding_heard(model, inputs, specs, reference, front, mask_input)
+        masked_by, padding = (front, heard) if heard < measure.NOISE else (masked_by, padding)
     return _Measured(
         lengths=lengths,
         specs=specs,
@@ -136,7 +141,7 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str) -> _
         masked_by=masked_by,
         mask_input=mask_input,
         sensitivity=measure.sensitivity_of(model, inputs, reference, masked_by, mask_input),
-        padding_heard=measure.padding_heard(model, inputs, specs, reference, masked_by, mask_input),
+        padding_heard=padding,
     )
 
 

@@ -165,18 +165,11 @@ def _shares(config: Any, heads: str, head_dim: str, factor: int | None) -> tuple
         for width_by in ([factor // by] if factor and factor % by == 0 else [] if factor else range(1, width + 1))
         if width % width_by == 0
         and (width // width_by) % step == 0
-        and int(width // width_by * _rotated(config)) % 2 == 0
         and width // width_by >= min(_SMALLEST_HEAD_DIM, width)
     ]
     return min(
         options, key=lambda o: (abs(width // o[1] - _WISHED_HEAD_DIM), o if factor else (-o[0],)), default=None
     )
-
-
-def _rotated(config: Any) -> float:
-    """The part of a head's width that rotary positions turn, in pairs."""
-    parameters = getattr(config, "rope_parameters", None) or {}
-    return float(parameters.get("partial_rotary_factor") or getattr(config, "partial_rotary_factor", None) or 1.0)
 
 
 def _hidden(config: Any) -> list[int]:

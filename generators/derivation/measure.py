@@ -53,14 +53,20 @@ LOUD = 2 * loosest_limit()
 
 def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """One forward on CPU in the model's own dtype: the floating outputs as float64 arrays."""
+    from hardware.backends._tensors import to_arrays
+
+    return to_arrays(_forward(model, inputs))
+
+
+def _forward(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
     import torch
 
-    from hardware.backends._tensors import to_arrays, to_tensors
+    from hardware.backends._tensors import to_tensors
     from hardware.backends._torch import forward
 
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     with torch.no_grad():
-        return to_arrays(forward(model, to_tensors(inputs, "cpu", dtype)))
+        return forward(model, to_tensors(inputs, "cpu", dtype))
 
 
 def operators_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[str, ...]:
@@ -68,7 +74,7 @@ def operators_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[s
     from hardware.backends._torch import operator_trace
 
     with operator_trace("cpu") as trace:
-        run(model, inputs)
+        _forward(model, inputs)
     return tuple(sorted({*trace.native, *trace.offloaded}))
 
 
@@ -100,6 +106,12 @@ def masked_outputs(
         elif len(times) == 1 and min(times).is_integer():
             found[name] = f"{chosen[0]} * {int(min(times))}"
     return found
+
+
+def in_front(masked_by: Mapping[str, str], outputs: Outputs, length: int) -> dict[str, str]:
+    """The same where the positions that an output has besides those of the text come before them, not behind."""
+    more = {name: outputs[name].shape[1] - length for name, mask in masked_by.items() if " * " not in mask}
+    return {n: f"{more[n]} + {mask}" if more.get(n, 0) > 0 else mask for n, mask in masked_by.items()}
 
 
 def sensitivity_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from generators.models.catalog import TaskEntry, load_catalog
@@ -87,16 +87,21 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
             f"no inputs are known for {type(model).__name__} ({entry.task})",
             why=f"its forward takes {', '.join(list(takes)[:8])}",
         )
-    senses = any(spec["kind"] in _SENSED or "streams" in spec for spec in specs.values())
-    # ImageGPT's tokens are the colours of an image: its forward takes nothing that an image else comes in.
-    senses |= architecture == "vision" and not any(word in name for name in takes for word in _OF_IMAGES)
-    senses = senses or sum(spec["kind"] == "tokens" for spec in specs.values()) > 1  # of two vocabularies, as Evolla
-    if architecture in _MORE_THAN_TEXT and entry.task != _SPEAKS and not senses:
+    if architecture in _MORE_THAN_TEXT and entry.task != _SPEAKS and not _senses(takes, specs, architecture):
         raise ModelError(
             f"only text is known of what {type(model).__name__} takes ({entry.task})",
             why=f"its forward takes {', '.join(takes)}",
         )
     return specs
+
+
+def _senses(takes: Collection[str], specs: Mapping[str, Mapping[str, Any]], architecture: str) -> bool:
+    """Whether a model gets more than a text."""
+    if any(spec["kind"] in _SENSED or "streams" in spec for spec in specs.values()):
+        return True
+    # ImageGPT's tokens are the colours of an image: its forward takes nothing that an image else comes in.
+    colours = architecture == "vision" and not any(word in name for name in takes for word in _OF_IMAGES)
+    return colours or sum(spec["kind"] == "tokens" for spec in specs.values()) > 1  # of two vocabularies, as Evolla
 
 
 def _end_texts(model: Any, specs: dict[str, dict[str, Any]], text: Any) -> None:

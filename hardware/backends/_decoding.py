@@ -24,7 +24,8 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     Works for whatever has transformers' `GenerationMixin`, on any device. A model whose main input isn't given (RAG
     decodes from documents, without the question) starts in its own way, and knows the whole length only. One whose
     forward takes no cache (BLIP) decodes with a part of it, in its own way too; one without a way of its own (Evolla)
-    decodes without a cache. Without a cache, what is told of each token is told of the new one as of the last.
+    decodes without a cache. One that lets the model inside it decode (Kosmos-2) does so. Without a cache, what is
+    told of each token is told of the new one as of the last.
     """
     import torch
     from transformers import GenerationMixin
@@ -36,7 +37,9 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     }
     complete = not prompt.keys().isdisjoint({getattr(model, "main_input_name", "input_ids"), "inputs_embeds"})
     cached = takes_cache(model)
-    generate = GenerationMixin.generate if complete and cached else type(model).generate
+    generate = (
+        GenerationMixin.generate if complete and cached and not _lets_text_decode(model) else type(model).generate
+    )
     use_cache = use_cache and (cached or generate is not GenerationMixin.generate)
     limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}
     with torch.no_grad(), nullcontext() if use_cache else _whole_passes(model, prompt):
@@ -55,6 +58,14 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     sequences = result.sequences.detach().to("cpu").numpy()
     tokens = sequences[:, -steps:]
     return Generation(tokens=tokens, logits=logits, start=sequences[:, :-steps])
+
+
+def _lets_text_decode(model: torch.nn.Module) -> bool:
+    """Whether a model sees, and decodes by handing what it saw to the model inside it: the library's loop would want
+    the image at every step."""
+    own = vars(type(model))
+    sees = "pixel_values" in inspect.signature(model.forward).parameters
+    return sees and "generate" in own and "prepare_inputs_for_generation" not in own
 
 
 def takes_cache(model: torch.nn.Module) -> bool:

@@ -169,13 +169,6 @@ def test_what_is_found_in_a_state_is_not_blown_up_where_it_is_next_to_nothing() 
     assert "rms_norm_eps" not in tiny("llama")
 
 
-def test_what_is_rotated_of_a_head_comes_in_pairs() -> None:
-    one = tiny("stablelm")
-    width = one["hidden_size"] // one["num_attention_heads"]
-    assert default("stablelm").rope_parameters["partial_rotary_factor"] == 0.25
-    assert width % 8 == 0
-
-
 def test_a_normalised_query_of_a_fused_projection_is_scaled_after_its_normalisation() -> None:
     import torch
 

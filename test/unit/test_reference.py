@@ -26,7 +26,7 @@ def test_other_weights_are_another_identity():
 def test_an_edit_of_shared_modelling_code_is_another_identity(tmp_path, monkeypatch):
     shared = tmp_path / "masking_utils.py"
     shared.write_text("right = True\n", encoding="utf-8")
-    monkeypatch.setattr(reference, "_SHARED_SOURCES", (str(shared),))
+    monkeypatch.setattr(reference, "_SHARED_SOURCES", {"transformers": (str(shared),)})
     before = reference.identity_of(model())
     shared.write_text("right = False\n", encoding="utf-8")
     assert reference.identity_of(model()) != before
