@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
-import importlib
 import inspect
 import json
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from generators.models.catalog import TaskClass, TaskEntry, installed_version, load_catalog
 from generators.models.checkpoint import read_checkpoint
@@ -31,6 +29,9 @@ from hardware.testing.reference import as_reference, float64_outputs, gradient_c
 from hardware.testing.widened import copy_over
 
 from . import measure
+from .building import build as build
+from .building import class_of as class_of
+from .building import line_of
 from .diffusion_config import tiny_arguments
 from .diffusion_inputs import diffusion_specs
 from .overrides import overrides
@@ -39,42 +40,13 @@ from .specs import input_specs, lengths_of
 from .tiny import LABELS, tiny_configs
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 _SEED = 0
 _SHORTER = 4
 _AGREES = 1e-6
 _CANNOT_RUN = (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError, IndexError)
 _NOT_ARGUMENTS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
-
-
-def class_of(name: str, library: str = "transformers") -> Any:
-    """A class of a library by its name. Raises `ModelError`."""
-    module = importlib.import_module(library)
-    found = getattr(module, name, None)
-    if found is None:
-        raise ModelError(f"{echo(name)} is not a class of {library} {module.__version__}")
-    return found
-
-
-def build(config_class: str, model_class: str, config: Mapping[str, Any]) -> torch.nn.Module:
-    """The float32 model with these constructor arguments, on CPU, in evaluation mode, weights as the library
-    sets them; one of diffusers where there is no configuration class. Raises `ModelError` with the constructor's own
-    reason."""
-    try:
-        if not config_class:
-            return cast("torch.nn.Module", class_of(model_class, DIFFUSERS)(**copy.deepcopy(dict(config))).eval())
-        # A copy, because a configuration that is composed of others takes theirs apart.
-        model = class_of(model_class)(class_of(config_class)(**copy.deepcopy(dict(config))))
-    except ModelError:
-        raise
-    except Exception as error:  # whatever a constructor raises, it is the reason why the type has no model
-        raise ModelError(f"{model_class} cannot be built", why=f"{type(error).__name__}: {_line(error)}") from error
-    return cast("torch.nn.Module", model.eval())
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +139,7 @@ def _measured(model: Any, entry: TaskEntry, what: Classification) -> _Measured:
             raise
         except Exception as error:  # whatever modelling code raises, it is the reason why the type has no recipe
             raise ModelError(
-                f"{type(model).__name__} cannot be run", why=f"{type(error).__name__}: {_line(error)}"
+                f"{type(model).__name__} cannot be run", why=f"{type(error).__name__}: {line_of(error)}"
             ) from error
         if not results[-1].is_deaf and not results[-1].is_leaky:
             return results[-1]
