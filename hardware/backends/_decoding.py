@@ -24,7 +24,7 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     Works for whatever has transformers' `GenerationMixin`, on any device. A model whose main input isn't given (RAG
     decodes from documents, without the question) starts in its own way, and knows the whole length only. One whose
     forward takes no cache (BLIP) decodes with a part of it, in its own way too; one without a way of its own (Evolla)
-    decodes without a cache. One that lets the model inside it decode (Kosmos-2) does so. Without a cache, what is
+        decodes without a cache. One that lets the model inside it decode (Kosmos-2) does so. Without a cache, what is
     told of each token is told of the new one as of the last.
     """
     import torch

@@ -91,9 +91,10 @@ def test_the_second_row_is_padded_and_every_kind_is_known(path: Any) -> None:
 
 
 def test_padding_goes_where_it_is_not_heard() -> None:
-    """SigLIP reads a text off its last column, so that padding has to come first."""
+    """SigLIP reads a text off its last column, so that a token that ends the text stands there, behind the padding."""
     siglip = read_recipe(SHIPPED / "5.5.4" / "siglip.json")
-    assert siglip.inputs["attention_mask"]["side"] == "left"
+    assert make_inputs(siglip.inputs)["attention_mask"][1, -1] == 0
+    assert (make_inputs(siglip.inputs)["input_ids"][:, -1] == siglip.inputs["input_ids"]["last"]).all()
 
 
 def test_what_a_model_writes_into_its_prompt_stays_out_of_the_inputs() -> None:
