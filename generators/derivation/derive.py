@@ -174,7 +174,7 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
         gradients=_gradient_count(model, found.inputs),
         recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
-        left_out=overrides(what.model_type if entry.task != RECONSTRUCTION else "").get("left_out", ""),
+        left_out=overrides(_denoised(what.model_type, entry)).get("left_out", ""),
         **given,
     )
 
