@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ._decoding import greedy
-from ._outputs import floating_outputs
+from ._outputs import floating_outputs, nested
 from ._saving import saved_and_loaded, saved_and_rebuilt
 from ._tensors import to_arrays, to_tensors
 from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
@@ -75,7 +75,7 @@ def without_cache(model: torch.nn.Module) -> dict[str, bool]:
 
 def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """One forward pass without a cache, where the model takes that wish."""
-    return floating_outputs(model(**tensors, **without_cache(model)))
+    return floating_outputs(model(**nested(tensors), **without_cache(model)))
 
 
 def forget_passes(model: torch.nn.Module) -> None:
