@@ -80,8 +80,9 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
 
 
 def scale_of(reference: Array) -> float:
-    """What errors are relative to: the standard deviation; of a single number, which has none, its magnitude."""
-    spread = reference.std() if reference.size > 1 else np.abs(reference).max()
+    """What errors are relative to: the standard deviation; of a number alone or repeated, which has none, its
+    magnitude."""
+    spread = reference.std() if np.ptp(reference) else np.abs(reference).max()
     return max(float(spread), _SMALLEST_SCALE)
 
 
