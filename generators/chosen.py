@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from generators.compatibility.vocabulary import vocabulary
 from generators.derivation.on_demand import derive_missing
 from generators.derivation.wanted import Wanted, missing
-from generators.models.catalog import load_catalog
 from generators.models.classifier import Classification, classify, classify_type
+from generators.models.libraries import catalog_of, is_known
 from generators.models.priority import types_of_priority
 from generators.models.profile import Profile, profile_of
 from generators.models.store import refusal_of
@@ -102,7 +102,7 @@ def _derive_missing(chosen: ChosenModels, tasks: Sequence[str]) -> None:
     """Where several types have no stored recipe, derive them together: the libraries are imported once for all."""
     if tasks and "all" not in tasks:
         return
-    types = [name for name in chosen.names if name in load_catalog().configs]
+    types = [name for name in chosen.names if is_known(name)]
     wanted = [Wanted(model_type=name, task=task) for name in types for task in (None, *_others(name, tasks))]
     lacking = dict.fromkeys(one.model_type for one in missing(wanted))
     if len(lacking) >= _TOGETHER:
@@ -110,13 +110,14 @@ def _derive_missing(chosen: ChosenModels, tasks: Sequence[str]) -> None:
 
 
 def _others(name: str, tasks: Sequence[str]) -> tuple[str, ...]:
-    return tuple(one.task for one in load_catalog().tasks_of(name)[1:]) if "all" in tasks else ()
+    return tuple(one.task for one in catalog_of(name).tasks_of(name)[1:]) if "all" in tasks else ()
 
 
 def tasks_of(name: str, asked: Sequence[str]) -> tuple[str | None, ...]:
     """The tasks that words or `all` stand for; None is a model's primary task."""
     if "all" in asked:
-        return tuple(task.task for task in load_catalog().tasks_of(classify(name).model_type)) or (None,)
+        model_type = classify(name).model_type
+        return tuple(task.task for task in catalog_of(model_type).tasks_of(model_type)) or (None,)
     return tuple(asked) or (None,)
 
 

@@ -34,4 +34,6 @@ def explanation(suite: PlannedSuite, rules: RuleSet) -> str:
 
 
 def _made(recipe: Recipe | GivenRecipe) -> str:
-    return f", recipe of {recipe.transformers_version}" if isinstance(recipe, Recipe) else f", {recipe.name}"
+    return (
+        f", recipe of {recipe.library} {recipe.library_version}" if isinstance(recipe, Recipe) else f", {recipe.name}"
+    )

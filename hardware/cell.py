@@ -21,6 +21,11 @@ MODULE_TASK = "module-forward"
 GRAPH_TASK = "graph-forward"
 """The task of a graph file."""
 
+DIFFUSION_TASKS = frozenset(
+    {"text-to-image", "image-to-image", "inpainting", "text-to-video", "image-to-video", "image-reconstruction"}
+)
+"""The tasks of models of diffusers; `image-to-image` is one of transformers' too."""
+
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,119}")
 _TASK = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 PACKAGES = (
     *("torch", "transformers", "openvino", "optimum-intel", "nncf", "numpy", "safetensors", "pytest"),
-    *("onnx", "onnxruntime"),
+    *("onnx", "onnxruntime", "diffusers"),
 )
 
 

@@ -50,6 +50,12 @@ _PACKAGES = (
         without="exports to openvino have no cache for decoding",
     ),
     _Package(
+        distribution="diffusers",
+        module="diffusers",
+        severity=Severity.INFO,
+        without="diffusion models are left out (pip install -r requirements-diffusion.txt)",
+    ),
+    _Package(
         distribution="duckdb", module="duckdb", severity=Severity.INFO, without="questions in SQL over evidence fail"
     ),
 )

@@ -41,6 +41,7 @@ KINDS = (
     "mixtral",
     "mamba",
     "rag",
+    "stable-diffusion",
 )
 """One kind for each architecture and each trait, and one without attention; `--all` takes every recipe that ships."""
 _SEED = 4

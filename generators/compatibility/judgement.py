@@ -13,9 +13,8 @@ from .levels import level_rules
 from .verdict import Level
 
 _LONGEST_REASON = 200
-_SAID = {"dimensions": "dimensions", "left_out": "left out"}
-"""Conditions of a run that are said with its level: what is real of a model whose weights aren't, and what no check
-can ask of it."""
+_SAID = {"dimensions": "dimensions"}
+"""Conditions of a run that are said with its level: what is real of a model whose weights aren't."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The maintainers' command: `python -m generators.derivation` derives recipes and stores them.
 
-Without names it is every model type of the installed transformers. With `--ship` what comes out goes into the
+Without names it is every model type of the installed libraries. With `--ship` what comes out goes into the
 package's own data; else it is this machine's own, as it is when somebody first uses a type.
 """
 
@@ -11,7 +11,7 @@ import time
 
 import click
 
-from generators.models.catalog import load_catalog
+from generators.models.libraries import catalog_of, usable_types
 from hardware.front_door import open_door
 from hardware.testing.schedule import usable_cores
 
@@ -23,11 +23,11 @@ from .wanted import Wanted, missing
 @click.argument("model_types", nargs=-1)
 @click.option("--ship", is_flag=True, help="Store in the package's data, for the pinned version.")
 @click.option("--missing", "only_missing", is_flag=True, help="Only what is not stored yet; goes on after a kill.")
-@click.option("--all-tasks", is_flag=True, help="Every task that transformers maps, beside the primary one.")
+@click.option("--all-tasks", is_flag=True, help="Every task that the library maps, beside the primary one.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Children at a time; default: one a core.")
 def main(model_types: tuple[str, ...], ship: bool, only_missing: bool, all_tasks: bool, jobs: int | None) -> int:
     """Derive the recipes of MODEL_TYPES, by default of every type, and store them."""
-    wanted = _wanted(model_types or load_catalog().model_types, all_tasks)
+    wanted = _wanted(model_types or usable_types(), all_tasks)
     if only_missing:
         wanted = missing(wanted)
     started, count, made = time.monotonic(), 0, 0
@@ -48,9 +48,10 @@ def main(model_types: tuple[str, ...], ship: bool, only_missing: bool, all_tasks
 
 
 def _wanted(model_types: tuple[str, ...], all_tasks: bool) -> list[Wanted]:
-    catalog = load_catalog()
     primary = [Wanted(model_type=name) for name in model_types]
-    others = [Wanted(model_type=name, task=one.task) for name in model_types for one in catalog.tasks_of(name)[1:]]
+    others = [
+        Wanted(model_type=name, task=one.task) for name in model_types for one in catalog_of(name).tasks_of(name)[1:]
+    ]
     return primary + (others if all_tasks else [])
 
 

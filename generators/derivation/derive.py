@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import inspect
 import json
@@ -11,12 +10,15 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from generators.models.catalog import TaskClass, TaskEntry, load_catalog
+from generators.models.catalog import TaskClass, TaskEntry, installed_version, load_catalog
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify_folder, classify_type
-from generators.models.inputs import OTHER_DRAWS, make_inputs, placeholders
+from generators.models.diffusion import LIBRARY as DIFFUSERS
+from generators.models.diffusion import RECONSTRUCTION, installed_diffusers
+from generators.models.inputs import LENGTHS, OTHER_DRAWS, make_inputs, placeholders
+from generators.models.libraries import catalog_of, require
 from generators.models.recipe import HERE, Recipe
 from generators.models.store import shipped_recipes
 from hardware.errors import ModelError, echo
@@ -27,46 +29,24 @@ from hardware.testing.reference import as_reference, float64_outputs, gradient_c
 from hardware.testing.widened import copy_over
 
 from . import measure
+from .building import build as build
+from .building import class_of as class_of
+from .building import line_of
+from .diffusion_config import tiny_arguments
+from .diffusion_inputs import diffusion_specs
 from .overrides import overrides
 from .scopes import children
 from .specs import input_specs, lengths_of
 from .tiny import LABELS, tiny_configs
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 _SEED = 0
 _SHORTER = 4
 _AGREES = 1e-6
 _CANNOT_RUN = (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError, IndexError)
 _NOT_ARGUMENTS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
-
-
-def class_of(name: str) -> Any:
-    """A class of transformers by its name. Raises `ModelError`."""
-    import transformers
-
-    found = getattr(transformers, name, None)
-    if found is None:
-        raise ModelError(f"{echo(name)} is not a class of transformers {transformers.__version__}")
-    return found
-
-
-def build(config_class: str, model_class: str, config: Mapping[str, Any]) -> torch.nn.Module:
-    """The float32 model with these constructor arguments, on CPU, in evaluation mode, weights as the library
-    sets them. Raises `ModelError` with the constructor's own reason."""
-    try:
-        # A copy, because a configuration that is composed of others takes theirs apart.
-        model = class_of(model_class)(class_of(config_class)(**copy.deepcopy(dict(config))))
-    except ModelError:
-        raise
-    except Exception as error:  # whatever a constructor raises, it is the reason why the type has no model
-        raise ModelError(f"{model_class} cannot be built", why=f"{type(error).__name__}: {_line(error)}") from error
-    return cast("torch.nn.Module", model.eval())
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +80,12 @@ class _Measured:
         return measure.record(self.reference, name, mask, seed=_SEED, lengths=self.lengths, origin=origin)
 
 
-def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Measured:
-    lengths = lengths_of(model)
-    specs = input_specs(model, entry, architecture, side, lengths[0])
+def _measure(model: Any, entry: TaskEntry, what: Classification, side: str) -> _Measured:
+    if what.architecture == "diffusion":
+        lengths, specs = LENGTHS, diffusion_specs(model, _denoised(what.model_type, entry))
+    else:
+        lengths = lengths_of(model)
+        specs = input_specs(model, entry, what.architecture, side, lengths[0])
     inputs = make_inputs(specs, _SEED, lengths)
     exact = as_reference(copy_over(model))
     reference = float64_outputs(exact, inputs)
@@ -114,7 +97,13 @@ def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Mea
     masked_by = measure.masked_outputs(other, reference, columns, specs)
     # A decoder's own mask comes first: what a decoder sees of itself is what every output goes through.
     masks = sorted((n for n, s in specs.items() if s["kind"] == "mask"), key=lambda n: "decoder" not in n)
-    mask_input = masks[0] if masks else None
+    asked = not overrides(what.model_type).get("left_out", "").startswith("padding")
+    mask_input = masks[0] if masks and asked else None
+    padding = measure.padding_heard(model, inputs, specs, reference, masked_by, mask_input)
+    if not padding < measure.NOISE:
+        front = measure.in_front(masked_by, reference, columns[1])
+        heard = measure.padding_heard(model, inputs, specs, reference, front, mask_input)
+        masked_by, padding = (front, heard) if heard < measure.NOISE else (masked_by, padding)
     return _Measured(
         lengths=lengths,
         specs=specs,
@@ -124,7 +113,7 @@ def _measure(model: Any, entry: TaskEntry, architecture: str, side: str) -> _Mea
         masked_by=masked_by,
         mask_input=mask_input,
         sensitivity=measure.sensitivity_of(model, inputs, reference, masked_by, mask_input),
-        padding_heard=measure.padding_heard(model, inputs, specs, reference, masked_by, mask_input),
+        padding_heard=padding,
     )
 
 
@@ -137,20 +126,20 @@ def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ..
     return tuple(name for names in meant.values() for name in names) or (next(iter(given)),)
 
 
-def _measured(model: Any, entry: TaskEntry, architecture: str) -> _Measured:
+def _measured(model: Any, entry: TaskEntry, what: Classification) -> _Measured:
     """Measure with padding on the side where a dropped mask is heard and padding isn't; right first but for
     decoders."""
-    decodes = architecture == "decoder-only" or _generates(model, entry) == "causal"
+    decodes = what.architecture == "decoder-only" or _generates(model, entry) == "causal"
     sides = ("left",) if decodes else ("right", "left")
     results = []
     for side in sides:
         try:
-            results.append(_measure(model, entry, architecture, side))
+            results.append(_measure(model, entry, what, side))
         except (ModelError, ReferenceNotFinite):
             raise
         except Exception as error:  # whatever modelling code raises, it is the reason why the type has no recipe
             raise ModelError(
-                f"{type(model).__name__} cannot be run", why=f"{type(error).__name__}: {_line(error)}"
+                f"{type(model).__name__} cannot be run", why=f"{type(error).__name__}: {line_of(error)}"
             ) from error
         if not results[-1].is_deaf and not results[-1].is_leaky:
             return results[-1]
@@ -165,12 +154,13 @@ def _hash(config: Mapping[str, Any]) -> str:
 def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry, **given: Any) -> Recipe:
     return Recipe(
         model_type=what.model_type,
-        transformers_version=load_catalog().version,
+        transformers_version=installed_version(),
+        diffusers_version=installed_diffusers() if what.architecture == "diffusion" else "",
         family=what.family,
         architecture=what.architecture,
         traits=what.traits,
         task=entry.task,
-        config_class=type(model.config).__name__,
+        config_class="" if what.architecture == "diffusion" else type(model.config).__name__,
         model_class=type(model).__name__,
         config_children={name: type(c).__name__ for name, c in children(model.config).items()},
         config_hash=_hash(given["config"]),
@@ -184,7 +174,7 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
         gradients=_gradient_count(model, found.inputs),
         recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
-        left_out=overrides(what.model_type).get("left_out", ""),
+        left_out=overrides(_denoised(what.model_type, entry)).get("left_out", ""),
         **given,
     )
 
@@ -192,8 +182,9 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
 def _generates(model: Any, entry: TaskEntry) -> str:
     """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one,
     as do those that write what they hear behind the places of the sound."""
-    left_out = overrides(model.config.model_type).get("left_out")
-    if left_out or entry.generate == "none" or not hasattr(model, "generate"):
+    if entry.generate == "none" or not hasattr(model, "generate"):
+        return "none"
+    if overrides(model.config.model_type).get("left_out"):
         return "none"
     return "seq2seq" if model.config.is_encoder_decoder else "causal"
 
@@ -236,7 +227,7 @@ def _unsteady(model: Any, found: _Measured) -> list[str]:
 
 
 def _loudest(
-    config: Mapping[str, Any], config_class: str, chosen: TaskClass, architecture: str
+    config: Mapping[str, Any], config_class: str, chosen: TaskClass, what: Classification
 ) -> tuple[float, _Measured] | list[str]:
     """The gain with the best ratio of signal to noise among those accepted, or why none is.
 
@@ -249,7 +240,7 @@ def _loudest(
             break
         model = fill(build(config_class, chosen.model_class, config), gain=gain)
         try:
-            found = _measured(model, chosen.entry, architecture)
+            found = _measured(model, chosen.entry, what)
         except ReferenceNotFinite as error:  # too loud for it
             refused.append(f"gain {gain}: {error}")
             continue
@@ -276,9 +267,13 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     Where no gain is accepted, the next larger configuration is tried. Raises `ModelError` for an unknown type
     or task, and with the figures where nothing is accepted.
     """
-    chosen = task_class(model_type, task)
-    configs = tiny_configs(configured_type(model_type, chosen), load_catalog())
-    return loudest_recipe(classify_type(model_type), chosen, configs, f"tiny {model_type}")
+    what, chosen = classify_type(model_type), task_class(model_type, task)
+    if what.architecture == "diffusion":
+        require(DIFFUSERS)
+        configs = iter([tiny_arguments(class_of(chosen.model_class, DIFFUSERS), _denoised(model_type, chosen.entry))])
+    else:
+        configs = tiny_configs(configured_type(model_type, chosen), load_catalog())
+    return loudest_recipe(what, chosen, configs, f"tiny {model_type}")
 
 
 def configured_type(model_type: str, chosen: TaskClass) -> str:
@@ -294,12 +289,25 @@ def configured_type(model_type: str, chosen: TaskClass) -> str:
 
 def task_class(model_type: str, task: str | None) -> TaskClass:
     """The class that does a task, None for the primary one. Raises `ModelError` where the type has none."""
-    tasks = load_catalog().tasks_of(model_type)
+    tasks = catalog_of(model_type).tasks_of(model_type)
     chosen = next((t for t in tasks if task in (None, t.task)), None)
     if chosen is None:
         known = ", ".join(t.task for t in tasks) or "none: it is a part of other models"
         raise ModelError(f"{model_type} has no class for {echo(task or 'any task')}", fix=f"Its tasks: {known}.")
     return chosen
+
+
+def _denoised(model_type: str, entry: TaskEntry) -> str:
+    """The family whose denoiser does a task; empty where it is an autoencoder's, which families share."""
+    return "" if entry.task == RECONSTRUCTION else model_type
+
+
+def _config_class(what: Classification, chosen: TaskClass) -> str:
+    """The configuration class that a model is built with; empty for one of diffusers. Raises `ModelError`."""
+    if what.architecture == "diffusion":
+        return ""
+    _require_forward(chosen.model_class)
+    return load_catalog().config_class(configured_type(what.model_type, chosen))
 
 
 def _require_forward(model_class: str) -> None:
@@ -329,8 +337,7 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
     Raises `ModelError`: which says `which` model it was, with the figures where none is accepted, or why the last
     of them can't be built or run.
     """
-    config_class = load_catalog().config_class(configured_type(what.model_type, chosen))
-    _require_forward(chosen.model_class)
+    config_class = _config_class(what, chosen)
     refused = ModelError(f"no {which} is known")
     with warnings.catch_warnings(), _one_thread():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
@@ -338,7 +345,7 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
             if chosen.entry.labels:
                 config["num_labels"] = LABELS
             try:
-                best = _loudest(config, config_class, chosen, what.architecture)
+                best = _loudest(config, config_class, chosen, what)
             except ModelError as error:
                 refused = error
                 continue
@@ -361,7 +368,7 @@ def derive_checkpoint(folder: Path) -> Recipe:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
         model = load_checkpoint(class_of(what.model_class), checkpoint.folder)
-        found = _measured(model, entry, what.architecture)
+        found = _measured(model, entry, what)
         plain = json.loads(json.dumps(model.config.to_diff_dict(), default=str))
         config = {k: v for k, v in plain.items() if k not in _NOT_ARGUMENTS}
         recipe = _recipe(model, found, what, entry, config=config, gain=None, weights_hash=checkpoint.weights_hash)

@@ -31,9 +31,6 @@ def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
         "image_sizes": lambda config: _constant(_largest(config)),
         "spatial_shapes": lambda config: _constant([_side(config)] * 2),
         "pixel_attention_mask": _packed_mask if "spatial_shapes" in takes else _pixel_mask,
-        "aspect_ratio_ids": lambda config: _constant([_full_ratio(config)]),
-        "aspect_ratio_mask": lambda config: {"kind": "ones", "shape": _tiles(config)},
-        "cross_attention_mask": lambda config: {"kind": "seen", "shape": _tiles(config)},
         "high_res_pixel_values": lambda config: _pixels(config.high_res_vision_config),
         "image_merge_sizes": lambda config: _constant(1),
         "flattened_patches": _flattened,
@@ -43,8 +40,17 @@ def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
         "merge_sizes": lambda config: _constant(1),
         "pixel_position_ids": _places,
         "noise": _order,
+        **(_TILE_MAKERS if "aspect_ratio_ids" in takes else {}),
     }
     return makers | ({"hidden_states": _patches} if "grid_thw" in takes else {})
+
+
+_TILE_MAKERS: Mapping[str, Callable[[Any], Spec]] = {
+    "aspect_ratio_ids": lambda config: _constant([_full_ratio(config)]),
+    "aspect_ratio_mask": lambda config: {"kind": "ones", "shape": _tiles(config)},
+    "cross_attention_mask": lambda config: {"kind": "seen", "shape": _tiles(config)},
+}
+"""Of an image in tiles, whose shape has a number: a mask of cross-attention alone may be one of patches of text."""
 
 
 def _constant(value: Any) -> Spec:

@@ -20,9 +20,9 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from generators.models.recipe import SHIPPED_ORIGIN, Recipe
+from generators.models.recipe import SHIPPED, SHIPPED_ORIGIN, Recipe
 from generators.models.refusal import Obstacle, Refusal
-from generators.models.store import SHIPPED, keep_recipe, keep_refusal
+from generators.models.store import keep_recipe, keep_refusal
 from hardware.errors import HwCompatError
 
 from .wanted import Wanted

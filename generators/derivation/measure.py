@@ -53,13 +53,20 @@ LOUD = 2 * loosest_limit()
 
 def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """One forward on CPU in the model's own dtype: the floating outputs as float64 arrays."""
+    from hardware.backends._tensors import to_arrays
+
+    return to_arrays(_forward(model, inputs))
+
+
+def _forward(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
     import torch
 
-    from hardware.backends._torch import forward, to_arrays, to_tensors
+    from hardware.backends._tensors import to_tensors
+    from hardware.backends._torch import forward
 
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     with torch.no_grad():
-        return to_arrays(forward(model, to_tensors(inputs, "cpu", dtype)))
+        return forward(model, to_tensors(inputs, "cpu", dtype))
 
 
 def operators_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[str, ...]:
@@ -67,7 +74,7 @@ def operators_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[s
     from hardware.backends._torch import operator_trace
 
     with operator_trace("cpu") as trace:
-        run(model, inputs)
+        _forward(model, inputs)
     return tuple(sorted({*trace.native, *trace.offloaded}))
 
 
@@ -99,6 +106,12 @@ def masked_outputs(
         elif len(times) == 1 and min(times).is_integer():
             found[name] = f"{chosen[0]} * {int(min(times))}"
     return found
+
+
+def in_front(masked_by: Mapping[str, str], outputs: Outputs, length: int) -> dict[str, str]:
+    """The same where the positions that an output has besides those of the text come before them, not behind."""
+    more = {name: outputs[name].shape[1] - length for name, mask in masked_by.items() if " * " not in mask}
+    return {n: f"{more[n]} + {mask}" if more.get(n, 0) > 0 else mask for n, mask in masked_by.items()}
 
 
 def sensitivity_of(
@@ -155,8 +168,10 @@ def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:
     """The error of half precision; empty where an operator of the model has none, or what comes out isn't finite."""
     import torch
 
+    from hardware.backends._torch import in_dtype
+
     try:
-        error = moved(lambda changed: changed.to(torch.bfloat16))
+        error = moved(lambda changed: in_dtype(changed, torch.bfloat16))
         return {"bfloat16_error": error} if math.isfinite(error) else {}
     except (RuntimeError, NotImplementedError, TypeError):  # what is missing shows when a suite asks for it
         return {}
@@ -223,7 +238,8 @@ def lost_gradients(model: torch.nn.Module, inputs: Mapping[str, Array], masked_b
     """
     import torch
 
-    from hardware.backends._torch import loss_gradients, to_tensors
+    from hardware.backends._tensors import to_tensors
+    from hardware.backends._torch import loss_gradients
 
     exact = as_reference(copy_over(model))
     try:
@@ -249,15 +265,28 @@ def unheard(
 ) -> list[str]:
     """The inputs that change too little: drawn anew (`others`), each alone, they leave the outputs as they are.
 
-    A modality counts only where changing it changes the output.
+    A modality counts only where changing it changes the output, and so does every example of a batch: a model that
+    puts more into a text than there are places for would leave the last ones out.
     """
     masks = masks_of(masked_by, inputs)
     faint = []
     for name in (name for name, spec in specs.items() if spec["kind"] in DRAWN):
-        change = compare(run(model, {**inputs, name: others[name]}), reference, masks=masks).max_rel_error
+        change = min(
+            compare(run(model, {**inputs, name: one}), reference, masks=masks).max_rel_error
+            for one in _by_example(inputs[name], others[name])
+        )
         if not change >= SUBTLE:
             faint.append(f"other {name} move the output by {change:.1e}, must be at least {SUBTLE:.1e}")
     return faint
+
+
+def _by_example(array: Array, other: Array) -> list[Array]:
+    """`array` with one example after another taken from `other`."""
+    count = len(LENGTHS)
+    if len(array) % count:
+        return [other]
+    examples = np.arange(len(array)) // (len(array) // count)
+    return [np.where((examples == n).reshape(-1, *[1] * (array.ndim - 1)), other, array) for n in range(count)]
 
 
 def unsteady(model: torch.nn.Module, draws: Iterable[Mapping[str, Array]], masked_by: Mapping[str, str]) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 from typing import Any
 
-from generators.models.catalog import load_catalog
+from generators.models.diffusion import LIBRARY
+from generators.models.libraries import catalog_of, lacking
 from generators.models.refusal import Obstacle, Refusal
 
 _LONGEST = 300
@@ -24,10 +26,14 @@ def obstacle_of(model_type: str, failure: str) -> Refusal:
 
 
 def _found(model_type: str) -> tuple[Obstacle, str] | None:
-    catalog = load_catalog()
+    catalog = catalog_of(model_type)
     tasks = catalog.tasks_of(model_type)
     if not tasks:
-        return Obstacle.NO_CLASS, "no auto mapping of transformers names a class for it"
+        return Obstacle.NO_CLASS, f"no auto mapping of {catalog.library} names a class for it"
+    if reason := lacking(catalog.library):
+        return Obstacle.MISSING_DEPENDENCY, reason
+    if not catalog.config_class(model_type):
+        return _of_diffusers(tasks[0].model_class)
     import transformers
 
     config_name, model_name = catalog.config_class(model_type), tasks[0].model_class
@@ -41,6 +47,16 @@ def _found(model_type: str) -> tuple[Obstacle, str] | None:
         return Obstacle.NO_CLASS, f"{model_name} has no forward"
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         return _built(config_class, model_class)
+
+
+def _of_diffusers(model_name: str) -> tuple[Obstacle, str] | None:
+    """What keeps anybody from taking a part of a pipeline by its name. Its defaults aren't tried: those of several
+    parts are no model, because every checkpoint says what they leave open."""
+    try:
+        found = hasattr(importlib.import_module(LIBRARY), model_name)
+        return None if found else (Obstacle.NO_CLASS, f"diffusers has no {model_name}")
+    except ImportError as error:
+        return Obstacle.MISSING_DEPENDENCY, str(error)
 
 
 def _has_forward(model_class: Any) -> bool:

@@ -26,14 +26,14 @@ _TEXT_BEHIND = 3
 """Tokens behind the places: fewer than the shortest text of a suite has."""
 
 
-def place_tokens(config: Any, given: Collection[str]) -> dict[str, int]:
-    """The token that keeps places in the text, by modality, for the modalities among the `given` inputs."""
-    if "input_ids" not in given:
+def place_tokens(config: Any, given: Collection[str] | None = None) -> dict[str, int]:
+    """The token that keeps places in the text, by modality; with `given`, for the modalities among those inputs."""
+    if given is not None and "input_ids" not in given:
         return {}
     tokens = {
         modality: attribute_of(config, f"{modality}_token_id", f"{modality}_token_index")
         for modality, names in _OF.items()
-        if set(names) & set(given)
+        if given is None or set(names) & set(given)
     }
     return {modality: token for modality, token in tokens.items() if isinstance(token, int)}
 
@@ -67,7 +67,7 @@ def _wanted(model: Any, modality: str, token: int, specs: Mapping[str, Spec]) ->
     try:
         count = _by_forward(model, drafts)
     except Exception as error:  # whatever modelling code raises, a check of its own that isn't known among it
-        if counted := re.search(r"features: (\d+)", str(error)):
+        if counted := re.search(r"features:? (\d+)", str(error)):
             return int(counted[1])
         count = _by_features(model, modality, drafts)
         if count is None:
@@ -83,7 +83,7 @@ def _tensors(drafts: Mapping[str, Spec]) -> dict[str, Any]:
     """One example of each input."""
     import torch
 
-    from hardware.backends._torch import to_tensors
+    from hardware.backends._tensors import to_tensors
 
     return to_tensors(make_inputs(drafts, 0, (_TEXT_BEHIND,)), "cpu", torch.float32)
 

@@ -239,7 +239,9 @@ def _number(module: Any, *names: str) -> int:
 
 
 def _heads(module: Any) -> int:
-    return _number(module, "num_attention_heads", "num_heads", "n_heads", "n_head", "encoder_attention_heads")
+    return _number(
+        module, "num_attention_heads", "num_heads", "n_heads", "n_head", "heads", "encoder_attention_heads"
+    )
 
 
 def _separate(name: str, module: Any) -> Site | None:

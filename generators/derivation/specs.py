@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from generators.models.catalog import TaskEntry
+from generators.models.catalog import TaskEntry, load_catalog
 from generators.models.inputs import DRAWN, LENGTHS, make_inputs
 from hardware.errors import ModelError
 
@@ -28,6 +28,8 @@ _PLACE_MARKS = ("token_type_ids", "mm_token_type_ids", "moe_mm_token_type_ids", 
 _MORE_THAN_TEXT = ("multimodal", "vision-encoder-text-decoder", "vision", "video", "speech")
 _SENSED = frozenset(DRAWN) - {"tokens", "decoder_tokens", "boxes", "categories", "token_categories"}
 """Kinds of input of which a model of these architectures gets at least one: its text alone would prove little."""
+_OF_IMAGES = ("pixel", "image", "patch", "feature", "video", "session")
+"""Words in the names of what an image comes in."""
 _SPEAKS = "text-to-audio"
 """The task in which text is what goes in, and sound what comes out."""
 _WHERE_NEEDED = ("image_sizes",)
@@ -43,12 +45,11 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     config = model.config
     text = text_config(config)
     takes = inspect.signature(model.forward).parameters
-    told = overrides(config.model_type).get("inputs", {})
+    told = overrides(_type_of(config)).get("inputs", {})
     passed_on = [name for name in told if name not in takes and "kwargs" in takes]
     unread = set(_WHERE_NEEDED) - _needed(model) - set(told)
     names = [name for name in (*takes, *passed_on) if name not in unread and not told.get(name, {}).get("omit")]
-    made = {name: scene_spec(name, names, config, entry) or modality_spec(name, names, config) for name in names}
-    known = {name: spec for name, spec in made.items() if spec}
+    known = {n: s for n in names if (s := scene_spec(n, names, config, entry) or modality_spec(n, names, config))}
     tokens = place_tokens(config, {*known, *(name for name in names if name in {"input_ids", *SOUNDS, *told})})
     specs: dict[str, dict[str, Any]] = {}
     layouts: dict[str, list[dict[str, Any]]] = {}
@@ -77,21 +78,34 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
     if "places" not in told.get("input_ids", {}) and (taken := places(model, tokens, specs, side)):
         specs["input_ids"]["places"] = taken
-    for name in [name for name, spec in specs.items() if spec["kind"] == "positions"]:
-        if "attention_mask" in list(specs)[list(specs).index(name) :]:  # positions are counted in the mask
-            specs[name] = specs.pop(name)
+    _count_in_the_mask(specs)
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",
             why=f"its forward takes {', '.join(list(takes)[:8])}",
         )
-    senses = any(spec["kind"] in _SENSED or "streams" in spec for spec in specs.values())
-    if architecture in _MORE_THAN_TEXT and entry.task != _SPEAKS and not senses:
+    if architecture in _MORE_THAN_TEXT and entry.task != _SPEAKS and not _senses(takes, specs, architecture):
         raise ModelError(
             f"only text is known of what {type(model).__name__} takes ({entry.task})",
             why=f"its forward takes {', '.join(takes)}",
         )
     return specs
+
+
+def _count_in_the_mask(specs: dict[str, dict[str, Any]]) -> None:
+    """Positions come behind the mask that they are counted in, wherever a forward takes them."""
+    for name in [name for name, spec in specs.items() if spec["kind"] == "positions"]:
+        if "attention_mask" in list(specs)[list(specs).index(name) :]:
+            specs[name] = specs.pop(name)
+
+
+def _senses(takes: Collection[str], specs: Mapping[str, Mapping[str, Any]], architecture: str) -> bool:
+    """Whether a model gets more than a text."""
+    if any(spec["kind"] in _SENSED or "streams" in spec for spec in specs.values()):
+        return True
+    # ImageGPT's tokens are the colours of an image: its forward takes nothing that an image else comes in.
+    colours = architecture == "vision" and not any(word in name for name in takes for word in _OF_IMAGES)
+    return colours or sum(spec["kind"] == "tokens" for spec in specs.values()) > 1  # of two vocabularies, as Evolla
 
 
 def _end_texts(model: Any, specs: dict[str, dict[str, Any]], text: Any) -> None:
@@ -129,7 +143,15 @@ def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: 
 def _high(config: Any) -> int:
     """Token ids from here on aren't drawn: they are special or not in the vocabulary. 0 without a vocabulary."""
     vocabulary = getattr(text_config(config), "vocab_size", 0) or 0
-    return min([vocabulary, *(one for one in special_tokens(config) if one >= vocabulary - 16)])
+    special = {*special_tokens(config), *place_tokens(config).values()}
+    return min([vocabulary, *(one for one in special if one >= vocabulary - 16)])
+
+
+def _type_of(config: Any) -> str:
+    """The model type by which the library knows a configuration, which may name itself in another way (Evolla's)."""
+    known = load_catalog().configs
+    named = (model_type for model_type, name in known.items() if name == type(config).__name__)
+    return config.model_type if config.model_type in known else next(named, config.model_type)
 
 
 def _needed(model: Any) -> set[str]:

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from .catalog import Catalog, config_defaults
+from .catalog import Catalog, config_defaults, load_catalog
+from .libraries import AnyCatalog
 
 UNKNOWN = "unknown"
 
@@ -21,8 +22,14 @@ def architecture_data() -> Mapping[str, Any]:
         return tomllib.load(file)
 
 
-def shape_of(model_type: str, task: str, catalog: Catalog) -> tuple[str, str, str]:
+def shape_of(model_type: str, task: str, catalog: AnyCatalog) -> tuple[str, str, str]:
     """Family, architecture and confidence of a type whose primary task is `task`."""
+    if catalog.library in architecture_data()["library"]:
+        return (*architecture_data()["library"][catalog.library], "high")
+    return _shape_by_mappings(model_type, task, load_catalog())
+
+
+def _shape_by_mappings(model_type: str, task: str, catalog: Catalog) -> tuple[str, str, str]:
     for exception in architecture_data()["exception"]:
         if exception["model_type"] == model_type:
             return (*exception["is"], "high")
@@ -70,7 +77,8 @@ def traits_of(model_type: str, given: Mapping[str, Any] | None = None) -> tuple[
 
     `given` is what a checkpoint's own configuration says; its nested parts count as well.
     """
-    traits = _shown(_merged(config_defaults(model_type), given or {}))
+    defaults = config_defaults(model_type) if model_type in load_catalog().configs else {}
+    traits = _shown(_merged(defaults, given or {}))
     traits |= {trait for trait, types in architecture_data()["traits_of_type"].items() if model_type in types}
     return tuple(sorted(traits))
 

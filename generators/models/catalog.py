@@ -60,6 +60,7 @@ class Catalog:
     version: str
     configs: Mapping[str, str]
     mappings: Mapping[str, Mapping[str, str]]
+    library: str = "transformers"
 
     @property
     def model_types(self) -> tuple[str, ...]:

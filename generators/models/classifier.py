@@ -18,8 +18,10 @@ import click
 from hardware.errors import BrokenInput, HwCompatError, ModelError, did_you_mean, echo
 
 from .architectures import UNKNOWN, architecture_data, shape_of, traits_of
-from .catalog import Catalog, load_catalog
+from .catalog import load_catalog
 from .checkpoint import read_checkpoint
+from .diffusion import LIBRARY
+from .libraries import catalog_of, diffusion_catalog, is_known, known_types, lacking
 from .names import known_words, last_resort, type_in_name
 from .sources import SAID, TASKS, kind_of
 
@@ -73,8 +75,7 @@ def classify(name: str, revision: str = "") -> Classification:
     )
     if not name or len(name) > 1000 or not name.isprintable():
         raise refused
-    catalog = load_catalog()
-    if name in catalog.configs:
+    if is_known(name):
         return classify_type(name)
     try:
         brought = kind_of(name)
@@ -94,16 +95,16 @@ def classify(name: str, revision: str = "") -> Classification:
         raise ModelError(
             f"the folder {echo(name)} does not exist",
             why="a name like this is the path of a folder",
-            fix=did_you_mean(folder.name, catalog.configs) or "Name a folder with config.json, or a model type.",
+            fix=did_you_mean(folder.name, known_types()) or "Name a folder with config.json, or a model type.",
         )
     spelled = _spelling(name)
-    for model_type in catalog.configs:
+    for model_type in known_types():
         if _spelling(model_type) == spelled:
             return classify_type(model_type)
     if not _HUB_ID.fullmatch(name) or ".." in name:
         raise refused
     cached = _cached_folder(name, revision)
-    return classify_folder(cached, name) if cached else _classify_name(name, catalog)
+    return classify_folder(cached, name) if cached else _classify_name(name)
 
 
 def _spelling(name: str) -> str:
@@ -112,7 +113,7 @@ def _spelling(name: str) -> str:
 
 def classify_type(model_type: str, task: str | None = None) -> Classification:
     """Classify a model type by the mappings. Raises `ModelError` for an unknown type or task."""
-    catalog = load_catalog()
+    catalog = catalog_of(model_type)
     tasks = catalog.tasks_of(model_type)
     chosen = next((t for t in tasks if task in (None, t.task)), None)
     if task is not None and chosen is None:
@@ -128,7 +129,7 @@ def classify_type(model_type: str, task: str | None = None) -> Classification:
         task=chosen.task if chosen else UNKNOWN,
         model_class=chosen.model_class if chosen else "",
         confidence=confidence,
-        source=f"auto mappings of transformers {catalog.version}",
+        source=f"auto mappings of {catalog.library} {catalog.version}",
     )
 
 
@@ -176,14 +177,15 @@ def _cached_folder(name: str, revision: str) -> Path | None:
     return Path(found).parent if isinstance(found, str) else None
 
 
-def _classify_name(name: str, catalog: Catalog) -> Classification:
-    meaning = type_in_name(name, catalog.configs, known_words())
-    if meaning is None or meaning.model_type not in catalog.configs:
-        unnamed = f"it is not a model type of transformers {catalog.version}, a folder, or a cached Hub id"
+def _classify_name(name: str) -> Classification:
+    meaning = type_in_name(name, known_types(), known_words())
+    if meaning is None or not is_known(meaning.model_type):
+        unnamed = f"it is not a model type of transformers {load_catalog().version}, a folder, or a cached Hub id"
         raise ModelError(
             f"nothing is known of the model {echo(name)}",
             why=f"{unnamed}; by its name, {meaning.reason}" if meaning else unnamed,
-            fix=("" if meaning else did_you_mean(name, catalog.configs))
+            fix=("" if meaning else did_you_mean(name, known_types()))
+            or lacking(LIBRARY)
             or "Name the model type or a folder, or fetch it first with: hf download NAME.",
         )
     return replace(
@@ -202,13 +204,12 @@ def classify_model(
     `model_class` (`BertForMaskedLM`) and the first of `tasks` override what was found; `methods` of the
     model (`generate`) count only where nothing else is known. Raises `ModelError`, `BrokenInput`.
     """
-    catalog = load_catalog()
     try:
         found = classify(name)
     except BrokenInput:
         raise
     except ModelError:
-        types = catalog.types_of_class(model_class) if model_class else ()
+        types = _types_of_class(model_class) if model_class else ()
         by_method = "text-generation" if "generate" in (methods or ()) else None
         task = tasks[0] if tasks else by_method
         if types:
@@ -218,6 +219,7 @@ def classify_model(
         else:
             raise
     if model_class:
+        catalog = catalog_of(found.model_type)
         entries = catalog.tasks_of_class(model_class)
         if found.model_type not in catalog.types_of_class(model_class):
             raise ModelError(
@@ -229,6 +231,10 @@ def classify_model(
         chosen = classify_type(found.model_type, tasks[0])
         found = replace(found, task=chosen.task, model_class=model_class or chosen.model_class)
     return found
+
+
+def _types_of_class(model_class: str) -> tuple[str, ...]:
+    return load_catalog().types_of_class(model_class) or diffusion_catalog().types_of_class(model_class)
 
 
 def _of_task(name: str, task: str, source: str) -> Classification:

@@ -7,18 +7,25 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 | `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id at every row's end; \
 `rows`; `streams`, the size of a last axis, where codes of a sound are read side by side; `places`, a list of \
 [id, start, stop]: columns that keep the places of an image, a video or a sound; `neighbours`, where each token is \
-read together with those beside it, padding or not |
+read together with those beside it, padding or not; `padding`, the id in the padded places of rows that are padded \
+on the left |
 | `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `padded` | bool (batch, step * length), true in the frames of a sound that pad a row on the right | `step` |
-| `positions` | int64 (batch, length), of rows padded on the left | none |
+| `positions` | int64 (batch, length), of rows padded on the left | optional: `start`, the first |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
 | `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); shares of a page in \
 float32 where `divisor` divides them | `high`; optional: `divisor` |
 | `token_categories` | int64 (batch, length, columns), each column uniform in [0, its number of `high`) | `high`; \
 optional: `low`, other numbers to start from |
-| `categories` | int64 (batch, *shape), uniform in [0, high) | `shape`, `high` |
-| `pixels`, `features` | float32 (batch, *shape), standard normal | `shape` |
+| `categories` | int64 (batch, *shape), uniform in [0, high); float32 where `divisor` divides them | `shape`, \
+`high`; optional: `divisor` |
+| `pixels`, `features` | float32 (batch, *shape), standard normal | `shape`, of numbers, and of [step, per] for \
+`step` times every `per` of the length |
+| `cells` | float32 (batch, rows * columns, width), standard normal: a picture as a sequence | `rows`, `columns` as \
+in a shape; `width` |
+| `places_of_cells` | float32 (rows * columns, axes): where each cell lies | `rows`, `columns`; `axes`, each \
+"row", "column" or "" for 0 |
 | `points` | float32 (batch, *shape), uniform in [0, high) | `shape`, `high` |
 | `regions` | float32 (batch, count, 4), left, top, right, bottom, uniform in [0, high) | `count`, `high` |
 | `waveform` | float32 (batch, step * length + extra), standard normal | `step`, `extra`; optional: `channels`, the \
@@ -28,6 +35,7 @@ where the last two axes change places |
 | `patches` | float32 (batch * patches, width), standard normal; `grid` is (time, rows, columns) | `grid`, `shape` |
 | `flattened` | float32 (batch, side**2, 2 + width): row and column of a patch, from 1, then standard normal | \
 `side`, `width` |
+| `sizes` | int64 (batch, 1, n), `value` in every row: the sizes of one picture, as in a shape | `value` |
 | `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value`; `rows` |
 | `ones` | int64 (batch, *shape), 1; `boolean`, optional: true instead | `shape` |
 | `seen` | int64 (batch, length, *shape), 0 in the first column, then 1: the text behind an image | `shape` |
@@ -53,10 +61,10 @@ Specs = Mapping[str, Mapping[str, Any]]
 
 DRAWN = (
     *("tokens", "decoder_tokens", "boxes", "token_categories", "categories", "points", "regions"),
-    *("pixels", "features", "waveform", "frames", "patches", "flattened", "observed"),
+    *("pixels", "features", "waveform", "frames", "patches", "flattened", "cells", "observed"),
 )
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
-KINDS = (*DRAWN, "mask", "padded", "positions", "places", "constant", "ones", "seen")
+KINDS = (*DRAWN, "mask", "padded", "positions", "places", "constant", "ones", "seen", "places_of_cells", "sizes")
 LENGTHS = (16, 9)
 """Lengths of the rows of a batch. The second row is padded, so that a dropped mask shows."""
 OTHER_DRAWS: tuple[tuple[int, tuple[int, ...] | None], ...] = ((1, None), (2, (5, 12, 7)), (3, (11, 11)))
@@ -79,10 +87,15 @@ def placeholders(specs: Specs) -> int:
     return max(map(sum, taken), default=0)
 
 
+def sizes(shape: Sequence[int | Sequence[int]], length: int) -> list[int]:
+    """The sizes of axes, where [step, per] stands for `step` times for every `per` of the length."""
+    return [one if isinstance(one, int) else one[0] * (length // one[1]) for one in shape]
+
+
 def covered_by(mask: str, specs: Specs) -> str:
     """The input of which a mask says where it holds something: tokens, else what has a frame for each; "" if none."""
     tokens = mask.replace("attention_mask", "input_ids")
-    if tokens in specs:
+    if tokens != mask and tokens in specs:
         return tokens
     steps = [name for name, spec in specs.items() if spec["kind"] == "frames" and spec["step"] == 1]
     return next((name for name in steps if "bins_first" not in specs[name]), "")
@@ -105,7 +118,7 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         elif kind == "padded":
             arrays[name] = padding_mask([spec["step"] * length for length in lengths], "right") == 0
         elif kind == "positions":
-            arrays[name] = np.maximum(padding_mask(lengths, "left").cumsum(axis=1) - 1, 0)
+            arrays[name] = np.maximum(padding_mask(lengths, "left").cumsum(axis=1) - 1, 0) + spec.get("start", 0)
         elif kind == "places":
             there = arrays["input_ids"] == spec["token"]
             arrays[name] = (~there if spec.get("elsewhere") else there).astype(np.int64)
@@ -116,11 +129,25 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         elif kind == "seen":
             arrays[name] = np.ones((len(lengths), max(lengths), *spec["shape"]), dtype=np.int64)
             arrays[name][:, 0] = 0
+        elif kind == "sizes":
+            arrays[name] = np.array([[sizes(spec["value"], max(lengths))]] * len(lengths))
+        elif kind == "places_of_cells":
+            arrays[name] = _places_of_cells(spec, max(lengths))
         elif kind in DRAWN:
             arrays[name] = _drawn(spec, rng, len(lengths), max(lengths))
+            if "padding" in spec:
+                arrays[name][padding_mask(lengths, "left") == 0] = spec["padding"]
         else:
             raise ValueError(f"{kind!r} is not a kind of input; known: {', '.join(KINDS)}")
     return arrays
+
+
+def _places_of_cells(spec: Mapping[str, Any], length: int) -> Array:
+    import numpy as np
+
+    rows, columns = np.indices(sizes([spec["rows"], spec["columns"]], length)).reshape(2, -1)
+    axes = {"row": rows, "column": columns, "": np.zeros_like(rows)}
+    return np.stack([axes[one] for one in spec["axes"]], axis=1).astype(np.float32)
 
 
 def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length: int) -> Array:
@@ -142,7 +169,8 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
     if kind == "token_categories":
         return rng.integers(spec.get("low", 0), spec["high"], (batch, length, len(spec["high"])))
     if kind == "categories":
-        return rng.integers(0, spec["high"], (batch, *spec["shape"]))
+        numbers = rng.integers(0, spec["high"], (batch, *spec["shape"]))
+        return (numbers / spec["divisor"]).astype(np.float32) if "divisor" in spec else numbers
     if kind == "flattened":
         cells = np.indices((spec["side"], spec["side"])).reshape(2, -1).T + 1
         values = rng.standard_normal((batch, len(cells), spec["width"]))
@@ -162,6 +190,8 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
         shape = [batch, *(reversed(axes) if "bins_first" in spec else axes)]
     elif kind == "patches":
         shape = [batch * math.prod(spec["grid"]), *spec["shape"]]
+    elif kind == "cells":
+        shape = [batch, math.prod(sizes([spec["rows"], spec["columns"]], length)), spec["width"]]
     else:
-        shape = [batch, *spec["shape"]]
+        shape = [batch, *sizes(spec["shape"], length)]
     return rng.standard_normal(shape).astype(np.float32)

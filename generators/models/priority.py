@@ -18,10 +18,9 @@ def types_of_priority(priority: str | None) -> tuple[str, ...]:
     """The model types of a priority that have a class of their own, in the order of `priority.toml` or by name."""
     if priority is None:
         return ()
-    from .catalog import load_catalog
+    from .libraries import catalog_of, usable_types
 
-    catalog = load_catalog()
-    with_class = [name for name in catalog.model_types if catalog.tasks_of(name)]
+    with_class = [name for name in usable_types() if catalog_of(name).tasks_of(name)]
     high = [name for name in _high() if name in with_class]
     medium = [name for name in with_class if name in openvino_exporters() and name not in high]
     low = [name for name in with_class if name not in high and name not in medium]

@@ -11,6 +11,7 @@ from hardware.errors import ModelError, echo
 
 from .classifier import Classification, classify
 from .given import GivenRecipe
+from .libraries import lacking
 from .recipe import Recipe
 from .sources import kind_of
 
@@ -72,13 +73,14 @@ def profile_of(name: str, task: str | None = None, revision: str = "", *, dims: 
                 folder=folder,
             )
     known_type = classification.model == classification.model_type and classification.path is None
+    recipe = recipe_for(classification.model_type, task)
     return Profile(
         asked=name,
         cell_model=classification.model_type,
         classification=classification,
-        recipe=recipe_for(classification.model_type, task),
+        recipe=recipe,
         stands_in_for="" if known_type else name,
-        note="" if known_type else _why_it_stands_in(name, revision, classification),
+        note=lacking(recipe.library) if known_type else _why_it_stands_in(name, revision, classification),
     )
 
 

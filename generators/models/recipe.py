@@ -1,4 +1,4 @@
-"""`Recipe`: what is known of a model type in one transformers version, so that rendering builds no model."""
+"""`Recipe`: what is known of a model type in one version of its library, so that rendering builds no model."""
 
 from __future__ import annotations
 
@@ -16,13 +16,20 @@ HERE = "this installation"
 """The origin of recorded numbers that no shipped recipe vouches for."""
 
 SHIPPED_ORIGIN = "shipped"
-_WHERE_SAID = frozenset({"dimensions", "left_out"})
+SHIPPED = Path(__file__).parent / "recipes"
+"""The recipes that come with the product."""
+
+_WHERE_SAID = frozenset({"dimensions", "left_out", "diffusers_version"})
+"""Fields that are written only where they say something."""
 _TUPLES = ("traits", "operators", "outputs")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """One way to build and run a model, and what a right run gives.
+
+    A model of diffusers, the library of which `diffusers_version` is the version, has no `config_class`: its class
+    takes `config` itself.
 
     `config` holds the constructor arguments of `config_class`, `config_children` the classes of its nested
     dicts; `inputs` are specifications (`inputs.py`) drawn in their order; `parameters` is a count,
@@ -63,6 +70,17 @@ class Recipe:
     sensitivity: Mapping[str, float]
     dimensions: str = ""
     left_out: str = ""
+    diffusers_version: str = ""
+
+    @property
+    def library(self) -> str:
+        """The library that the model's class is of."""
+        return "diffusers" if self.diffusers_version else "transformers"
+
+    @property
+    def library_version(self) -> str:
+        """The version of `library` that the recipe was made with."""
+        return self.diffusers_version or self.transformers_version
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, keys sorted; `inputs` alone keeps its order, because numbers are drawn in it."""

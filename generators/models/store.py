@@ -1,6 +1,6 @@
 """Where recipes are kept: first those that ship with the product, then those that this machine derived itself.
 
-One JSON file for each model type (and task beside its primary one) and version of transformers, and one that says why
+One JSON file for each model type (and task beside its primary one) and version of its library, and one that says why
 other types have none. Nothing is built here.
 """
 
@@ -18,10 +18,11 @@ from hardware.paths import cache_folder
 from hardware.whole_file import write_whole
 
 from .catalog import installed_version
+from .diffusion import LIBRARY, installed_diffusers
+from .libraries import catalog_of, diffusers_version
+from .recipe import SHIPPED as SHIPPED
 from .recipe import Recipe, read_recipe, write_recipe
 from .refusal import Refusal
-
-SHIPPED = Path(__file__).parent / "recipes"
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -33,14 +34,25 @@ def _file_name(model_type: str, task: str | None) -> str:
     return f"{model_type}@{task}.json" if task else f"{model_type}.json"
 
 
+def _folder_name(library: str, version: str) -> str:
+    """`5.5.4`, or `diffusers-0.37.1`: what the folder of a library's recipes is called."""
+    return version if library == "transformers" else f"{library}-{version}"
+
+
+def folders() -> tuple[str, ...]:
+    """The folders whose recipes count here, one for each library."""
+    return (_folder_name("transformers", installed_version()), _folder_name(LIBRARY, diffusers_version()))
+
+
 def load_recipe(model_type: str, task: str | None = None) -> Recipe | None:
-    """The stored recipe of a model type for the installed transformers, or None; no `task` is the primary.
+    """The stored recipe of a model type for the version of its library that is installed, or None; no `task` is the
+    primary. Where diffusers isn't installed, that is the newest version that recipes ship for.
 
     Milliseconds: nothing is imported or built. Raises `BrokenInput` for a file that can't be read.
     """
-    version = installed_version()
     names = [_file_name(model_type, None)] + ([_file_name(model_type, task)] if task else [])
-    return _find(SHIPPED / version, names, task) or _find(cache_folder("recipes") / version, names, task)
+    places = [root / folder for root in (SHIPPED, cache_folder("recipes")) for folder in folders()]
+    return next(filter(None, (_find(place, names, task) for place in places)), None)
 
 
 def _find(folder: Path, names: list[str], task: str | None) -> Recipe | None:
@@ -59,17 +71,19 @@ def shipped_recipes(model_type: str) -> tuple[Recipe, ...]:
     for path in sorted(SHIPPED.glob(f"*/{name}")):
         with contextlib.suppress(BrokenInput):  # one of an older form vouches for nothing
             found.append(read_recipe(path))
-    return tuple(sorted(found, key=lambda recipe: recipe.transformers_version != installed_version()))
+    here = folders()
+    return tuple(sorted(found, key=lambda one: _folder_name(one.library, one.library_version) not in here))
 
 
 def stored_recipes() -> tuple[Recipe, ...]:
-    """The primary-task recipes stored for the installed transformers, by model type; none without transformers."""
+    """The primary-task recipes stored for the installed libraries, by model type; none without transformers."""
     try:
-        version = installed_version()
+        transformers, diffusers = folders()
     except ModelError:
         return ()
     found: dict[str, Recipe] = {}
-    for folder in (cache_folder("recipes") / version, SHIPPED / version):
+    installed = [transformers, diffusers] if installed_diffusers() else [transformers]
+    for folder in (root / name for root in (cache_folder("recipes"), SHIPPED) for name in installed):
         for path in sorted(folder.glob("*.json")):
             if "@" not in path.stem:
                 found[path.stem] = read_recipe(path)
@@ -83,11 +97,11 @@ def keep_recipe(recipe: Recipe, *, primary: bool, folder: Path | None = None) ->
     """
     folder = folder or cache_folder("recipes")
     name = _file_name(recipe.model_type, None if primary else recipe.task)
-    write_recipe(recipe, folder / recipe.transformers_version / name)
+    write_recipe(recipe, folder / _folder_name(recipe.library, recipe.library_version) / name)
 
 
 def refusals() -> Mapping[str, Refusal]:
-    """Why model types of the installed transformers have no recipe of their primary task, by type.
+    """Why model types of the installed libraries have no recipe of their primary task, by type.
 
     Raises `BrokenInput` for a file that can't be read.
     """
@@ -101,13 +115,12 @@ def refusal_of(model_type: str, task: str | None = None) -> Refusal | None:
 
 def _all_refusals() -> dict[tuple[str, str], Refusal]:
     found: dict[tuple[str, str], Refusal] = {}
-    for folder in (cache_folder("recipes"), SHIPPED):
-        found |= _refusals_in(folder)
+    for path in (_refused_path(root, name) for root in (cache_folder("recipes"), SHIPPED) for name in folders()):
+        found |= _refusals_in(path)
     return found
 
 
-def _refusals_in(folder: Path) -> dict[tuple[str, str], Refusal]:
-    path = _refused_path(folder)
+def _refusals_in(path: Path) -> dict[tuple[str, str], Refusal]:
     if not path.is_file():
         return {}
     state = path.stat()
@@ -123,8 +136,8 @@ def _read_refusals(path: Path, _changed: int, _size: int) -> dict[tuple[str, str
         raise BrokenInput(f"{echo(str(path))} is not a list of refusals", why=str(error), fix="Delete it.") from error
 
 
-def _refused_path(folder: Path) -> Path:
-    return folder / f"refused-{installed_version()}.json"
+def _refused_path(folder: Path, of: str) -> Path:
+    return folder / f"refused-{of}.json"
 
 
 def keep_refusal(model_type: str, task: str | None, refusal: Refusal | None, folder: Path | None = None) -> None:
@@ -133,13 +146,14 @@ def keep_refusal(model_type: str, task: str | None, refusal: Refusal | None, fol
     Raises `OutputError`.
     """
     folder = folder or cache_folder("recipes")
-    before = _refusals_in(folder)
+    catalog = catalog_of(model_type)
+    path = _refused_path(folder, _folder_name(catalog.library, catalog.version))
+    before = _refusals_in(path)
     after = {key: one for key, one in before.items() if key != (model_type, task or "")}
     if refusal is not None:
         after[(model_type, task or "")] = refusal
     if after == before:
         return
-    path = _refused_path(folder)
     text = json.dumps([after[key].to_dict() for key in sorted(after)], indent=1, ensure_ascii=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.backends._torch import forward, greedy, to_arrays, to_tensors
+from hardware.backends._decoding import greedy
+from hardware.backends._tensors import to_arrays, to_tensors
+from hardware.backends._torch import forward
 from hardware.testing.parity import compare, masks_of
 
 if TYPE_CHECKING:

@@ -125,6 +125,39 @@ def _number(value: int) -> _Code:
     return _Code(f"{value:_}" if value >= 10_000 else str(value))
 
 
+def _shape(value: Sequence[int | Sequence[int]]) -> _Code:
+    """The shape of a batch of arrays with these sizes, of which some grow with the text."""
+    return _Code(f"(len(lengths), {_sizes(value)})" if value else "len(lengths)")
+
+
+def _grown(step: int, per: int) -> str:
+    grown = f"max(lengths) // {int(per)}" if per != 1 else "max(lengths)"
+    if step == 1:
+        return grown
+    return f"{int(step)} * ({grown})" if per != 1 else f"{int(step)} * {grown}"
+
+
+def _sizes(value: Sequence[int | Sequence[int]]) -> _Code:
+    """Sizes of axes, of which some grow with the text."""
+    return _Code(", ".join(map(_size, value)))
+
+
+def _size(value: int | Sequence[int]) -> _Code:
+    """The size of one axis."""
+    return _Code(str(int(value)) if isinstance(value, int) else _grown(*value))
+
+
+def _variable(name: str) -> str:
+    """The variable that holds an input: the last part of a name such as `added_cond_kwargs.time_ids`."""
+    whole, _, part = name.partition(".")
+    return part if part.isidentifier() and part != "list" else f"{whole}_{part}" if part.isdigit() else whole
+
+
+def _axes(value: Sequence[str]) -> _Code:
+    """Where a cell lies on each axis, as variables; on others it is 0."""
+    return _Code(", ".join(_identifier(one) if one else "0 * row" for one in value))
+
+
 def _join_numbers(values: Sequence[int]) -> _Code:
     return _Code(", ".join(str(int(value)) for value in values))
 
@@ -146,6 +179,11 @@ def environment(template_folder: Path | None = None) -> jinja2.Environment:
         "literal": _literal,
         "inline": _inline,
         "identifier": _identifier,
+        "variable": _variable,
+        "shape": _shape,
+        "size": _size,
+        "sizes": _sizes,
+        "axes": _axes,
         "doc": _doc,
         "number": _number,
         "dotted": _dotted,
@@ -159,11 +197,12 @@ def environment(template_folder: Path | None = None) -> jinja2.Environment:
 
 
 def _imports(recipe: Recipe) -> str:
-    names = sorted({_identifier(recipe.config_class), _identifier(recipe.model_class)})
-    line = f"from transformers import {', '.join(names)}"
+    configured = [recipe.config_class] if recipe.library == "transformers" else []
+    names = sorted({_identifier(name) for name in (*configured, recipe.model_class)})
+    line = f"from {_identifier(recipe.library)} import {', '.join(names)}"
     if len(line) <= _WIDTH:
         return line
-    return "from transformers import (\n" + "".join(f"    {name},\n" for name in names) + ")"
+    return f"from {recipe.library} import (\n" + "".join(f"    {name},\n" for name in names) + ")"
 
 
 def command_for(cell: Cell, *, model: str | None = None, config: str = "", dims: str = "") -> str:

@@ -104,7 +104,7 @@ class BareModel(OpenedModel):
     def _positions(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch
 
-        from ._torch import to_tensors
+        from ._tensors import to_tensors
 
         positions = host_positions(self.model, to_tensors(inputs, "cpu", torch.float32))
         return {name: tensor.numpy() for name, tensor in positions.items()}
@@ -136,7 +136,8 @@ class DecodingModel(BareModel):
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
         import torch
 
-        from ._torch import greedy, to_tensors
+        from ._decoding import greedy
+        from ._tensors import to_tensors
 
         decoder = decoder_of(self.model)
         encoders = encoders_of(self.model) if ENCODER in self.graphs else []
@@ -237,7 +238,7 @@ class ClassModel(OpenedModel):
         import torch
 
         from ._outputs import floating_outputs
-        from ._torch import to_arrays
+        from ._tensors import to_arrays
 
         with torch.no_grad():
             output = self.model(**{n: torch.as_tensor(np.ascontiguousarray(v)) for n, v in inputs.items()})
@@ -247,7 +248,8 @@ class ClassModel(OpenedModel):
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
         import torch
 
-        from ._torch import greedy, to_tensors
+        from ._decoding import greedy
+        from ._tensors import to_tensors
 
         return greedy(self.model, to_tensors(inputs, "cpu", torch.float32), steps=steps, use_cache=True)
 

@@ -1,4 +1,4 @@
-"""What a torch module returned as named tensors, and the way back: outputs come alone, in tuples and in mappings."""
+"""What a torch module takes and returns as named tensors: both come alone, in lists and in mappings."""
 
 from __future__ import annotations
 
@@ -52,3 +52,23 @@ def _replaced(name: str, value: Any, changed: Mapping[str, torch.Tensor]) -> Any
     if isinstance(value, tuple | list):
         return type(value)([changed.get(f"{name}_{place}", one) for place, one in enumerate(value)])
     return changed.get(name, value)
+
+
+def nested(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Arguments of a forward: what is named `whole.part` is an entry of the mapping `whole`, what is named
+    `whole.0`, `whole.1` a part of the list `whole`, `whole.*` is the list of its own rows, and `whole.list` the
+    numbers themselves, without a tensor."""
+    found: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        whole, _, part = name.partition(".")
+        if not part:
+            found[whole] = tensor
+        elif part == "*":
+            found[whole] = list(tensor)
+        elif part == "list":
+            found[whole] = tensor.tolist()
+        elif part.isdigit():
+            found.setdefault(whole, []).append(tensor)
+        else:
+            found.setdefault(whole, {})[part] = tensor
+    return found

@@ -1,4 +1,4 @@
-"""Saves a torch module to a folder and makes it again from what lies there."""
+"""Saves a module and loads it again in the way of the library that it is of."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ if TYPE_CHECKING:
 
 
 def saved_and_loaded(model: Any, folder: Path, dtype: torch.dtype) -> Any:
-    """A model of transformers, saved and loaded as its users do it, with the kinds of attention that it had."""
+    """A model of transformers or diffusers, saved and loaded as its users do it, with the kinds of attention that it
+    had."""
     model.save_pretrained(folder, safe_serialization=True)
-    return type(model).from_pretrained(
-        folder,
-        local_files_only=True,
-        dtype=dtype,
-        attn_implementation=_attention_by_part(model.config),
-        **_own_config(model, folder),
-    )
+    return type(model).from_pretrained(folder, local_files_only=True, **_wishes(model, folder, dtype))
+
+
+def _wishes(model: Any, folder: Path, dtype: torch.dtype) -> dict[str, Any]:
+    """transformers and diffusers take the dtype under other names, and only one of them offers kinds of attention."""
+    if not hasattr(type(model), "config_class"):
+        return {"torch_dtype": dtype}
+    return {"dtype": dtype, "attn_implementation": _attention_by_part(model.config), **_own_config(model, folder)}
 
 
 def saved_and_rebuilt(model: torch.nn.Module, subject: ModelSubject, folder: Path) -> torch.nn.Module:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import inspect
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
-from ._outputs import floating_outputs
+from ._decoding import greedy
+from ._outputs import floating_outputs, nested
 from ._saving import saved_and_loaded, saved_and_rebuilt
+from ._tensors import to_arrays, to_tensors
 from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
@@ -70,17 +68,6 @@ def torch_dtype(precision: str) -> torch.dtype:
     return table[precision]
 
 
-def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """Arrays as tensors on `device`; floating-point ones in `dtype`."""
-    import torch
-
-    tensors = {name: torch.as_tensor(np.ascontiguousarray(value)) for name, value in inputs.items()}
-    return {
-        name: tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
-        for name, tensor in tensors.items()
-    }
-
-
 def without_cache(model: torch.nn.Module) -> dict[str, bool]:
     """The argument that asks a model for a pass without a cache; empty where the model doesn't take it."""
     return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
@@ -88,73 +75,7 @@ def without_cache(model: torch.nn.Module) -> dict[str, bool]:
 
 def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """One forward pass without a cache, where the model takes that wish."""
-    return floating_outputs(model(**tensors, **without_cache(model)))
-
-
-def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-    """Tensors as float64 arrays in host memory."""
-    import torch
-
-    return {name: tensor.detach().to("cpu").to(torch.float64).numpy() for name, tensor in tensors.items()}
-
-
-@contextlib.contextmanager
-def _whole_passes(model: Any, prompt: Mapping[str, Any], *, use_cache: bool) -> Iterator[None]:
-    """Without a cache every pass starts anew, and gets all that the first one had.
-
-    The library hands a sound to the first pass alone, whose cache holds it; and some decoders write into what the
-    encoder gave, so that every pass gets a copy of that.
-    """
-    sensed = {name: tensor for name, tensor in prompt.items() if tensor.is_floating_point() and not use_cache}
-
-    def complete(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        given = {name: copy.deepcopy(one) if name == "encoder_outputs" else one for name, one in kwargs.items()}
-        if given.get("encoder_outputs") is None:
-            given |= {name: tensor.clone() for name, tensor in sensed.items() if given.get(name) is None}
-        return args, given
-
-    handle = model.register_forward_pre_hook(complete, with_kwargs=True)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_cache: bool) -> Generation:
-    """Decode `steps` tokens with the library's own loop and keep the logits of each step.
-
-    Works for whatever has transformers' `GenerationMixin`, on any device. A model whose main input isn't given (RAG
-    decodes from documents, without the question) starts in its own way, and knows the whole length only. One whose
-    forward takes no cache (BLIP) decodes with a part of it, in its own way too.
-    """
-    import torch
-    from transformers import GenerationMixin
-
-    prompt = {
-        name: tensor.clone()  # some models write into their prompt
-        for name, tensor in tensors.items()
-        if name != "position_ids" and not name.startswith("decoder_")
-    }
-    complete = not prompt.keys().isdisjoint({getattr(model, "main_input_name", "input_ids"), "inputs_embeds"})
-    takes_cache = {"past_key_values", "cache_params"} & set(inspect.signature(model.forward).parameters)
-    generate = GenerationMixin.generate if complete and takes_cache else type(model).generate
-    limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}
-    with torch.no_grad(), _whole_passes(model, prompt, use_cache=use_cache):
-        result = generate(
-            model,
-            **prompt,
-            **limit,
-            min_new_tokens=steps,
-            do_sample=False,
-            num_beams=1,
-            use_cache=use_cache,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-    logits = torch.stack(list(result.logits), dim=1).detach().to("cpu").to(torch.float64).numpy()
-    sequences = result.sequences.detach().to("cpu").numpy()
-    tokens = sequences[:, -steps:]
-    return Generation(tokens=tokens, logits=logits, start=sequences[:, :-steps])
+    return floating_outputs(model(**nested(tensors), **without_cache(model)))
 
 
 def forget_passes(model: torch.nn.Module) -> None:
@@ -164,6 +85,13 @@ def forget_passes(model: torch.nn.Module) -> None:
     """
     model.train()
     model.eval()
+
+
+def in_dtype(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """The floating parameters and buffers of a model in `dtype`, in place. Complex ones stay (Llama 4 has one):
+    `to` would make them real, and lose their imaginary part."""
+    model._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+    return model
 
 
 def loss_gradients(
@@ -236,7 +164,7 @@ class TorchRunnable(Runnable):
         self.precision = precision
         self.dtype = torch_dtype(precision)
         self.device = backend.torch_device()
-        self.model = subject.model.to(device=self.device, dtype=self.dtype).eval()
+        self.model = in_dtype(subject.model.to(device=self.device), self.dtype).eval()
         self.actual_dtype = precision if precision == "tf32" else str(self.dtype).removeprefix("torch.")
         self.conditions = {
             "optimisation": "O0",

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from ..backends.factory import backend_class, known_targets
-from ..cell import GRAPH_TASK, Cell
+from ..cell import DIFFUSION_TASKS, GRAPH_TASK, Cell
 from ..detection import HardwareInfo
 
 FAULT_VARIABLE = "HWCOMPAT_SIMULATED_FAULT"
@@ -43,6 +43,8 @@ def relevant_versions(cell: Cell, versions: Mapping[str, str]) -> dict[str, str]
     names = {*backend.EXPIRES_ON, "hwcompat"}  # our own checks, tolerances and proofs too
     if cell.task == GRAPH_TASK:
         names |= set(backend.FILE_RUNTIMES)
+    if cell.task in DIFFUSION_TASKS:
+        names.add("diffusers")
     return {name: versions.get(name, ABSENT) for name in sorted(names)}
 
 

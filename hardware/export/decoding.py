@@ -86,7 +86,7 @@ def write_decoding(subject: ModelSubject, example: Inputs, folder: Path, *, stat
     """
     import torch
 
-    from ..backends._torch import to_tensors
+    from ..backends._tensors import to_tensors
 
     model: Any = subject.model
     calls = _recorded(model, to_tensors(example, "cpu", torch.float32))
@@ -124,7 +124,7 @@ def _compute(part: Any, call: Mapping[str, Any], values: Mapping[str, torch.Tens
 
 def _recorded(model: Any, tensors: Mapping[str, torch.Tensor]) -> list[tuple[Any, str, Any]]:
     """The calls that the library makes while it decodes: of the encoder, for the prompt, and for one token."""
-    from ..backends._torch import greedy
+    from ..backends._decoding import greedy
 
     seen: list[Any] = []
     encoded: list[tuple[Any, list[Any]]] = [(encoder, []) for encoder in encoders_of(model)]

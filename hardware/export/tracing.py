@@ -27,7 +27,8 @@ def with_convert_model(subject: ModelSubject, example: Inputs, folder: Path) -> 
     import torch
 
     from ..backends._outputs import floating_outputs
-    from ..backends._torch import to_tensors, without_cache
+    from ..backends._tensors import to_tensors
+    from ..backends._torch import without_cache
 
     model = subject.model
     wishes = without_cache(model)

@@ -111,7 +111,8 @@ def torch_outputs(subject: ModelSubject, inputs: Inputs) -> dict[str, Array]:
     """Outputs of the torch module in float32 on CPU, without a cache."""
     import torch
 
-    from ..backends._torch import forward, to_arrays, to_tensors
+    from ..backends._tensors import to_arrays, to_tensors
+    from ..backends._torch import forward
 
     with torch.no_grad():
         return to_arrays(forward(subject.model, to_tensors(inputs, "cpu", torch.float32)))
@@ -120,7 +121,8 @@ def torch_outputs(subject: ModelSubject, inputs: Inputs) -> dict[str, Array]:
 def _decoded(subject: ModelSubject, example: Inputs) -> Generation | None:
     import torch
 
-    from ..backends._torch import greedy, to_tensors
+    from ..backends._decoding import greedy
+    from ..backends._tensors import to_tensors
 
     if subject.generates == "none":
         return None

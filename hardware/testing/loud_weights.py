@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +69,33 @@ def _is_scale(name: str, of_norm: bool) -> bool:
     return _BRANCH_SCALE.fullmatch(own) is not None or lowered.endswith(_PERIODS)
 
 
+def _added_to_one(model: torch.nn.Module) -> frozenset[str]:
+    """Names of the weights of root mean square normalisations to which the code adds 1 (Gemma, Qwen3-Next).
+
+    Around 1 they would double every stream, and scores of normalised queries and keys would be four times as large.
+    """
+    return frozenset(
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if "RMSNorm" in type(module).__name__ and getattr(module, "weight", None) is not None
+        if _passes_at_zero(module)
+    )
+
+
+def _passes_at_zero(norm: Any) -> bool:
+    """Whether a normalisation lets anything through where its weight is 0."""
+    import torch
+
+    kept = norm.weight.detach().clone()
+    try:
+        norm.weight.zero_()
+        return bool(norm(torch.ones(1, *kept.shape, dtype=kept.dtype)).any())
+    except Exception:  # it takes something besides, such as a gate, and nobody knows what it does without
+        return False
+    finally:
+        norm.weight.copy_(kept)
+
+
 def _modules_of_experts(model: torch.nn.Module) -> frozenset[str]:
     """Names of the modules that hold parameters of experts, by their own name or their class's."""
     return frozenset(
@@ -112,7 +139,8 @@ def has_codes(model: torch.nn.Module) -> bool:
 def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch.nn.Module:
     """Set every parameter of `model` in place by its qualified name, and return it in evaluation mode.
 
-    Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1.
+    Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1, or around 0
+    where the code adds 1.
     Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
     in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
     stays as it is. The statistics of batch normalisation are set too, since a mean of 0 and a variance of 1 hide
@@ -127,6 +155,7 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
     norms = {owner for owner, module in model.named_modules() if "norm" in type(module).__name__.lower()}
     done: set[int] = set()
     with torch.no_grad():
+        from_zero = _added_to_one(model)
         for name, parameter in model.named_parameters(remove_duplicate=False):
             if id(parameter) in done or name in computed:
                 continue
@@ -137,7 +166,8 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
                 value = noise * (gain / math.sqrt(max(1, fan_in)))
             else:
                 of_norm = name.rpartition(".")[0] in norms
-                value = (1.0 if _is_scale(name, of_norm) else 0.0) + _JITTER * noise
+                scales = _is_scale(name, of_norm) and name not in from_zero
+                value = (1.0 if scales else 0.0) + _JITTER * noise
             parameter.copy_(torch.as_tensor(np.asarray(value)).to(parameter.dtype))
         for owner, module in model.named_modules():
             buffers = _batch_statistics(owner, module, seed) | _tables(owner, module, gain, seed)

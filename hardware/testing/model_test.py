@@ -24,6 +24,7 @@ from . import recording, reference
 from .loud_weights import fill
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs
 from .parity import Array, Comparison, compare, compare_gradients, masks_of, scale_of
+from .replay import replay_inputs
 from .room import require_room
 from .tolerances import tolerance_for
 
@@ -336,32 +337,13 @@ class ModelTest:
 
     def replay_error(self, generated: Generation) -> float:
         """Error of the logits decoded step by step against one pass over the whole sequence on the target."""
-        whole = self.run(self._replay_inputs(generated)).arrays["logits"]
+        whole = self.run(replay_inputs(self.inputs, generated, self.generates)).arrays["logits"]
         steps = generated.tokens.shape[1]
         want = whole[:, -steps:] if self.generates == "seq2seq" else whole[:, -steps - 1 : -1]
         self.measured.stage = Stage.COMPARE
         comparison = compare({"logits": generated.logits}, {"logits": want})
         self._keep(comparison)
         return comparison.max_rel_error
-
-    def _replay_inputs(self, generated: Generation) -> dict[str, Array]:
-        tokens = generated.tokens
-        if self.generates == "seq2seq":
-            decoder = np.concatenate([generated.start, tokens[:, :-1]], axis=1)
-            kept = {name: value for name, value in self.inputs.items() if not name.startswith("decoder_")}
-            return {**kept, "decoder_input_ids": decoder}
-        inputs: dict[str, Array] = dict(self.inputs)
-        by_token = [name for name, value in inputs.items() if value.dtype.kind == "i" and value.ndim > 1]
-        by_token = [name for name in by_token if inputs[name].shape[:2] == inputs["input_ids"].shape]
-        mask = inputs["attention_mask"][:, : generated.start.shape[1]]  # BLIP leaves the prompt's last token out
-        inputs["input_ids"] = np.concatenate([generated.start, tokens], axis=1)
-        inputs["attention_mask"] = np.concatenate([mask, np.ones_like(tokens)], axis=1)
-        for name in set(by_token) - {"input_ids", "attention_mask", "position_ids"}:  # of text, as the last token's
-            behind = [(0, 0), (0, tokens.shape[1]), *[(0, 0)] * (inputs[name].ndim - 2)]
-            inputs[name] = np.pad(inputs[name], behind, mode="edge")
-        if "position_ids" in inputs:
-            inputs["position_ids"] = np.maximum(inputs["attention_mask"].cumsum(axis=1) - 1, 0)
-        return inputs
 
     # For the plug-in
 

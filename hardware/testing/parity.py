@@ -80,8 +80,9 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
 
 
 def scale_of(reference: Array) -> float:
-    """What errors are relative to: the standard deviation; of a single number, which has none, its magnitude."""
-    spread = reference.std() if reference.size > 1 else np.abs(reference).max()
+    """What errors are relative to: the standard deviation; of a number alone or repeated, which has none, its
+    magnitude."""
+    spread = reference.std() if np.ptp(reference) else np.abs(reference).max()
     return max(float(spread), _SMALLEST_SCALE)
 
 
@@ -89,13 +90,16 @@ def masks_of(masked_by: Mapping[str, str], inputs: Mapping[str, Array]) -> dict[
     """The masks that `compare` takes: by output, 1 where a position means something.
 
     `masked_by` names the input that is the mask, for an output that has several positions for each of the mask's
-    (a step's return, state and action) with their number behind it: `attention_mask * 3`.
+    (a step's return, state and action) with their number behind it: `attention_mask * 3`; for one that has those of
+    an image in front of the text's with their number before it: `17 + attention_mask`.
     """
     found = {}
     for output, named in masked_by.items():
-        name, _, times = named.partition(" * ")
+        before, _, rest = named.rpartition(" + ")
+        name, _, times = rest.partition(" * ")
         if name in inputs:
-            found[output] = inputs[name].repeat(int(times or 1), axis=1)
+            mask = inputs[name].repeat(int(times or 1), axis=1)
+            found[output] = np.pad(mask, ((0, 0), (int(before or 0), 0)), constant_values=1)
     return found
 
 

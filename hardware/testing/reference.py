@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib
 import inspect
 import json
 import os
@@ -17,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends._torch import forward, greedy, loss_gradients, to_arrays, to_tensors
+from ..backends._decoding import greedy
+from ..backends._tensors import to_arrays, to_tensors
+from ..backends._torch import forward, loss_gradients
 from ..backends.base import Generation
 from .checkpoints import revision_of
 from .parity import ReferenceNotFinite
@@ -29,18 +32,28 @@ if TYPE_CHECKING:
     from .parity import Array, Outputs
 
 
-_SHARED_SOURCES = (
-    "modeling_utils.py",
-    "masking_utils.py",
-    "modeling_attn_mask_utils.py",
-    "modeling_rope_utils.py",
-    "modeling_layers.py",
-    "cache_utils.py",
-    "activations.py",
-    "pytorch_utils.py",
-    "generation/utils.py",
-)
-"""Files of transformers that every model computes with."""
+_SHARED_SOURCES = {
+    "transformers": (
+        "modeling_utils.py",
+        "masking_utils.py",
+        "modeling_attn_mask_utils.py",
+        "modeling_rope_utils.py",
+        "modeling_layers.py",
+        "cache_utils.py",
+        "activations.py",
+        "pytorch_utils.py",
+        "generation/utils.py",
+    ),
+    "diffusers": (
+        "configuration_utils.py",
+        "models/modeling_utils.py",
+        "models/attention_processor.py",
+        "models/attention_dispatch.py",
+        "models/embeddings.py",
+        "models/autoencoders/vae.py",
+    ),
+}
+"""Files of a library that every model computes with."""
 
 
 LARGE = 2**26
@@ -179,7 +192,7 @@ def identity_of(model: torch.nn.Module) -> str:
         digest.update(config.to_json_string(use_diff=False).encode())
     digest.update(type(model).__qualname__.encode())
     digest.update(_sources(model))
-    for package in ("torch", "transformers", "numpy"):
+    for package in ("torch", _library_of(model), "numpy"):
         digest.update(f"{package}=={metadata.version(package)}".encode())
     if revision := revision_of(model):
         digest.update(revision.encode())
@@ -190,6 +203,11 @@ def identity_of(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
+def _library_of(model: torch.nn.Module) -> str:
+    """The library that a model is of; a user's own module counts as one of transformers, whose parts it may use."""
+    return "diffusers" if type(model).__module__.startswith("diffusers.") else "transformers"
+
+
 def _sources(model: torch.nn.Module) -> bytes:
     """A hash of the source that computes: the files of all modules' classes, and what the library shares.
 
@@ -198,10 +216,9 @@ def _sources(model: torch.nn.Module) -> bytes:
     files = {inspect.getsourcefile(type(module)) for module in model.modules()}
     files -= {None, *(f for f in files if f and "/torch/" in Path(f).as_posix())}
     with contextlib.suppress(ImportError):
-        import transformers
-
-        root = Path(transformers.__file__).parent
-        files |= {str(root / name) for name in _SHARED_SOURCES}
+        library = _library_of(model)
+        root = Path(str(importlib.import_module(library).__file__)).parent
+        files |= {str(root / name) for name in _SHARED_SOURCES[library]}
         files |= {str(path) for path in (root / "integrations").glob("*.py")}
     digest = hashlib.sha256()
     for file in sorted(filter(None, files)):
@@ -246,7 +263,8 @@ class ReferenceStore:
 
         handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
         os.close(handle)
-        arrays = {key: np.ascontiguousarray(value) for key, value in outputs.items()}
+        # Not ascontiguousarray, which makes an array of one element of a single number.
+        arrays = {key: np.asarray(value, order="C") for key, value in outputs.items()}
         save_file(arrays, name, metadata={"identity": identity, "checksum": _checksum(arrays)})
         os.replace(name, self._path(identity, inputs))
 

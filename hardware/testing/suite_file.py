@@ -15,9 +15,14 @@ STAMP = "# generated: sha256 "
 """How the last line of a suite begins: the hash of all before it follows, so that an edit is seen."""
 
 
+LIBRARIES = ("transformers", "diffusers")
+"""Where suites take the classes of their models from."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SuiteFile:
-    """A generated suite: `cell`, `subject`, the names of its `checks` in file order, and the hash of its bytes."""
+    """A generated suite: `cell`, `subject`, the names of its `checks` in file order, the hash of its bytes,
+    and the `library` that it takes its model's classes from, with their names."""
 
     path: Path
     cell: Cell
@@ -27,7 +32,8 @@ class SuiteFile:
     model_revision: str | None = None
     config_hash: str | None = None
     architecture: str | None = None
-    transformers_names: tuple[str, ...] = ()
+    library: str = "transformers"
+    library_names: tuple[str, ...] = ()
     edited: bool = False
 
     def planned(
@@ -78,12 +84,12 @@ def read_suite(path: Path) -> SuiteFile | None:
         for node in tree.body
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     ]
-    imported = [
-        alias.name
+    imported = {
+        node.module: tuple(alias.name for alias in node.names)
         for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module == "transformers"
-        for alias in node.names
-    ]
+        if isinstance(node, ast.ImportFrom) and node.module in LIBRARIES
+    }
+    library = next(iter(imported), LIBRARIES[0])
     texts = {name: constants.get(name) for name in ("MODEL_REVISION", "CONFIG_HASH", "ARCHITECTURE")}
     revision, config_hash, architecture = (v if isinstance(v, str) else None for v in texts.values())
     return SuiteFile(
@@ -95,7 +101,8 @@ def read_suite(path: Path) -> SuiteFile | None:
         model_revision=revision,
         config_hash=config_hash,
         architecture=architecture,
-        transformers_names=tuple(imported),
+        library=library,
+        library_names=imported.get(library, ()),
         edited=is_edited(data.decode("utf-8", errors="replace")),
     )
 

@@ -66,12 +66,10 @@ def _warm_pytest() -> None:
 
 
 def _import_classes(suites: Sequence[SuiteFile]) -> None:
-    """transformers imports a model's module when its class is first named: name them here, once."""
-    with suppress(ImportError):
-        library = importlib.import_module("transformers")
-        for name in sorted({name for suite in suites for name in suite.transformers_names}):
-            with suppress(Exception):  # whatever a class's module raises, the suite's own import will tell
-                getattr(library, name)
+    """The libraries import a model's module when its class is first named: name them here, once."""
+    for library, name in sorted({(suite.library, name) for suite in suites for name in suite.library_names}):
+        with suppress(Exception):  # whatever a class's module raises, the suite's own import will tell
+            getattr(importlib.import_module(library), name)
 
 
 def _hash_weights() -> None:

@@ -268,10 +268,10 @@ def test_methods_count_only_where_nothing_else_is_known() -> None:
 
 
 def test_where_classifying_fails_the_name_is_used_and_every_reason_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
+    def broken(*_: object) -> None:
         raise ModelError("no model can be looked up", why="transformers is not installed")
 
-    monkeypatch.setattr(classifier, "load_catalog", broken)
+    monkeypatch.setattr(classifier, "is_known", broken)
     guess, reasons = classify_or_guess("openai/whisper-tiny")
     assert guess is not None
     assert (guess.architecture, guess.confidence) == ("speech", "low")

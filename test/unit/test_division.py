@@ -8,6 +8,7 @@ import pytest
 
 from generators.derivation.division import Division, divided, divisions_of
 from generators.derivation.sites import attention_sites
+from generators.derivation.specs import _count_in_the_mask
 from generators.derivation.tiny import tiny_config, tiny_configs
 from generators.models.catalog import load_catalog
 from hardware.testing.loud_weights import fill
@@ -51,11 +52,11 @@ def test_heads_that_do_not_divide_the_stream_become_a_few_that_do() -> None:
 
 def test_what_heads_leave_unset_is_set_behind_all_that_leave_it() -> None:
     given = ["head_dim" in one for one in tiny_configs("ministral", load_catalog())]
-    assert given[0] is False
-    assert given == sorted(given)
-    assert given[-1] is True
-    last = list(tiny_configs("ministral", load_catalog()))[-1]
-    assert last["head_dim"] * last["num_attention_heads"] == last["hidden_size"]
+    first = given.index(True)
+    assert first > 0
+    assert not any(given[:first])
+    completed = list(tiny_configs("ministral", load_catalog()))[first]
+    assert completed["head_dim"] * completed["num_attention_heads"] == completed["hidden_size"]
 
 
 @pytest.mark.parametrize("model_type", ["bamba", "mamba2"])
@@ -153,6 +154,12 @@ def test_a_gate_of_inputs_is_scaled_where_the_state_is_divided_by_what_the_query
     assert site.query_norm.weight == "mlstm_layer.igate_preact.weight"
 
 
+def test_positions_come_behind_the_mask_that_they_are_counted_in() -> None:
+    specs: dict[str, dict[str, Any]] = {"position_ids": {"kind": "positions"}, "attention_mask": {"kind": "mask"}}
+    _count_in_the_mask(specs)
+    assert list(specs) == ["attention_mask", "position_ids"]
+
+
 def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_head() -> None:
     import torch
 
@@ -167,3 +174,13 @@ def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_he
 def test_what_is_found_in_a_state_is_not_blown_up_where_it_is_next_to_nothing() -> None:
     assert tiny("qwen3_next")["rms_norm_eps"] >= 0.01
     assert "rms_norm_eps" not in tiny("llama")
+
+
+def test_a_normalised_query_of_a_fused_projection_is_scaled_after_its_normalisation() -> None:
+    import torch
+
+    attention = torch.nn.ModuleDict({"query_key_value": torch.nn.Linear(8, 24), "q_layernorm": torch.nn.LayerNorm(4)})
+    attention.num_heads = 2  # type: ignore[assignment]
+    site = attention_sites(torch.nn.ModuleDict({"attention": attention}))[0]
+    assert site.query_norm is not None
+    assert site.query_norm.weight == "attention.q_layernorm.weight"

@@ -5,8 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from generators.derivation.modalities import modality_spec
 from generators.models.inputs import make_inputs
+from hardware.errors import ModelError
 
 
 def configured(**attributes: Any) -> SimpleNamespace:
@@ -38,3 +41,24 @@ def test_an_image_and_its_example_make_up_the_height_of_the_whole() -> None:
     takes = ("pixel_values", "prompt_pixel_values", "prompt_masks")
     config = configured(image_size=[128, 64], patch_size=16)
     assert {str(modality_spec(name, takes, config)) for name in takes} == {"{'kind': 'pixels', 'shape': [3, 64, 64]}"}
+
+
+def test_tokens_are_an_image_only_where_nothing_else_is_taken() -> None:
+    """ImageGPT's are colours; where pixels are taken that nobody knows the shape of, text alone proves little."""
+    import torch
+
+    from generators.derivation.specs import input_specs
+    from generators.models.catalog import TaskEntry
+
+    class OfColours(torch.nn.Module):
+        config = configured(vocab_size=512)
+
+        def forward(self, input_ids: Any) -> None: ...
+
+    class OfMore(OfColours):
+        def forward(self, input_ids: Any, unheard_of_pixels: Any) -> None: ...  # type: ignore[override]
+
+    entry = TaskEntry(mapping="", task="image-classification", auto_class="", outputs=(), generate="none")
+    assert list(input_specs(OfColours(), entry, "vision", "right", 16)) == ["input_ids"]
+    with pytest.raises(ModelError, match="only text is known"):
+        input_specs(OfMore(), entry, "vision", "right", 16)

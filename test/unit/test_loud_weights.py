@@ -166,3 +166,22 @@ def test_the_statistics_of_batch_normalisation_are_loud_too(frozen):
     assert numbers(model.norm.bias).std() > 0.1
     again = fill(torch.nn.Sequential(OrderedDict(norm=torch.nn.BatchNorm1d(64))), gain=1.5)
     assert np.array_equal(numbers(again.norm.running_var), variance)
+
+
+def test_a_normalisation_whose_code_adds_one_is_jittered_around_zero() -> None:
+    import torch
+
+    class AddingRMSNorm(torch.nn.Module):
+        def __init__(self, one: float) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((64,), 7.0))
+            self.one = one
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * (self.one + self.weight)
+
+    model = torch.nn.ModuleDict({"a": AddingRMSNorm(1.0), "b": AddingRMSNorm(0.0)})
+    for _ in range(2):  # what was there before does not matter
+        fill(model)
+        assert abs(float(model["a"].weight.detach().mean())) < 0.2
+        assert abs(float(model["b"].weight.detach().mean()) - 1) < 0.2

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from generators.derivation.modalities import image_places, image_token, modality_spec
-from generators.models.inputs import DRAWN, LENGTHS, make_inputs, placeholders
-from generators.models.recipe import read_recipe
+from generators.derivation.modalities import modality_spec
+from generators.models.inputs import DRAWN, LENGTHS, make_inputs
+from generators.models.recipe import Recipe, read_recipe
 from generators.models.store import SHIPPED
 from generators.suites.render import render
 from hardware.cell import Cell
 from hardware.errors import ModelError
 from hardware.target import Target
 
+EVERY_KIND = {
+    "input_ids": {"kind": "tokens", "high": 50, "places": [[60, -9, -5], [61, -5, -3]], "padding": 1},
+    "attention_mask": {"kind": "mask", "side": "left"},
+    "position_ids": {"kind": "positions", "start": 2},
+    "token_type_ids": {"kind": "places", "token": 60},
+    "pixel_values": {"kind": "patches", "grid": [1, 2, 2], "shape": [3, 2, 2]},
+    "flattened_patches": {"kind": "flattened", "side": 2, "width": 5},
+    "image_grid_thw": {"kind": "constant", "value": [1, 2, 2]},
+    "image_merge_sizes": {"kind": "constant", "value": 1},
+    "image_position_ids": {"kind": "constant", "value": [[0, 0], [1, 0]]},
+    "aspect_ratio_mask": {"kind": "ones", "shape": [1, 4]},
+    "pixel_attention_mask": {"kind": "ones", "shape": [1], "boolean": True},
+    "cross_attention_mask": {"kind": "seen", "shape": [1, 4]},
+}
+"""What an image or a video may bring with it."""
 RECIPES = sorted((SHIPPED / "5.5.4").glob("*.json"))
 
 
@@ -27,7 +43,21 @@ def configured(**attributes: Any) -> SimpleNamespace:
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_suite_draws_the_numbers_that_its_recipe_says(path: Any) -> None:
-    recipe = read_recipe(path)
+    drawn_alike(read_recipe(path))
+
+
+def test_a_suite_draws_whatever_comes_with_an_image() -> None:
+    recipe = read_recipe(SHIPPED / "5.5.4" / "llava.json")
+    drawn_alike(replace(recipe, inputs=EVERY_KIND))
+    arrays = make_inputs(EVERY_KIND, 0, (4, 3))
+    assert arrays["input_ids"].shape == arrays["cross_attention_mask"].shape[:2] == (2, 10)
+    assert not arrays["cross_attention_mask"][:, 0].any()
+    assert arrays["flattened_patches"][0, :, :2].tolist() == [[1, 1], [1, 2], [2, 1], [2, 2]]
+    assert arrays["pixel_attention_mask"].dtype == bool
+
+
+def drawn_alike(recipe: Recipe) -> None:
+    """The function that a suite writes gives what the recipe's specifications do."""
     cell = Cell(model=recipe.model_type, task=recipe.task, target=Target.parse("cpu"))
     tree = ast.parse(render(recipe, cell, ()))
     function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "make_inputs")
@@ -63,38 +93,6 @@ def test_boxes_have_their_corners_in_order() -> None:
     assert boxes.max() <= 1000
 
 
-class Sighted:
-    """Makes five embeddings of one image."""
-
-    config = configured(image_token_id=60)
-
-    def get_image_features(self, pixel_values: Any) -> Any:
-        import torch
-
-        return SimpleNamespace(pooler_output=torch.zeros(pixel_values.shape[0], 5, 8))
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_an_image_takes_as_many_places_as_the_model_makes_embeddings_and_none_is_padded(side: str) -> None:
-    model = Sighted()
-    pixels = {"pixel_values": {"kind": "pixels", "shape": [3, 4, 4]}}
-    assert image_token(model, ("input_ids",)) is None
-    assert image_token(model, ("input_ids", "pixel_values")) == 60
-    specs = {
-        "input_ids": {"kind": "tokens", "high": 50, **image_places(model, 60, pixels, side)},
-        "attention_mask": {"kind": "mask", "side": side},
-        "token_type_ids": {"kind": "places", "token": 60, "elsewhere": True},
-    }
-    assert placeholders(specs) == 5
-    arrays = make_inputs(specs, 0, (12, 5))
-    there = arrays["input_ids"] == 60
-    assert there.shape == (2, 17)
-    assert (there.sum(axis=1) == 5).all()
-    assert arrays["attention_mask"].sum(axis=1).tolist() == [17, 10]
-    assert arrays["attention_mask"][there].all()
-    assert (arrays["token_type_ids"] == ~there).all()
-
-
 def test_an_input_that_changes_nothing_is_named() -> None:
     import torch
 
@@ -123,9 +121,10 @@ def test_the_second_row_is_padded_and_every_kind_is_known(path: Any) -> None:
 
 
 def test_padding_goes_where_it_is_not_heard() -> None:
-    """SigLIP reads a text off its last column, so that padding has to come first."""
+    """SigLIP reads a text off its last column: there stands a token that ends the text, behind the padding."""
     siglip = read_recipe(SHIPPED / "5.5.4" / "siglip.json")
-    assert siglip.inputs["attention_mask"]["side"] == "left"
+    assert make_inputs(siglip.inputs)["attention_mask"][1, -1] == 0
+    assert (make_inputs(siglip.inputs)["input_ids"][:, -1] == siglip.inputs["input_ids"]["last"]).all()
 
 
 def test_what_a_model_writes_into_its_prompt_stays_out_of_the_inputs() -> None:
@@ -133,7 +132,8 @@ def test_what_a_model_writes_into_its_prompt_stays_out_of_the_inputs() -> None:
     import torch
 
     from generators.derivation.derive import build
-    from hardware.backends._torch import greedy, to_tensors
+    from hardware.backends._decoding import greedy
+    from hardware.backends._tensors import to_tensors
     from hardware.testing.loud_weights import fill
 
     recipe = read_recipe(SHIPPED / "5.5.4" / "blip.json")
@@ -145,3 +145,18 @@ def test_what_a_model_writes_into_its_prompt_stays_out_of_the_inputs() -> None:
     assert found.start.shape == (2, inputs["input_ids"].shape[1] - 1)
     assert (found.start[:, 1:] == inputs["input_ids"][:, 1:-1]).all()
     assert (found.start[:, 0] == recipe.config["text_config"]["bos_token_id"]).all()
+
+
+def test_an_example_that_is_left_out_is_named() -> None:
+    """A model that scatters more than there are places for silently leaves the last image out."""
+    import torch
+
+    from generators.derivation.measure import run, unheard
+
+    class First(torch.nn.Linear):
+        def forward(self, pixel_values: Any) -> Any:
+            return {"logits": super().forward(pixel_values) * torch.tensor([[1.0], [0.0]])}
+
+    model, specs = First(4, 3), {"pixel_values": {"kind": "features", "shape": [4]}}
+    inputs, others = make_inputs(specs, 0), make_inputs(specs, 1)
+    assert len(unheard(model, inputs, others, run(model, inputs), {}, specs)) == 1

@@ -26,7 +26,7 @@ def test_other_weights_are_another_identity():
 def test_an_edit_of_shared_modelling_code_is_another_identity(tmp_path, monkeypatch):
     shared = tmp_path / "masking_utils.py"
     shared.write_text("right = True\n", encoding="utf-8")
-    monkeypatch.setattr(reference, "_SHARED_SOURCES", (str(shared),))
+    monkeypatch.setattr(reference, "_SHARED_SOURCES", {"transformers": (str(shared),)})
     before = reference.identity_of(model())
     shared.write_text("right = False\n", encoding="utf-8")
     assert reference.identity_of(model()) != before
@@ -43,6 +43,15 @@ def test_a_kept_reference_that_was_changed_is_not_used(tmp_path):
     data[-1] ^= 1
     file.write_bytes(bytes(data))
     assert store.get("id", inputs) is None
+
+
+def test_a_single_number_among_the_outputs_keeps_its_shape(tmp_path):
+    store = reference.ReferenceStore(tmp_path)
+    inputs = {"x": torch.ones(2).numpy()}
+    store.put("id", inputs, {"loss": torch.tensor(3.0).numpy(), "y": torch.ones(2, 3).numpy().T})
+    kept = store.get("id", inputs)
+    assert kept["loss"].shape == ()
+    assert kept["y"].shape == (3, 2)
 
 
 class Scores(torch.nn.Module):

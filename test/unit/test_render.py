@@ -8,12 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import jinja2
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe, read_recipe
 from generators.models.store import SHIPPED
 from generators.suites.render import command_for, environment, render
@@ -110,22 +108,6 @@ def test_a_suite_shows_its_configuration_and_its_recorded_numbers_literally():
     assert constants["PARAMETERS"] == recipe.parameters
     assert list(constants["RECORDED"].values()) == recipe.recorded["values"]
     assert [list(position) for position in constants["RECORDED"]] == recipe.recorded["positions"]
-
-
-@pytest.mark.parametrize("model_type", sorted(path.stem for path in (SHIPPED / VERSION).glob("*.json")))
-def test_a_suite_draws_the_inputs_of_its_recipe(model_type):
-    """What a suite shows as code is what the recorded numbers were made with."""
-    recipe = recipe_of(model_type)
-    body = ast.parse(rendered(recipe)).body
-    function = next(node for node in body if isinstance(node, ast.FunctionDef) and node.name == "make_inputs")
-    names: dict[str, Any] = {"np": np}
-    exec(compile(ast.Module([function], []), "suite", "exec"), names)
-    for seed, lengths in ((0, recipe.recorded["lengths"]), (2, (5, 12, 7))):
-        drawn, wanted = names["make_inputs"](seed, tuple(lengths)), make_inputs(recipe.inputs, seed, lengths)
-        assert list(drawn) == list(wanted)
-        for name, array in wanted.items():
-            assert drawn[name].dtype == array.dtype, name
-            assert np.array_equal(drawn[name], array), name
 
 
 def test_a_composed_configuration_is_copied_before_it_is_taken_apart():

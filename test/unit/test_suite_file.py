@@ -44,7 +44,7 @@ def test_a_suite_is_read_without_running_it(suite):
     assert found.checks == ("builds", "backward")
     assert (found.subject, found.architecture, found.config_hash) == ("tiny", "encoder-only", "abc")
     assert found.model_revision is None
-    assert found.transformers_names == ("BertConfig", "BertForMaskedLM")
+    assert found.library_names == ("BertConfig", "BertForMaskedLM")
 
 
 def test_the_plan_names_the_file_and_not_its_folder(suite):

@@ -1,0 +1,44 @@
+"""Builds a model of a library from its class and plain arguments. Imports that library."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from generators.models.diffusion import LIBRARY as DIFFUSERS
+from hardware.errors import ModelError, echo
+
+if TYPE_CHECKING:
+    import torch
+
+
+def class_of(name: str, library: str = "transformers") -> Any:
+    """A class of a library by its name. Raises `ModelError`."""
+    module = importlib.import_module(library)
+    found = getattr(module, name, None)
+    if found is None:
+        raise ModelError(f"{echo(name)} is not a class of {library} {module.__version__}")
+    return found
+
+
+def build(config_class: str, model_class: str, config: Mapping[str, Any]) -> torch.nn.Module:
+    """The float32 model with these constructor arguments, on CPU, in evaluation mode, weights as the library
+    sets them; one of diffusers where there is no configuration class. Raises `ModelError` with the constructor's own
+    reason."""
+    try:
+        if not config_class:
+            return cast("torch.nn.Module", class_of(model_class, DIFFUSERS)(**copy.deepcopy(dict(config))).eval())
+        # A copy, because a configuration that is composed of others takes theirs apart.
+        model = class_of(model_class)(class_of(config_class)(**copy.deepcopy(dict(config))))
+    except ModelError:
+        raise
+    except Exception as error:  # whatever a constructor raises, it is the reason why the type has no model
+        raise ModelError(f"{model_class} cannot be built", why=f"{type(error).__name__}: {line_of(error)}") from error
+    return cast("torch.nn.Module", model.eval())
+
+
+def line_of(error: BaseException) -> str:
+    """The text of an error in one line, shortened."""
+    return " ".join(str(error).split())[:300]

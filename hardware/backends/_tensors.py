@@ -1,0 +1,40 @@
+"""Arrays become tensors on a device, and tensors arrays in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+    from .base import Array
+
+
+def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Arrays as tensors on `device`; floating-point ones in `dtype`."""
+    import torch
+
+    tensors = {name: torch.as_tensor(np.ascontiguousarray(value)) for name, value in inputs.items()}
+    return {
+        name: tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+        for name, tensor in tensors.items()
+    }
+
+
+def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+    """Tensors as float64 arrays in host memory, 0 where an entry is ruled out.
+
+    Some models give what they rule out (Chameleon the words that images are made of) the smallest number of the
+    dtype. That isn't the same number in two precisions; an entry that only one side rules out still differs.
+    """
+    import torch
+
+    def array(tensor: torch.Tensor) -> Array:
+        ruled_out = tensor == torch.finfo(tensor.dtype).min
+        kept = tensor.masked_fill(ruled_out, 0) if bool(ruled_out.any()) else tensor
+        return cast("Array", kept.detach().to("cpu").to(torch.float64).numpy())
+
+    return {name: array(tensor) for name, tensor in tensors.items()}
