@@ -9,23 +9,26 @@ from .scopes import numbers, role_of
 
 
 def layers_needed(config: Any) -> int:
-    """How many layers it takes to give as many outputs as are named, and to show one layer of each kind."""
-    needed = [len(_outputs_of_layers(config))]
-    needed += [len(used) for used in _lists(config, "layers_used").values()]
-    for apart in _lists(config, "layers_apart").values() if not role_of(config, "depths") else ():
-        plain = next(place for place in range(len(apart) + 1) if place not in apart)
-        needed.append(1 + max(min(apart), plain))
-    return max(needed)
+    """How many layers it takes to give as many outputs as are named."""
+    return max(len(_outputs_of_layers(config)), *map(len, _lists(config, "layers_used").values()), 0)
 
 
-def kept_lists(config: Any, layers: int) -> dict[str, Any]:
-    """The lists of layers that a constructor takes, for so many layers: of a kind apart those at the front, of those
-    that are used the last ones, as many as before. Where some layers at the back do more, all but one are those."""
-    staged = _lists(config, "depths")
+def telling_layers(config: Any) -> set[int]:
+    """Places of the first layer of a kind apart and of the first of the others, for each list that names such."""
+    lists = _lists(config, "layers_apart").values() if not role_of(config, "depths") else ()
+    plain = {next(place for place in range(len(apart) + 1) if place not in apart) for apart in lists}
+    return plain | {min(apart) for apart in lists}
+
+
+def kept_lists(config: Any, places: list[int]) -> dict[str, Any]:
+    """The lists of layers that a constructor takes, where the layers at these places are kept: the new places of
+    those of a kind apart, and of those that are used the last ones, as many as before. Where some layers at the back
+    do more, all but one are those."""
+    staged, layers = _lists(config, "depths"), len(places)
     kept: dict[str, Any] = {
         name: _last_of_stages(apart, next(iter(staged.values())))
         if staged
-        else [one for one in apart if one < layers]
+        else [new for new, place in enumerate(places) if place in apart]
         for name, apart in _lists(config, "layers_apart").items()
     }
     most = max(numbers(role_of(config, "layers")), default=0)

@@ -13,8 +13,8 @@ from .scopes import attribute_of, roles, tree
 
 Spec = dict[str, Any]
 
-_OBJECTS = 2
-"""Objects in an image that a user points at."""
+_OBJECTS = 5
+"""Objects in an image that a user points at: so many that single numbers about each of them have a spread."""
 _POINTS = 3
 """Points on one object; with the two corners of its box they differ from the objects."""
 _MASK_PLACES_A_PATCH = 4

@@ -15,7 +15,7 @@ from hardware.errors import ModelError
 
 from .division import Division, divided, divisions_of
 from .image_sizes import image_sizes
-from .layer_lists import kept_lists, kept_outputs, layers_needed
+from .layer_lists import kept_lists, kept_outputs, layers_needed, telling_layers
 from .overrides import overridden, overrides
 from .rotary import rotary_sections
 from .scopes import (
@@ -65,7 +65,7 @@ def _layers(config: Any, division: Division) -> list[int]:
     named = {name: getattr(config, name, None) for name in roles()["config"]["layer_kinds"]}
     kinds = {name: list(kind) for name, kind in named.items() if isinstance(kind, list | tuple) and kind}
     chosen = [kind for name, kind in kinds.items() if name in taken]
-    firsts = sorted({kind.index(one) for kind in kinds.values() for one in kind})
+    firsts = sorted({kind.index(one) for kind in kinds.values() for one in kind} | telling_layers(config))
     if any(kind not in chosen for kind in kinds.values()):
         firsts = list(range(max(firsts) + 1))
     wanted = max(2 * LAYERS if division.deeper else LAYERS, layers_needed(config))
@@ -115,7 +115,7 @@ def _shrunk(config: Any, division: Division, tokens: Mapping[int | str, int]) ->
     changed |= dict.fromkeys(role_of(config, "foreign_kernels"), False)
     changed |= _audible_norms(config) | _unset_experts(config, division) | _per_layer(config, changed, division)
     changed |= _needed(config) | image_sizes(config, division)
-    changed |= kept_lists(config, len(_layers(config, division))) | rotary_sections(config, changed)
+    changed |= kept_lists(config, _layers(config, division)) | rotary_sections(config, changed)
     changed |= {name: tokens[name] for name in unset_places(config)}
     return changed | {name: tokens[value] for name, value in token_ids(config).items()}
 

@@ -119,16 +119,14 @@ def _batch_statistics(owner: str, module: torch.nn.Module, seed: str) -> dict[st
 
 
 def _tables(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict[str, npt.NDArray[np.float64]]:
-    """Values for tables that are buffers; a library leaves those of codes 0, so that all codes are one."""
-    found = {
-        name: buffer
-        for name, buffer in module.named_buffers(recurse=False)
-        if name in _CODE_TABLES | _DRAWN_TABLES and buffer.ndim == 2 and buffer.is_floating_point()
-    }
-    return {
-        name: _generator(seed, f"{owner}.{name}").standard_normal(tuple(one.shape)) * gain / math.sqrt(one.shape[1])
-        for name, one in found.items()
-    }
+    """Values for tables that are buffers: of codes, which a library leaves 0, so that all are one, as in a matrix; of
+    what a constructor draws, standard normal as there."""
+    values = {}
+    for name, buffer in module.named_buffers(recurse=False):
+        if name in _CODE_TABLES | _DRAWN_TABLES and buffer.ndim == 2 and buffer.is_floating_point():
+            noise = _generator(seed, f"{owner}.{name}").standard_normal(tuple(buffer.shape))
+            values[name] = noise if name in _DRAWN_TABLES else noise * gain / math.sqrt(buffer.shape[1])
+    return values
 
 
 def has_codes(model: torch.nn.Module) -> bool:

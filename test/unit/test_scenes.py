@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from generators.derivation.derive import configured_type, task_class
-from generators.derivation.layer_lists import kept_lists, layers_needed
+from generators.derivation.layer_lists import kept_lists, layers_needed, telling_layers
 from generators.derivation.scenes import scene_spec
 from generators.derivation.tiny import tiny_config
 from generators.models.catalog import TaskEntry, load_catalog, task_entries
@@ -105,11 +105,12 @@ class Layered:
 
 def test_lists_of_layers_follow_the_layers_that_are_kept() -> None:
     two_kinds = Layered(num_hidden_layers=10, num_blocks=4, window_block_indices=(0, 1, 3, 6))
-    assert layers_needed(two_kinds) == 3
-    assert kept_lists(two_kinds, 3) == {"window_block_indices": [0, 1], "num_blocks": 2}
+    assert telling_layers(two_kinds) == {0, 2}
+    assert kept_lists(two_kinds, [0, 2]) == {"window_block_indices": [0], "num_blocks": 1}
+    assert kept_lists(two_kinds, [0, 1, 2, 3]) == {"window_block_indices": [0, 1, 3], "num_blocks": 3}
     used = Layered(backbone_out_indices=(2, 5, 8, 11))
     assert layers_needed(used) == 4
-    assert kept_lists(used, 4) == {"backbone_out_indices": [0, 1, 2, 3]}
+    assert kept_lists(used, [0, 1, 2, 3]) == {"backbone_out_indices": [0, 1, 2, 3]}
 
 
 def test_stages_keep_a_block_of_each_kind() -> None:
