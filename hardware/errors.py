@@ -66,9 +66,12 @@ class BackendUnavailable(HwCompatError):
 
 
 def echo(name: str) -> str:
-    """A user's text made safe for one line of a terminal: quoted, escaped, cut to 80 characters."""
+    """A user's text made safe for one line of a terminal: quoted, escaped, and cut to 80 characters in its middle,
+    since a path says most at its end."""
     shown = ascii(name) if not name.isprintable() else f"'{name}'"
-    return shown if len(shown) <= _LONGEST_ECHO else f"{shown[: _LONGEST_ECHO - 2]}…'"
+    if len(shown) <= _LONGEST_ECHO:
+        return shown
+    return f"{shown[: _LONGEST_ECHO // 3]}…{shown[-(_LONGEST_ECHO - _LONGEST_ECHO // 3 - 1) :]}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

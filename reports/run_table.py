@@ -52,7 +52,14 @@ def _overview(cells: Sequence[CellResult]) -> str:
 def _levels(cells: Sequence[CellResult], width: int) -> str:
     counts = Counter(cell.verdict.level for cell in cells)
     said = ", ".join(f"{counts[level]} {level}" for level in Level if counts[level])
-    return "\n" + _labelled("Verdicts", f"{said} of {len(cells)} cells", width)
+    conditions = Counter(condition for cell in cells for condition in cell.verdict.conditions)
+    lines = [_labelled("Verdicts", f"{said} of {len(cells)} cells", width)]
+    lines += [_labelled("Condition", f"{text} ({_so_many(n, len(cells))})", width) for text, n in conditions.items()]
+    return "\n" + "\n".join(lines)
+
+
+def _so_many(some: int, cells: int) -> str:
+    return "all cells" if some == cells else f"{some} of the cells"
 
 
 def _evidence(result: JobResult, width: int) -> list[str]:

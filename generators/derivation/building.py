@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from generators.models.catalog import load_catalog
 from generators.models.diffusion import LIBRARY as DIFFUSERS
 from hardware.errors import ModelError, echo
 
@@ -42,3 +43,14 @@ def build(config_class: str, model_class: str, config: Mapping[str, Any]) -> tor
 def line_of(error: BaseException) -> str:
     """The text of an error in one line, shortened."""
     return " ".join(str(error).split())[:300]
+
+
+def configured_type(model_type: str, model_class: str) -> str:
+    """The type whose configuration a class is built with: its own, where it is mapped for several.
+
+    SAM 2 on an image is mapped for checkpoints of SAM 2 on videos, too, whose configuration it can only read.
+    """
+    catalog = load_catalog()
+    own = getattr(getattr(class_of(model_class), "config_class", None), "__name__", "")
+    types = [one for one in catalog.types_of_class(model_class) if catalog.config_class(one) == own]
+    return model_type if model_type in types or not types else types[0]

@@ -8,150 +8,44 @@ import inspect
 import json
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from generators.models.catalog import TaskClass, TaskEntry, installed_version, load_catalog
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify_folder, classify_type
 from generators.models.diffusion import LIBRARY as DIFFUSERS
-from generators.models.diffusion import RECONSTRUCTION, installed_diffusers
-from generators.models.inputs import LENGTHS, OTHER_DRAWS, make_inputs, placeholders
+from generators.models.diffusion import denoised, installed_diffusers
+from generators.models.inputs import OTHER_DRAWS, make_inputs
 from generators.models.libraries import catalog_of, require
 from generators.models.recipe import HERE, Recipe
 from generators.models.store import shipped_recipes
 from hardware.errors import ModelError, echo
 from hardware.testing.checkpoints import load_checkpoint
 from hardware.testing.loud_weights import BETWEEN, GAINS, fill
-from hardware.testing.parity import Array, ReferenceNotFinite, masks_of
+from hardware.testing.parity import Array, ReferenceNotFinite
 from hardware.testing.reference import as_reference, float64_outputs, gradient_count
 from hardware.testing.widened import copy_over
 
 from . import measure
-from .building import build as build
-from .building import class_of as class_of
-from .building import line_of
+from .building import build, class_of, configured_type
 from .diffusion_config import tiny_arguments
-from .diffusion_inputs import diffusion_specs
+from .measured import SEED, Measured, generates, measured
 from .overrides import overrides
 from .scopes import children
-from .specs import input_specs, lengths_of
 from .tiny import LABELS, tiny_configs
 
-if TYPE_CHECKING:
-    pass
-
-_SEED = 0
-_SHORTER = 4
 _AGREES = 1e-6
 _CANNOT_RUN = (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError, IndexError)
 _NOT_ARGUMENTS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Measured:
-    """What one model gave: its inputs and reference, and how the outputs hang together with the masks."""
-
-    lengths: tuple[int, int]
-    specs: dict[str, dict[str, Any]]
-    inputs: dict[str, Array]
-    reference: dict[str, Array]
-    outputs: tuple[str, ...]
-    masked_by: dict[str, str]
-    mask_input: str | None
-    sensitivity: dict[str, float]
-    padding_heard: float
-
-    @property
-    def is_deaf(self) -> bool:
-        """Whether dropping the mask changes too little to be seen."""
-        return self.sensitivity.get("mask_dropped", 1.0) < measure.SUBTLE
-
-    @property
-    def is_leaky(self) -> bool:
-        """Whether what stands in padded places is heard, as where a text is read off its last token."""
-        return not self.padding_heard < measure.NOISE
-
-    def recorded(self, origin: str) -> dict[str, Any]:
-        """The 16 numbers of the first main output, and what vouches for them."""
-        name = self.outputs[0]
-        mask = masks_of(self.masked_by, self.inputs).get(name)
-        return measure.record(self.reference, name, mask, seed=_SEED, lengths=self.lengths, origin=origin)
-
-
-def _measure(model: Any, entry: TaskEntry, what: Classification, side: str) -> _Measured:
-    if what.architecture == "diffusion":
-        lengths, specs = LENGTHS, diffusion_specs(model, _denoised(what.model_type, entry))
-    else:
-        lengths = lengths_of(model)
-        specs = input_specs(model, entry, what.architecture, side, lengths[0])
-    inputs = make_inputs(specs, _SEED, lengths)
-    exact = as_reference(copy_over(model))
-    reference = float64_outputs(exact, inputs)
-    if not reference:
-        raise ModelError(f"{type(model).__name__} gives no floating tensor")
-    shorter = (lengths[0] - _SHORTER, lengths[1] - _SHORTER)
-    other = float64_outputs(exact, make_inputs(specs, _SEED + 1, shorter))
-    columns = (shorter[0] + placeholders(specs), lengths[0] + placeholders(specs))
-    masked_by = measure.masked_outputs(other, reference, columns, specs)
-    # A decoder's own mask comes first: what a decoder sees of itself is what every output goes through.
-    masks = sorted((n for n, s in specs.items() if s["kind"] == "mask"), key=lambda n: "decoder" not in n)
-    asked = not overrides(what.model_type).get("left_out", "").startswith("padding")
-    mask_input = masks[0] if masks and asked else None
-    padding = measure.padding_heard(model, inputs, specs, reference, masked_by, mask_input)
-    if not padding < measure.NOISE:
-        front = measure.in_front(masked_by, reference, columns[1])
-        heard = measure.padding_heard(model, inputs, specs, reference, front, mask_input)
-        masked_by, padding = (front, heard) if heard < measure.NOISE else (masked_by, padding)
-    return _Measured(
-        lengths=lengths,
-        specs=specs,
-        inputs=inputs,
-        reference=reference,
-        outputs=_main_outputs(entry, reference),
-        masked_by=masked_by,
-        mask_input=mask_input,
-        sensitivity=measure.sensitivity_of(model, inputs, reference, masked_by, mask_input),
-        padding_heard=padding,
-    )
-
-
-def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ...]:
-    """The outputs that a task is about, all tensors of those that are tuples; the first that there is, otherwise."""
-    meant = {
-        n: [g for g in given if g == n or (g.startswith(f"{n}_") and g[len(n) + 1 :].isdigit())]
-        for n in entry.outputs
-    }
-    return tuple(name for names in meant.values() for name in names) or (next(iter(given)),)
-
-
-def _measured(model: Any, entry: TaskEntry, what: Classification) -> _Measured:
-    """Measure with padding on the side where a dropped mask is heard and padding isn't; right first but for
-    decoders."""
-    decodes = what.architecture == "decoder-only" or _generates(model, entry) == "causal"
-    sides = ("left",) if decodes else ("right", "left")
-    results = []
-    for side in sides:
-        try:
-            results.append(_measure(model, entry, what, side))
-        except (ModelError, ReferenceNotFinite):
-            raise
-        except Exception as error:  # whatever modelling code raises, it is the reason why the type has no recipe
-            raise ModelError(
-                f"{type(model).__name__} cannot be run", why=f"{type(error).__name__}: {line_of(error)}"
-            ) from error
-        if not results[-1].is_deaf and not results[-1].is_leaky:
-            return results[-1]
-    heard = [one for one in results if not one.is_deaf]
-    return heard[0] if heard else replace(results[0], mask_input=None)
 
 
 def _hash(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry, **given: Any) -> Recipe:
+def _recipe(model: Any, found: Measured, what: Classification, entry: TaskEntry, **given: Any) -> Recipe:
     return Recipe(
         model_type=what.model_type,
         transformers_version=installed_version(),
@@ -170,23 +64,13 @@ def _recipe(model: Any, found: _Measured, what: Classification, entry: TaskEntry
         outputs=found.outputs,
         masked_by=found.masked_by,
         mask_input=found.mask_input,
-        generate=_generates(model, entry),
+        generate=generates(model, entry),
         gradients=_gradient_count(model, found.inputs),
         recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
-        left_out=overrides(_denoised(what.model_type, entry)).get("left_out", ""),
+        left_out=overrides(denoised(what.model_type, entry.task)).get("left_out", ""),
         **given,
     )
-
-
-def _generates(model: Any, entry: TaskEntry) -> str:
-    """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one,
-    as do those that write what they hear behind the places of the sound."""
-    if entry.generate == "none" or not hasattr(model, "generate"):
-        return "none"
-    if overrides(model.config.model_type).get("left_out"):
-        return "none"
-    return "seq2seq" if model.config.is_encoder_decoder else "causal"
 
 
 def _gradient_count(model: Any, inputs: Mapping[str, Array]) -> int:
@@ -216,31 +100,31 @@ def _origin(model_type: str) -> str:
     return HERE
 
 
-def _unheard(model: Any, found: _Measured) -> list[str]:
-    others = make_inputs(found.specs, _SEED + 1, found.lengths)
+def _unheard(model: Any, found: Measured) -> list[str]:
+    others = make_inputs(found.specs, SEED + 1, found.lengths)
     return measure.unheard(model, found.inputs, others, found.reference, found.masked_by, found.specs)
 
 
-def _unsteady(model: Any, found: _Measured) -> list[str]:
+def _unsteady(model: Any, found: Measured) -> list[str]:
     draws = [make_inputs(found.specs, seed, lengths or found.lengths) for seed, lengths in OTHER_DRAWS]
     return measure.unsteady(model, draws, found.masked_by)
 
 
 def _loudest(
     config: Mapping[str, Any], config_class: str, chosen: TaskClass, what: Classification
-) -> tuple[float, _Measured] | list[str]:
+) -> tuple[float, Measured] | list[str]:
     """The gain with the best ratio of signal to noise among those accepted, or why none is.
 
     Those with which half precision holds come first; the noise is that of bfloat16, where the model has it.
     """
-    accepted: list[tuple[bool, float, float, _Measured]] = []
+    accepted: list[tuple[bool, float, float, Measured]] = []
     refused = []
     for gain in (*GAINS, *BETWEEN):
         if any(holds for holds, *_ in accepted) and gain in BETWEEN:
             break
         model = fill(build(config_class, chosen.model_class, config), gain=gain)
         try:
-            found = _measured(model, chosen.entry, what)
+            found = measured(model, chosen.entry, what)
         except ReferenceNotFinite as error:  # too loud for it
             refused.append(f"gain {gain}: {error}")
             continue
@@ -270,21 +154,12 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     what, chosen = classify_type(model_type), task_class(model_type, task)
     if what.architecture == "diffusion":
         require(DIFFUSERS)
-        configs = iter([tiny_arguments(class_of(chosen.model_class, DIFFUSERS), _denoised(model_type, chosen.entry))])
+        configs = iter(
+            [tiny_arguments(class_of(chosen.model_class, DIFFUSERS), denoised(model_type, chosen.entry.task))]
+        )
     else:
-        configs = tiny_configs(configured_type(model_type, chosen), load_catalog())
+        configs = tiny_configs(configured_type(model_type, chosen.model_class), load_catalog())
     return loudest_recipe(what, chosen, configs, f"tiny {model_type}")
-
-
-def configured_type(model_type: str, chosen: TaskClass) -> str:
-    """The type whose configuration a class is built with: its own, where it is mapped for several.
-
-    SAM 2 on an image is mapped for checkpoints of SAM 2 on videos, too, whose configuration it can only read.
-    """
-    catalog = load_catalog()
-    own = getattr(getattr(class_of(chosen.model_class), "config_class", None), "__name__", "")
-    types = [one for one in catalog.types_of_class(chosen.model_class) if catalog.config_class(one) == own]
-    return model_type if model_type in types or not types else types[0]
 
 
 def task_class(model_type: str, task: str | None) -> TaskClass:
@@ -297,17 +172,12 @@ def task_class(model_type: str, task: str | None) -> TaskClass:
     return chosen
 
 
-def _denoised(model_type: str, entry: TaskEntry) -> str:
-    """The family whose denoiser does a task; empty where it is an autoencoder's, which families share."""
-    return "" if entry.task == RECONSTRUCTION else model_type
-
-
 def _config_class(what: Classification, chosen: TaskClass) -> str:
     """The configuration class that a model is built with; empty for one of diffusers. Raises `ModelError`."""
     if what.architecture == "diffusion":
         return ""
     _require_forward(chosen.model_class)
-    return load_catalog().config_class(configured_type(what.model_type, chosen))
+    return load_catalog().config_class(configured_type(what.model_type, chosen.model_class))
 
 
 def _require_forward(model_class: str) -> None:
@@ -368,7 +238,7 @@ def derive_checkpoint(folder: Path) -> Recipe:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
         model = load_checkpoint(class_of(what.model_class), checkpoint.folder)
-        found = _measured(model, entry, what)
+        found = measured(model, entry, what)
         plain = json.loads(json.dumps(model.config.to_diff_dict(), default=str))
         config = {k: v for k, v in plain.items() if k not in _NOT_ARGUMENTS}
         recipe = _recipe(model, found, what, entry, config=config, gain=None, weights_hash=checkpoint.weights_hash)

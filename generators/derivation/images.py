@@ -35,14 +35,17 @@ def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
         "image_merge_sizes": lambda config: _constant(1),
         "flattened_patches": _flattened,
         "image_patches": _packed,
-        "image_attention_mask": lambda config: {"kind": "seen", "shape": [1]},
         "grid_thw": lambda config: _constant(_grid_of(config)),
         "merge_sizes": lambda config: _constant(1),
         "pixel_position_ids": _places,
         "noise": _order,
         **(_TILE_MAKERS if "aspect_ratio_ids" in takes else {}),
     }
-    return makers | ({"hidden_states": _patches} if "grid_thw" in takes else {})
+    if "grid_thw" in takes:
+        makers["hidden_states"] = _patches
+    if "perceiver_embeddings" in takes:  # a mask of the images that a text sees, elsewhere one of an image's patches
+        makers["image_attention_mask"] = lambda config: {"kind": "seen", "shape": [1]}
+    return makers
 
 
 _TILE_MAKERS: Mapping[str, Callable[[Any], Spec]] = {
@@ -67,7 +70,7 @@ def _pixels_of(takes: Collection[str]) -> Callable[[Any], Spec]:
         "spatial_shapes": _packed,
         "aspect_ratio_ids": lambda config: _pixels(config, *_tiles(config)),
         "pixel_attention_mask": lambda config: _pixels(config, 1),
-        "image_attention_mask": lambda config: _pixels(config, 1),
+        "perceiver_embeddings": lambda config: _pixels(config, 1),
         "image_sizes": _tiled,
     }
     return next((maker for sign, maker in signs.items() if sign in takes), _pixels)

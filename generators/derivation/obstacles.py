@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import io
+import re
 from typing import Any
 
 from generators.models.diffusion import LIBRARY
 from generators.models.libraries import catalog_of, lacking
 from generators.models.refusal import Obstacle, Refusal
 
+from .building import configured_type
+
 _LONGEST = 300
+_NAME = re.compile(r"NameError: name '(\w+)' is not defined")
 _OF_META = ("meta tensor", "meta device", "Meta", "FakeTensor", "aten::_local_scalar_dense", "data_ptr")
 """Words of errors that say nothing of a class, only that it was built without memory."""
 
@@ -21,7 +25,7 @@ def obstacle_of(model_type: str, failure: str) -> Refusal:
 
     Only what its own class does on its own untouched defaults takes a type out of those that can be built.
     """
-    obstacle, reason = _found(model_type) or (Obstacle.NOT_DERIVED, failure)
+    obstacle, reason = _found(model_type) or _undefined(failure) or (Obstacle.NOT_DERIVED, failure)
     return Refusal(model_type=model_type, obstacle=obstacle, reason=" ".join(reason.split())[:_LONGEST])
 
 
@@ -36,9 +40,10 @@ def _found(model_type: str) -> tuple[Obstacle, str] | None:
         return _of_diffusers(tasks[0].model_class)
     import transformers
 
-    config_name, model_name = catalog.config_class(model_type), tasks[0].model_class
+    model_name = tasks[0].model_class
     try:
-        config_class, model_class = getattr(transformers, config_name), getattr(transformers, model_name)
+        model_class = getattr(transformers, model_name)
+        config_class = getattr(transformers, catalog.config_class(configured_type(model_type, model_name)))
     except ImportError as error:
         return Obstacle.MISSING_DEPENDENCY, str(error)
     except Exception as error:  # transformers wraps whatever a module raises when it is imported
@@ -47,6 +52,16 @@ def _found(model_type: str) -> tuple[Obstacle, str] | None:
         return Obstacle.NO_CLASS, f"{model_name} has no forward"
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         return _built(config_class, model_class)
+
+
+def _undefined(failure: str) -> tuple[Obstacle, str] | None:
+    """A package that modelling code takes for granted: it imports it where it is installed, and calls it anyway."""
+    from transformers.utils import import_utils
+
+    name = next(iter(_NAME.findall(failure)), "")
+    if not hasattr(import_utils, f"is_{name}_available") or importlib.util.find_spec(name) is not None:
+        return None
+    return Obstacle.MISSING_DEPENDENCY, f"its forward pass needs {name}, which isn't installed: {failure}"
 
 
 def _of_diffusers(model_name: str) -> tuple[Obstacle, str] | None:

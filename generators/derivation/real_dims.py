@@ -19,7 +19,8 @@ from hardware.errors import ModelError, echo
 from hardware.system.memory import free_bytes
 
 from . import tiny
-from .derive import class_of, loudest_recipe, task_class
+from .building import build, class_of
+from .derive import loudest_recipe, task_class
 from .division import Division
 from .overrides import overridden, overrides
 from .scopes import arguments_of, children, default_of, role_of
@@ -128,8 +129,6 @@ def _counts(config: Any, layers: int) -> Iterator[int]:
 def _parameters(what: Classification, chosen: TaskClass, arguments: Mapping[str, Any]) -> int:
     """How many parameters a configuration has, counted without allocating them."""
     import torch
-
-    from .derive import build
 
     with torch.device("meta"):
         model = build(load_catalog().config_class(what.model_type), chosen.model_class, arguments)

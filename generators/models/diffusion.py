@@ -129,6 +129,11 @@ def _own_name(model_type: str) -> str:
 
 
 @functools.cache
+def denoised(model_type: str, task: str) -> str:
+    """The family whose denoiser does a task; empty where it is an autoencoder's, which families share."""
+    return "" if task == RECONSTRUCTION else model_type
+
+
 def installed_diffusers() -> str:
     """The version of diffusers here, from its metadata; empty where there is none."""
     try:

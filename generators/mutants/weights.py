@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from generators.derivation.sites import Rows, Site, halves, scale_attention, swap_rows
+from generators.derivation.rows import Rows, halves, swap_rows
+from generators.derivation.sites import Site, scale_attention
 
 if TYPE_CHECKING:
     import random

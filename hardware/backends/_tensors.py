@@ -27,13 +27,14 @@ def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> 
 def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
     """Tensors as float64 arrays in host memory, 0 where an entry is ruled out.
 
-    Some models give what they rule out (Chameleon the words that images are made of) the smallest number of the
-    dtype. That isn't the same number in two precisions; an entry that only one side rules out still differs.
+    Some models give what they rule out the smallest number of the dtype (Chameleon the words that images are made of)
+    or minus infinity (Grounding DINO the words behind a text's end). That isn't the same number in two precisions, or
+    none at all; an entry that only one side rules out still differs.
     """
     import torch
 
     def array(tensor: torch.Tensor) -> Array:
-        ruled_out = tensor == torch.finfo(tensor.dtype).min
+        ruled_out = tensor <= torch.finfo(tensor.dtype).min
         kept = tensor.masked_fill(ruled_out, 0) if bool(ruled_out.any()) else tensor
         return cast("Array", kept.detach().to("cpu").to(torch.float64).numpy())
 

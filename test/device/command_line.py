@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from generators.compatibility.verdict import Level
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.evidence.store import Evidence, read_folder
 
@@ -57,10 +58,11 @@ class Ran:
         return {name: line.outcome for name, line in self.lines(cell).items()}
 
     def verdict(self, cell: str) -> str:
-        """The level that the printed table says of a cell."""
-        after = self.out.partition(f"\n{cell} ")[2]
-        words = after.partition("\nVerdict")[2].split()
-        return words[0] if words else "none was printed"
+        """The level that is printed of a cell: its row among several, or the verdict below its own table."""
+        rows = [line.split() for line in self.out.splitlines()]
+        of_many = [row[1] for row in rows if row[:1] == [cell] and row[1] in {level.value for level in Level}]
+        alone = self.out.partition(f"\n{cell} ")[2].partition("\nVerdict ")[2].split()
+        return (of_many or alone or ["none was printed"])[0]
 
     @property
     def error(self) -> str:

@@ -115,8 +115,7 @@ def test_concluding_again_from_the_files_gives_what_was_printed(three_targets: R
 
 
 def test_simulated_never_speaks_of_a_real_device(three_targets: Ran) -> None:
-    after = three_targets.out.partition(f"{BERT}/simulated/float32 ")[2].partition("Predicted")[0]
-    assert "simulated: proves plumbing, not numerics" in after
+    assert "simulated: proves plumbing, not numerics (2 of the cells)" in three_targets.out
 
 
 def test_matrix_counts_what_was_measured(three_targets: Ran, command_line: CommandLine) -> None:

@@ -131,7 +131,7 @@ def test_what_a_model_writes_into_its_prompt_stays_out_of_the_inputs() -> None:
     """BLIP puts its first token into the prompt and decodes without the last one; the result says from what."""
     import torch
 
-    from generators.derivation.derive import build
+    from generators.derivation.building import build
     from hardware.backends._decoding import greedy
     from hardware.backends._tensors import to_tensors
     from hardware.testing.loud_weights import fill

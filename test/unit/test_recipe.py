@@ -38,7 +38,7 @@ def shipped(model_type: str) -> Recipe:
 
 
 def model_of(recipe: Recipe) -> Any:
-    from generators.derivation.derive import build
+    from generators.derivation.building import build
     from hardware.testing.loud_weights import fill
 
     assert recipe.gain is not None

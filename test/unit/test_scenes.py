@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.derivation.derive import configured_type, task_class
+from generators.derivation.building import configured_type
+from generators.derivation.derive import task_class
 from generators.derivation.layer_lists import kept_lists, layers_needed, telling_layers
 from generators.derivation.scenes import scene_spec
 from generators.derivation.tiny import tiny_config
@@ -149,7 +150,8 @@ def test_heads_of_any_width_are_divided_where_they_share_a_stream_evenly() -> No
 def test_a_class_is_built_from_the_configuration_that_it_names() -> None:
     catalog = load_catalog()
     types = {
-        name: configured_type(name, task_class(name, None)) for name in ("sam2", "sam2_video", "sam3_video", "vit")
+        name: configured_type(name, task_class(name, None).model_class)
+        for name in ("sam2", "sam2_video", "sam3_video", "vit")
     }
     assert types == {"sam2": "sam2", "sam2_video": "sam2", "sam3_video": "sam3_tracker", "vit": "vit"}
     assert all(name in catalog.configs for name in types.values())

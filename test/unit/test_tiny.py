@@ -10,16 +10,8 @@ import pytest
 
 from generators.derivation.on_demand import recipe_for
 from generators.derivation.overrides import all_overrides
-from generators.derivation.sites import (
-    Rows,
-    attention_sites,
-    half_of_heads,
-    position_tables,
-    scale_attention,
-    scale_rows,
-    swap_rows,
-    swap_two,
-)
+from generators.derivation.rows import Rows, scale_rows, swap_rows
+from generators.derivation.sites import attention_sites, half_of_heads, position_tables, scale_attention, swap_two
 from generators.derivation.tiny import tiny_config, tiny_configs
 from generators.models.catalog import load_catalog
 from generators.models.inputs import LENGTHS, make_inputs
@@ -30,7 +22,7 @@ EIGHT = ("bert", "gpt2", "t5", "vit", "clip", "whisper", "mixtral", "mamba")
 
 
 def model_of(model_type: str) -> Any:
-    from generators.derivation.derive import build
+    from generators.derivation.building import build
 
     recipe = recipe_for(model_type)
     return build(recipe.config_class, recipe.model_class, recipe.config)
@@ -89,7 +81,7 @@ def test_experts_in_groups_are_still_chosen_in_two_steps() -> None:
 
 
 def test_a_composed_configuration_builds_as_often_as_one_likes() -> None:
-    from generators.derivation.derive import build
+    from generators.derivation.building import build
 
     config = tiny_config("rag", load_catalog())
     assert {name: part["model_type"] for name, part in config.items() if isinstance(part, dict)} == {
@@ -172,7 +164,7 @@ def test_scaling_touches_only_the_rows_named() -> None:
 
 def test_a_normalised_query_is_scaled_after_its_normalisation() -> None:
     """Scaling the projection itself changes nothing there, so that a mutant made of it would always live."""
-    from generators.derivation.derive import build
+    from generators.derivation.building import build
 
     config = tiny_config("qwen3", load_catalog())
     site = attention_sites(build("Qwen3Config", "Qwen3ForCausalLM", config))[0]
@@ -397,7 +389,7 @@ def test_a_convolution_that_standardises_its_weight_is_scaled_in_half_of_its_inp
 
 
 def test_cosine_attention_is_scaled_in_its_temperature() -> None:
-    from generators.derivation.derive import build
+    from generators.derivation.building import build
 
     config = tiny_config("swinv2", load_catalog())
     site = attention_sites(build("Swinv2Config", "Swinv2Model", config))[0]

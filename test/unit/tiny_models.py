@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from generators.derivation.derive import build
+from generators.derivation.building import build
 from generators.models.catalog import installed_version
 from generators.models.inputs import make_inputs
 from generators.models.store import load_recipe
