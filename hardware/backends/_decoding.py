@@ -14,6 +14,8 @@ from .base import Generation
 if TYPE_CHECKING:
     import torch
 
+_SEEN = ("encoder_embeddings", "perceiver_embeddings")
+"""How the inputs end that hold what an encoder made of an image in an earlier pass."""
 _OF_A_TEXT = ("input_ids", "attention_mask", "position_ids")
 """How the inputs that hold a text, its mask and its positions end."""
 
@@ -78,13 +80,14 @@ def _whole_passes(model: Any, prompt: Mapping[str, Any]) -> Iterator[None]:
     """Without a cache every pass starts anew, and gets all that the first one had.
 
     The library hands a sound to the first pass alone, whose cache holds it; and some decoders write into what the
-    encoder gave, so that every pass gets a copy of that.
+    encoder gave, so that every pass gets a copy of that. Idefics gets what it saw in the first pass.
     """
     sensed = {name: tensor for name, tensor in prompt.items() if tensor.is_floating_point()}
 
     def complete(_: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         given = {name: copy.deepcopy(one) if name == "encoder_outputs" else one for name, one in kwargs.items()}
-        if given.get("encoder_outputs") is None:
+        seen = any(one is not None for name, one in given.items() if name.endswith(("encoder_outputs", *_SEEN)))
+        if not seen:
             given |= {name: tensor.clone() for name, tensor in sensed.items() if given.get(name) is None}
         return args, given
 
