@@ -31,7 +31,7 @@ run: $(VENV)/.ready
 endif
 
 test: $(VENV)/.ready-dev bundle-environment
-	$(OWN) -m pytest test $(ARGS)
+	$(OWN) -m pytest test -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.ready-dev
 	$(OWN) -m ruff check .

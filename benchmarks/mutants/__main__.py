@@ -41,6 +41,8 @@ KINDS = (
     "mixtral",
     "mamba",
     "rag",
+    "bamba",
+    "videomae",
     "stable-diffusion",
 )
 """One kind for each architecture and each trait, and one without attention; `--all` takes every recipe that ships."""

@@ -115,12 +115,13 @@ def _loudest(
 ) -> tuple[float, Measured] | list[str]:
     """The gain with the best ratio of signal to noise among those accepted, or why none is.
 
-    Those with which half precision holds come first; the noise is that of bfloat16, where the model has it.
+    Those with which a dropped mask is heard come first, then those with which half precision holds; the noise is that
+    of bfloat16, where the model has it.
     """
-    accepted: list[tuple[bool, float, float, Measured]] = []
+    accepted: list[tuple[bool, bool, float, float, Measured]] = []
     refused = []
     for gain in (*GAINS, *BETWEEN):
-        if any(holds for holds, *_ in accepted) and gain in BETWEEN:
+        if gain in BETWEEN and any(heard and holds for heard, holds, *_ in accepted):
             break
         model = fill(build(config_class, chosen.model_class, config), gain=gain)
         try:
@@ -135,8 +136,9 @@ def _loudest(
             refused.append(f"gain {gain}: {', '.join(reasons)}")
         else:
             noise = figures.get("bfloat16_error", figures["float32_error"])
-            accepted.append((measure.holds_half_precision(figures), figures["attention_x1.1"] / noise, gain, found))
-    for _, _, gain, found in sorted(accepted, key=lambda one: one[:3], reverse=True):
+            loud = figures["attention_x1.1"] / noise
+            accepted.append((not found.is_deaf, measure.holds_half_precision(figures), loud, gain, found))
+    for *_, gain, found in sorted(accepted, key=lambda one: one[:4], reverse=True):
         model = fill(build(config_class, chosen.model_class, config), gain=gain)
         reasons = _unsteady(model, found)
         if not reasons:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from generators.models.catalog import TaskEntry
@@ -103,8 +103,10 @@ def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ..
 
 
 def measured(model: Any, entry: TaskEntry, what: Classification) -> Measured:
-    """Measure with padding on the side where a dropped mask is heard and padding isn't; right first but for
-    decoders."""
+    """Measure with padding on the side where a dropped mask is heard and padding isn't; right first but for decoders.
+
+    A mask that is heard on neither side stays one that the model takes, so that its suite says that it isn't honoured.
+    """
     decodes = what.architecture == "decoder-only" or generates(model, entry) == "causal"
     sides = ("left",) if decodes else ("right", "left")
     results = []
@@ -119,8 +121,7 @@ def measured(model: Any, entry: TaskEntry, what: Classification) -> Measured:
             ) from error
         if not results[-1].is_deaf and not results[-1].is_leaky:
             return results[-1]
-    heard = [one for one in results if not one.is_deaf]
-    return heard[0] if heard else replace(results[0], mask_input=None)
+    return next((one for one in results if not one.is_deaf), results[0])
 
 
 def generates(model: Any, entry: TaskEntry) -> str:

@@ -321,9 +321,9 @@ def test_a_recipe_that_cannot_be_read_is_said(tmp_path):
     from generators.models.catalog import installed_version
 
     (folder / installed_version()).mkdir()
-    (folder / installed_version() / "camembert.json").write_text("{", encoding="utf-8")
+    (folder / installed_version() / "mra.json").write_text("{", encoding="utf-8")
     with pytest.raises(BrokenInput, match="not a recipe"):
-        required_checks(Cell.parse("camembert/fill-mask/cpu/float32"))
+        required_checks(Cell.parse("mra/fill-mask/cpu/float32"))
 
 
 def test_a_good_device_does_not_hide_its_bad_twin():
