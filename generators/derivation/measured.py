@@ -105,7 +105,7 @@ def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ..
 def measured(model: Any, entry: TaskEntry, what: Classification) -> Measured:
     """Measure with padding on the side where a dropped mask is heard and padding isn't; right first but for decoders.
 
-    A mask that is heard on neither side stays one that the model takes, so that its suite says that it isn't honoured.
+    A mask that is heard on neither side is still one that the model takes: its suite says that it isn't honoured.
     """
     decodes = what.architecture == "decoder-only" or generates(model, entry) == "causal"
     sides = ("left",) if decodes else ("right", "left")
