@@ -52,8 +52,9 @@ bench: $(VENV)/.ready-dev
 	$(OWN) benchmarks/generation.py
 	$(OWN) benchmarks/catalog.py --types 20 --growth ""
 
-recipes: $(VENV)/.ready
-	$(OWN) -m generators.derivation
+# What ships for the pinned version: read the diff.
+recipes: $(VENV)/.ready-dev
+	$(OWN) -m generators.derivation --ship
 
 # Other versions of transformers with no file edited for them: a sample of model types on each.
 test-versions: $(VERSIONS:%=$(VENV)-transformers-%/.ready)

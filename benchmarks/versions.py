@@ -53,7 +53,7 @@ def _run(names: Sequence[str], folder: Path) -> None:
     subprocess.run(command, cwd=_ROOT, check=False)  # failed checks are counted below
 
 
-def _passed(folder: Path) -> dict[str, list[CheckLine]]:
+def _lines_of(folder: Path) -> dict[str, list[CheckLine]]:
     """Lines by model type."""
     evidence = read_folder(folder / "evidence")
     return {lines[0].model: lines for lines in lines_by_cell(evidence.checks).values()}
@@ -66,17 +66,20 @@ def _passed(folder: Path) -> dict[str, list[CheckLine]]:
 def main(sample: int, new: bool, goal: float) -> None:
     """Run the sample and print who passed; exit code 1 below the goal."""
     names = _drawn(load_catalog(), sample, new=new)
+    if not names:
+        click.echo(f"transformers {installed_version()} has no type that is new")
+        return
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as name:
         folder = Path(name)
         _run(_with_recipe(names), folder)
-        lines = _passed(folder) if (folder / "evidence").is_dir() else {}
+        lines = _lines_of(folder) if (folder / "evidence").is_dir() else {}
     refused = {name: one for name, one in refusals().items() if name in names}
     buildable = [name for name in names if name not in refused or refused[name].is_buildable]
     passed = [name for name in buildable if _all_passed(lines.get(name, []))]
     for name in names:
         if name not in passed:
             click.echo(f"{name}: {_why(name, lines.get(name, []))}")
-    share = 100 * len(passed) / len(buildable)
+    share = 100 * len(passed) / max(1, len(buildable))
     click.echo(
         f"transformers {installed_version()}: {len(passed)} of {len(buildable)} that can be built pass every check "
         f"({share:.0f} %, goal {goal:g} %), of {len(names)} drawn"

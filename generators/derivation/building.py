@@ -11,6 +11,8 @@ from generators.models.catalog import load_catalog
 from generators.models.diffusion import LIBRARY as DIFFUSERS
 from hardware.errors import ModelError, echo
 
+from .scopes import readable
+
 if TYPE_CHECKING:
     import torch
 
@@ -37,6 +39,7 @@ def build(config_class: str, model_class: str, config: Mapping[str, Any]) -> tor
         raise
     except Exception as error:  # whatever a constructor raises, it is the reason why the type has no model
         raise ModelError(f"{model_class} cannot be built", why=f"{type(error).__name__}: {line_of(error)}") from error
+    readable(model.config)
     return cast("torch.nn.Module", model.eval())
 
 

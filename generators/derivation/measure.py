@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from generators.models.inputs import DRAWN, LENGTHS, covered_by
+from hardware.output_masks import covering, masks_of
 from hardware.target import Target
 from hardware.testing.parity import (
     Array,
@@ -20,8 +21,6 @@ from hardware.testing.parity import (
     ReferenceNotFinite,
     compare,
     compare_gradients,
-    covering,
-    masks_of,
     scale_of,
 )
 from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
@@ -307,14 +306,18 @@ def unsteady(model: torch.nn.Module, draws: Iterable[Mapping[str, Array]], maske
 def record(
     reference: Outputs, output: str, mask: Array | None, *, seed: int, lengths: tuple[int, ...], origin: str
 ) -> dict[str, Any]:
-    """16 numbers of one output at seeded positions where the mask is 1, and the output's scale there."""
+    """16 numbers of one output at seeded positions where the mask is 1 and that aren't ruled out, and its scale."""
     array = reference[output]
     rng = np.random.default_rng(seed)
     meant = np.argwhere(np.ones(array.shape[:1]) if mask is None else mask)
-    positions = []
+    positions: list[list[int]] = []
     for place in rng.integers(0, len(meant), 16):
-        rest = [int(rng.integers(0, size)) for size in array.shape[meant.shape[1] :]]
-        positions.append([*map(int, meant[place]), *rest])
+        while True:
+            rest = [int(rng.integers(0, size)) for size in array.shape[meant.shape[1] :]]
+            position = [*map(int, meant[place]), *rest]
+            if not np.isneginf(array[tuple(position)]):
+                break
+        positions.append(position)
     kept = array if mask is None else array[covering(mask, array)]
     return {
         "output": output,

@@ -11,7 +11,8 @@ from generators.models.classifier import Classification
 from generators.models.diffusion import denoised
 from generators.models.inputs import LENGTHS, make_inputs, placeholders
 from hardware.errors import ModelError
-from hardware.testing.parity import Array, ReferenceNotFinite, masks_of
+from hardware.output_masks import masks_of
+from hardware.testing.parity import Array, ReferenceNotFinite
 from hardware.testing.reference import as_reference, float64_outputs
 from hardware.testing.widened import copy_over
 

@@ -41,6 +41,8 @@ def derive_missing(model_types: Sequence[str], *, all_tasks: bool) -> None:
     Takes about two seconds a type on two cores; progress goes to standard error. One process for all: it imports the
     libraries once, which costs more than most derivations.
     """
+    if not model_types:
+        return
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     subprocess.run(
         [

@@ -112,4 +112,13 @@ def special_tokens(config: Any) -> frozenset[int]:
 
 def default_of(config: Any) -> Any:
     """An object of the same class as its constructor makes it by itself; `config` where it has no defaults."""
-    return config if getattr(config, "has_no_defaults_at_init", False) else type(config)()
+    return config if getattr(config, "has_no_defaults_at_init", False) else readable(type(config)())
+
+
+def readable(config: Any) -> Any:
+    """`config`, all of whose attributes can be read: transformers 5.2x refuses to say those that differ by layer, as
+    a head's width may, unless it is told that the value of the other layers is meant."""
+    for scope in tree(config):
+        if getattr(scope, "is_heterogeneous", False):
+            scope.allow_global_per_layer_attribute_access = True
+    return config

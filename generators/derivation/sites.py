@@ -198,7 +198,7 @@ def _norm(name: str, module: Any) -> Rows | None:
         return Rows(weight=f"{name}.{temperature}", bias="", ranges=((0, count),), axis=0)
     child = next((n for n in roles()["parameters"]["query_norm"] if n in module._modules), "")
     norm = module._modules.get(child)
-    weight = getattr(norm, "weight", None)
+    weight = norm._parameters.get("weight") if norm is not None else None
     if weight is None:
         return None
     bias = f"{name}.{child}.bias" if getattr(norm, "bias", None) is not None else ""
@@ -269,7 +269,7 @@ def _state_space(name: str, module: Any) -> Site | None:
         return None
     size = whole.ranges[0][1]
     norm = _norm(name, module)
-    if norm is None and set(known["state_space_norm"]) & set(module._buffers):
+    if norm is None and set(known["state_space_norm"]) & {*module._buffers, *module._modules}:
         norm = _child(name, module, known["time_step"])[1]
     return Site(
         module=name,

@@ -51,8 +51,8 @@ def chosen_layout(
     plain = {one: spec for one, spec in specs.items() if one not in masks}
     tried = [{**plain, name: layout} for layout in layouts]
     if masks:
-        bins = attribute_of(model.config, *roles()["config"]["mel_bins"])
-        tried += [{**specs, name: one[name], **_masks(one[name], masks, bins)} for one in tried]
+        fixed = [_fixed(one[name]) for one in tried]
+        tried += [{**specs, name: layout, **dict.fromkeys(masks, mask)} for layout, mask in fixed]
     for one in tried if len(tried) > 1 else ():
         try:
             run(one)
@@ -62,10 +62,15 @@ def chosen_layout(
     return tried[0]
 
 
-def _masks(layout: Spec, names: list[str], bins: int) -> dict[str, Spec]:
-    """Masks for a sound of this layout, which say that nothing of it is padded."""
-    frames = [size for size in layout.get("shape", ()) if size != bins]
-    return {name: {"kind": "ones", "shape": frames} for name in names}
+def _fixed(layout: Spec) -> tuple[Spec, Spec]:
+    """A sound of this layout whose length doesn't follow that of a text, and a mask of its frames which says that
+    nothing of it is padded."""
+    if layout["kind"] == "frames":
+        shape = [_FRAMES_IN_TEXT, layout["bins"]]
+        layout = {"kind": "features", "shape": shape[::-1] if layout.get("bins_first") else shape}
+    sizes = layout.get("shape", ())
+    frames = [_FRAMES_IN_TEXT] if _FRAMES_IN_TEXT in sizes else list(sizes[1:])
+    return layout, {"kind": "ones", "shape": frames}
 
 
 def _frames(config: Any, *, in_text: bool) -> list[Spec]:
@@ -76,6 +81,7 @@ def _frames(config: Any, *, in_text: bool) -> list[Spec]:
             f"the shape of the features of {config.model_type} is not known",
             why=f"its configuration has none of {', '.join(names)}",
         )
+    bins *= attribute_of(config, *roles()["config"]["stacked_frames"]) or 1
     free = {"kind": "frames", "bins": bins, "step": _FRAMES_A_STEP}
     layouts: list[Spec] = [free, {**free, "bins_first": True}]
     if in_text:

@@ -23,6 +23,7 @@ from .scopes import (
     children,
     default_of,
     numbers,
+    readable,
     role_of,
     roles,
     token_ids,
@@ -163,6 +164,20 @@ def _per_layer(config: Any, changed: Mapping[str, Any], division: Division) -> d
     }
 
 
+def _layers_apart(config: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
+    """What single layers have otherwise than the others, where a configuration says that layer by layer, as
+    transformers 5.2x does: by the new place of each, shrunk as it is elsewhere."""
+    if not getattr(config, "is_heterogeneous", False):
+        return {}
+    apart = {}
+    for new, place in enumerate(_layers(config, division)):
+        layer = config.per_layer_config[place]
+        other = [name for name in arguments_of(config) if getattr(layer, name, None) != getattr(config, name, None)]
+        shrunk = _shrunk(layer, division, tokens) if other else {}
+        apart[str(new)] = {name: shrunk.get(name, getattr(layer, name)) for name in other}
+    return {"per_layer_config": {new: values for new, values in apart.items() if values}}
+
+
 def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[int | str, int]) -> dict[str, Any]:
     """The constructor arguments that make `config`, shrunk: what differs from `default`, an object of its class."""
     parts = children(config)
@@ -172,6 +187,7 @@ def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[in
     wanted = plain | _shrunk(config, division, tokens)
     found = {name: value for name, value in wanted.items() if value != getattr(default, name, None)}
     found |= kept_outputs(config, default, len(_layers(config, division)))
+    found |= _layers_apart(config, division, tokens)
     for name, child in parts.items():
         found[name] = _arguments(child, default_of(child), division, tokens)
         if type(config).sub_configs[name].__name__ in _OF_ANY_TYPE:
@@ -240,13 +256,13 @@ def _defaults(model_type: str, catalog: Catalog) -> Any:
     name = catalog.config_class(model_type)
     make = getattr(transformers, name)
     try:
-        config = make()
+        config = readable(make())
         stand_ins = {
             part: {"model_type": _STAND_INS[child.model_type]}
             for part, child in children(config).items()
             if child.model_type in _STAND_INS
         }
-        return make(**stand_ins) if stand_ins else config
+        return readable(make(**stand_ins)) if stand_ins else config
     except Exception as error:  # any error of a constructor means the same: no defaults to start from
         raise ModelError(
             f"no tiny {model_type} can be made", why=f"{name}() fails with {type(error).__name__}: {error}"

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol
 
+from packaging.version import Version
+
 from hardware.errors import ModelError
 
 from .catalog import TaskClass, TaskEntry, load_catalog
@@ -37,8 +39,8 @@ class AnyCatalog(Protocol):
 
 def diffusers_version() -> str:
     """The version of diffusers that recipes count for: the installed one, else the newest that any ship for."""
-    shipped = sorted(path.name.removeprefix(f"{LIBRARY}-") for path in SHIPPED.glob(f"{LIBRARY}-*"))
-    return installed_diffusers() or (shipped[-1] if shipped else "")
+    shipped = [path.name.removeprefix(f"{LIBRARY}-") for path in SHIPPED.glob(f"{LIBRARY}-*")]
+    return installed_diffusers() or max(shipped, key=Version, default="")
 
 
 @functools.cache

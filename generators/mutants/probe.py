@@ -10,7 +10,8 @@ import numpy as np
 from hardware.backends._decoding import greedy
 from hardware.backends._tensors import to_arrays, to_tensors
 from hardware.backends._torch import forward
-from hardware.testing.parity import compare, masks_of
+from hardware.output_masks import masks_of
+from hardware.testing.parity import compare
 
 if TYPE_CHECKING:
     import torch

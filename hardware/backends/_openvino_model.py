@@ -84,6 +84,11 @@ class Graph:
         return {name: np.array(result[number]) for number, name in enumerate(self.outputs)}
 
 
+def _ruled_out(array: Array) -> Array:
+    """Minus infinity where an entry is the smallest number of its dtype, as `to_arrays` has it."""
+    return np.where(array == np.finfo(array.dtype).min, -np.inf, array) if array.dtype.kind == "f" else array
+
+
 class BareModel(OpenedModel):
     """One graph on OpenVINO's own runtime."""
 
@@ -99,7 +104,7 @@ class BareModel(OpenedModel):
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         missing = set(self.forward.inputs) - set(inputs)
         given = {**inputs, **self._positions(inputs)} if missing else inputs
-        return {name: np.asarray(value, dtype=np.float64) for name, value in self.forward(given).items()}
+        return {name: _ruled_out(np.asarray(value)).astype(np.float64) for name, value in self.forward(given).items()}
 
     def _positions(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch

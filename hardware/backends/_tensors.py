@@ -25,17 +25,16 @@ def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> 
 
 
 def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-    """Tensors as float64 arrays in host memory, 0 where an entry is ruled out.
+    """Tensors as float64 arrays in host memory, minus infinity where an entry is ruled out.
 
-    Some models give what they rule out the smallest number of the dtype (Chameleon the words that images are made of)
-    or minus infinity (Grounding DINO the words behind a text's end). That isn't the same number in two precisions, or
-    none at all; an entry that only one side rules out still differs.
+    Grounding DINO gives that to words behind a text's end. Others give the smallest number of the dtype (Chameleon to
+    words that images are made of), which isn't the same in two precisions.
     """
     import torch
 
     def array(tensor: torch.Tensor) -> Array:
-        ruled_out = tensor <= torch.finfo(tensor.dtype).min
-        kept = tensor.masked_fill(ruled_out, 0) if bool(ruled_out.any()) else tensor
+        smallest = tensor == torch.finfo(tensor.dtype).min
+        kept = tensor.masked_fill(smallest, -torch.inf) if bool(smallest.any()) else tensor
         return cast("Array", kept.detach().to("cpu").to(torch.float64).numpy())
 
     return {name: array(tensor) for name, tensor in tensors.items()}

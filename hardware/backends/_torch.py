@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from ..output_masks import covering, masks_of
 from ._decoding import greedy
 from ._outputs import floating_outputs, nested
 from ._saving import saved_and_loaded, saved_and_rebuilt
@@ -119,16 +120,17 @@ def _loss(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by
     import torch
 
     model.zero_grad(set_to_none=True)
+    numbers = {name: tensor.cpu().numpy() for name, tensor in tensors.items() if not tensor.is_floating_point()}
+    masks = masks_of(masked_by, numbers)
     total: Any = 0.0
     for name, output in sorted(forward(model, tensors).items()):
         if output.grad_fn is None:
             continue
         weights = torch.arange(output.numel(), dtype=torch.float64).mul(0.7).cos()
         weights = weights.to(device=output.device, dtype=output.dtype).reshape(output.shape)
-        mask = tensors.get(masked_by.get(name, ""))
-        if mask is not None:
-            meant = mask.to(weights.dtype).reshape(*mask.shape, *[1] * (output.ndim - mask.ndim))
-            weights[:, : mask.shape[1]] *= meant
+        if name in masks:
+            meant = torch.as_tensor(covering(masks[name], weights)).to(weights)
+            weights *= meant.reshape(*meant.shape, *[1] * (output.ndim - meant.ndim))
         total = total + (output * weights).sum() / output.numel()
     return cast("torch.Tensor", total)
 

@@ -84,7 +84,8 @@ class Proof:
     def _compare(
         self, opened: Opened, made: Exported, inputs: Inputs, want: Mapping[str, Array], where: str
     ) -> float:
-        from ..testing.parity import compare, masks_of
+        from ..output_masks import masks_of
+        from ..testing.parity import compare
 
         try:
             got = opened(dict(inputs))
@@ -136,6 +137,8 @@ def _other_shapes(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Arr
     All rows twice, and two positions less; or two more, where the first ones hold the place of a picture; or so with
     whole numbers alone, where others stand for something that has one size.
     """
+    from ..testing.parity import is_meant
+
     twice = {name: np.concatenate([array, array]) for name, array in example.items()}
     for changes in (follows_length, _whole_numbers):
         for change in (_shortened, _lengthened):
@@ -144,7 +147,7 @@ def _other_shapes(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Arr
                 outputs = torch_outputs(subject, inputs)
             except Exception:  # whatever a model raises, it doesn't take these shapes
                 continue
-            if all(np.isfinite(array).all() for array in outputs.values()):
+            if all(is_meant(array) for array in outputs.values()):
                 return inputs, outputs
     return None
 

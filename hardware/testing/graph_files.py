@@ -13,11 +13,12 @@ from ..backends.base import FileSubject, Runnable
 from ..cell import Cell
 from ..errors import BrokenInput, echo
 from ..evidence.record import Stage
+from ..output_masks import masks_of
 from .checkpoints import CHECKPOINTS_VARIABLE
 from .graph_reference import GraphReference, open_reference
 from .measurement import Outputs
 from .model_test import ModelTest
-from .parity import Array, masks_of
+from .parity import Array
 
 
 def graph_hash(file: Path) -> str:

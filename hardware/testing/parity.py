@@ -1,7 +1,8 @@
 """How far two sets of outputs are apart, as a number that can be trusted.
 
 The error is the largest absolute difference over the scale of the reference. What isn't finite is an infinite
-error; a reference that isn't finite stops the comparison, because `max(0.0, nan)` is 0.0.
+error; a reference that isn't finite stops the comparison, because `max(0.0, nan)` is 0.0. Minus infinity stands for
+an entry that a model rules out: both sides must rule out the same ones, and the others are compared.
 """
 
 from __future__ import annotations
@@ -14,10 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..output_masks import covering
+
 Array = npt.NDArray[Any]
 Outputs = Mapping[str, Array]
 
 _SMALLEST_SCALE = 1e-12
+
+
+def is_meant(array: Array) -> bool:
+    """Whether every entry is a number, or ruled out."""
+    return bool((np.isfinite(array) | np.isneginf(array)).all())
 
 
 class ReferenceNotFinite(ValueError):
@@ -70,6 +78,10 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
     if mask is not None:
         keep = covering(mask, reference)
         actual, reference = actual[keep], reference[keep]
+    ruled_out = np.isneginf(reference)
+    if not np.array_equal(ruled_out, np.isneginf(actual)):
+        return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=f"{name} (not finite elsewhere)")
+    actual, reference = actual[~ruled_out], reference[~ruled_out]
     if reference.size == 0 or not np.isfinite(reference).all():
         raise ReferenceNotFinite(f"the reference is empty or not finite in {name}: nothing can be concluded")
     if not np.isfinite(actual).all():
@@ -80,33 +92,11 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
 
 
 def scale_of(reference: Array) -> float:
-    """What errors are relative to: the standard deviation; of a number alone or repeated, which has none, its
-    magnitude."""
+    """What errors are relative to: the standard deviation of what isn't ruled out; of a number alone or repeated,
+    which has none, its magnitude."""
+    reference = reference[~np.isneginf(reference)]
     spread = reference.std() if np.ptp(reference) else np.abs(reference).max()
     return max(float(spread), _SMALLEST_SCALE)
-
-
-def masks_of(masked_by: Mapping[str, str], inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The masks that `compare` takes: by output, 1 where a position means something.
-
-    `masked_by` names the input that is the mask, for an output that has several positions for each of the mask's
-    (a step's return, state and action) with their number behind it: `attention_mask * 3`; for one that has those of
-    an image in front of the text's with their number before it: `17 + attention_mask`.
-    """
-    found = {}
-    for output, named in masked_by.items():
-        before, _, rest = named.rpartition(" + ")
-        name, _, times = rest.partition(" * ")
-        if name in inputs:
-            mask = inputs[name].repeat(int(times or 1), axis=1)
-            found[output] = np.pad(mask, ((0, 0), (int(before or 0), 0)), constant_values=1)
-    return found
-
-
-def covering(mask: Array, array: Array) -> npt.NDArray[np.bool_]:
-    """`mask` as booleans over the first two axes of `array`, true behind its own last position."""
-    missing = max(0, array.shape[1] - mask.shape[1])
-    return np.pad(mask.astype(bool), ((0, 0), (0, missing)), constant_values=True)
 
 
 def compare_gradients(got: Outputs, want: Outputs) -> Comparison:

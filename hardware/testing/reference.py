@@ -23,7 +23,7 @@ from ..backends._tensors import to_arrays, to_tensors
 from ..backends._torch import forward, loss_gradients
 from ..backends.base import Generation
 from .checkpoints import revision_of
-from .parity import ReferenceNotFinite
+from .parity import ReferenceNotFinite, is_meant
 from .widened import widen
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def float64_outputs(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict
 
     with torch.no_grad(), _default_float64():
         outputs = to_arrays(forward(model, to_tensors(inputs, "cpu", torch.float64)))
-    _require_finite(outputs)
+    _require_meant(outputs)
     return outputs
 
 
@@ -138,7 +138,7 @@ def float64_generation(model: torch.nn.Module, inputs: Mapping[str, Array], *, s
 
     with _default_float64():
         generation = greedy(model, to_tensors(inputs, "cpu", torch.float64), steps=steps, use_cache=False)
-    _require_finite({"logits": generation.logits})
+    _require_meant({"logits": generation.logits})
     return generation
 
 
@@ -176,6 +176,12 @@ def gradient_count(model: torch.nn.Module, inputs: Mapping[str, Array]) -> int:
         for handle in handles:
             handle.remove()
     return len(found)
+
+
+def _require_meant(arrays: Outputs) -> None:
+    for name, array in arrays.items():
+        if not is_meant(array):
+            raise ReferenceNotFinite(f"the float64 reference is not finite in {name}: nothing can be concluded")
 
 
 def _require_finite(arrays: Outputs) -> None:

@@ -11,7 +11,8 @@ from hardware.backends._decoding import _told_of_each_token
 from hardware.backends._tensors import to_arrays
 from hardware.backends._torch import in_dtype
 from hardware.backends.base import Generation
-from hardware.testing.parity import compare, masks_of
+from hardware.output_masks import masks_of
+from hardware.testing.parity import compare
 from hardware.testing.replay import replay_inputs
 
 

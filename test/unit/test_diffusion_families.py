@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from generators.derivation.diffusion_config import tiny_arguments
+from generators.derivation.diffusion_config import tiny_arguments, told_of
 from generators.models import classifier, diffusion, libraries, priority, profile
 from generators.models.classifier import classify
 from generators.models.diffusion import DiffusionCatalog, read_parts, read_pipelines
@@ -156,6 +156,13 @@ def test_a_family_that_has_no_tiny_model_yet_says_why() -> None:
     with pytest.raises(ModelError, match="complex numbers"):
         tiny_arguments(Blocks, "lumina")
     assert tiny_arguments(Blocks, "")
+
+
+def test_a_family_like_another_gets_what_that_one_is_like_too() -> None:
+    whole = told_of("UNet2DConditionModel", "stable-diffusion-controlnet", "inputs")
+    assert whole
+    for family in ("stable-diffusion-xl-controlnet", "stable-diffusion-xl-controlnet-pag"):
+        assert told_of("UNet2DConditionModel", family, "inputs").keys() >= whole.keys(), family
 
 
 def test_a_picture_grows_with_the_prompt_and_is_not_square() -> None:

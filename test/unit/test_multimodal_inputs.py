@@ -19,8 +19,8 @@ from generators.models.recipe import Recipe, read_recipe
 from generators.models.store import SHIPPED
 from generators.suites.render import render
 from hardware.cell import Cell
+from hardware.output_masks import masks_of
 from hardware.target import Target
-from hardware.testing.parity import masks_of
 
 TRAJECTORY = {
     "states": {"kind": "frames", "step": 1, "bins": 5},

@@ -19,7 +19,7 @@ from generators.models.inputs import make_inputs, padding_mask
 from generators.models.recipe import Recipe, read_recipe, write_recipe
 from generators.models.store import load_recipe
 from hardware.errors import BrokenInput, ModelError
-from hardware.testing.parity import masks_of
+from hardware.output_masks import masks_of
 
 SHIPPED = sorted({path.stem for path in store.SHIPPED.glob("*/*.json") if "@" not in path.stem})
 BUILT = (

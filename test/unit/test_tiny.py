@@ -136,8 +136,9 @@ def test_sites_and_position_tables(model_type: str, count: int, kind: str, table
 @pytest.mark.parametrize("model_type", EIGHT)
 def test_a_fault_at_any_site_is_heard(model_type: str) -> None:
     from generators.derivation.measure import run
+    from hardware.output_masks import masks_of
     from hardware.testing.loud_weights import fill
-    from hardware.testing.parity import compare, masks_of
+    from hardware.testing.parity import compare
 
     recipe = recipe_for(model_type)
     model = fill(model_of(model_type), gain=recipe.gain or 1.0)
