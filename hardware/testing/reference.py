@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from .parity import Array, Outputs
 
 
+_OWN_SOURCES = (
+    *("backends/_torch.py", "backends/_tensors.py", "backends/_outputs.py", "backends/_decoding.py"),
+    *("testing/reference.py", "testing/widened.py"),
+)
+"""What makes outputs of a model and arrays of those, below our package."""
 _SHARED_SOURCES = {
     "transformers": (
         "modeling_utils.py",
@@ -215,7 +220,8 @@ def _library_of(model: torch.nn.Module) -> str:
 
 
 def _sources(model: torch.nn.Module) -> bytes:
-    """A hash of the source that computes: the files of all modules' classes, and what the library shares.
+    """A hash of the source that computes: the files of all modules' classes, what the library shares, and our own
+    that run a model and read what it gives.
 
     An edit in an installation that one works on must not meet an export or a reference from before it.
     """
@@ -226,6 +232,7 @@ def _sources(model: torch.nn.Module) -> bytes:
         root = Path(str(importlib.import_module(library).__file__)).parent
         files |= {str(root / name) for name in _SHARED_SOURCES[library]}
         files |= {str(path) for path in (root / "integrations").glob("*.py")}
+    files |= {str(Path(__file__).parents[1] / name) for name in _OWN_SOURCES}
     digest = hashlib.sha256()
     for file in sorted(filter(None, files)):
         if Path(file).is_file():
