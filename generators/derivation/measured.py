@@ -74,7 +74,7 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str) -> M
     masked_by = measure.masked_outputs(other, reference, columns, specs)
     # A decoder's own mask comes first: what a decoder sees of itself is what every output goes through.
     masks = sorted((n for n, s in specs.items() if s["kind"] == "mask"), key=lambda n: "decoder" not in n)
-    asked = not overrides(what.model_type).get("left_out", "").startswith("padding")
+    asked = "padding" not in overrides(what.model_type).get("not_asked", ())
     mask_input = masks[0] if masks and asked else None
     padding = measure.padding_heard(model, inputs, specs, reference, masked_by, mask_input)
     if not padding < measure.NOISE:
@@ -108,7 +108,7 @@ def measured(model: Any, entry: TaskEntry, what: Classification) -> Measured:
 
     A mask that is heard on neither side is still one that the model takes: its suite says that it isn't honoured.
     """
-    decodes = what.architecture == "decoder-only" or generates(model, entry) == "causal"
+    decodes = what.architecture == "decoder-only" or generates(model, entry, what.model_type) == "causal"
     sides = ("left",) if decodes else ("right", "left")
     results = []
     for side in sides:
@@ -125,11 +125,11 @@ def measured(model: Any, entry: TaskEntry, what: Classification) -> Measured:
     return next((one for one in results if not one.is_deaf), results[0])
 
 
-def generates(model: Any, entry: TaskEntry) -> str:
+def generates(model: Any, entry: TaskEntry, model_type: str) -> str:
     """How the class decodes, where its task does: in two sequences where it has an encoder of its own, else in one,
     as do those that write what they hear behind the places of the sound."""
     if entry.generate == "none" or not hasattr(model, "generate"):
         return "none"
-    if overrides(model.config.model_type).get("left_out"):
+    if "decoding" in overrides(model_type).get("not_asked", ()):
         return "none"
     return "seq2seq" if model.config.is_encoder_decoder else "causal"

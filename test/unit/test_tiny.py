@@ -28,17 +28,22 @@ def model_of(model_type: str) -> Any:
     return build(recipe.config_class, recipe.model_class, recipe.config)
 
 
-@pytest.mark.parametrize("model_type", EIGHT)
+@pytest.mark.parametrize("model_type", [name for name in EIGHT if name != "mamba"])
 def test_one_divisor_keeps_proportions_and_special_tokens_apart(model_type: str) -> None:
     import transformers
 
     arguments = tiny_config(model_type, load_catalog())
     name = load_catalog().config_class(model_type)
     small, large = getattr(transformers, name)(**arguments), getattr(transformers, name)()
-    for scope in ("", "text_config", "vision_config"):
-        one, other = (getattr(config, scope, None) if scope else config for config in (small, large))
-        if one is None or not hasattr(one, "num_attention_heads"):
-            continue
+    pairs = [
+        (small, large),
+        *((getattr(small, n, 0), getattr(large, n, 0)) for n in ("text_config", "vision_config")),
+    ]
+    pairs = [pair for pair in pairs if hasattr(pair[0], "num_attention_heads")]
+    assert pairs
+    for one, other in pairs:
+        if getattr(other, "intermediate_size", None):
+            assert one.intermediate_size * other.hidden_size == other.intermediate_size * one.hidden_size
         assert 32 <= one.hidden_size <= 64
         assert one.hidden_size % one.num_attention_heads == 0
         assert one.hidden_size // one.num_attention_heads % 4 == 0
