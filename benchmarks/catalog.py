@@ -57,8 +57,8 @@ def _write(folder: Path, count: int | None) -> list[SuiteFile]:
     return suites
 
 
-class _Clock(Progress):
-    """When each suite was over, and how many of its checks weren't passed."""
+class _Failures(Progress):
+    """Which suites had checks that weren't passed."""
 
     def __init__(self) -> None:
         self.failed: list[str] = []
@@ -81,7 +81,7 @@ def _through_runner(suites: Sequence[SuiteFile], folder: Path) -> tuple[float, l
         versions=versions_of(inventory),
         plan=tuple(suite.planned() for suite in suites),
     )
-    clock = _Clock()
+    clock = _Failures()
     started = time.perf_counter()
     run_suites(run, suites, writer, limits=Limits(), progress=clock)
     writer.close()

@@ -22,7 +22,7 @@ _ROOT = Path(__file__).parents[1]
 _FLOOR = "import click, jinja2; jinja2.Environment().from_string('{{ x }}').render(x=1)"
 _NO_TORCH = """
 import sys
-from generators.models.profile import profile_of
+from generators.profile import profile_of
 from generators.suites.render import render
 from hardware.cell import Cell
 

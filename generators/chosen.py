@@ -11,8 +11,8 @@ from generators.derivation.wanted import Wanted, missing
 from generators.models.classifier import Classification, classify, classify_type
 from generators.models.libraries import catalog_of, is_known
 from generators.models.priority import types_of_priority
-from generators.models.profile import Profile, profile_of
 from generators.models.store import refusal_of
+from generators.profile import Profile, profile_of
 from hardware.errors import ModelError, NothingMatched, UsageError, did_you_mean, echo
 
 _TOGETHER = 3

@@ -12,8 +12,8 @@ from generators.compatibility.conclude import conclude
 from generators.compatibility.required import required_checks
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Verdict
-from generators.models.profile import Profile
 from generators.plan import PlannedSuite, ToleranceFor, choose_targets, plan_suite
+from generators.profile import Profile
 from generators.suites.files import State, prepare_folder, write_suite
 from hardware.cells import Shard, choose_cells
 from hardware.detection import HardwareInfo, targets

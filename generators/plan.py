@@ -11,7 +11,7 @@ from generators.compatibility.rules import RuleSet, predict
 from generators.compatibility.selection import Selection, select
 from generators.compatibility.verdict import Verdict
 from generators.models.given import GivenRecipe
-from generators.models.profile import Profile
+from generators.profile import Profile
 from generators.suites.render import render
 from generators.suites.render_given import render_given
 from hardware.backends.factory import backend_class, resolve_target

@@ -48,7 +48,7 @@ def _body(report: CoverageReport, views: tuple[TargetView, ...]) -> Iterator[str
         for table in view.tables:
             yield from _table(table)
         for telling in view.open:
-            yield from _telling(telling, "level" if telling.title == Standing.FAILED.words.capitalize() else "")
+            yield from _telling(telling, telling.label_heading)
         if view.conditional:
             yield from _telling(view.conditional, "")
         for telling in view.other_tasks:

@@ -53,11 +53,13 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True)
 class Telling:
-    """Types under one heading with their reasons."""
+    """Types under one heading with their reasons; `label_heading` names the column of their labels, where they have
+    any."""
 
     title: str
     number: int
     told: tuple[Told, ...]
+    label_heading: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +237,12 @@ def _telling(standing: Standing, results: Sequence[Result], *, tasks: bool = Fal
         )
         for one in results
     ]
-    return Telling(title=standing.words.capitalize(), number=len(results), told=_folded(told))
+    return Telling(
+        title=standing.words.capitalize(),
+        number=len(results),
+        told=_folded(told),
+        label_heading="level" if standing is Standing.FAILED else "",
+    )
 
 
 def _folded(told: Sequence[Told]) -> tuple[Told, ...]:

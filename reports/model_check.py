@@ -13,9 +13,9 @@ from generators.compatibility.selection import Suggestion, select, suggest
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.architectures import UNKNOWN
 from generators.models.classifier import Classification, classify
-from generators.models.profile import checkpoint_slug
 from generators.models.recipe import Recipe
 from generators.models.store import load_recipe, stored_recipes
+from generators.profile import checkpoint_slug
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell
 from hardware.detection import targets

@@ -230,7 +230,7 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
 
 
 def derive_checkpoint(folder: Path) -> Recipe:
-    """Derive the recipe of a real checkpoint from its folder. See `recipe.derive_checkpoint`."""
+    """Derive the recipe of a real checkpoint from its folder. See `on_demand.derive_checkpoint`."""
     checkpoint = read_checkpoint(folder, needs_weights=True)
     what = classify_folder(folder, str(folder))
     entries = load_catalog().tasks_of_class(what.model_class)

@@ -1,4 +1,5 @@
-"""Specifications of the inputs that aren't text: sound, boxes and regions; images.py and series.py have the rest."""
+"""Specifications of the inputs that aren't text, by name: boxes, videos and regions, and what the modules of images,
+series and scenes say; sound.py asks the model itself."""
 
 from __future__ import annotations
 

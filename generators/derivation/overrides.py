@@ -35,7 +35,7 @@ def overrides(model_type: str) -> Mapping[str, Any]:
 def overridden(
     arguments: Mapping[str, Any], changes: Mapping[str, Any], config: Any, whole: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """`arguments` with the values of overrides.toml, less those that the constructor of `config` sets by itself.
+    """`arguments` with the values of an entry, less those that the constructor of `config` sets by itself.
 
     A table changes a sub-configuration, where there is one of that name, and is a literal elsewhere. `whole` are the
     arguments around a sub-configuration's.
@@ -57,7 +57,7 @@ def overridden(
 
 
 def _referred(value: Any, arguments: Mapping[str, Any], config: Any, whole: Mapping[str, Any]) -> Any:
-    """A literal of overrides.toml, or for "@name" the tiny value of another attribute ("@part.name" of a part)."""
+    """A literal of an entry, or for "@name" the tiny value of another attribute ("@part.name" of a part)."""
     if not (isinstance(value, str) and value.startswith("@")):
         return value
     scope, _, name = value[1:].rpartition(".")

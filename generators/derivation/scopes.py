@@ -90,7 +90,7 @@ def numbers(values: Mapping[str, Any]) -> list[int]:
 
 
 def token_ids(config: Any) -> dict[str, int]:
-    """Special tokens by attribute name: what the constructor takes that ends in `_token_id` or `_index`."""
+    """Special tokens by attribute name: what the constructor takes that ends in `_token_id` or `_token_index`."""
     values = {name: getattr(config, name, None) for name in arguments_of(config)}
     return {
         name: value

@@ -1,4 +1,4 @@
-"""`Refusal`: why a model type has no recipe in one transformers version, found out by trying."""
+"""`Refusal`: why a model type has no recipe in one version of its library, found out by trying."""
 
 from __future__ import annotations
 

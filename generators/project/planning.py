@@ -8,8 +8,8 @@ from pathlib import Path
 
 from generators.chosen import tasks_of
 from generators.job import plan_job
-from generators.models.profile import Profile, profile_of
 from generators.plan import PlannedSuite
+from generators.profile import Profile, profile_of
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, UsageError, echo

@@ -67,7 +67,6 @@ def coverage_html(report: CoverageReport) -> str:
             "trait": _named(name for row in rows for name in row.traits),
             "task": _named(row.task for row in rows),
         },
-        with_level=Standing.FAILED.words.capitalize(),
         excluded=sentence,
         left_out=left_out,
     )

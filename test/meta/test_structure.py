@@ -82,6 +82,16 @@ def test_a_floor_imports_only_from_floors_below_it(floor: str) -> None:
     assert not wrong
 
 
+def test_what_is_known_of_models_is_known_without_making_recipes() -> None:
+    wrong = [
+        name_of(path)
+        for path in sorted((ROOT / "generators" / "models").rglob("*.py"))
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("generators.derivation")
+    ]
+    assert not wrong
+
+
 def test_hardware_imports_itself_relatively_so_that_it_can_travel_alone() -> None:
     wrong = [
         name_of(path)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from generators.models import classifier
 from generators.models.classifier import classify, classify_model, classify_or_guess, main
-from generators.models.profile import profile_of
+from generators.profile import profile_of
 from hardware.errors import BrokenInput, ModelError
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
+from generators import profile
 from generators.derivation.diffusion_config import tiny_arguments, told_of
-from generators.models import classifier, diffusion, libraries, priority, profile
+from generators.models import classifier, diffusion, libraries, priority
 from generators.models.classifier import classify
 from generators.models.diffusion import DiffusionCatalog, read_parts, read_pipelines
 from generators.models.inputs import covered_by, make_inputs

@@ -8,8 +8,8 @@ import pytest
 
 from generators import plan
 from generators.job import plan_job, write_suites
-from generators.models.profile import profile_of
 from generators.plan import choose_targets
+from generators.profile import profile_of
 from hardware.detection import HardwareInfo, detect
 from hardware.errors import NothingMatched, UsageError
 from hardware.expected_targets import TargetStatus

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from generators.derivation.on_demand import derive_checkpoint, recipe_for
+from generators.models.classifier import Classification, classify
+from generators.models.given import GivenRecipe
+from generators.models.libraries import lacking
+from generators.models.recipe import Recipe
+from generators.models.sources import kind_of
 from hardware.errors import ModelError, echo
-
-from .classifier import Classification, classify
-from .given import GivenRecipe
-from .libraries import lacking
-from .recipe import Recipe
-from .sources import kind_of
 
 _BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int8": 1, "int4": 1}
 
@@ -37,7 +36,7 @@ class Profile:
 
     @property
     def is_plain_type(self) -> bool:
-        """Whether a model type was named: nothing but transformers decides what its suite is."""
+        """Whether a model type was named: nothing but its library decides what its suite is."""
         return self.folder is None and not self.stands_in_for and self.recipe.subject == "tiny"
 
     def memory_needed(self, precision: str) -> int:
