@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from generators.models.catalog import Catalog, installed_version, load_catalog
 from generators.models.store import SHIPPED, refusals
+from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.evidence.store import lines_by_cell, read_folder
 
@@ -53,10 +54,12 @@ def _run(names: Sequence[str], folder: Path) -> None:
     subprocess.run(command, cwd=_ROOT, check=False)  # failed checks are counted below
 
 
-def _lines_of(folder: Path) -> dict[str, list[CheckLine]]:
-    """Lines by model type."""
+def _outcomes(folder: Path) -> tuple[dict[str, list[CheckLine]], dict[str, set[str]]]:
+    """By model type, the lines of a run and the checks that were planned."""
     evidence = read_folder(folder / "evidence")
-    return {lines[0].model: lines for lines in lines_by_cell(evidence.checks).values()}
+    lines = {own[0].model: own for own in lines_by_cell(evidence.checks).values()}
+    planned = {Cell.parse(one.cell_id).model: set(one.checks) for run in evidence.runs for one in run.plan}
+    return lines, planned
 
 
 @click.command()
@@ -72,10 +75,10 @@ def main(sample: int, new: bool, goal: float) -> None:
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as name:
         folder = Path(name)
         _run(_with_recipe(names), folder)
-        lines = _lines_of(folder) if (folder / "evidence").is_dir() else {}
+        lines, planned = _outcomes(folder) if (folder / "evidence").is_dir() else ({}, {})
     refused = {name: one for name, one in refusals().items() if name in names}
     buildable = [name for name in names if name not in refused or refused[name].is_buildable]
-    passed = [name for name in buildable if _all_passed(lines.get(name, []))]
+    passed = [name for name in buildable if _all_passed(lines.get(name, []), planned.get(name, set()))]
     for name in names:
         if name not in passed:
             click.echo(f"{name}: {_why(name, lines.get(name, []))}")
@@ -95,8 +98,10 @@ def _with_recipe(names: Sequence[str]) -> list[str]:
     return [name for name in names if name not in refusals()]
 
 
-def _all_passed(lines: Sequence[CheckLine]) -> bool:
-    return bool(lines) and all(line.outcome is Outcome.PASSED for line in lines)
+def _all_passed(lines: Sequence[CheckLine], planned: set[str]) -> bool:
+    """Whether every planned check left a line, and each of them is a pass: a cell that was cut off isn't one."""
+    done = {line.check_name for line in lines}
+    return bool(planned) and planned <= done and all(line.outcome is Outcome.PASSED for line in lines)
 
 
 def _why(name: str, lines: Sequence[CheckLine]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +27,13 @@ _FOLDER_THAT_IS_THERE = click.Path(path_type=Path, file_okay=False, exists=True)
 def _listed(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     """The words of an option that may be repeated and whose values may be lists with commas, each once."""
     return tuple(dict.fromkeys(word for text in texts for part in text.split(",") if (word := part.strip())))
+
+
+def _a_number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    """The number of an option; NaN lies in every range, because no comparison with it holds."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("that is no number")
+    return value
 
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -79,7 +87,11 @@ _OPTIONS = (
     click.option("--explain", is_flag=True, help="Say what each prediction and choice rests on; write nothing."),
     click.option("--run", is_flag=True, help="Run the suites and conclude."),
     click.option(
-        "--timeout", type=click.FloatRange(min=0.1), envvar="HWCOMPAT_TIMEOUT", help="Seconds a check; default: 300."
+        "--timeout",
+        type=click.FloatRange(min=0.1),
+        callback=_a_number,
+        envvar="HWCOMPAT_TIMEOUT",
+        help="Seconds a check; default: 300.",
     ),
     click.option("--jobs", type=click.IntRange(min=1), help="Suites at a time; default: what suits the machine."),
     click.option(
@@ -104,6 +116,7 @@ _OPTIONS = (
     click.option(
         "--fail-under",
         type=click.FloatRange(0, 100),
+        callback=_a_number,
         metavar="PERCENT",
         help="Exit code 1 where fewer of the types that can be built passed.",
     ),

@@ -225,6 +225,7 @@ def test_too_few_that_passed_break_the_build(evidence, ask, percent, code):
         ["--previous", "no-such.json"],
         ["--previous", "broken.json"],
         ["--fail-under", "101"],
+        ["--fail-under", "nan"],
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_4(evidence, ask, tmp_path, arguments):
