@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from generators.derivation.division import Division, divided, divisions_of
-from generators.derivation.sites import attention_sites
 from generators.derivation.specs import _count_in_the_mask
 from generators.derivation.tiny import tiny_config, tiny_configs
 from generators.models.catalog import load_catalog
@@ -145,42 +144,12 @@ def test_experts_in_one_parameter_are_as_loud_as_a_matrix() -> None:
     assert float(filled.std()) == pytest.approx(1 / 8, rel=0.05)
 
 
-def test_a_gate_of_inputs_is_scaled_where_the_state_is_divided_by_what_the_query_finds() -> None:
-    import torch
-
-    layer = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("q", "k", "v", "igate_preact")})
-    site = attention_sites(torch.nn.ModuleDict({"mlstm_layer": layer}))[0]
-    assert site.query_norm is not None
-    assert site.query_norm.weight == "mlstm_layer.igate_preact.weight"
-
-
 def test_positions_come_behind_the_mask_that_they_are_counted_in() -> None:
     specs: dict[str, dict[str, Any]] = {"position_ids": {"kind": "positions"}, "attention_mask": {"kind": "mask"}}
     _count_in_the_mask(specs)
     assert list(specs) == ["attention_mask", "position_ids"]
 
 
-def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_head() -> None:
-    import torch
-
-    attention = torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("q_proj", "k_proj", "v_proj")})
-    attention["q_norm"] = torch.nn.RMSNorm(4, elementwise_affine=False)
-    attention.num_heads = 2  # type: ignore[assignment]
-    site = attention_sites(torch.nn.ModuleDict({"attention": attention}))[0]
-    assert site.query_norm is not None
-    assert site.query_norm.ranges == ((0, 2), (4, 6))
-
-
 def test_what_is_found_in_a_state_is_not_blown_up_where_it_is_next_to_nothing() -> None:
     assert tiny("qwen3_next")["rms_norm_eps"] >= 0.01
     assert "rms_norm_eps" not in tiny("llama")
-
-
-def test_a_normalised_query_of_a_fused_projection_is_scaled_after_its_normalisation() -> None:
-    import torch
-
-    attention = torch.nn.ModuleDict({"query_key_value": torch.nn.Linear(8, 24), "q_layernorm": torch.nn.LayerNorm(4)})
-    attention.num_heads = 2  # type: ignore[assignment]
-    site = attention_sites(torch.nn.ModuleDict({"attention": attention}))[0]
-    assert site.query_norm is not None
-    assert site.query_norm.weight == "attention.q_layernorm.weight"

@@ -75,3 +75,45 @@ def test_what_a_model_keeps_of_a_pass_without_gradients_does_not_take_gradients_
     assert abs(once["weight"]).max() > 0
     assert (once["weight"] == twice["weight"]).all()
     assert not model.training
+
+
+def _gradients(padding: float, masked_by: str) -> dict[str, np.ndarray]:
+    """Of a layer that gives an image's two positions and a text's three, the last of which is padding."""
+    import torch
+
+    from hardware.backends._torch import loss_gradients
+
+    class Both(torch.nn.Linear):
+        def forward(self, x: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"logits": super().forward(x)}
+
+    torch.manual_seed(0)
+    model, x = Both(4, 3), torch.ones(1, 5, 4)
+    x[:, 4] = padding
+    return loss_gradients(model, {"x": x, "attention_mask": torch.tensor([[1, 1, 0]])}, {"logits": masked_by})
+
+
+def test_padding_behind_an_image_weighs_nothing_in_a_gradient() -> None:
+    one, other = (_gradients(padding, "2 + attention_mask")["weight"] for padding in (1.0, 5.0))
+    assert np.array_equal(one, other)
+    assert not np.array_equal(one, _gradients(5.0, "another")["weight"])
+
+
+@pytest.mark.parametrize(("words", "learns"), [("use `model.train()` for that", True), ("shapes differ", False)])
+def test_training_mode_is_taken_only_where_the_library_asks_for_it(words: str, learns: bool) -> None:
+    import torch
+
+    from hardware.backends._torch import loss_gradients
+
+    class Refusing(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            assert self.training, words
+            return {"logits": super().forward(x)}
+
+    model = Refusing(2, 2).eval()
+    if learns:
+        assert set(loss_gradients(model, {"x": torch.ones(1, 2)})) == {"weight", "bias"}
+        assert not model.training
+    else:
+        with pytest.raises(AssertionError, match="shapes differ"):
+            loss_gradients(model, {"x": torch.ones(1, 2)})

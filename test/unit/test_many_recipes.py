@@ -99,6 +99,9 @@ def test_a_broken_list_of_refusals_is_named(cache: Path) -> None:
 
 def test_only_what_its_own_class_does_excludes_a_type() -> None:
     pytest.importorskip("transformers")
+    assert obstacle_of("bert", "NameError: name 'torchvisoin' is not defined").obstacle is Obstacle.NOT_DERIVED
+    taken_for_granted = obstacle_of("bert", "NameError: name 'detectron2' is not defined")
+    assert taken_for_granted.obstacle is Obstacle.MISSING_DEPENDENCY
     assert obstacle_of("bert", "our own fault").to_dict() == {
         "model_type": "bert",
         "obstacle": "not_derived",

@@ -108,6 +108,11 @@ def test_an_input_that_changes_nothing_is_named() -> None:
     found = unheard(model, inputs, others, run(model, inputs), {}, specs)
     assert len(found) == 1
     assert found[0].startswith("other pixel_values move the output by 0.0e+00")
+    half = {**others, "past_values": np.stack([inputs["past_values"][0], others["past_values"][1]])}
+    assert unheard(model, inputs, half, run(model, inputs), {}, specs) == found, (
+        "a row that is drawn alike says nothing"
+    )
+    assert len(unheard(model, inputs, inputs, run(model, inputs), {}, specs)) == 2, "nothing was drawn anew"
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

@@ -1,5 +1,7 @@
 """The key of references and exports: it changes with everything that computes."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -29,6 +31,18 @@ def test_an_edit_of_shared_modelling_code_is_another_identity(tmp_path, monkeypa
     monkeypatch.setattr(reference, "_SHARED_SOURCES", {"transformers": (str(shared),)})
     before = reference.identity_of(model())
     shared.write_text("right = False\n", encoding="utf-8")
+    assert reference.identity_of(model()) != before
+
+
+def test_an_edit_of_what_makes_a_reference_is_another_identity(tmp_path, monkeypatch):
+    root = Path(reference.__file__).parents[1]
+    assert all((root / name).is_file() for name in reference._OWN_SOURCES)
+    assert {"backends/_tensors.py", "testing/reference.py"} <= set(reference._OWN_SOURCES)
+    own = tmp_path / "_tensors.py"
+    own.write_text("right = True\n", encoding="utf-8")
+    monkeypatch.setattr(reference, "_OWN_SOURCES", (str(own),))
+    before = reference.identity_of(model())
+    own.write_text("right = False\n", encoding="utf-8")
     assert reference.identity_of(model()) != before
 
 

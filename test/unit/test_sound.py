@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from generators.derivation.sites import attention_sites, scale_attention
 from generators.derivation.sound import chosen_layout, sound_layouts
 from generators.models.inputs import make_inputs
 from hardware.errors import ModelError
@@ -90,23 +89,6 @@ def test_codes_of_a_codec_differ() -> None:
     fill(model)
     assert len(torch.unique(model.embed, dim=0)) == 16
     assert not model.other.any()  # type: ignore[operator]
-
-
-def test_a_normalised_weight_is_scaled_where_the_normalisation_does_not_undo_it() -> None:
-    import torch
-    from torch.nn.utils.parametrizations import weight_norm
-
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(weight_norm(torch.nn.Conv1d(3, 8, 3)), weight_norm(torch.nn.ConvTranspose1d(8, 2, 4)))
-    sound = torch.randn(1, 3, 9)
-    before = model(sound)
-    sites = attention_sites(model)
-    assert [site.module for site in sites] == ["0", "1"]
-    for site in sites:
-        scale_attention(model, site, 1.5)
-        assert (model(sound) - before).abs().max() > 1e-2
-        scale_attention(model, site, 1 / 1.5)
-        assert torch.allclose(model(sound), before, atol=1e-5)
 
 
 def test_a_number_alone_or_repeated_has_its_magnitude_for_a_scale() -> None:
