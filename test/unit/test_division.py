@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
 from generators.derivation.division import Division, divided, divisions_of
+from generators.derivation.scopes import token_ids
 from generators.derivation.specs import _count_in_the_mask
 from generators.derivation.tiny import tiny_config, tiny_configs
 from generators.models.catalog import load_catalog
@@ -153,3 +155,21 @@ def test_positions_come_behind_the_mask_that_they_are_counted_in() -> None:
 def test_what_is_found_in_a_state_is_not_blown_up_where_it_is_next_to_nothing() -> None:
     assert tiny("qwen3_next")["rms_norm_eps"] >= 0.01
     assert "rms_norm_eps" not in tiny("llama")
+
+
+def test_what_a_single_layer_has_otherwise_is_shrunk_and_follows_it_to_its_new_place() -> None:
+    """As transformers 5.2x says it, whose configurations name such layers by number."""
+    from generators.derivation.tiny import _layers_apart
+
+    config = default("llama")
+    config.head_dim = 64
+    layers = [copy.copy(config) for _ in range(config.num_hidden_layers)]
+    layers[1].head_dim = 512
+    config.is_heterogeneous, config.per_layer_config = True, layers
+    division = next(iter(divisions_of(config)))
+    apart = _layers_apart(config, division, dict.fromkeys(token_ids(config).values(), 0))
+    assert list(apart["per_layer_config"]) == ["1"]
+    assert list(apart["per_layer_config"]["1"]) == ["head_dim"]
+    assert apart["per_layer_config"]["1"]["head_dim"] < 512
+    config.is_heterogeneous = False
+    assert _layers_apart(config, division, {}) == {}
