@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING
 import click
 
 from generators.options import Options, with_options
-from hardware.errors import OutputError, UsageError
-from hardware.evidence.versions import VERSION
+from hardware.errors import ModelError, OutputError, UsageError
+from hardware.evidence.versions import RELEASE
 from hardware.front_door import INTERRUPTED, open_door, terminal_width
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @click.command(help=__doc__, context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]})
 @with_options
-@click.version_option(VERSION, prog_name="hwcompat")
+@click.version_option(RELEASE, prog_name="hwcompat")
 @click.pass_context
 def main(context: click.Context, /, **options: object) -> int:
     """Parse, call, print; see `help`."""
@@ -136,12 +136,29 @@ def _generate(asked: Options) -> int:
     key = _key(asked, inventory)
     if key and _is_unchanged(asked, key):
         return 0
+    project = _project(asked, inventory)
+    planned, refused, unmet = (project.kept, (), ()) if project else _planned(asked, inventory)
+    profiles = dict.fromkeys(suite.profile.note for suite in planned)
+    notes = [*filter(None, profiles), *(f"no suite for {why}" for why in refused)]
+    _note(notes)
+    code = _done(asked, planned, inventory, project, notes, key="" if unmet else key)
+    if unmet and code == 0:  # the others were done first
+        raise ModelError(f"no suite for {', '.join(unmet)}", why="what was asked for is more than what was done")
+    return code
+
+
+def _done(
+    asked: Options,
+    planned: Sequence[PlannedSuite],
+    inventory: HardwareInfo,
+    project: ProjectRun | None,
+    notes: Sequence[str],
+    *,
+    key: str,
+) -> int:
+    """Do with the planned suites what was asked for; returns the exit code."""
     from generators.job import write_suites  # what generates costs more to import than to find nothing changed
 
-    project = _project(asked, inventory)
-    planned, refused = (project.kept, ()) if project else _planned(asked, inventory)
-    profiles = dict.fromkeys(suite.profile.note for suite in planned)
-    _note([*filter(None, profiles), *(f"no suite for {why}" for why in refused)])
     if asked.list_cells or asked.explain:
         click.echo(_cells_text(planned, explain=asked.explain))
         return 0
@@ -156,10 +173,10 @@ def _generate(asked: Options) -> int:
         return _run(asked, written, inventory, project)
     said = {one.path.name: f"({one.planned.verdict.level}, {one.planned.verdict.basis})" for one in written}
     _say_written(asked, said)
-    if key and not (edited or refused or any(not suite.profile.is_plain_type for suite in planned)):
+    if key and not (edited or any(not suite.profile.is_plain_type for suite in planned)):
         from generators.suites.manifest import remember
 
-        remember(asked.output_dir, key, said)
+        remember(asked.output_dir, key, said, notes)
     return 0
 
 
@@ -175,8 +192,8 @@ def _bundle(path: Path, planned: Sequence[PlannedSuite], inventory: HardwareInfo
     return 0
 
 
-def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedSuite], Sequence[str]]:
-    """The suites that the command line asks for, and why models that nobody named have none."""
+def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedSuite], Sequence[str], Sequence[str]]:
+    """The suites that the command line asks for, why models have none, and which of those were named."""
     from generators.chosen import choose_models, profiles_of
     from generators.job import plan_job
     from hardware.cells import Shard
@@ -184,7 +201,7 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
     chosen = choose_models(
         asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
     )
-    profiles, refused = profiles_of(chosen, asked.tasks, dims=asked.dims)
+    profiles, refused, unmet = profiles_of(chosen, asked.tasks, dims=asked.dims)
     planned = plan_job(
         profiles,
         asked.devices,
@@ -195,7 +212,7 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
         shard=Shard.parse(asked.shard) if asked.shard else None,
         template_folder=asked.template_dir,
     )
-    return planned, refused
+    return planned, refused, unmet
 
 
 def _project(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
@@ -236,8 +253,8 @@ def _is_unchanged(asked: Options, key: str) -> bool:
 
     present = what_is_there(asked.output_dir, key)
     if present is not None:
-        _say_written(asked, {one.name: one.said for one in present})
-        _note([f"nothing has changed: {len(present)} suite(s) are as they were written"])
+        _say_written(asked, {one.name: one.said for one in present.files})
+        _note([*present.notes, f"nothing has changed: {len(present.files)} suite(s) are as they were written"])
     return present is not None
 
 

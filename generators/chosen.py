@@ -71,31 +71,37 @@ def list_entries(lines: Iterable[str]) -> list[str]:
 
 def profiles_of(
     chosen: ChosenModels, tasks: Sequence[str] = (), *, dims: str = "tiny"
-) -> tuple[tuple[Profile, ...], tuple[str, ...]]:
-    """The profiles of the chosen models, one for each task, and why models that nobody named have none.
+) -> tuple[tuple[Profile, ...], tuple[str, ...], tuple[str, ...]]:
+    """The profiles of the chosen models, one for each task, why others have none, each beginning with its name, and
+    the names of those among them that were asked for.
 
     `tasks` are names, or `all` that transformers maps for a type; without any it is the primary one. Raises
-    `ModelError` or `BrokenInput` for a model that was named, `NothingMatched` where nothing is left.
+    `ModelError` or `BrokenInput` for a name that stands for no model, and for a model that was named alone;
+    `NothingMatched` where nothing is left.
     """
     found: list[Profile] = []
     refused: list[str] = []
+    unmet: list[str] = []
     if dims == "tiny":
         _derive_missing(chosen, tasks)
     for name in chosen.names:
         for task in tasks_of(name, tasks):
-            known = None if name in chosen.by_name else refusal_of(name, task)
-            if known is not None:
+            known = refusal_of(name, task)
+            if known is not None and (name not in chosen.by_name or len(chosen.names) > 1):
                 refused.append(f"{name}: {known.obstacle}: {known.reason}")
+                unmet += [name] if name in chosen.by_name and "all" not in tasks else []
                 continue
             try:
                 found.append(profile_of(name, task, dims=dims))
             except ModelError as error:
-                if name in chosen.by_name and "all" not in tasks:  # else nobody named this task
+                alone = len(chosen.names) == 1 or not is_known(name)
+                if name in chosen.by_name and "all" not in tasks and alone:  # else nobody named this task
                     raise
-                refused.append(f"{name}: {error}")
+                refused.append(f"{name}{f' ({task})' if task else ''}: {error}")
+                unmet += [name] if name in chosen.by_name and "all" not in tasks else []
     if not found:
         raise NothingMatched("none of the models has a suite", why=refused[0] if refused else "")
-    return tuple(found), tuple(refused)
+    return tuple(found), tuple(refused), tuple(dict.fromkeys(unmet))
 
 
 def _derive_missing(chosen: ChosenModels, tasks: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from generators.options import Options
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo, detect
-from hardware.errors import NothingMatched, UsageError
+from hardware.errors import NothingMatched, UsageError, echo
 from hardware.evidence.machine import machine_label
 from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
@@ -61,7 +61,13 @@ def report_coverage(asked: Options, command: str) -> int:
     )
     kept = last_report(asked.report_dir, found)
     if asked.previous is not None:
-        report = report.compared(read_report(asked.previous), go_on=False)
+        previous = read_report(asked.previous)
+        if previous.coverage.precision != found.precision:
+            raise UsageError(
+                f"{echo(str(asked.previous))} is of {previous.coverage.precision}, this report of {found.precision}",
+                fix=f"Ask for --precision {previous.coverage.precision}, or name a report of {found.precision}.",
+            )
+        report = report.compared(previous, go_on=False)
     elif kept.is_file():
         report = report.compared(read_report(kept), go_on=True)
     click.echo(_text(report, asked.format_), nl=False)

@@ -42,7 +42,7 @@ _MEANINGS = {
     Standing.CONDITIONAL: "level medium: every required check passed, under a condition that is stated",
     Standing.FAILED: "level low or none: a check failed, or an operator with parameters ran on the host",
     Standing.UNDECIDED: "checks ran, and what they saw shows neither that it works nor that it doesn't",
-    Standing.NOT_DERIVED: "it can be built, and no acceptable tiny model was found: a shortcoming of ours",
+    Standing.NOT_DERIVED: "it can be built, and no acceptable tiny model was found",
     Standing.NOT_RUN: "nothing ran whose evidence holds with today's versions",
     Standing.EXCLUDED: "it can't be built here as it comes: no class, a missing package, or defaults that fail",
 }

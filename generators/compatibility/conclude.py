@@ -35,6 +35,7 @@ def conclude(
     run_versions: Mapping[str, Mapping[str, str]],
     subject_required: str = "tiny",
     suite_hash: str = "",
+    outdated: str = "",
     required_checks: Sequence[str] = (),
     own_limit: float | None = None,
 ) -> Verdict:
@@ -42,17 +43,18 @@ def conclude(
 
     `current_versions` are the versions on which this target's evidence depends, `run_versions` those of each run
     by its id: evidence of a run that differs, or whose versions aren't known, has the basis `expired`. So has a
-    line of another suite, where `suite_hash` names the present one. `subject_required` is `checkpoint` where the
-    cell's model is a checkpoint. `required_checks` are those that the cell has to have whether they were planned or
-    not. `own_limit` is a repository's own tolerance for the cell. Lines of other cells are left out, and of two lines
-    of one check in one run the worse one counts.
+    line of another suite, where `suite_hash` names the present one, and every line where `outdated` says why the
+    present one isn't up to date. `subject_required` is `checkpoint` where the cell's model is a checkpoint.
+    `required_checks` are those that the cell has to have whether they were planned or not. `own_limit` is a
+    repository's own tolerance for the cell. Lines of other cells are left out, and of two lines of one check in one
+    run the worse one counts.
     """
     if not planned_checks:
         return _unknown(cell, ["nothing was planned, so nothing can be concluded"], ())
     lacking = tuple(name for name in required_checks if name not in planned_checks)
     planned_checks = (*planned_checks, *lacking)
     own = worst_of_runs([line for line in checks if line.cell_id == cell.id])
-    sorted_lines = _sort(cell, own, current_versions, run_versions, subject_required, suite_hash)
+    sorted_lines = _sort(cell, own, current_versions, run_versions, subject_required, suite_hash, outdated)
     verdict = _over_accelerators(cell, planned_checks, sorted_lines.current, Basis.MEASURED, own_limit)
     if verdict.level is Level.UNKNOWN and sorted_lines.expired:
         older = _over_accelerators(cell, planned_checks, sorted_lines.expired, Basis.EXPIRED, own_limit)
@@ -101,6 +103,7 @@ def _sort(
     run_versions: Mapping[str, Mapping[str, str]],
     subject_required: str,
     suite_hash: str,
+    outdated: str,
 ) -> _Sorted:
     current: list[CheckLine] = []
     expired: list[CheckLine] = []
@@ -118,7 +121,7 @@ def _sort(
             set_aside.append(f"{describe(line)}; nothing says that this was on {cell.target}")
         elif not level_rules().proves_enough(line.subject, subject_required):
             set_aside.append(f"evidence from {one_line(line.subject)} says nothing of a {subject_required}")
-        elif why := _why_expired(line, current_versions, run_versions.get(line.run_id), suite_hash):
+        elif why := outdated or _why_expired(line, current_versions, run_versions.get(line.run_id), suite_hash):
             expired.append(line)
             why_expired.append(why)
         else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from generators.models.recipe import Recipe
-from generators.models.store import stored_recipes
+from generators.models.store import load_recipe, stored_recipes
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError
@@ -22,6 +22,7 @@ from hardware.target import Target
 from .conclude import conclude, final
 from .current_checks import current_checks, planned_checks
 from .facts import facts_here
+from .made_from import made_from
 from .matrix import Matrix, build_matrix
 from .required import required_checks
 from .rules import RuleSet, load_rules, predict
@@ -159,6 +160,17 @@ def _verdict(
         run_versions=runs,
         subject_required=subject_required or (plan.subject if plan else "tiny"),
         suite_hash=plan.suite_hash if plan else "",
+        outdated=_outdated(cell, plan) if plan else "",
         required_checks=required_checks(cell),
         own_limit=own_limit,
     )
+
+
+def _outdated(cell: Cell, plan: PlannedCell) -> str:
+    """Why a suite isn't what would be made now: its recipe or a template has changed. Empty where it is, and for a
+    model that the user brought, whose recipe isn't kept."""
+    if plan.subject != "tiny" or plan.made_from is None:
+        return ""
+    recipe = load_recipe(cell.model, cell.task)
+    same = recipe is None or made_from(recipe) == plan.made_from
+    return "" if same else "measured by a suite whose recipe or templates have changed"

@@ -23,6 +23,7 @@ def required_checks(cell: Cell) -> tuple[str, ...]:
     checks = applicable_checks(
         generates=recipe.generate if recipe else "none",
         has_mask=recipe is not None and recipe.mask_input is not None,
+        has_cache=recipe is None or not recipe.without_cache,
         can=backend_class(cell.target.name).CAN if known else frozenset(),
         task=cell.task,
     )

@@ -24,13 +24,15 @@ from generators.models.store import shipped_recipes
 from hardware.errors import ModelError, echo
 from hardware.testing.checkpoints import load_checkpoint
 from hardware.testing.loud_weights import BETWEEN, GAINS, fill
-from hardware.testing.parity import Array, ReferenceNotFinite
-from hardware.testing.reference import as_reference, float64_outputs, gradient_count
+from hardware.testing.parity import ReferenceNotFinite
+from hardware.testing.reference import as_reference, float64_outputs, gradient_summary
 from hardware.testing.widened import copy_over
 
 from . import measure
 from .building import build, class_of, configured_type
 from .diffusion_config import tiny_arguments
+from .gradients import lost_gradients
+from .left_out import left_out, run_whole
 from .measured import SEED, Measured, generates, measured
 from .overrides import overrides
 from .scopes import children
@@ -46,6 +48,11 @@ def _hash(config: Mapping[str, Any]) -> str:
 
 
 def _recipe(model: Any, found: Measured, what: Classification, entry: TaskEntry, **given: Any) -> Recipe:
+    decoding = generates(model, entry, what.model_type)
+    reached, used_cache = run_whole(model, found, decoding)
+    gradients, norm = gradient_summary(
+        as_reference(copy_over(model)), found.inputs, found.masked_by, training=found.trains_only
+    )
     return Recipe(
         model_type=what.model_type,
         transformers_version=installed_version(),
@@ -64,18 +71,16 @@ def _recipe(model: Any, found: Measured, what: Classification, entry: TaskEntry,
         outputs=found.outputs,
         masked_by=found.masked_by,
         mask_input=found.mask_input,
-        generate=generates(model, entry, what.model_type),
-        gradients=_gradient_count(model, found.inputs),
+        generate=decoding,
+        gradients=gradients,
+        gradient_norm=float(f"{norm:.10g}"),
+        trains_only=found.trains_only,
         recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
-        left_out=overrides(denoised(what.model_type, entry.task)).get("left_out", ""),
+        without_cache=not used_cache,
+        left_out=left_out(model, found, reached, overrides(denoised(what.model_type, entry.task))),
         **given,
     )
-
-
-def _gradient_count(model: Any, inputs: Mapping[str, Array]) -> int:
-    """How many parameters get a gradient, so that one that got lost on the target and in the reference shows."""
-    return gradient_count(as_reference(copy_over(model)), inputs)
 
 
 def _origin(model_type: str) -> str:
@@ -107,31 +112,35 @@ def _unheard(model: Any, found: Measured) -> list[str]:
 
 def _unsteady(model: Any, found: Measured) -> list[str]:
     draws = [make_inputs(found.specs, seed, lengths or found.lengths) for seed, lengths in OTHER_DRAWS]
-    return measure.unsteady(model, draws, found.masked_by)
+    return measure.unsteady(model, [found.inputs, *draws], found.masked_by)
 
 
 def _loudest(
-    config: Mapping[str, Any], config_class: str, chosen: TaskClass, what: Classification
+    config: Mapping[str, Any], config_class: str, chosen: TaskClass, what: Classification, *, pad_senses: bool = True
 ) -> tuple[float, Measured] | list[str]:
     """The gain with the best ratio of signal to noise among those accepted, or why none is.
 
+    Where none is while images and sounds are padded, they are whole: what a model gives in their padding may be
+    anything (Deformable DETR divides by how much of a column is shown), and nothing says which outputs it stands in.
     Those with which a dropped mask is heard come first, then those with which half precision holds; the noise is that
     of bfloat16, where the model has it.
     """
     accepted: list[tuple[bool, bool, float, float, Measured]] = []
     refused = []
+    senses_padded = False
     for gain in (*GAINS, *BETWEEN):
         if gain in BETWEEN and any(heard and holds for heard, holds, *_ in accepted):
             break
         model = fill(build(config_class, chosen.model_class, config), gain=gain)
         try:
-            found = measured(model, chosen.entry, what)
+            found = measured(model, chosen.entry, what, pad_senses=pad_senses)
         except ReferenceNotFinite as error:  # too loud for it
             refused.append(f"gain {gain}: {error}")
             continue
+        senses_padded |= any(spec["kind"] in ("heard", "shown") for spec in found.specs.values())
         figures = found.sensitivity
         reasons = measure.faults(figures) or _unheard(model, found)
-        reasons = reasons or measure.lost_gradients(model, found.inputs, found.masked_by)
+        reasons = reasons or lost_gradients(model, found.inputs, found.masked_by, training=found.trains_only)
         if reasons:
             refused.append(f"gain {gain}: {', '.join(reasons)}")
         else:
@@ -144,6 +153,8 @@ def _loudest(
         if not reasons:
             return gain, found
         refused.append(f"gain {gain}: {', '.join(reasons)}")
+    if pad_senses and senses_padded:
+        return _loudest(config, config_class, chosen, what, pad_senses=False)
     return refused
 
 
@@ -216,6 +227,8 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
         for config in configs:
             if chosen.entry.labels:
                 config["num_labels"] = LABELS
+            if _decodes_beside_its_primary_task(what, chosen):
+                config["is_decoder"] = True
             try:
                 best = _loudest(config, config_class, chosen, what)
             except ModelError as error:
@@ -225,8 +238,22 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
                 gain, found = best
                 model = fill(build(config_class, chosen.model_class, config), gain=gain)
                 return _recipe(model, found, what, chosen.entry, config=config, gain=gain, weights_hash=None)
-            refused = ModelError(f"no {which} makes faults audible", why="; ".join(best))
+            refused = ModelError(f"no {which} makes faults audible", why=_shortest(best))
     raise refused
+
+
+def _decodes_beside_its_primary_task(what: Classification, chosen: TaskClass) -> bool:
+    """Whether an encoder stands in as a decoder, as BERT may: its configuration has to say so, else it looks ahead
+    and keeps no cache."""
+    if what.architecture != "encoder-only" or chosen.entry.generate != "causal":
+        return False
+    return "is_decoder" in inspect.signature(class_of(_config_class(what, chosen)).__init__).parameters
+
+
+def _shortest(reasons: list[str]) -> str:
+    """One of the reasons why no gain is accepted, and for how many gains there is another."""
+    nearest = min(reasons, key=len)
+    return nearest if len(reasons) == 1 else f"{nearest}; and no better with {len(reasons) - 1} others"
 
 
 def derive_checkpoint(folder: Path) -> Recipe:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import BrokenInput, ModelError
+from hardware.errors import ModelError
 
 from .overrides import overrides
 
@@ -46,15 +46,8 @@ def defaults_of(model_class: Any) -> dict[str, Any]:
 
 
 def told_of(model_class: str, family: str, what: str) -> dict[str, Any]:
-    """What `overrides/diffusion.toml` says of `config` or `inputs`: first of the class, then of the families that
-    this one is `like`, the furthest first, then of the family itself. Raises `BrokenInput` where likeness has no end.
-    """
-    families = [family]
-    while like := overrides(families[-1]).get("like"):
-        if like in families:
-            raise BrokenInput(f"{family} is like {like}, which is like it")
-        families.append(like)
-    entries = (overrides(model_class), *map(overrides, reversed(families)))
+    """What `overrides/diffusion.toml` says of `config` or `inputs`: first of the class, then of the family."""
+    entries = (overrides(model_class), overrides(family))
     return {key: value for entry in entries for key, value in entry.get(what, {}).items()}
 
 

@@ -50,6 +50,7 @@ def derive_graph(name: str) -> GivenRecipe:
         other_sizes=_other_sizes(evaluator, specs, sizes, outputs),
         parameters=evaluator.parameters,
         gradients=0,
+        gradient_norm=0.0,
         operators=(),  # predictions know torch's operators only
         outputs=tuple(outputs),
         weights_hash=graph_hash(file),

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from generators.models.inputs import DRAWN, LENGTHS, covered_by
-from hardware.output_masks import covering, masks_of
+from hardware.output_masks import masks_of
 from hardware.target import Target
 from hardware.testing.parity import (
     Array,
     Outputs,
     ReferenceNotFinite,
     compare,
-    compare_gradients,
-    scale_of,
 )
-from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
+from hardware.testing.reference import as_reference, float64_outputs
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 from hardware.testing.widened import copy_over
 
@@ -52,6 +50,13 @@ LOUD = 2 * loosest_limit()
 
 def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """One forward on CPU in the model's own dtype: the floating outputs as float64 arrays."""
+    from hardware.backends._tensors import to_arrays
+
+    return to_arrays({name: one for name, one in _forward(model, inputs).items() if one.is_floating_point()})
+
+
+def results_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The same with outputs of whole numbers beside them."""
     from hardware.backends._tensors import to_arrays
 
     return to_arrays(_forward(model, inputs))
@@ -119,9 +124,9 @@ def sensitivity_of(
     reference: Outputs,
     masked_by: Mapping[str, str],
     mask_input: str | None,
-) -> dict[str, float]:
+) -> tuple[dict[str, float], tuple[Outputs, ...]]:
     """How far numerics and faults move the outputs, relative to their scale; `_FARTHEST` where one isn't finite, or
-    has another shape, as speech has that got longer.
+    has another shape, as speech has that got longer. And the outputs under the two small faults.
 
     `model` is float32 and is left as it is. Raises `ReferenceNotFinite`.
     """
@@ -129,11 +134,17 @@ def sensitivity_of(
 
     masks = masks_of(masked_by, inputs)
 
-    def moved(change: Callable[[torch.nn.Module], object], given: Mapping[str, Array] = inputs) -> float:
+    def changed_outputs(change: Callable[[torch.nn.Module], object], given: Mapping[str, Array] = inputs) -> Outputs:
         changed = copy.deepcopy(model)
         change(changed)
         forget_passes(changed)
-        return compare(run(changed, given), reference, masks=masks).max_rel_error
+        return run(changed, given)
+
+    def distance(outputs: Outputs) -> float:
+        return compare(outputs, reference, masks=masks).max_rel_error
+
+    def moved(change: Callable[[torch.nn.Module], object], given: Mapping[str, Array] = inputs) -> float:
+        return distance(changed_outputs(change, given))
 
     def scaled(factor: float) -> Callable[[torch.nn.Module], None]:
         def scale(changed: torch.nn.Module) -> None:
@@ -142,7 +153,7 @@ def sensitivity_of(
 
         return scale
 
-    reached = _modules_reached(model, inputs)
+    reached = modules_reached(model, lambda: run(model, inputs))
     sites = [site for site in attention_sites(model) if site.kind == "weight" or site.module in reached]
     if not sites:
         raise ReferenceNotFinite("the model has no matrix, so that no fault can be made in it")
@@ -150,17 +161,20 @@ def sensitivity_of(
     if doubled < NOISE:
         sites = [half_of_heads(site) for site in sites]
         doubled = moved(scaled(2.0))
+    louder = changed_outputs(scaled(1.1))
+    swapped = changed_outputs(lambda changed: swap_two(changed, sites[0]))
     measured = {
         "float32_error": moved(lambda _: None),
         **_in_bfloat16(moved),
-        "attention_x1.1": moved(scaled(1.1)),
+        "attention_x1.1": distance(louder),
         "attention_x2": doubled,
-        "swapped": moved(lambda changed: swap_two(changed, sites[0])),
+        "swapped": distance(swapped),
     }
     if mask_input is not None:
         without = {**inputs, mask_input: np.ones_like(inputs[mask_input])}
         measured["mask_dropped"] = moved(lambda _: None, without)
-    return {name: float(f"{min(value, _FARTHEST):.3g}") for name, value in measured.items()}
+    figures = {name: float(f"{min(value, _FARTHEST):.3g}") for name, value in measured.items()}
+    return figures, (louder, swapped)
 
 
 def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:
@@ -203,8 +217,8 @@ def padding_heard(
     return compare(run(model, other), reference, masks=masks_of(masked_by, inputs)).max_rel_error
 
 
-def _modules_reached(model: torch.nn.Module, inputs: Mapping[str, Array]) -> set[str]:
-    """Names of the modules that one forward calls: a fault in any other can't be heard."""
+def modules_reached(model: torch.nn.Module, run_it: Callable[[], object]) -> set[str]:
+    """Names of the modules that are called while `run_it` runs: a fault in any other can't be heard."""
     called: set[str] = set()
 
     def hook_of(name: str) -> Callable[..., None]:
@@ -212,7 +226,7 @@ def _modules_reached(model: torch.nn.Module, inputs: Mapping[str, Array]) -> set
 
     hooks = [module.register_forward_pre_hook(hook_of(name)) for name, module in model.named_modules()]
     try:
-        run(model, inputs)
+        run_it()
     finally:
         for hook in hooks:
             hook.remove()
@@ -228,25 +242,6 @@ def faults(sensitivity: Mapping[str, float]) -> list[str]:
         if not sensitivity[name] >= least:
             reasons.append(f"{name} moves the output by {sensitivity[name]:.1e}, must be at least {least:.1e}")
     return reasons
-
-
-def lost_gradients(model: torch.nn.Module, inputs: Mapping[str, Array], masked_by: Mapping[str, str]) -> list[str]:
-    """Why the gradients of a float32 model are no match for those in float64; empty where they are.
-
-    A number next to a kink, as that of a ReLU, may fall on either side of it: then another gain is the better one.
-    """
-    import torch
-
-    from hardware.backends._tensors import to_tensors
-    from hardware.backends._torch import loss_gradients
-
-    exact = as_reference(copy_over(model))
-    try:
-        got = loss_gradients(copy.deepcopy(model), to_tensors(inputs, "cpu", torch.float32), masked_by)
-        error = compare_gradients(got, float64_gradients(exact, inputs, masked_by)).max_rel_error
-    except Exception as raised:  # whatever modelling code raises, it is the reason why nothing can be learnt
-        return [f"there are no gradients: {type(raised).__name__}: {' '.join(str(raised).split())[:200]}"]
-    return [] if error < NOISE / 2 else [f"gradients are off by {error:.1e}, must be below {NOISE / 2:.0e}"]
 
 
 def holds_half_precision(sensitivity: Mapping[str, float]) -> bool:
@@ -295,36 +290,9 @@ def unsteady(model: torch.nn.Module, draws: Iterable[Mapping[str, Array]], maske
     places is looked at more closely, or whether a logit is above 0."""
     exact, reasons = as_reference(copy_over(model)), []
     for inputs in draws:
-        error = compare(run(model, inputs), float64_outputs(exact, inputs), masks=masks_of(masked_by, inputs))
+        error = compare(results_of(model, inputs), float64_outputs(exact, inputs), masks=masks_of(masked_by, inputs))
         if not error.max_rel_error < STEADY:
             reasons.append(
                 f"with other inputs float32_error is {error.max_rel_error:.1e}, must be below {STEADY:.0e}"
             )
     return reasons
-
-
-def record(
-    reference: Outputs, output: str, mask: Array | None, *, seed: int, lengths: tuple[int, ...], origin: str
-) -> dict[str, Any]:
-    """16 numbers of one output at seeded positions where the mask is 1 and that aren't ruled out, and its scale."""
-    array = reference[output]
-    rng = np.random.default_rng(seed)
-    meant = np.argwhere(np.ones(array.shape[:1]) if mask is None else mask)
-    positions: list[list[int]] = []
-    for place in rng.integers(0, len(meant), 16):
-        while True:
-            rest = [int(rng.integers(0, size)) for size in array.shape[meant.shape[1] :]]
-            position = [*map(int, meant[place]), *rest]
-            if not np.isneginf(array[tuple(position)]):
-                break
-        positions.append(position)
-    kept = array if mask is None else array[covering(mask, array)]
-    return {
-        "output": output,
-        "positions": positions,
-        "values": [float(f"{array[tuple(p)]:.10g}") for p in positions],
-        "scale": float(f"{scale_of(kept):.6g}"),
-        "seed": seed,
-        "lengths": list(lengths),
-        "origin": origin,
-    }

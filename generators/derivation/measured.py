@@ -12,14 +12,17 @@ from generators.models.diffusion import denoised
 from generators.models.inputs import LENGTHS, make_inputs, placeholders
 from hardware.errors import ModelError
 from hardware.output_masks import masks_of
-from hardware.testing.parity import Array, ReferenceNotFinite
+from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, is_whole
 from hardware.testing.reference import as_reference, float64_outputs
 from hardware.testing.widened import copy_over
 
 from . import measure
 from .building import line_of
 from .diffusion_inputs import diffusion_specs
+from .gradients import trains_only
 from .overrides import overrides
+from .recorded import record
+from .sense_masks import with_sense_masks
 from .specs import input_specs, lengths_of
 
 SEED = 0
@@ -38,7 +41,10 @@ class Measured:
     masked_by: dict[str, str]
     mask_input: str | None
     sensitivity: dict[str, float]
+    small_faults: tuple[Outputs, ...]
     padding_heard: float
+    unknown_masks: tuple[str, ...]
+    trains_only: bool
 
     @property
     def is_deaf(self) -> bool:
@@ -51,22 +57,36 @@ class Measured:
         return not self.padding_heard < measure.NOISE
 
     def recorded(self, origin: str) -> dict[str, Any]:
-        """The 16 numbers of the first main output, and what vouches for them."""
-        name = self.outputs[0]
-        mask = masks_of(self.masked_by, self.inputs).get(name)
-        return measure.record(self.reference, name, mask, seed=SEED, lengths=self.lengths, origin=origin)
+        """The 16 numbers of a main output, and what vouches for them."""
+        masks = masks_of(self.masked_by, self.inputs)
+        return record(
+            self.reference,
+            self.outputs,
+            masks,
+            faults=self.small_faults,
+            seed=SEED,
+            lengths=self.lengths,
+            origin=origin,
+        )
 
 
-def _measure(model: Any, entry: TaskEntry, what: Classification, side: str) -> Measured:
+def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, pad_senses: bool) -> Measured:
     if what.architecture == "diffusion":
         lengths, specs = LENGTHS, diffusion_specs(model, denoised(what.model_type, entry.task))
+        unknown_masks: tuple[str, ...] = ()
     else:
         lengths = lengths_of(model)
         specs = input_specs(model, entry, what.architecture, side, lengths[0])
+        told = overrides(what.model_type).get("inputs", {})
+        padded, unknown_masks = with_sense_masks(model, specs, lengths, told)
+        if pad_senses:
+            specs = padded
+        else:
+            unknown_masks = (*unknown_masks, *(name for name in padded if padded[name] != specs.get(name)))
     inputs = make_inputs(specs, SEED, lengths)
     exact = as_reference(copy_over(model))
     reference = float64_outputs(exact, inputs)
-    if not reference:
+    if all(is_whole(one) for one in reference.values()):
         raise ModelError(f"{type(model).__name__} gives no floating tensor")
     shorter = (lengths[0] - _SHORTER, lengths[1] - _SHORTER)
     other = float64_outputs(exact, make_inputs(specs, SEED + 1, shorter))
@@ -81,6 +101,7 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str) -> M
         front = measure.in_front(masked_by, reference, columns[1])
         heard = measure.padding_heard(model, inputs, specs, reference, front, mask_input)
         masked_by, padding = (front, heard) if heard < measure.NOISE else (masked_by, padding)
+    sensitivity, small_faults = measure.sensitivity_of(model, inputs, reference, masked_by, mask_input)
     return Measured(
         lengths=lengths,
         specs=specs,
@@ -89,31 +110,36 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str) -> M
         outputs=_main_outputs(entry, reference),
         masked_by=masked_by,
         mask_input=mask_input,
-        sensitivity=measure.sensitivity_of(model, inputs, reference, masked_by, mask_input),
+        sensitivity=sensitivity,
+        small_faults=small_faults,
         padding_heard=padding,
+        unknown_masks=unknown_masks,
+        trains_only=trains_only(model, inputs),
     )
 
 
 def _main_outputs(entry: TaskEntry, given: Mapping[str, Array]) -> tuple[str, ...]:
     """The outputs that a task is about, all tensors of those that are tuples; the first that there is, otherwise."""
+    floating = [name for name, array in given.items() if not is_whole(array)]
     meant = {
-        n: [g for g in given if g == n or (g.startswith(f"{n}_") and g[len(n) + 1 :].isdigit())]
+        n: [g for g in floating if g == n or (g.startswith(f"{n}_") and g[len(n) + 1 :].isdigit())]
         for n in entry.outputs
     }
-    return tuple(name for names in meant.values() for name in names) or (next(iter(given)),)
+    return tuple(name for names in meant.values() for name in names) or (floating[0],)
 
 
-def measured(model: Any, entry: TaskEntry, what: Classification) -> Measured:
+def measured(model: Any, entry: TaskEntry, what: Classification, *, pad_senses: bool = True) -> Measured:
     """Measure with padding on the side where a dropped mask is heard and padding isn't; right first but for decoders.
 
     A mask that is heard on neither side is still one that the model takes: its suite says that it isn't honoured.
+    Without `pad_senses` images and sounds are whole.
     """
     decodes = what.architecture == "decoder-only" or generates(model, entry, what.model_type) == "causal"
     sides = ("left",) if decodes else ("right", "left")
     results = []
     for side in sides:
         try:
-            results.append(_measure(model, entry, what, side))
+            results.append(_measure(model, entry, what, side, pad_senses=pad_senses))
         except (ModelError, ReferenceNotFinite):
             raise
         except Exception as error:  # whatever modelling code raises, it is the reason why the type has no recipe

@@ -16,6 +16,8 @@ from .building import configured_type
 
 _LONGEST = 300
 _NAME = re.compile(r"NameError: name '(\w+)' is not defined")
+_LACKING = re.compile(r"(?:requires the|needs|No module named) '?(\w+)")
+"""How the library, Python and we name the package that is missing."""
 _OF_META = ("meta tensor", "meta device", "Meta", "FakeTensor", "aten::_local_scalar_dense", "data_ptr")
 """Words of errors that say nothing of a class, only that it was built without memory."""
 
@@ -26,7 +28,13 @@ def obstacle_of(model_type: str, failure: str) -> Refusal:
     Only what its own class does on its own untouched defaults takes a type out of those that can be built.
     """
     obstacle, reason = _found(model_type) or _undefined(failure) or (Obstacle.NOT_DERIVED, failure)
-    return Refusal(model_type=model_type, obstacle=obstacle, reason=" ".join(reason.split())[:_LONGEST])
+    lacking_package = _LACKING.search(reason) if obstacle is Obstacle.MISSING_DEPENDENCY else None
+    return Refusal(
+        model_type=model_type,
+        obstacle=obstacle,
+        reason=" ".join(reason.split())[:_LONGEST],
+        package=lacking_package[1] if lacking_package else "",
+    )
 
 
 def _found(model_type: str) -> tuple[Obstacle, str] | None:

@@ -13,18 +13,53 @@ from hardware.errors import BrokenInput
 from .scopes import default_of
 
 _FOLDER = Path(__file__).parent / "overrides"
+_KEYS = frozenset({"reason", "like", "parts", "config", "inputs", "left_out", "not_asked", "refused"})
+_TAKEN_OVER = ("config", "inputs")
+_CANNOT_BE_ASKED = frozenset({"padding", "decoding"})
 
 
 @functools.cache
 def all_overrides() -> Mapping[str, Mapping[str, Any]]:
-    """Every entry by model type. Raises `BrokenInput` where a type stands in two files."""
-    found: dict[str, Mapping[str, Any]] = {}
+    """Every entry by model type, with what those that it is `like` say of `config` and `inputs`.
+
+    Raises `BrokenInput` where a type stands in two files, an entry says something that nothing reads or gives no
+    reason, or likeness has no end.
+    """
+    found: dict[str, dict[str, Any]] = {}
     for path in sorted(_FOLDER.glob("*.toml")):
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
         if twice := sorted(found.keys() & entries.keys()):
             raise BrokenInput(f"{', '.join(twice)} stands in {path.name} and in another file of overrides")
         found |= entries
-    return found
+    for name, entry in found.items():
+        _require_known(name, entry)
+    return {name: _with_likes(name, found) for name in found}
+
+
+def _require_known(name: str, entry: Mapping[str, Any]) -> None:
+    if unknown := sorted(entry.keys() - _KEYS):
+        raise BrokenInput(f"the overrides of {name} say something unknown", why=", ".join(unknown))
+    if not entry.keys() & {"reason", "refused"}:
+        raise BrokenInput(f"the overrides of {name} have no reason")
+    not_asked = set(entry.get("not_asked", ()))
+    if not not_asked <= _CANNOT_BE_ASKED:
+        raise BrokenInput(f"the overrides of {name} leave out a check that nobody may leave out")
+    if not_asked and "left_out" not in entry:
+        raise BrokenInput(f"the overrides of {name} leave out a check and don't say why")
+
+
+def _with_likes(name: str, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The entry of `name` over those that it is like, the furthest first."""
+    chain = [name]
+    while like := entries[chain[-1]].get("like"):
+        if like in chain or like not in entries:
+            raise BrokenInput(f"{name} is like {like}, which {'is like it' if like in chain else 'has no entry'}")
+        chain.append(like)
+    merged = {
+        what: {key: value for one in reversed(chain) for key, value in entries[one].get(what, {}).items()}
+        for what in _TAKEN_OVER
+    }
+    return {**entries[name], **{what: told for what, told in merged.items() if told}}
 
 
 def overrides(model_type: str) -> Mapping[str, Any]:
@@ -41,7 +76,7 @@ def overridden(
     arguments around a sub-configuration's.
     """
     changed = dict(arguments)
-    alone = config if whole is None or config is None else default_of(config)
+    alone = default_of(config) if whole is not None and hasattr(config, "to_dict") else config
     whole = changed if whole is None else whole
     for key, value in changes.items():
         default = getattr(config, key, None)

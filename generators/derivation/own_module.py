@@ -21,9 +21,10 @@ from hardware.cell import MODULE_TASK
 from hardware.errors import ModelError, echo
 from hardware.testing.own_module import use_working_directory
 from hardware.testing.parity import Array, ReferenceNotFinite, compare
-from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
+from hardware.testing.reference import as_reference, float64_outputs, gradient_summary
 
 from . import measure
+from .recorded import record
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +57,8 @@ def derive_own_module(name: str) -> GivenRecipe:
         specs, sizes = {key: _fixed(one, sizes) for key, one in specs.items()}, {}
     _require_loud(name, model, draw_inputs(specs, sizes), reference)
     output = next(iter(reference))
-    recorded = measure.record(reference, output, None, seed=0, lengths=(), origin=HERE)
+    recorded = record(reference, [output], {}, seed=0, lengths=(), origin=HERE)
+    gradients, norm = gradient_summary(exact, draw_inputs(specs, sizes), {})
     return GivenRecipe(
         kind="module",
         name=name,
@@ -66,7 +68,8 @@ def derive_own_module(name: str) -> GivenRecipe:
         sizes=sizes,
         other_sizes=other,
         parameters=sum(p.numel() for p in model.parameters()),
-        gradients=len(float64_gradients(exact, draw_inputs(specs, sizes))),
+        gradients=gradients,
+        gradient_norm=norm,
         operators=measure.operators_of(model, draw_inputs(specs, sizes)),
         outputs=tuple(reference),
         recorded=recorded,

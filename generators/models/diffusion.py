@@ -134,6 +134,7 @@ def denoised(model_type: str, task: str) -> str:
     return "" if task == RECONSTRUCTION else model_type
 
 
+@functools.cache
 def installed_diffusers() -> str:
     """The version of diffusers here, from its metadata; empty where there is none."""
     try:

@@ -62,6 +62,7 @@ class GivenRecipe:
     other_sizes: Mapping[str, int]
     parameters: int
     gradients: int
+    gradient_norm: float
     operators: tuple[str, ...]
     outputs: tuple[str, ...]
     recorded: Mapping[str, Any] = field(default_factory=dict)

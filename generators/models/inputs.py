@@ -12,6 +12,10 @@ on the left |
 | `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
 | `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
 | `padded` | bool (batch, step * length), true in the frames of a sound that pad a row on the right | `step` |
+| `heard` | int64 (batch, step * length + extra), 0 in what pads a row of sound on the right | `step`, `extra`; \
+optional: `boolean` |
+| `shown` | int64 (batch, *shape), 1; in every row but the first, the second half of the last axis is 0: a narrower \
+picture, which keeps its height so that more than one place of it is left | `shape`; optional: `boolean` |
 | `positions` | int64 (batch, length), of rows padded on the left | optional: `start`, the first |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
 | `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); shares of a page in \
@@ -38,7 +42,8 @@ where the last two axes change places |
 | `sizes` | int64 (batch, 1, n), `value` in every row: the sizes of one picture, as in a shape | `value` |
 | `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value`; `rows` |
 | `ones` | int64 (batch, *shape), 1; `boolean`, optional: true instead | `shape` |
-| `seen` | int64 (batch, length, *shape), 0 in the first column, then 1: the text behind an image | `shape` |
+| `seen` | int64 (batch, length, *shape), 0 in the first column, then 1: the text behind an image | `shape`; \
+optional: `elsewhere`, the other way round |
 | `observed` | float32 (batch, *shape), 1 for about nine of ten, else 0: as numbers, because sums of them keep the \
 dtype of the series, and sums of booleans don't | `shape` |
 
@@ -64,7 +69,10 @@ DRAWN = (
     *("pixels", "features", "waveform", "frames", "patches", "flattened", "cells", "observed"),
 )
 """Kinds that hold numbers of their own; the others follow from lengths or other inputs."""
-KINDS = (*DRAWN, "mask", "padded", "positions", "places", "constant", "ones", "seen", "places_of_cells", "sizes")
+KINDS = (
+    *(*DRAWN, "mask", "padded", "heard", "shown", "positions", "places", "constant", "ones", "seen"),
+    *("places_of_cells", "sizes"),
+)
 LENGTHS = (16, 9)
 """Lengths of the rows of a batch. The second row is padded, so that a dropped mask shows."""
 OTHER_DRAWS: tuple[tuple[int, tuple[int, ...] | None], ...] = ((1, None), (2, (5, 12, 7)), (3, (11, 11)))
@@ -117,6 +125,11 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
             arrays[name] = padding_mask(lengths, spec["side"]).repeat(spec.get("rows", 1), axis=0)
         elif kind == "padded":
             arrays[name] = padding_mask([spec["step"] * length for length in lengths], "right") == 0
+        elif kind == "heard":
+            steps = [spec["step"] * length + spec["extra"] for length in lengths]
+            arrays[name] = padding_mask(steps, "right").astype(bool if spec.get("boolean") else np.int64)
+        elif kind == "shown":
+            arrays[name] = _shown(spec, len(lengths))
         elif kind == "positions":
             arrays[name] = np.maximum(padding_mask(lengths, "left").cumsum(axis=1) - 1, 0) + spec.get("start", 0)
         elif kind == "places":
@@ -127,8 +140,9 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         elif kind == "ones":
             arrays[name] = np.ones((len(lengths), *spec["shape"]), dtype=bool if spec.get("boolean") else np.int64)
         elif kind == "seen":
-            arrays[name] = np.ones((len(lengths), max(lengths), *spec["shape"]), dtype=np.int64)
-            arrays[name][:, 0] = 0
+            first = int("elsewhere" in spec)
+            arrays[name] = np.full((len(lengths), max(lengths), *spec["shape"]), 1 - first, dtype=np.int64)
+            arrays[name][:, 0] = first
         elif kind == "sizes":
             arrays[name] = np.array([[sizes(spec["value"], max(lengths))]] * len(lengths))
         elif kind == "places_of_cells":
@@ -140,6 +154,14 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         else:
             raise ValueError(f"{kind!r} is not a kind of input; known: {', '.join(KINDS)}")
     return arrays
+
+
+def _shown(spec: Mapping[str, Any], batch: int) -> Array:
+    import numpy as np
+
+    shown = np.ones((batch, *spec["shape"]), dtype=bool if spec.get("boolean") else np.int64)
+    shown[1:, ..., (shown.shape[-1] + 1) // 2 :] = 0
+    return shown
 
 
 def _places_of_cells(spec: Mapping[str, Any], length: int) -> Array:

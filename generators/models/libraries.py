@@ -37,6 +37,7 @@ class AnyCatalog(Protocol):
     def types_of_class(self, model_class: str) -> tuple[str, ...]: ...
 
 
+@functools.cache
 def diffusers_version() -> str:
     """The version of diffusers that recipes count for: the installed one, else the newest that any ship for."""
     shipped = [path.name.removeprefix(f"{LIBRARY}-") for path in SHIPPED.glob(f"{LIBRARY}-*")]

@@ -19,7 +19,7 @@ SHIPPED_ORIGIN = "shipped"
 SHIPPED = Path(__file__).parent / "recipes"
 """The recipes that come with the product."""
 
-_WHERE_SAID = frozenset({"dimensions", "left_out", "diffusers_version"})
+_WHERE_SAID = frozenset({"dimensions", "left_out", "trains_only", "without_cache", "diffusers_version"})
 """Fields that are written only where they say something."""
 _TUPLES = ("traits", "operators", "outputs")
 
@@ -33,14 +33,15 @@ class Recipe:
 
     `config` holds the constructor arguments of `config_class`, `config_children` the classes of its nested
     dicts; `inputs` are specifications (`inputs.py`) drawn in their order; `parameters` is a count,
-    and `gradients` how many of the parameters get a gradient in a backward pass.
+    `gradients` how many of the parameters get a gradient in a backward pass, `gradient_norm` the length of all
+    gradients as one vector, and `trains_only` says that there are any in training mode alone.
     `masked_by` names, for an output (batch, length, ...), the input that says which positions count.
     `mask_input` is the attention mask that must be honoured. `recorded` holds `output`, `positions` (16 index
     tuples), `values`, `scale`, `seed`, `lengths` and `origin`: numbers of the float64 reference, and what vouches
     for them. `sensitivity` is relative to the output's scale. `gain` is null for the subject `checkpoint`,
     `weights_hash` for any but it. `dimensions` says what is real in the subject `config`, and
     `left_out` what no check can ask of this model, and why. `generate` is `none`,
-    `causal` or `seq2seq`.
+    `causal` or `seq2seq`, and `without_cache` says that each token is decoded from the whole text.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -61,6 +62,7 @@ class Recipe:
     weights_hash: str | None
     parameters: int
     gradients: int
+    gradient_norm: float
     operators: tuple[str, ...]
     outputs: tuple[str, ...]
     masked_by: Mapping[str, str]
@@ -70,6 +72,8 @@ class Recipe:
     sensitivity: Mapping[str, float]
     dimensions: str = ""
     left_out: str = ""
+    trains_only: bool = False
+    without_cache: bool = False
     diffusers_version: str = ""
 
     @property

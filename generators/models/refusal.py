@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -26,13 +27,20 @@ class Obstacle(StrEnum):
 class Refusal:
     """A model type without a recipe: what stands in the way, and the library's own words.
 
-    `task` is empty where it is the type's primary one.
+    `task` is empty where it is the type's primary one; `package` is what it lacks, as it is imported, where that is
+    known.
     """
 
     model_type: str
     obstacle: Obstacle
     reason: str
     task: str = ""
+    package: str = ""
+
+    @property
+    def is_outlived(self) -> bool:
+        """Whether what was lacking is installed by now."""
+        return bool(self.package) and importlib.util.find_spec(self.package) is not None
 
     @property
     def is_buildable(self) -> bool:
@@ -41,7 +49,8 @@ class Refusal:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return asdict(self) | {"obstacle": str(self.obstacle)}
+        plain = asdict(self) | {"obstacle": str(self.obstacle)}
+        return plain if self.package else {name: value for name, value in plain.items() if name != "package"}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Refusal:

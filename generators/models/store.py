@@ -116,7 +116,7 @@ def refusal_of(model_type: str, task: str | None = None) -> Refusal | None:
 def _all_refusals() -> dict[tuple[str, str], Refusal]:
     found: dict[tuple[str, str], Refusal] = {}
     for path in (_refused_path(root, name) for root in (cache_folder("recipes"), SHIPPED) for name in folders()):
-        found |= _refusals_in(path)
+        found |= {key: one for key, one in _refusals_in(path).items() if not one.is_outlived}
     return found
 
 

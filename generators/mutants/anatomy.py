@@ -21,13 +21,15 @@ _DEAD = 1e-12
 class Anatomy:
     """What is known of a model before it is broken, found when it is first asked for.
 
-    `model` is left as it is and mustn't have been broken yet; `inputs` are example inputs by name.
+    `model` is left as it is and mustn't have been broken yet; `inputs` are example inputs by name; `trains_only` says
+    that it has gradients in training mode alone.
     """
 
-    def __init__(self, model: torch.nn.Module, inputs: Mapping[str, Any]) -> None:
+    def __init__(self, model: torch.nn.Module, inputs: Mapping[str, Any], *, trains_only: bool = False) -> None:
         self.inputs = dict(inputs)
         self.class_name = type(model).__name__
         self._model = model
+        self._trains_only = trains_only
 
     @cached_property
     def sites(self) -> tuple[Site, ...]:
@@ -61,7 +63,7 @@ class Anatomy:
         model = copy.deepcopy(self._model).requires_grad_(True)
         sizes = {name: float(parameter.detach().abs().mean()) for name, parameter in model.named_parameters()}
         try:
-            gradients = float64_gradients(as_reference(model), self.inputs)
+            gradients = float64_gradients(as_reference(model), self.inputs, training=self._trains_only)
         except Exception as error:  # whatever the model's own code raises
             why = f"{type(error).__name__}: {error}"
             raise ValueError(f"nothing tells which weights of {self.class_name} matter, for {why}") from error

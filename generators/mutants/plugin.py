@@ -86,7 +86,7 @@ def break_subject(subject: ModelSubject, inputs: Inputs, order: Order) -> Made:
     The change is measured on copies, since some breaks remember calls.
     """
     clean = copy.deepcopy(subject.model)
-    anatomy = Anatomy(clean, inputs)
+    anatomy = Anatomy(clean, inputs, trains_only=subject.trains_only)
     refused: dict[str, str] = {}
     quiet = Made()
     for text in order.mutants:

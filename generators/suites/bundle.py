@@ -11,7 +11,7 @@ from pathlib import Path
 from generators.models.given import GivenRecipe
 from generators.plan import PlannedSuite
 from hardware.errors import OutputError, UsageError
-from hardware.evidence.versions import VERSION
+from hardware.evidence.versions import own_version
 from hardware.testing.bundle import SCHEMA_VERSION, SUITES, TESTED
 from hardware.whole_file import write_whole
 
@@ -58,7 +58,7 @@ def _files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, st
     checkpoints = sorted({one.cell.model for one in planned if one.profile.folder is not None})
     values = {
         "count": len(planned),
-        "version": VERSION,
+        "version": own_version(),
         "device": str(planned[0].device),
         "ranges": ", ".join(f"{name} {range_}" for name, range_ in TESTED.items()),
         "checkpoints": ", ".join(checkpoints),

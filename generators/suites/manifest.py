@@ -27,6 +27,14 @@ class Generated:
     said: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Present:
+    """What a generation left: its suites, and what was said beside them, as of models that have none."""
+
+    files: tuple[Generated, ...]
+    notes: tuple[str, ...]
+
+
 def generation_key(
     asked: Mapping[str, Any],
     inventory: Mapping[str, Any],
@@ -59,25 +67,26 @@ def _stamps(folder: Path) -> list[tuple[str, int, int]]:
     return sorted(found)
 
 
-def what_is_there(folder: Path, key: str) -> tuple[Generated, ...] | None:
+def what_is_there(folder: Path, key: str) -> Present | None:
     """What a generation with this key left in `folder`, if every file still is as it was written; else None."""
     try:
         kept = json.loads(_path(folder).read_text(encoding="utf-8"))
         if kept["key"] != key:
             return None
         files = tuple(Generated(**one) for one in kept["files"])
+        notes = tuple(map(str, kept["notes"]))
         same = all(_sha256(folder / one.name) == one.sha256 for one in files)
     except (OSError, ValueError, KeyError, TypeError):  # nothing that can be used: then it's generated again
         return None
-    return files if same and files else None
+    return Present(files=files, notes=notes) if same and files else None
 
 
-def remember(folder: Path, key: str, said: Mapping[str, str]) -> None:
-    """Keep for next time what was said of each file that a generation left in `folder`."""
+def remember(folder: Path, key: str, said: Mapping[str, str], notes: Sequence[str] = ()) -> None:
+    """Keep for next time what was said of each file that a generation left in `folder`, and beside them."""
     files = [{"name": name, "sha256": _sha256(folder / name), "said": text} for name, text in said.items()]
     path = _path(folder)
     try:
-        path.write_text(json.dumps({"key": key, "files": files}), encoding="utf-8")
+        path.write_text(json.dumps({"key": key, "files": files, "notes": list(notes)}), encoding="utf-8")
     except OSError as error:
         raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
 

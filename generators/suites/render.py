@@ -16,6 +16,7 @@ from typing import Any
 
 import jinja2
 
+from generators.compatibility.made_from import made_from
 from generators.models.given import GivenInput
 from generators.models.inputs import OTHER_DRAWS, covered_by, placeholders
 from generators.models.recipe import HERE, Recipe
@@ -252,7 +253,12 @@ def render(
     Raises `UsageError` where no template serves the recipe's architecture, or where a user's template is broken.
     """
     target = backend_class(cell.target.name)
-    checks = applicable_checks(generates=recipe.generate, has_mask=recipe.mask_input is not None, can=target.CAN)
+    checks = applicable_checks(
+        generates=recipe.generate,
+        has_mask=recipe.mask_input is not None,
+        has_cache=not recipe.without_cache,
+        can=target.CAN,
+    )
     masked = covered_by(recipe.mask_input, recipe.inputs) if recipe.mask_input else ""
     uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
     checkpoint = recipe.subject == "checkpoint"
@@ -270,6 +276,7 @@ def render(
         "tolerance": tolerance,
         "subject_line": _subject_line(recipe),
         "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",
+        "made_from": made_from(recipe),
         "imports": _imports(recipe),
         "recorded": _recorded(recipe),
         "recorded_here": recipe.recorded["origin"] == HERE,

@@ -41,7 +41,7 @@ def render_given(
         "subject_line": _subject_line(recipe),
         "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",
         "recorded": _recorded(recipe.recorded),
-        "checks": applicable_checks(generates="none", has_mask=False, can=can, task=recipe.task),
+        "checks": applicable_checks(generates="none", has_mask=False, has_cache=False, can=can, task=recipe.task),
         "dimensions": "as the factory makes it" if recipe.kind == "module" else "",
         "module": module,
         "factory": factory,

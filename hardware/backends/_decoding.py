@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 _SEEN = ("encoder_embeddings", "perceiver_embeddings")
 """How the inputs end that hold what an encoder made of an image in an earlier pass."""
-_OF_A_TEXT = ("input_ids", "attention_mask", "position_ids")
-"""How the inputs that hold a text, its mask and its positions end."""
+_OF_A_TEXT = ("input_ids", "attention_mask")
+"""How the inputs end that hold a text and its mask: that of the decoder, and of others beside it."""
 
 
 def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_cache: bool) -> Generation:
@@ -44,7 +45,7 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     )
     use_cache = use_cache and (cached or generate is not GenerationMixin.generate)
     limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}
-    with torch.no_grad(), nullcontext() if use_cache else _whole_passes(model, prompt):
+    with torch.no_grad(), nullcontext() if use_cache else _whole_passes(model, prompt), _widths(model) as widths:
         result = generate(
             model,
             **prompt,
@@ -59,7 +60,40 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     logits = to_arrays({"logits": torch.stack(list(result.logits), dim=1)})["logits"]
     sequences = result.sequences.detach().to("cpu").numpy()
     tokens = sequences[:, -steps:]
-    return Generation(tokens=tokens, logits=logits, start=sequences[:, :-steps])
+    # Without a cache every pass is one token wider than the one before.
+    used = any(len(each) > 1 and each[-1] <= each[0] for each in widths)
+    return Generation(tokens=tokens, logits=logits, start=sequences[:, :-steps], used_cache=used)
+
+
+@contextmanager
+def _widths(model: Any) -> Iterator[list[list[int]]]:
+    """How many tokens each pass is given, by the part of the model that decodes: the loop asks it for its inputs.
+
+    A runtime's own class may get the whole text, and cuts off what the cache that it is given holds by itself.
+    """
+    is_module = hasattr(model, "modules")
+    parts = list(model.modules()) if is_module else [model]
+    parts = [part for part in parts if hasattr(part, "prepare_inputs_for_generation")]
+    found: list[list[int]] = [[] for _ in parts]
+
+    def noting(prepare: Any, each: list[int]) -> Any:
+        @functools.wraps(prepare)  # the loop looks at its signature
+        def prepared(*args: Any, **kwargs: Any) -> Any:
+            made = prepare(*args, **kwargs)
+            given = [made.get(name) for name in ("decoder_input_ids", "input_ids", "inputs_embeds")]
+            cut_inside = not is_module and made.get("past_key_values") is not None
+            each.extend([1 if cut_inside else one.shape[1] for one in given if one is not None][:1])
+            return made
+
+        return prepared
+
+    for part, each in zip(parts, found, strict=True):
+        part.prepare_inputs_for_generation = noting(part.prepare_inputs_for_generation, each)
+    try:
+        yield found
+    finally:
+        for part in parts:
+            del part.prepare_inputs_for_generation
 
 
 def _lets_text_decode(model: torch.nn.Module) -> bool:
@@ -71,8 +105,9 @@ def _lets_text_decode(model: torch.nn.Module) -> bool:
 
 
 def takes_cache(model: torch.nn.Module) -> bool:
-    """Whether a forward pass can go on from the keys and values, or the state, of an earlier one."""
-    return bool({"past_key_values", "cache_params"} & set(inspect.signature(model.forward).parameters))
+    """Whether a forward pass can go on from the keys and values, or the state, of an earlier one. One that is asked
+    whether to keep some takes them, be it among other arguments that it hands on."""
+    return bool({"past_key_values", "cache_params", "use_cache"} & set(inspect.signature(model.forward).parameters))
 
 
 @contextmanager
@@ -99,6 +134,14 @@ def _whole_passes(model: Any, prompt: Mapping[str, Any]) -> Iterator[None]:
         handle.remove()
 
 
+def told_of_each_token(name: str, shape: tuple[int, ...], of_text: tuple[int, ...]) -> bool:
+    """Whether an input of whole numbers tells something of each token of a text of this shape, (batch, length): its
+    type, or which images it sees. It grows with the text."""
+    if name.endswith("position_ids") or shape[:2] != of_text:
+        return False
+    return len(shape) > 2 or not name.endswith(_OF_A_TEXT)
+
+
 @contextmanager
 def _told_of_each_token(model: Any) -> Iterator[None]:
     """Inputs (batch, length, ...) of whole numbers grow with the text while a model decodes without a cache.
@@ -114,8 +157,8 @@ def _told_of_each_token(model: Any) -> Iterator[None]:
         told = {
             name: value
             for name, value in known.items()
-            if mask is not None and isinstance(value, torch.Tensor) and not name.endswith(_OF_A_TEXT)
-            if value.dtype == torch.int64 and value.shape[:2] == mask.shape
+            if mask is not None and isinstance(value, torch.Tensor) and value.dtype == torch.int64
+            if told_of_each_token(name, tuple(value.shape), tuple(mask.shape))
         }
         grown: dict[str, Any] = update(outputs, known, *args, **kwargs)
         for name, before in told.items():

@@ -12,17 +12,22 @@ _OF_LAYERS = ("hidden_states", "attentions", "past_key_values", "router_logits",
 """Tuples with an entry for each layer that stand beside a model's results."""
 
 
-def floating_outputs(output: Any) -> dict[str, torch.Tensor]:
-    """The floating-point tensors that a module returned, by name.
+def results(output: Any) -> dict[str, torch.Tensor]:
+    """The tensors that a module returned, by name: floating-point ones and whole numbers, as matches or codes are.
 
     A tuple of tensors gives all of them: a backbone's `feature_maps` are `feature_maps_0` and so on. A bare tensor is
     called `output`, the entries of a bare tuple `output_0` and so on. Caches, and the hidden states and attentions of
     all layers, aren't results and aren't among them.
     """
-    return dict(_floating(output))
+    return dict(_tensors(output))
 
 
-def _floating(output: Any) -> Iterator[tuple[str, torch.Tensor]]:
+def floating_outputs(output: Any) -> dict[str, torch.Tensor]:
+    """The floating-point tensors among the `results`."""
+    return {name: one for name, one in _tensors(output) if one.is_floating_point()}
+
+
+def _tensors(output: Any) -> Iterator[tuple[str, torch.Tensor]]:
     import torch
 
     if isinstance(output, torch.Tensor | tuple | list):
@@ -36,7 +41,7 @@ def _floating(output: Any) -> Iterator[tuple[str, torch.Tensor]]:
             entries = {f"{name}_{place}": one for place, one in enumerate(value) if isinstance(one, torch.Tensor)}
         else:
             continue
-        yield from ((name, one) for name, one in entries.items() if one.is_floating_point())
+        yield from ((name, one) for name, one in entries.items() if not one.is_complex())
 
 
 def replaced_outputs(output: Any, changed: Mapping[str, torch.Tensor]) -> Any:

@@ -25,7 +25,8 @@ def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> 
 
 
 def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-    """Tensors as float64 arrays in host memory, minus infinity where an entry is ruled out.
+    """Tensors as arrays in host memory: float64, minus infinity where an entry is ruled out; whole numbers and
+    booleans as they are.
 
     Grounding DINO gives that to words behind a text's end. Others give the smallest number of the dtype (Chameleon to
     words that images are made of), which isn't the same in two precisions.
@@ -33,6 +34,8 @@ def to_arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
     import torch
 
     def array(tensor: torch.Tensor) -> Array:
+        if not tensor.is_floating_point():
+            return cast("Array", tensor.detach().to("cpu").numpy())
         smallest = tensor == torch.finfo(tensor.dtype).min
         kept = tensor.masked_fill(smallest, -torch.inf) if bool(smallest.any()) else tensor
         return cast("Array", kept.detach().to("cpu").to(torch.float64).numpy())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ..output_masks import covering, masks_of
 from ._decoding import greedy
-from ._outputs import floating_outputs, nested
+from ._outputs import nested, results
 from ._saving import saved_and_loaded, saved_and_rebuilt
 from ._tensors import to_arrays, to_tensors
 from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
@@ -75,8 +75,8 @@ def without_cache(model: torch.nn.Module) -> dict[str, bool]:
 
 
 def forward(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """One forward pass without a cache, where the model takes that wish."""
-    return floating_outputs(model(**nested(tensors), **without_cache(model)))
+    """The results of one forward pass without a cache, where the model takes that wish."""
+    return results(model(**nested(tensors), **without_cache(model)))
 
 
 def forget_passes(model: torch.nn.Module) -> None:
@@ -96,22 +96,22 @@ def in_dtype(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
 
 
 def loss_gradients(
-    model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by: Mapping[str, str] = MappingProxyType({})
+    model: torch.nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    masked_by: Mapping[str, str] = MappingProxyType({}),
+    *,
+    training: bool = False,
 ) -> dict[str, Array]:
     """Gradients, by parameter name, of a loss that weighs every output element differently.
 
     The weights are cosines of the element's index, the same on every device; parameters that the pass doesn't
     touch are left out. What an output holds where the input that it is `masked_by` is 0 means nothing and weighs
-    nothing: there a mask of large numbers swallows the scores in one precision and not in another.
+    nothing: there a mask of large numbers swallows the scores in one precision and not in another. `training` is
+    the mode, for a model that has gradients in no other.
     """
     forget_passes(model)
-    try:
-        _loss(model, tensors, masked_by).backward()
-    except AssertionError as error:  # Reformer computes its layers anew in the backward pass: in training alone
-        if "model.train()" not in str(error):
-            raise
-        model.train()
-        _loss(model, tensors, masked_by).backward()
+    model.train(training)
+    _loss(model, tensors, masked_by).backward()
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad(set_to_none=True)
     forget_passes(model)
@@ -168,6 +168,7 @@ class TorchRunnable(Runnable):
     """A module on a torch device."""
 
     can = frozenset({"generate", "backward", "save"})
+    gives_all = True
 
     def __init__(self, backend: TorchBackend, subject: ModelSubject, example: Inputs, precision: str) -> None:
         self.backend = backend
@@ -199,7 +200,7 @@ class TorchRunnable(Runnable):
 
     def gradients(self, inputs: Inputs) -> dict[str, Array]:
         with self.backend.running():
-            return loss_gradients(self.model, self._tensors(inputs), self.subject.masked_by)
+            return self._gradients(self._tensors(inputs))
 
     def save_and_reload(self, folder: Path) -> Runnable:
         if not hasattr(self.model, "save_pretrained"):
@@ -226,7 +227,10 @@ class TorchRunnable(Runnable):
             forward(self.model, tensors)
         if self.subject.generates != "none":
             greedy(self.model, tensors, steps=2, use_cache=True)
-        loss_gradients(self.model, tensors)
+        self._gradients(tensors)
+
+    def _gradients(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+        return loss_gradients(self.model, tensors, self.subject.masked_by, training=self.subject.trains_only)
 
     def _proof(self, trace: Any) -> Execution:
         computed = trace.dtypes.most_common(1)

@@ -39,8 +39,9 @@ class ModelSubject:
     """What is loaded: a torch module with its final weights on CPU in float32, and facts about it.
 
     `identity` changes with configuration, weights, modelling source and library versions: a cache key. `masked_by`
-    names, for outputs with a row for each token, the input that says which rows mean something. `rebuild` makes the
-    module again, for those that only their own code can make.
+    names, for outputs with a row for each token, the input that says which rows mean something. `trains_only` says
+    that there are gradients in training mode alone. `rebuild` makes the module again, for those that only their own
+    code can make.
     """
 
     model: torch.nn.Module
@@ -48,6 +49,7 @@ class ModelSubject:
     identity: str
     generates: str = "none"
     masked_by: Mapping[str, str] = field(default_factory=dict)
+    trains_only: bool = False
     rebuild: Callable[[], torch.nn.Module] | None = None
 
 
@@ -83,11 +85,13 @@ class Generation:
     """Greedy decoding: `tokens` (batch, steps) and the `logits` (batch, steps, vocabulary) they were chosen from.
 
     `start` (batch, n) is what the first token follows: the decoder's own first tokens, or the prompt as it was taken.
+    `used_cache` says that later passes were given new tokens alone.
     """
 
     tokens: Array
     logits: Array
     start: Array
+    used_cache: bool = False
 
 
 class Runnable(ABC):
@@ -96,12 +100,15 @@ class Runnable(ABC):
     can: frozenset[str] = frozenset()
     """Of `generate`, `backward`, `save`."""
 
+    gives_all: bool = False
+    """Whether it gives every output that the model itself does; a runtime's own class may leave some out."""
+
     actual_dtype: str
     conditions: Mapping[str, str]
 
     @abstractmethod
     def __call__(self, **inputs: Array) -> dict[str, Array]:
-        """The floating-point outputs of one forward pass, by name."""
+        """The outputs of one forward pass, by name: numbers as float64; whole numbers, where it gives them, too."""
 
     @abstractmethod
     def execution(self) -> Execution:

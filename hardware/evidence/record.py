@@ -73,7 +73,8 @@ class Subject(StrEnum):
 class PlannedCell:
     """One suite of a plan: its cell, its checks in file order, its file's name and hash, and what is sealed.
 
-    `selection` is how `auto` came to the target, step by step.
+    `selection` is how `auto` came to the target, step by step; `made_from` the hash of the suite's recipe and
+    templates, where it has one.
     """
 
     cell_id: str
@@ -83,6 +84,7 @@ class PlannedCell:
     subject: str
     verdict: Mapping[str, Any] | None = None
     selection: Mapping[str, Any] | None = None
+    made_from: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from ..backends.factory import backend_class, known_targets
 from ..cell import DIFFUSION_TASKS, GRAPH_TASK, Cell
@@ -15,8 +18,26 @@ FAULT_VARIABLE = "HWCOMPAT_SIMULATED_FAULT"
 ABSENT = "absent"
 """The version of what isn't installed: going away and coming are moves too."""
 
-VERSION = "0.1.0"
+RELEASE = "0.1.0"
 """Our own version, as in pyproject.toml."""
+
+_CHECKING = ("backends", "export", "testing", "output_masks.py")
+"""Our own code that a verdict rests on."""
+
+
+@functools.cache
+def own_version() -> str:
+    """Our own version, and behind it a hash of the code that checks: evidence expires with an edit of it."""
+    return f"{RELEASE}+{hash_of_checking(Path(__file__).parents[1])}"
+
+
+def hash_of_checking(root: Path) -> str:
+    """A hash of the code in the package at `root` that a verdict rests on: 12 hexadecimal digits."""
+    paths = [path for name in _CHECKING for path in (root / name, *(root / name).rglob("*"))]
+    digest = hashlib.sha256()
+    for path in sorted(path for path in paths if path.suffix in (".py", ".toml")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def versions_of(inventory: HardwareInfo) -> dict[str, str]:
@@ -24,7 +45,7 @@ def versions_of(inventory: HardwareInfo) -> dict[str, str]:
     `hwcompat`, `macos` and `<vendor>_driver`. What isn't known is left out."""
     found = {name: version for name, version in inventory.packages.items() if version}
     found["python"] = inventory.host.python_version
-    found["hwcompat"] = VERSION
+    found["hwcompat"] = own_version()
     if inventory.host.system == "Darwin":
         found["macos"] = inventory.host.release
     if fault := os.environ.get(FAULT_VARIABLE):

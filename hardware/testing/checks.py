@@ -20,6 +20,7 @@ class Check:
     core: bool = False
     compares: bool = False
     needs_mask: bool = False
+    needs_cache: bool = False
     can: tuple[str, ...] = ()
     generates: tuple[str, ...] = ("none", "causal", "seq2seq")
     not_for: tuple[str, ...] = ()
@@ -37,13 +38,16 @@ def _check(entry: dict[str, Any]) -> Check:
     return Check(**values)
 
 
-def applicable_checks(*, generates: str, has_mask: bool, can: frozenset[str], task: str = "") -> tuple[Check, ...]:
+def applicable_checks(
+    *, generates: str, has_mask: bool, has_cache: bool, can: frozenset[str], task: str = ""
+) -> tuple[Check, ...]:
     """The checks for a `task` that decodes in the way `generates`, on a target with the abilities `can`."""
     return tuple(
         check
         for check in all_checks()
         if generates in check.generates
         and (has_mask or not check.needs_mask)
+        and (has_cache or not check.needs_cache)
         and set(check.can) <= can
         and task not in check.not_for
     )

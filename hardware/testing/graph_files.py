@@ -129,7 +129,7 @@ class GraphTest(ModelTest):
 
     def reference(self, inputs: Mapping[str, Array]) -> Outputs:
         """What the evaluator computes."""
-        return Outputs(arrays=self._evaluator(inputs), masks=masks_of(self.masked_by, inputs))
+        return Outputs(arrays=self._evaluator(inputs), masks=masks_of(self.masked_by, inputs), inputs=inputs)
 
     def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
         said = self._evaluator.said

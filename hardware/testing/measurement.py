@@ -20,10 +20,12 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """Outputs by name, and the positions that mean something in those that have a row for each token."""
+    """Outputs by name, the inputs that gave them, and the positions that mean something in those that have a row for
+    each token."""
 
     arrays: Mapping[str, Array]
     masks: Mapping[str, Array]
+    inputs: Mapping[str, Array]
 
 
 @dataclass(kw_only=True)

@@ -24,10 +24,12 @@ from ..target import Target
 from . import recording, reference
 from .loud_weights import fill
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs
-from .parity import Array, Comparison, compare, compare_gradients, is_meant, scale_of
+from .parity import Array, Comparison, compare, compare_gradients
 from .replay import replay_inputs
 from .room import require_room
+from .tokens import same_tokens
 from .tolerances import tolerance_for
+from .whole_numbers import are_undecided, with_whole_numbers_of
 
 if TYPE_CHECKING:
     import torch
@@ -42,10 +44,10 @@ class ModelTest:
     `make_model` builds the model in float32 on CPU; `gain` fills it with loud weights (None keeps the weights it
     has); `inputs` are the example arrays; `masked_by` names, for outputs with a row for each token, the input
     that says which rows mean something; `outputs` must be among what the target gives. `dimensions` says what is real
-    of a model whose weights aren't; `left_out` what no check can ask of it, and why. `recorded_by` says so
-    where nothing but the installation that made them stands behind the recorded numbers. `tolerance` is a
-    repository's own limit, which counts on the cell's target instead of the product's; `tolerance_reason` says whose
-    it is and why.
+    of a model whose weights aren't; `left_out` what no check can ask of it, and why; `trains_only` that it has
+    gradients in training mode alone. `recorded_by` says so where nothing but the installation that made them stands
+    behind the recorded numbers. `tolerance` is a repository's own limit, which counts on the cell's target instead of
+    the product's; `tolerance_reason` says whose it is and why.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class ModelTest:
         subject: str = "tiny",
         dimensions: str = "",
         left_out: str = "",
+        trains_only: bool = False,
         recorded_by: str = "",
         tolerance: float | None = None,
         tolerance_reason: str = "",
@@ -75,12 +78,14 @@ class ModelTest:
         self.subject = Subject(subject)
         self.dimensions = dimensions
         self.left_out = left_out
+        self.trains_only = trains_only
         self.measured = Measurement()
         self.recorded_by = recorded_by
         self._own_tolerance = tolerance
         self._tolerance_reason = tolerance_reason
         self._load_failure: tuple[Exception, Stage] | None = None
         self._gradient_count = 0
+        self._gradient_norm = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -166,6 +171,7 @@ class ModelTest:
             identity=self._identity,
             generates=self.generates,
             masked_by=self.masked_by,
+            trains_only=self.trains_only,
             rebuild=self._build,
         )
         with self._at(Stage.LOAD):
@@ -212,7 +218,7 @@ class ModelTest:
         self.measured.batch = int(first.shape[0]) if first.ndim else None
         tokens = inputs.get("input_ids")
         self.measured.sequence_length = None if tokens is None or tokens.ndim < 2 else int(tokens.shape[1])
-        return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs))
+        return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs), inputs=inputs)
 
     def reference(self, inputs: Mapping[str, Array]) -> Outputs:
         """The same on CPU in float64, from the store of references where it is kept."""
@@ -221,33 +227,50 @@ class ModelTest:
         if arrays is None:
             arrays = reference.float64_outputs(self._reference_model, inputs)
             store.put(self._identity, inputs, arrays)
-        return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs))
+        return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs), inputs=inputs)
 
     def difference(self, got: Outputs, want: Outputs) -> float:
         """How far apart two outputs are, relative to the scale of `want`, where `want` means something."""
         return self._compare(got.arrays, want).max_rel_error
 
     def error(self, got: Outputs, want: Outputs) -> float:
-        """The same as `difference`, recorded as this check's error (the largest of several)."""
-        self._keep(comparison := self._compare(got.arrays, want))
+        """The same as `difference`, recorded as this check's error (the largest of several).
+
+        Raises `Ambiguous` where whole numbers differ, and only those that float64 itself doesn't decide.
+        """
+        comparison = self._compare(got.arrays, want)
+        if math.isinf(comparison.max_rel_error) and self._is_undecided(got.arrays, want):
+            raise Ambiguous(f"{comparison.worst}: float64 gives others for inputs that differ as little")
+        self._keep(comparison)
         return comparison.max_rel_error
 
     def _compare(self, got: Mapping[str, Array], want: Outputs) -> Comparison:
         self.measured.stage = Stage.COMPARE
-        return compare(got, want.arrays, masks=want.masks, required=self.required)
+        required = tuple(want.arrays) if self.runnable.gives_all else self.required
+        return compare(got, want.arrays, masks=want.masks, required=required)
+
+    def _is_undecided(self, got: Mapping[str, Array], want: Outputs) -> bool:
+        """Whether all that is wrong with `got` are whole numbers that float64 doesn't decide."""
+        settled = with_whole_numbers_of(want, got)
+        if settled is None or not self._compare(settled, want).max_rel_error <= self.tolerance:
+            return False
+        return are_undecided(got, want, self.reference, self.tolerance)
 
     def _keep(self, comparison: Comparison) -> None:
         before = self.measured.comparison
         if before is None or not comparison.max_rel_error <= before.max_rel_error:
             self.measured.comparison = comparison
 
-    def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float]) -> float:
-        """Error of single elements of one output against numbers that were recorded with the recipe."""
+    def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float], scale: float) -> float:
+        """Error of single elements of one output against numbers that were recorded with the recipe, relative to the
+        `scale` that the output had then."""
         got = self.run(self.inputs).arrays[output]
-        scale = scale_of(self.reference(self.inputs).arrays[output])
         self.measured.stage = Stage.COMPARE
         absolute = max(_absolute(got[position], value) for position, value in recorded.items())
-        self._keep(Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=output))
+        return self._kept(absolute, scale, output)
+
+    def _kept(self, absolute: float, scale: float, worst: str) -> float:
+        self._keep(Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=worst))
         return absolute / scale
 
     def execution(self) -> Execution:
@@ -275,7 +298,10 @@ class ModelTest:
         with self._at(Stage.RUN):
             got = runnable.gradients(self.inputs)
         self._gradient_count = len(got)
-        want = reference.float64_gradients(self._reference_model, self.inputs, self.masked_by)
+        self._gradient_norm = math.sqrt(sum(float(np.square(one, dtype=np.float64).sum()) for one in got.values()))
+        want = reference.float64_gradients(
+            self._reference_model, self.inputs, self.masked_by, training=self.trains_only
+        )
         self.measured.stage = Stage.COMPARE
         self._keep(comparison := compare_gradients(got, want))
         return comparison.max_rel_error
@@ -283,6 +309,11 @@ class ModelTest:
     def gradient_count(self) -> int:
         """How many parameters got a gradient on the target when `gradient_error` was measured."""
         return self._gradient_count
+
+    def gradient_norm_error(self, recorded: float) -> float:
+        """Error of the length of all gradients that `gradient_error` compared, against that recorded with the recipe:
+        a branch that lost its gradient on the target and in the reference shows."""
+        return self._kept(_absolute(self._gradient_norm, recorded), recorded, "length of gradients")
 
     def _able(self, ability: str) -> Runnable:
         runnable = self.runnable
@@ -308,32 +339,17 @@ class ModelTest:
         return reference.float64_generation(self._reference_model, self.inputs, steps=STEPS)
 
     def same_tokens(self, got: Generation, want: Generation) -> bool:
-        """Whether both chose the same tokens.
-
-        Raises `Ambiguous` where they part at a step at which float64 found its two best tokens closer together
-        than the tolerance: either choice is right there.
-        """
+        """Whether both chose the same tokens; raises `Ambiguous` where float64 itself doesn't decide."""
         self.measured.stage = Stage.COMPARE
-        if got.tokens.shape != want.tokens.shape or not is_meant(got.logits):
-            return False
-        different = got.tokens != want.tokens
-        scale = scale_of(want.logits)
-        close = False
-        for row in np.flatnonzero(different.any(axis=1)):
-            step = int(np.flatnonzero(different[row])[0])
-            best = np.sort(want.logits[row, step])[-2:]
-            if (best[1] - best[0]) / scale > 2 * self.tolerance:
-                return False
-            close = True
-        if close:
-            raise Ambiguous("tokens differ where float64's two best are closer together than the tolerance")
-        return True
+        return same_tokens(got, want, self.tolerance)
 
     def logits_error(self, got: Generation, want: Generation) -> float:
         """Error of the logits of all steps, for two generations that chose the same tokens."""
+        return self._logits_error(got, want.logits)
+
+    def _logits_error(self, got: Generation, want: Array) -> float:
         self.measured.stage = Stage.COMPARE
-        comparison = compare({"logits": got.logits}, {"logits": want.logits})
-        self._keep(comparison)
+        self._keep(comparison := compare({"logits": got.logits}, {"logits": want}))
         return comparison.max_rel_error
 
     def replay_error(self, generated: Generation) -> float:
@@ -341,10 +357,7 @@ class ModelTest:
         whole = self.run(replay_inputs(self.inputs, generated, self.generates)).arrays["logits"]
         steps = generated.tokens.shape[1]
         want = whole[:, -steps:] if self.generates == "seq2seq" else whole[:, -steps - 1 : -1]
-        self.measured.stage = Stage.COMPARE
-        comparison = compare({"logits": generated.logits}, {"logits": want})
-        self._keep(comparison)
-        return comparison.max_rel_error
+        return self._logits_error(generated, want)
 
     # For the plug-in
 

@@ -2,7 +2,8 @@
 
 The error is the largest absolute difference over the scale of the reference. What isn't finite is an infinite
 error; a reference that isn't finite stops the comparison, because `max(0.0, nan)` is 0.0. Minus infinity stands for
-an entry that a model rules out: both sides must rule out the same ones, and the others are compared.
+an entry that a model rules out: both sides must rule out the same ones, and the others are compared. Whole numbers,
+as matches and codes are, are the same or not.
 """
 
 from __future__ import annotations
@@ -23,8 +24,15 @@ Outputs = Mapping[str, Array]
 _SMALLEST_SCALE = 1e-12
 
 
+def is_whole(array: Array) -> bool:
+    """Whether an array holds whole numbers or booleans, which no tolerance fits."""
+    return array.dtype.kind in "iub"
+
+
 def is_meant(array: Array) -> bool:
     """Whether every entry is a number, or ruled out."""
+    if is_whole(array):
+        return True
     return bool((np.isfinite(array) | np.isneginf(array)).all())
 
 
@@ -71,9 +79,16 @@ def compare(
 
 
 def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comparison:
-    reference = np.asarray(want, dtype=np.float64)
-    if got.shape != reference.shape:
+    if got.shape != want.shape:
         return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=f"{name} (shape {got.shape})")
+    if is_whole(want):
+        count = np.count_nonzero(others(got, want, mask))
+        if not count:
+            return Comparison(max_rel_error=0.0, max_abs_error=0.0, worst=name)
+        return Comparison(
+            max_rel_error=math.inf, max_abs_error=math.inf, worst=f"{name} ({count} of {want.size} are others)"
+        )
+    reference = np.asarray(want, dtype=np.float64)
     actual = np.asarray(got, dtype=np.float64)
     if mask is not None:
         keep = covering(mask, reference)
@@ -89,6 +104,15 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
     absolute = float(np.abs(actual - reference).max())
     scale = scale_of(reference)
     return Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=name)
+
+
+def others(got: Array, want: Array, mask: Array | None) -> Array:
+    """Where two arrays of whole numbers differ, and mean something: booleans of the shape of `want`."""
+    different: Array = got != want
+    if mask is None:
+        return different
+    keep = covering(mask, want)
+    return different & keep.reshape(*keep.shape, *[1] * (want.ndim - keep.ndim))
 
 
 def scale_of(reference: Array) -> float:

@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import inspect
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -148,26 +149,38 @@ def float64_generation(model: torch.nn.Module, inputs: Mapping[str, Array], *, s
 
 
 def float64_gradients(
-    model: torch.nn.Module, inputs: Mapping[str, Array], masked_by: Mapping[str, str] = MappingProxyType({})
+    model: torch.nn.Module,
+    inputs: Mapping[str, Array],
+    masked_by: Mapping[str, str] = MappingProxyType({}),
+    *,
+    training: bool = False,
 ) -> dict[str, Array]:
-    """Gradients in float64 by parameter name."""
+    """Gradients in float64 by parameter name; `training` is the mode, for a model that has them in no other."""
     import torch
 
     with _default_float64():
-        gradients = loss_gradients(model, to_tensors(inputs, "cpu", torch.float64), masked_by)
+        gradients = loss_gradients(model, to_tensors(inputs, "cpu", torch.float64), masked_by, training=training)
     _require_finite(gradients)
     return gradients
 
 
-def gradient_count(model: torch.nn.Module, inputs: Mapping[str, Array]) -> int:
-    """How many parameters of a reference get a gradient; none is kept, so that it takes no memory for them."""
+def gradient_summary(
+    model: torch.nn.Module, inputs: Mapping[str, Array], masked_by: Mapping[str, str], *, training: bool = False
+) -> tuple[int, float]:
+    """How many parameters of a reference get a gradient, and the length of all gradients as one vector.
+
+    None is kept, so that it takes no memory for them; but in `training` mode, where a model that computes its layers
+    anew adds to a gradient several times.
+    """
     import torch
 
-    found: set[str] = set()
+    found: dict[str, float] = {}
 
     def note(name: str, parameter: torch.Tensor) -> None:
-        found.add(name)
-        parameter.grad = None
+        if parameter.grad is not None:
+            found[name] = float(parameter.grad.double().square().sum())
+        if not training:
+            parameter.grad = None
 
     handles = [
         parameter.register_post_accumulate_grad_hook(functools.partial(note, name))
@@ -176,11 +189,11 @@ def gradient_count(model: torch.nn.Module, inputs: Mapping[str, Array]) -> int:
     ]
     try:
         with _default_float64():
-            loss_gradients(model, to_tensors(inputs, "cpu", torch.float64))
+            loss_gradients(model, to_tensors(inputs, "cpu", torch.float64), masked_by, training=training)
     finally:
         for handle in handles:
             handle.remove()
-    return len(found)
+    return len(found), math.sqrt(sum(found.values()))
 
 
 def _require_meant(arrays: Outputs) -> None:

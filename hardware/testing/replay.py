@@ -6,11 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ..backends._decoding import told_of_each_token
 from ..backends.base import Generation
 from .parity import Array
-
-_OF_A_TEXT = ("input_ids", "attention_mask")
-"""How the inputs that hold a text and its mask end: that of the decoder, and of others beside it."""
 
 
 def replay_inputs(given: Mapping[str, Array], generated: Generation, generates: str) -> dict[str, Array]:
@@ -39,6 +37,6 @@ def replay_inputs(given: Mapping[str, Array], generated: Generation, generates: 
 
 def _by_token(given: Mapping[str, Array]) -> list[str]:
     """The inputs that tell something of each token of the text, (batch, length, ...)."""
-    whole = [name for name, value in given.items() if value.dtype.kind == "i" and name != "position_ids"]
-    told = [name for name in whole if given[name].shape[:2] == given["input_ids"].shape]
-    return [name for name in told if given[name].ndim > 2 or not name.endswith(_OF_A_TEXT)]
+    text = given["input_ids"].shape
+    whole = [name for name, value in given.items() if value.dtype.kind == "i"]
+    return [name for name in whole if told_of_each_token(name, given[name].shape, text)]

@@ -32,6 +32,7 @@ class SuiteFile:
     model_revision: str | None = None
     config_hash: str | None = None
     architecture: str | None = None
+    made_from: str | None = None
     library: str = "transformers"
     library_names: tuple[str, ...] = ()
     edited: bool = False
@@ -48,6 +49,7 @@ class SuiteFile:
             subject=self.subject,
             verdict=verdict,
             selection=selection,
+            made_from=self.made_from,
         )
 
 
@@ -90,8 +92,8 @@ def read_suite(path: Path) -> SuiteFile | None:
         if isinstance(node, ast.ImportFrom) and node.module in LIBRARIES
     }
     library = next(iter(imported), LIBRARIES[0])
-    texts = {name: constants.get(name) for name in ("MODEL_REVISION", "CONFIG_HASH", "ARCHITECTURE")}
-    revision, config_hash, architecture = (v if isinstance(v, str) else None for v in texts.values())
+    texts = {name: constants.get(name) for name in ("MODEL_REVISION", "CONFIG_HASH", "ARCHITECTURE", "MADE_FROM")}
+    revision, config_hash, architecture, made_from = (v if isinstance(v, str) else None for v in texts.values())
     return SuiteFile(
         path=path,
         cell=cell,
@@ -101,6 +103,7 @@ def read_suite(path: Path) -> SuiteFile | None:
         model_revision=revision,
         config_hash=config_hash,
         architecture=architecture,
+        made_from=made_from,
         library=library,
         library_names=imported.get(library, ()),
         edited=is_edited(data.decode("utf-8", errors="replace")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -109,9 +110,9 @@ def broken(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) 
     assert command_line.run(folder, *models, "--device", "cpu").code == 0
     weakened = folder / "suites" / "test_mamba_text_generation_cpu_float32.py"
     text = weakened.read_text(encoding="utf-8")
-    strict = "assert case.recorded_error("
-    assert strict in text
-    weakened.write_text(text.replace(strict, "print(").replace(" <= case.tolerance", "", 0), encoding="utf-8")
+    loose, count = re.subn(r"assert (case\.recorded_error\(.*\)) <= case\.tolerance", r"print(\1)", text)
+    assert count == 1
+    weakened.write_text(loose, encoding="utf-8")
     _write_suites(folder / "suites", folder / "evidence")
     return command_line.run(folder, *models, "--device", "cpu", "--run")
 

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from hardware.backends.factory import built_in_targets
-from hardware.evidence.versions import VERSION
+from hardware.evidence.versions import RELEASE
 from hardware.testing.tolerances import load_tolerances
 
 ROOT = Path(__file__).parents[2]
@@ -319,4 +319,4 @@ def test_names_of_test_files_are_unique_because_pytest_imports_them_by_name() ->
 
 def test_the_version_in_evidence_is_that_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["version"] == VERSION
+    assert project["version"] == RELEASE

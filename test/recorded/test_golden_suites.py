@@ -141,7 +141,10 @@ def test_every_golden_suite_is_collected_with_the_checks_of_its_task_and_target(
         for target in targets:
             slug = Cell(model=model_type, task=recipe.task, target=Target.parse(target)).slug
             checks = applicable_checks(
-                generates=recipe.generate, has_mask=recipe.mask_input is not None, can=backend_class(target).CAN
+                generates=recipe.generate,
+                has_mask=recipe.mask_input is not None,
+                has_cache=not recipe.without_cache,
+                can=backend_class(target).CAN,
             )
             wanted |= {(f"test_{slug}.py", check.name) for check in checks}
     assert collected == wanted

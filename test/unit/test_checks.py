@@ -10,8 +10,9 @@ from hardware.testing.checks import all_checks, applicable_checks, core_checks
 EVERYTHING = frozenset({"generate", "backward", "save"})
 
 
-def names(generates="none", has_mask=True, can=EVERYTHING) -> list[str]:
-    return [check.name for check in applicable_checks(generates=generates, has_mask=has_mask, can=can)]
+def names(generates="none", has_mask=True, can=EVERYTHING, has_cache=True) -> list[str]:
+    found = applicable_checks(generates=generates, has_mask=has_mask, has_cache=has_cache, can=can)
+    return [check.name for check in found]
 
 
 def test_a_model_that_decodes_gets_the_decoding_checks():
@@ -30,6 +31,10 @@ def test_a_target_that_cannot_do_something_is_not_asked_to():
 def test_the_mask_check_needs_a_mask():
     assert "honours_mask" in names(has_mask=True)
     assert "honours_mask" not in names(has_mask=False)
+
+
+def test_a_model_that_decodes_without_a_cache_is_not_asked_for_one():
+    assert set(names("causal")) - set(names("causal", has_cache=False)) == {"cache_matches"}
 
 
 @pytest.mark.parametrize("generates", ["none", "causal", "seq2seq"])

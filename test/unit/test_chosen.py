@@ -7,6 +7,8 @@ import pytest
 from generators.chosen import choose_models, list_entries, profiles_of
 from generators.models.priority import openvino_exporters, types_of_priority
 from hardware.errors import ModelError, NothingMatched, UsageError
+from hardware.front_door import open_door
+from run_test_generation import main
 
 
 def nothing() -> list[str]:
@@ -80,8 +82,28 @@ def test_a_named_model_that_is_unknown_is_an_error():
         profiles_of(choose_models(["bert", "no-such-model-anywhere"], read_list=nothing))
 
 
+def test_a_named_type_that_cannot_be_built_leaves_the_others_and_is_told():
+    profiles, refused, unmet = profiles_of(choose_models(["bark", "bert"], read_list=nothing))
+    assert [profile.cell_model for profile in profiles] == ["bert"]
+    assert len(refused) == 1
+    assert refused[0].startswith("bark: no_class: ")
+    assert unmet == ("bark",)
+    with pytest.raises(ModelError, match="no forward"):
+        profiles_of(choose_models(["bark"], read_list=nothing))
+
+
+def test_a_command_that_does_less_than_was_asked_for_does_not_end_with_0(tmp_path, capsys):
+    words = ["--model", "bark", "--model", "bert", "--device", "cpu", "--output-dir", str(tmp_path)]
+    for _ in range(2):  # nor the second time, when nothing has changed
+        assert open_door(main, words, program="run_test_generation.py") == 4
+        out, err = capsys.readouterr()
+        assert "test_bert_fill_mask_cpu_float32.py" in out
+        assert "note: no suite for bark: no_class" in err
+        assert "error: no suite for bark: " in err
+
+
 def test_tasks_are_taken_one_by_one_and_an_unknown_one_names_the_known():
-    profiles, refused = profiles_of(choose_models(["bert"], read_list=nothing), ["fill-mask"])
+    profiles, refused, _ = profiles_of(choose_models(["bert"], read_list=nothing), ["fill-mask"])
     assert [profile.recipe.task for profile in profiles] == ["fill-mask"]
     assert refused == ()
     with pytest.raises(ModelError, match="fill-mask"):

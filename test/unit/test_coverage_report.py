@@ -196,6 +196,14 @@ def test_a_target_that_the_earlier_report_has_not_is_said(evidence, ask, tmp_pat
     assert "not in the earlier report (1): simulated" in out
 
 
+def test_a_report_of_another_precision_is_not_compared_with(evidence, ask, tmp_path):
+    earlier = json.loads(ask("--format", "json")[1]) | {"precision": "bfloat16"}
+    (tmp_path / "earlier.json").write_text(json.dumps(earlier))
+    code, out, err = ask("--previous", "earlier.json")
+    assert (code, out) == (4, "")
+    assert "is of bfloat16, this report of float32" in err
+
+
 # The command
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from generators.compatibility.current import current_matrix, measured_verdicts, verdict_of
 from generators.compatibility.current_checks import current_checks
+from generators.compatibility.made_from import made_from
 from generators.compatibility.required import required_checks
 from generators.compatibility.verdict import Basis, Level
+from generators.models.store import load_recipe
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
+from hardware.evidence import versions
 from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import Evidence
-from hardware.evidence.versions import VERSION
+from hardware.evidence.versions import RELEASE, hash_of_checking, own_version
 
 CELL = Cell.parse("bert/fill-mask/cuda/float32")
 CHECKS = required_checks(CELL)
@@ -74,7 +78,7 @@ def run(run_id: str = "r1", day: int = 1, **changes: object) -> RunLine:
         "command": "",
         "machine": "here",
         "inventory": {},
-        "versions": {**PACKAGES, "nvidia_driver": DRIVER, "hwcompat": VERSION},
+        "versions": {**PACKAGES, "nvidia_driver": DRIVER, "hwcompat": own_version()},
         "plan": (PlannedCell(**planned),),
     }
     return RunLine(**{**values, **changes})
@@ -167,8 +171,46 @@ def test_a_version_that_changed_or_went_makes_it_expired(here, said):
     assert any(said in reason for reason in verdict.reasons)
 
 
+def test_a_recipe_or_a_template_that_changed_makes_it_expired():
+    def asked(subject: str, made: str | None) -> tuple[Level, Basis]:
+        plan = (replace(run(subject=subject).plan[0], made_from=made),)
+        return says(ask(evidence(run(plan=plan), lines=passed(subject=subject))))
+
+    recipe = load_recipe(CELL.model, CELL.task)
+    assert recipe is not None
+    assert asked("tiny", made_from(recipe)) == HIGH
+    assert asked("tiny", "0123456789abcdef") == OLD
+    other = replace(recipe, recorded={**recipe.recorded, "scale": 2.0})
+    assert asked("tiny", made_from(other)) == OLD
+    assert asked("checkpoint", "0123456789abcdef") == HIGH  # a recipe that isn't kept
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("generators.compatibility.made_from._templates", lambda: b"other checks")
+        assert made_from(recipe) != made_from(other)
+        assert asked("tiny", made_from(recipe)) == HIGH
+        changed = made_from(recipe)
+    assert asked("tiny", changed) == OLD
+
+
+def test_our_own_checks_are_a_version_too():
+    then = {**PACKAGES, "nvidia_driver": DRIVER, "hwcompat": f"{RELEASE}+000000000000"}
+    assert own_version() == f"{RELEASE}+{hash_of_checking(Path(versions.__file__).parents[1])}"
+    assert says(ask(evidence(run(versions=then), lines=passed()))) == OLD
+
+
+@pytest.mark.parametrize("name", ["testing/checks.toml", "backends/cpu.py", "export/openvino.py", "output_masks.py"])
+def test_an_edit_of_what_checks_is_another_version_and_one_of_what_lists_is_none(tmp_path, name):
+    for one in (name, "listing.py"):
+        (tmp_path / one).parent.mkdir(exist_ok=True)
+        (tmp_path / one).write_text("a")
+    before = hash_of_checking(tmp_path)
+    (tmp_path / "listing.py").write_text("b")
+    assert hash_of_checking(tmp_path) == before
+    (tmp_path / name).write_text("b")
+    assert hash_of_checking(tmp_path) != before
+
+
 def test_a_package_that_came_makes_it_expired():
-    before = evidence(run(versions={**PACKAGES, "hwcompat": VERSION}), lines=passed())
+    before = evidence(run(versions={**PACKAGES, "hwcompat": own_version()}), lines=passed())
     verdict = ask(before)
     assert says(verdict) == OLD
     assert any(f"nvidia_driver absent, now {DRIVER}" in reason for reason in verdict.reasons)

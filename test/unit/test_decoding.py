@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 import torch
 
-from hardware.backends._decoding import _told_of_each_token
+from hardware.backends._decoding import _told_of_each_token, greedy
 from hardware.backends._tensors import to_arrays
 from hardware.backends._torch import in_dtype
 from hardware.backends.base import Generation
@@ -72,3 +73,22 @@ def test_a_complex_table_keeps_its_imaginary_part_in_every_precision() -> None:
     model.register_buffer("turns", torch.tensor([1j, 1.0]))
     assert in_dtype(model, torch.bfloat16).weight.dtype == torch.bfloat16
     assert model.get_buffer("turns").tolist() == [1j, 1.0]
+
+
+def test_decoding_says_whether_a_cache_was_used() -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=64, n_embd=16, n_layer=1, n_head=2, n_positions=32)
+    model = GPT2LMHeadModel(config).eval()
+    tensors = {"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": torch.ones(1, 3, dtype=torch.int64)}
+    found = {wish: greedy(model, tensors, steps=3, use_cache=wish) for wish in (True, False)}
+    assert {wish: one.used_cache for wish, one in found.items()} == {True: True, False: False}
+    assert "prepare_inputs_for_generation" not in vars(model)
+    plain = model.prepare_inputs_for_generation
+
+    @functools.wraps(plain)
+    def forgetting(ids: Any, **given: Any) -> dict[str, Any]:
+        return {**plain(ids, **given), "input_ids": ids, "past_key_values": None}
+
+    model.prepare_inputs_for_generation = forgetting  # type: ignore[method-assign]
+    assert not greedy(model, tensors, steps=3, use_cache=True).used_cache

@@ -100,9 +100,10 @@ def test_padding_behind_an_image_weighs_nothing_in_a_gradient() -> None:
 
 
 @pytest.mark.parametrize(("words", "learns"), [("use `model.train()` for that", True), ("shapes differ", False)])
-def test_training_mode_is_taken_only_where_the_library_asks_for_it(words: str, learns: bool) -> None:
+def test_training_mode_is_for_those_whose_own_words_ask_for_it(words: str, learns: bool) -> None:
     import torch
 
+    from generators.derivation.gradients import lost_gradients, trains_only
     from hardware.backends._torch import loss_gradients
 
     class Refusing(torch.nn.Linear):
@@ -110,10 +111,11 @@ def test_training_mode_is_taken_only_where_the_library_asks_for_it(words: str, l
             assert self.training, words
             return {"logits": super().forward(x)}
 
-    model = Refusing(2, 2).eval()
-    if learns:
-        assert set(loss_gradients(model, {"x": torch.ones(1, 2)})) == {"weight", "bias"}
-        assert not model.training
-    else:
-        with pytest.raises(AssertionError, match="shapes differ"):
-            loss_gradients(model, {"x": torch.ones(1, 2)})
+    model, ones = Refusing(2, 2).eval(), np.ones((1, 2), dtype=np.float32)
+    assert trains_only(model, {"x": ones}) is learns
+    assert not lost_gradients(model, {"x": ones}, {}, training=True)
+    assert words in lost_gradients(model, {"x": ones}, {}, training=False)[0]
+    assert set(loss_gradients(model, {"x": torch.ones(1, 2)}, training=True)) == {"weight", "bias"}
+    assert not model.training
+    with pytest.raises(AssertionError, match=words[:6]):
+        loss_gradients(model, {"x": torch.ones(1, 2)})

@@ -90,6 +90,14 @@ def test_a_recipe_of_another_task_does_not_become_the_primary_one(cache: Path) -
     assert (cache / "recipes" / installed_version() / "bert@fill-mask.json").is_file()
 
 
+def test_what_was_lacking_and_is_installed_by_now_is_tried_again(cache: Path) -> None:
+    for package in ("no_such_package_here", "json"):
+        kind = Obstacle.MISSING_DEPENDENCY
+        lacking = Refusal(model_type="dinat", task="x", obstacle=kind, reason="r", package=package)
+        keep_refusal("dinat", "x", lacking)
+        assert (refusal_of("dinat", "x") is None) is (package == "json")
+
+
 def test_a_broken_list_of_refusals_is_named(cache: Path) -> None:
     (cache / "recipes").mkdir()
     (cache / "recipes" / f"refused-{installed_version()}.json").write_text("{", encoding="utf-8")
@@ -102,6 +110,7 @@ def test_only_what_its_own_class_does_excludes_a_type() -> None:
     assert obstacle_of("bert", "NameError: name 'torchvisoin' is not defined").obstacle is Obstacle.NOT_DERIVED
     taken_for_granted = obstacle_of("bert", "NameError: name 'detectron2' is not defined")
     assert taken_for_granted.obstacle is Obstacle.MISSING_DEPENDENCY
+    assert taken_for_granted.package == "detectron2"
     assert obstacle_of("bert", "our own fault").to_dict() == {
         "model_type": "bert",
         "obstacle": "not_derived",
@@ -111,6 +120,7 @@ def test_only_what_its_own_class_does_excludes_a_type() -> None:
     if installed_version() == "5.5.4":
         assert obstacle_of("bark", "x").obstacle is Obstacle.NO_CLASS
         assert obstacle_of("dinat", "x").obstacle is Obstacle.MISSING_DEPENDENCY
+        assert obstacle_of("dinat", "x").package == "natten"
         autoformer = obstacle_of("autoformer", "x")
         assert autoformer.obstacle is Obstacle.DEFAULTS_FAIL
         assert "prediction_length" in autoformer.reason

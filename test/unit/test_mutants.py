@@ -101,7 +101,7 @@ def test_dropped_mask_is_a_mask_of_ones(model_type: str, mask: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model_type", "site"), [("swin", "blocks.1"), ("speecht5", "decoder"), ("whisper", "decoder")]
+    ("model_type", "site"), [("swin", "blocks.1"), ("nougat", "decoder"), ("whisper", "decoder")]
 )
 def test_without_a_mask_input_the_mask_inside_is_dropped(model_type: str, site: str) -> None:
     model, inputs, _ = tiny(model_type)

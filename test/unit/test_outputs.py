@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from hardware.backends._outputs import floating_outputs, replaced_outputs
+from hardware.backends._outputs import floating_outputs, replaced_outputs, results
+from hardware.backends._tensors import to_arrays
 
 
 def maps() -> tuple[Any, ...]:
@@ -28,6 +29,13 @@ def test_a_single_tensor_of_that_name_is_a_result() -> None:
 def test_bare_tensors_and_tuples_are_named() -> None:
     assert list(floating_outputs(maps()[0])) == ["output"]
     assert list(floating_outputs((maps()[0], torch.arange(3), maps()[1]))) == ["output_0", "output_2"]
+
+
+def test_whole_numbers_are_results_too_and_stay_whole():
+    found = results({"codes": torch.arange(3), "kept": torch.ones(2, dtype=torch.bool), "logits": maps()[0]})
+    assert list(found) == ["codes", "kept", "logits"]
+    arrays = to_arrays(found)
+    assert [arrays[name].dtype.kind for name in found] == ["i", "b", "f"]
 
 
 def test_what_is_replaced_stands_where_it_stood() -> None:

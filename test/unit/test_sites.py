@@ -194,8 +194,10 @@ def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_he
     assert half_of_heads(site).query.ranges == ((0, 2), (4, 6))
     with torch.no_grad():
         reference = {"logits": model(torch.as_tensor(inputs["past_values"]))["logits"].numpy()}
-    found = sensitivity_of(model, inputs, reference, {}, None)
+    found, faults = sensitivity_of(model, inputs, reference, {}, None)
     assert found["attention_x2"] > found["attention_x1.1"] > 2e-3
+    moves = [np.abs(one["logits"] - reference["logits"]).max() / reference["logits"].std() for one in faults]
+    assert moves == pytest.approx([found["attention_x1.1"], found["swapped"]], rel=0.01)
 
 
 def test_rows_of_equal_number_are_swapped_only_where_their_inputs_are_equal_too() -> None:

@@ -181,3 +181,14 @@ def test_the_last_configuration_is_deeper_with_finer_patches() -> None:
     assert last["num_hidden_layers"] == 2 * first["num_hidden_layers"]
     assert (last["patch_size"], last["image_size"]) == (16, 64)
     assert last["hidden_size"] == first["hidden_size"]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "task", "says"),
+    [("roberta", "text-generation", True), ("roberta", "fill-mask", False), ("gpt2", "text-generation", False)],
+)
+def test_an_encoder_that_stands_in_as_a_decoder_is_told_so(model_type: str, task: str, says: bool) -> None:
+    from generators.derivation.derive import _decodes_beside_its_primary_task, task_class
+    from generators.models.classifier import classify_type
+
+    assert _decodes_beside_its_primary_task(classify_type(model_type), task_class(model_type, task)) is says

@@ -96,9 +96,12 @@ def test_a_fault_in_one_weight_is_heard_through_widened_weights(model):
     assert np.abs(right - wrong).max() > 1e-4
 
 
-def test_gradients_are_counted_without_being_kept(model):
+def test_gradients_are_counted_and_measured_without_being_kept(model):
     wide = reference.as_reference(copy_over(model), large=0)
-    assert reference.gradient_count(wide, INPUTS) == len(reference.float64_gradients(wide, INPUTS)) > 5
-    wide.gate.requires_grad_(False)
-    assert reference.gradient_count(wide, INPUTS) == len(reference.float64_gradients(wide, INPUTS))
+    for _ in range(2):
+        want = reference.float64_gradients(wide, INPUTS)
+        count, norm = reference.gradient_summary(wide, INPUTS, {})
+        assert count == len(want) > 5
+        assert norm == pytest.approx(np.sqrt(sum(np.square(one).sum() for one in want.values())), rel=1e-12)
+        wide.gate.requires_grad_(False)
     assert all(parameter.grad is None for parameter in wide.parameters())

@@ -19,6 +19,7 @@ CELL = "bert/fill-mask/cuda/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "encoder-only"
 CONFIG_HASH = "0698cdf072e1d9455b2e4ba372434beef0365e168e8d89ef4ee6d4fa5ae3cf0b"
+MADE_FROM = "1c9994b74f9096dd"
 
 CONFIG = {
     "hidden_size": 48,
@@ -31,7 +32,7 @@ CONFIG = {
 }
 PARAMETERS = 90_416
 
-# logits of the float64 reference by position, in transformers 5.5.4
+# logits in float64 with transformers 5.5.4: by position, and its scale
 RECORDED = {
     (1, 5, 323): 0.1191496735,
     (0, 15, 278): -1.953634512,
@@ -50,6 +51,7 @@ RECORDED = {
     (1, 8, 433): -0.7210907635,
     (1, 2, 89): -1.476703736,
 }
+SCALE = 1.60567
 
 
 def make_model() -> BertForMaskedLM:
@@ -103,7 +105,7 @@ def test_matches_reference(case: ModelTest) -> None:
 
 def test_matches_recorded(case: ModelTest) -> None:
     """Numbers kept with the recipe: a fault in the modelling code shows here too."""
-    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+    assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_honours_mask(case: ModelTest) -> None:
@@ -128,9 +130,10 @@ def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
 
 
 def test_backward(case: ModelTest) -> None:
-    """Gradients of every parameter agree with float64."""
+    """Gradients agree with float64, and are as many and as long as recorded."""
     assert case.gradient_error() <= case.tolerance
     assert case.gradient_count() == 42
+    assert case.gradient_norm_error(0.1276797764) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -141,4 +144,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 c7ed290e778e027c
+# generated: sha256 ac8612c6a3c85a1e

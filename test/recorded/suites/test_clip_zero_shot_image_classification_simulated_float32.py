@@ -19,6 +19,7 @@ CELL = "clip/zero-shot-image-classification/simulated/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "multimodal"
 CONFIG_HASH = "96d8fd931688fa1bfa656a31a92e2b4b35ac306e3eb8e261d0bea611a080cc97"
+MADE_FROM = "4accce93e599dc86"
 
 CONFIG = {
     "projection_dim": 32,
@@ -44,13 +45,14 @@ CONFIG = {
 }
 PARAMETERS = 251_937
 
-# logits_per_image of the float64 reference by position, in transformers 5.5.4
+# logits_per_image in float64 with transformers 5.5.4: by position, and its scale
 RECORDED = {
     (1, 1): -0.1592633408,
     (0, 1): -0.1054330073,
     (0, 0): -0.1860331566,
     (1, 0): -0.2420422236,
 }
+SCALE = 0.0492203
 
 
 def make_model() -> CLIPModel:
@@ -107,7 +109,7 @@ def test_matches_reference(case: ModelTest) -> None:
 
 def test_matches_recorded(case: ModelTest) -> None:
     """Numbers kept with the recipe: a fault in the modelling code shows here too."""
-    assert case.recorded_error("logits_per_image", RECORDED) <= case.tolerance
+    assert case.recorded_error("logits_per_image", RECORDED, SCALE) <= case.tolerance
 
 
 def test_honours_mask(case: ModelTest) -> None:
@@ -132,9 +134,10 @@ def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
 
 
 def test_backward(case: ModelTest) -> None:
-    """Gradients of every parameter agree with float64."""
+    """Gradients agree with float64, and are as many and as long as recorded."""
     assert case.gradient_error() <= case.tolerance
     assert case.gradient_count() == 78
+    assert case.gradient_norm_error(2.271948083) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -145,4 +148,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 ab62c0d6876c72c4
+# generated: sha256 66d97c4ca15be374

@@ -19,6 +19,7 @@ CELL = "gpt2/text-generation/cuda/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "6bf92377fe72664e728fce2288502126fa70fc3810769a6a4a1eb436138482f2"
+MADE_FROM = "d4247ae98fd8b386"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -31,7 +32,7 @@ CONFIG = {
 }
 PARAMETERS = 87_360
 
-# logits of the float64 reference by position, in transformers 5.5.4
+# logits in float64 with transformers 5.5.4: by position, and its scale
 RECORDED = {
     (1, 12, 323): -0.7768727414,
     (0, 15, 278): -0.1364356214,
@@ -50,6 +51,7 @@ RECORDED = {
     (1, 15, 433): -1.69647316,
     (1, 9, 89): 1.832839388,
 }
+SCALE = 1.84739
 
 
 def make_model() -> GPT2LMHeadModel:
@@ -106,7 +108,7 @@ def test_matches_reference(case: ModelTest) -> None:
 
 def test_matches_recorded(case: ModelTest) -> None:
     """Numbers kept with the recipe: a fault in the modelling code shows here too."""
-    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+    assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_honours_mask(case: ModelTest) -> None:
@@ -132,7 +134,9 @@ def test_generates_like_reference(case: ModelTest) -> None:
 
 def test_cache_matches(case: ModelTest) -> None:
     """Logits decoded step by step are those of one pass over the whole sequence."""
-    assert case.replay_error(case.generate()) <= case.tolerance
+    generated = case.generate()
+    assert generated.used_cache
+    assert case.replay_error(generated) <= case.tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -143,9 +147,10 @@ def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
 
 
 def test_backward(case: ModelTest) -> None:
-    """Gradients of every parameter agree with float64."""
+    """Gradients agree with float64, and are as many and as long as recorded."""
     assert case.gradient_error() <= case.tolerance
     assert case.gradient_count() == 28
+    assert case.gradient_norm_error(0.2380039121) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -156,4 +161,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 6c7bbdefb21ac5ac
+# generated: sha256 91e9d5ae27f93895

@@ -20,6 +20,7 @@ CELL = "llava/image-text-to-text/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision-encoder-text-decoder"
 CONFIG_HASH = "2aa9126fc143519fec37d0396455666d93291318a6e802d602ba7483f4aa48c0"
+MADE_FROM = "1badda6a8ebbd29b"
 
 CONFIG = {
     "image_token_index": 509,
@@ -49,7 +50,7 @@ CONFIG = {
 }
 PARAMETERS = 592_640
 
-# logits of the float64 reference by position, in transformers 5.5.4
+# logits in float64 with transformers 5.5.4: by position, and its scale
 RECORDED = {
     (1, 23, 323): -0.102258138,
     (1, 11, 278): -0.4574209708,
@@ -68,6 +69,7 @@ RECORDED = {
     (1, 30, 433): -0.4687944119,
     (1, 16, 89): 0.3652249156,
 }
+SCALE = 0.761825
 
 
 def make_model() -> LlavaForConditionalGeneration:
@@ -131,7 +133,7 @@ def test_matches_reference(case: ModelTest) -> None:
 
 def test_matches_recorded(case: ModelTest) -> None:
     """Numbers kept with the recipe: a fault in the modelling code shows here too."""
-    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+    assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_honours_mask(case: ModelTest) -> None:
@@ -157,7 +159,9 @@ def test_generates_like_reference(case: ModelTest) -> None:
 
 def test_cache_matches(case: ModelTest) -> None:
     """Logits decoded step by step are those of one pass over the whole sequence."""
-    assert case.replay_error(case.generate()) <= case.tolerance
+    generated = case.generate()
+    assert generated.used_cache
+    assert case.replay_error(generated) <= case.tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -175,4 +179,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 099c3da63ea9ada5
+# generated: sha256 72b11794dd8c1676

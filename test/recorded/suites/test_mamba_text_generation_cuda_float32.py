@@ -19,6 +19,7 @@ CELL = "mamba/text-generation/cuda/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "6799f0bd6d77578639d0e455db88fa294033dd915532b1f1202ef23589805037"
+MADE_FROM = "f57b7eea947b8ae6"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -30,7 +31,7 @@ CONFIG = {
 }
 PARAMETERS = 64_080
 
-# logits of the float64 reference by position, in transformers 5.5.4
+# logits in float64 with transformers 5.5.4: by position, and its scale
 RECORDED = {
     (1, 12, 323): -0.2621203595,
     (0, 15, 278): -0.0164538703,
@@ -49,6 +50,7 @@ RECORDED = {
     (1, 15, 433): 0.6436472832,
     (1, 9, 89): -0.3959313427,
 }
+SCALE = 0.775314
 
 
 def make_model() -> MambaForCausalLM:
@@ -103,7 +105,7 @@ def test_matches_reference(case: ModelTest) -> None:
 
 def test_matches_recorded(case: ModelTest) -> None:
     """Numbers kept with the recipe: a fault in the modelling code shows here too."""
-    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+    assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_honours_mask(case: ModelTest) -> None:
@@ -129,7 +131,9 @@ def test_generates_like_reference(case: ModelTest) -> None:
 
 def test_cache_matches(case: ModelTest) -> None:
     """Logits decoded step by step are those of one pass over the whole sequence."""
-    assert case.replay_error(case.generate()) <= case.tolerance
+    generated = case.generate()
+    assert generated.used_cache
+    assert case.replay_error(generated) <= case.tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -140,9 +144,10 @@ def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
 
 
 def test_backward(case: ModelTest) -> None:
-    """Gradients of every parameter agree with float64."""
+    """Gradients agree with float64, and are as many and as long as recorded."""
     assert case.gradient_error() <= case.tolerance
     assert case.gradient_count() == 22
+    assert case.gradient_norm_error(0.05823039242) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -153,4 +158,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 97bf0d443d41b3a5
+# generated: sha256 6a88017fbec9512f

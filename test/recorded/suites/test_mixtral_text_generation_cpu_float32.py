@@ -19,6 +19,7 @@ CELL = "mixtral/text-generation/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "92151c14d7e75b47b964ea9bf81af56149765a23d1a264e88ece9fffdd1361ae"
+MADE_FROM = "1b2e43e2ab870215"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -34,7 +35,7 @@ CONFIG = {
 }
 PARAMETERS = 430_912
 
-# logits of the float64 reference by position, in transformers 5.5.4
+# logits in float64 with transformers 5.5.4: by position, and its scale
 RECORDED = {
     (1, 12, 323): 0.02388266943,
     (0, 15, 278): -0.2653689727,
@@ -53,6 +54,7 @@ RECORDED = {
     (1, 15, 433): 0.3276882339,
     (1, 9, 89): -0.9578889044,
 }
+SCALE = 0.716206
 
 
 def make_model() -> MixtralForCausalLM:
@@ -109,7 +111,7 @@ def test_matches_reference(case: ModelTest) -> None:
 
 def test_matches_recorded(case: ModelTest) -> None:
     """Numbers kept with the recipe: a fault in the modelling code shows here too."""
-    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+    assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_honours_mask(case: ModelTest) -> None:
@@ -135,7 +137,9 @@ def test_generates_like_reference(case: ModelTest) -> None:
 
 def test_cache_matches(case: ModelTest) -> None:
     """Logits decoded step by step are those of one pass over the whole sequence."""
-    assert case.replay_error(case.generate()) <= case.tolerance
+    generated = case.generate()
+    assert generated.used_cache
+    assert case.replay_error(generated) <= case.tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -146,9 +150,10 @@ def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
 
 
 def test_backward(case: ModelTest) -> None:
-    """Gradients of every parameter agree with float64."""
+    """Gradients agree with float64, and are as many and as long as recorded."""
     assert case.gradient_error() <= case.tolerance
     assert case.gradient_count() == 21
+    assert case.gradient_norm_error(0.1895224056) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -159,4 +164,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 808df4b3d0a35eed
+# generated: sha256 f6e24b8fe1f5aac9

@@ -19,6 +19,7 @@ CELL = "patchtst/time-series-classification/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "time-series"
 CONFIG_HASH = "9c5c39fe1aacc9909020442abcd139b156c99342faeaba1eadf65f9221217f54"
+MADE_FROM = "13bdbd781c300856"
 
 CONFIG = {
     "d_model": 32,
@@ -29,7 +30,7 @@ CONFIG = {
 }
 PARAMETERS = 26_826
 
-# prediction_logits of the float64 reference by position, in transformers 5.5.4
+# prediction_logits in float64 with transformers 5.5.4: by position, and its scale
 RECORDED = {
     (1, 6): 0.9762650262,
     (1, 5): -1.325156733,
@@ -44,6 +45,7 @@ RECORDED = {
     (1, 7): 3.22150315,
     (1, 1): -5.658790724,
 }
+SCALE = 3.24077
 
 
 def make_model() -> PatchTSTForClassification:
@@ -95,7 +97,7 @@ def test_matches_reference(case: ModelTest) -> None:
 
 def test_matches_recorded(case: ModelTest) -> None:
     """Numbers kept with the recipe: a fault in the modelling code shows here too."""
-    assert case.recorded_error("prediction_logits", RECORDED) <= case.tolerance
+    assert case.recorded_error("prediction_logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -106,9 +108,10 @@ def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
 
 
 def test_backward(case: ModelTest) -> None:
-    """Gradients of every parameter agree with float64."""
+    """Gradients agree with float64, and are as many and as long as recorded."""
     assert case.gradient_error() <= case.tolerance
     assert case.gradient_count() == 36
+    assert case.gradient_norm_error(9.308560937) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -119,4 +122,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 cc4a9c5cec9dfc0b
+# generated: sha256 221d15b40e43c72d

@@ -19,6 +19,7 @@ CELL = "patchtst/time-series-classification/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "time-series"
 CONFIG_HASH = "9c5c39fe1aacc9909020442abcd139b156c99342faeaba1eadf65f9221217f54"
+MADE_FROM = "13bdbd781c300856"
 
 CONFIG = {
     "d_model": 32,
@@ -29,7 +30,7 @@ CONFIG = {
 }
 PARAMETERS = 26_826
 
-# prediction_logits of the float64 reference by position, in transformers 5.5.4
+# prediction_logits in float64 with transformers 5.5.4: by position, and its scale
 RECORDED = {
     (1, 6): 0.9762650262,
     (1, 5): -1.325156733,
@@ -44,6 +45,7 @@ RECORDED = {
     (1, 7): 3.22150315,
     (1, 1): -5.658790724,
 }
+SCALE = 3.24077
 
 
 def make_model() -> PatchTSTForClassification:
@@ -95,7 +97,7 @@ def test_matches_reference(case: ModelTest) -> None:
 
 def test_matches_recorded(case: ModelTest) -> None:
     """Numbers kept with the recipe: a fault in the modelling code shows here too."""
-    assert case.recorded_error("prediction_logits", RECORDED) <= case.tolerance
+    assert case.recorded_error("prediction_logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -113,4 +115,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 b5e27b508deb7ff6
+# generated: sha256 6e915ec6b43a8df2

@@ -19,6 +19,7 @@ CELL = "resnet/image-classification/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision"
 CONFIG_HASH = "dd5d63711c4bed88bd84fc49e41f6350d67cb918a97e522aae0654e0416f6b47"
+MADE_FROM = "d2a6f3bf17c38119"
 
 CONFIG = {
     "depths": [1, 1, 1, 1],
@@ -28,7 +29,7 @@ CONFIG = {
 }
 PARAMETERS = 34_286
 
-# logits of the float64 reference by position, in transformers 5.5.4
+# logits in float64 with transformers 5.5.4: by position, and its scale
 RECORDED = {
     (1, 6): 8.96143474,
     (1, 5): 0.7814223814,
@@ -43,6 +44,7 @@ RECORDED = {
     (1, 7): -1.581160562,
     (1, 1): 8.400856034,
 }
+SCALE = 6.23119
 
 
 def make_model() -> ResNetForImageClassification:
@@ -91,7 +93,7 @@ def test_matches_reference(case: ModelTest) -> None:
 
 def test_matches_recorded(case: ModelTest) -> None:
     """Numbers kept with the recipe: a fault in the modelling code shows here too."""
-    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+    assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -109,4 +111,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 b37743bd03276f01
+# generated: sha256 e9f25f718845a05b

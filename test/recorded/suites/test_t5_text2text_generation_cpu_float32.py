@@ -19,6 +19,7 @@ CELL = "t5/text2text-generation/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "encoder-decoder"
 CONFIG_HASH = "2c5fbfda5a013ab7b5bb0861375e88ae977e4995a2cf94bb46480e8a536a97bf"
+MADE_FROM = "f88869eeda83f66b"
 
 CONFIG = {
     "d_ff": 128,
@@ -34,7 +35,7 @@ CONFIG = {
 }
 PARAMETERS = 74_240
 
-# logits of the float64 reference by position, in transformers 5.5.4
+# logits in float64 with transformers 5.5.4: by position, and its scale
 RECORDED = {
     (1, 4, 278): 0.1134702726,
     (1, 3, 478): -0.1029595511,
@@ -53,6 +54,7 @@ RECORDED = {
     (1, 0, 343): -0.1314070682,
     (1, 3, 331): -0.1033352144,
 }
+SCALE = 0.0896055
 
 
 def make_model() -> T5ForConditionalGeneration:
@@ -109,7 +111,7 @@ def test_matches_reference(case: ModelTest) -> None:
 
 def test_matches_recorded(case: ModelTest) -> None:
     """Numbers kept with the recipe: a fault in the modelling code shows here too."""
-    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+    assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_honours_mask(case: ModelTest) -> None:
@@ -135,7 +137,9 @@ def test_generates_like_reference(case: ModelTest) -> None:
 
 def test_cache_matches(case: ModelTest) -> None:
     """Logits decoded step by step are those of one pass over the whole sequence."""
-    assert case.replay_error(case.generate()) <= case.tolerance
+    generated = case.generate()
+    assert generated.used_cache
+    assert case.replay_error(generated) <= case.tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -146,9 +150,10 @@ def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
 
 
 def test_backward(case: ModelTest) -> None:
-    """Gradients of every parameter agree with float64."""
+    """Gradients agree with float64, and are as many and as long as recorded."""
     assert case.gradient_error() <= case.tolerance
     assert case.gradient_count() == 47
+    assert case.gradient_norm_error(0.6209132598) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -159,4 +164,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 2f5655c9670703bb
+# generated: sha256 b10ca694b0101394

@@ -19,6 +19,7 @@ CELL = "vit/image-classification/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision"
 CONFIG_HASH = "1354f4b4b56a3c2d9224eda36bfba2693a254065a4e834a65a5c1c9fb0f10ac0"
+MADE_FROM = "51b1b29d592ed0b5"
 
 CONFIG = {
     "hidden_size": 48,
@@ -30,7 +31,7 @@ CONFIG = {
 }
 PARAMETERS = 94_906
 
-# logits of the float64 reference by position, in transformers 5.5.4
+# logits in float64 with transformers 5.5.4: by position, and its scale
 RECORDED = {
     (1, 6): -1.172258756,
     (1, 5): 1.825280651,
@@ -45,6 +46,7 @@ RECORDED = {
     (1, 7): 0.1743138217,
     (1, 1): -1.184950063,
 }
+SCALE = 1.15478
 
 
 def make_model() -> ViTForImageClassification:
@@ -93,7 +95,7 @@ def test_matches_reference(case: ModelTest) -> None:
 
 def test_matches_recorded(case: ModelTest) -> None:
     """Numbers kept with the recipe: a fault in the modelling code shows here too."""
-    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+    assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -104,9 +106,10 @@ def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
 
 
 def test_backward(case: ModelTest) -> None:
-    """Gradients of every parameter agree with float64."""
+    """Gradients agree with float64, and are as many and as long as recorded."""
     assert case.gradient_error() <= case.tolerance
     assert case.gradient_count() == 40
+    assert case.gradient_norm_error(5.984915725) <= case.tolerance
 
 
 def test_runs_natively(case: ModelTest) -> None:
@@ -117,4 +120,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 85fb4074249b8768
+# generated: sha256 984277dbaa2b48b8

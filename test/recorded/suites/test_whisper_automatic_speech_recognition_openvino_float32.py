@@ -19,6 +19,7 @@ CELL = "whisper/automatic-speech-recognition/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "speech"
 CONFIG_HASH = "5951029aaf1e2c0938bea1a2b2d5fc3b4e6c3fa25d87c8753115d982825f0cec"
+MADE_FROM = "ac8d7c378df45a1e"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -37,7 +38,7 @@ CONFIG = {
 }
 PARAMETERS = 253_248
 
-# logits of the float64 reference by position, in transformers 5.5.4
+# logits in float64 with transformers 5.5.4: by position, and its scale
 RECORDED = {
     (1, 10, 278): 0.2311210668,
     (1, 8, 478): -1.117733486,
@@ -56,6 +57,7 @@ RECORDED = {
     (1, 0, 343): -0.8081009668,
     (1, 8, 331): -1.042602333,
 }
+SCALE = 1.02015
 
 
 def make_model() -> WhisperForConditionalGeneration:
@@ -107,7 +109,7 @@ def test_matches_reference(case: ModelTest) -> None:
 
 def test_matches_recorded(case: ModelTest) -> None:
     """Numbers kept with the recipe: a fault in the modelling code shows here too."""
-    assert case.recorded_error("logits", RECORDED) <= case.tolerance
+    assert case.recorded_error("logits", RECORDED, SCALE) <= case.tolerance
 
 
 def test_generates_like_reference(case: ModelTest) -> None:
@@ -119,7 +121,9 @@ def test_generates_like_reference(case: ModelTest) -> None:
 
 def test_cache_matches(case: ModelTest) -> None:
     """Logits decoded step by step are those of one pass over the whole sequence."""
-    assert case.replay_error(case.generate()) <= case.tolerance
+    generated = case.generate()
+    assert generated.used_cache
+    assert case.replay_error(generated) <= case.tolerance
 
 
 def test_save_reload(case: ModelTest, tmp_path: Path) -> None:
@@ -137,4 +141,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 420aafa953c76a6a
+# generated: sha256 364218796da1b8e3

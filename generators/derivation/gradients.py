@@ -1,0 +1,53 @@
+"""Gradients of one model: in which mode there are any, and whether those in float32 are those in float64."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from hardware.testing.parity import Array, compare_gradients
+from hardware.testing.reference import as_reference, float64_gradients
+from hardware.testing.widened import copy_over
+
+from .measure import NOISE
+
+if TYPE_CHECKING:
+    import torch
+
+_WORDS = "model.train()"
+"""What a model says that has gradients in training mode alone: Reformer computes its layers anew on the way back."""
+
+
+def trains_only(model: torch.nn.Module, inputs: Mapping[str, Array]) -> bool:
+    """Whether a float32 model has gradients in training mode alone, and says so."""
+    try:
+        float64_gradients(as_reference(copy_over(model)), inputs)
+    except AssertionError as error:
+        return _WORDS in str(error)
+    except Exception:  # whatever modelling code raises shows when the gradients are compared
+        return False
+    return False
+
+
+def lost_gradients(
+    model: torch.nn.Module, inputs: Mapping[str, Array], masked_by: Mapping[str, str], *, training: bool
+) -> list[str]:
+    """Why the gradients of a float32 model are no match for those in float64; empty where they are.
+
+    A number next to a kink, as that of a ReLU, may fall on either side of it: then another gain is the better one.
+    """
+    import torch
+
+    from hardware.backends._tensors import to_tensors
+    from hardware.backends._torch import loss_gradients
+
+    exact = as_reference(copy_over(model))
+    try:
+        given = to_tensors(inputs, "cpu", torch.float32)
+        got = loss_gradients(copy.deepcopy(model), given, masked_by, training=training)
+        want = float64_gradients(exact, inputs, masked_by, training=training)
+        error = compare_gradients(got, want).max_rel_error
+    except Exception as raised:  # whatever modelling code raises, it is the reason why nothing can be learnt
+        return [f"there are no gradients: {type(raised).__name__}: {' '.join(str(raised).split())[:200]}"]
+    return [] if error < NOISE / 2 else [f"gradients are off by {error:.1e}, must be below {NOISE / 2:.0e}"]

@@ -1,0 +1,42 @@
+"""Faults that reviewers got past the suites by breaking the library: each fails now, by the check that is for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from command_line import REPOSITORY, CommandLine, Ran
+
+from hardware.evidence.record import Outcome
+
+pytestmark = pytest.mark.slow
+
+FOLDER = Path(__file__).with_name("broken_library")
+CAUGHT = {
+    "bert/fill-mask": "backward",
+    "clip/zero-shot-image-classification": "matches_reference",
+    "detr/object-detection": "matches_reference",
+    "electra/fill-mask": "matches_recorded",
+    "encodec/feature-extraction": "matches_reference",
+    "gpt2/text-generation": "cache_matches",
+    "lightglue/keypoint-matching": "matches_reference",
+    "siglip2/zero-shot-image-classification": "matches_reference",
+}
+"""Each cell that is broken, and a check that has to see it."""
+
+
+@pytest.fixture(scope="module")
+def ran(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    path = os.pathsep.join(map(str, (FOLDER, REPOSITORY)))
+    models = [word for cell in CAUGHT for word in ("--model", cell.split("/")[0])]
+    folder = tmp_path_factory.mktemp("broken_library")
+    return command_line.run(folder, *models, "--device", "cpu", "--run", env={"PYTHONPATH": path})
+
+
+@pytest.mark.parametrize("cell", CAUGHT)
+def test_a_fault_that_was_green_once_is_seen(ran: Ran, cell: str) -> None:
+    lines = ran.lines(f"{cell}/cpu/float32")
+    assert lines[CAUGHT[cell]].outcome is Outcome.FAILED, lines[CAUGHT[cell]].error_message
+    assert lines["builds"].outcome is Outcome.PASSED
+    assert ran.verdict(f"{cell}/cpu/float32") in ("none", "low")

@@ -1,0 +1,80 @@
+"""Entries of overrides: each has its reason, says what is read, and may be like another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from generators.derivation import overrides
+from hardware.errors import BrokenInput
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(overrides, "_FOLDER", tmp_path)
+    overrides.all_overrides.cache_clear()
+    yield tmp_path
+    overrides.all_overrides.cache_clear()
+
+
+BASE = """
+[base]
+reason = "r"
+config = { heads = 2, layers = 3 }
+inputs.x = { kind = "pixels", shape = [2] }
+[near]
+reason = "r"
+like = "base"
+config.layers = 4
+[far]
+reason = "r"
+like = "near"
+inputs.x = { omit = true }
+"""
+
+
+def test_what_an_entry_is_like_counts_and_its_own_words_come_last(folder: Path) -> None:
+    (folder / "a.toml").write_text(BASE)
+    assert overrides.overrides("near")["config"] == {"heads": 2, "layers": 4}
+    assert overrides.overrides("far")["config"] == {"heads": 2, "layers": 4}
+    assert overrides.overrides("far")["inputs"] == {"x": {"omit": True}}
+    assert overrides.overrides("base")["inputs"] == {"x": {"kind": "pixels", "shape": [2]}}
+    assert overrides.overrides("another") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[a]\nreason = "r"\nconfg = {}', "something unknown: confg"),
+        ("[a]\nconfig = {}", "no reason"),
+        ('[a]\nreason = "r"\nlike = "b"\n[b]\nreason = "r"\nlike = "a"', "is like it"),
+        ('[a]\nreason = "r"\nlike = "b"', "has no entry"),
+        ('[a]\nreason = "r"\nnot_asked = ["backward"]\nleft_out = "l"', "nobody may leave out"),
+        ('[a]\nreason = "r"\nnot_asked = ["padding"]', "don't say why"),
+    ],
+)
+def test_an_entry_that_nobody_could_read_is_refused(folder: Path, text: str, said: str) -> None:
+    (folder / "a.toml").write_text(text)
+    with pytest.raises(BrokenInput, match=said):
+        overrides.all_overrides()
+
+
+def test_a_table_in_a_value_that_is_no_configuration_changes_it_in_place() -> None:
+    config = SimpleNamespace(rope={"theta": 1.0, "kind": {"name": "default"}})
+    given = {"rope": {"theta": 1.0, "kind": {"name": "default"}}}
+    changed = overrides.overridden(given, {"rope": {"kind": {"name": "yarn"}}}, config)
+    assert changed == {"rope": {"theta": 1.0, "kind": {"name": "yarn"}}}
+
+
+def test_a_type_stands_in_one_file(folder: Path) -> None:
+    for name in ("a", "b"):
+        (folder / f"{name}.toml").write_text('[t]\nreason = "r"')
+    with pytest.raises(BrokenInput, match=r"t stands in b\.toml"):
+        overrides.all_overrides()
+
+
+def test_the_entries_that_ship_are_read() -> None:
+    assert len(overrides.all_overrides()) > 150
