@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,6 +47,19 @@ def build(config_class: str, model_class: str, config: Mapping[str, Any]) -> tor
 def line_of(error: BaseException) -> str:
     """The text of an error in one line, shortened."""
     return " ".join(str(error).split())[:300]
+
+
+def part_of(config_class: str, model_class: str) -> tuple[str, str]:
+    """The part of a configuration that a class is built with alone, by its attribute and class, where it takes no
+    whole one: Emu3's text model. Two empty strings otherwise."""
+    made = class_of(model_class)
+    annotated = inspect.signature(made.__init__).parameters.get("config")
+    taken = (getattr(made, "config_class", None), getattr(annotated, "annotation", None))
+    names = [one if isinstance(one, str) else getattr(one, "__name__", "") for one in taken]
+    if config_class in names[1:] or (names[0] == config_class and not names[1]):
+        return "", ""
+    parts = getattr(class_of(config_class), "sub_configs", None) or {}
+    return next(((attribute, part.__name__) for attribute, part in parts.items() if part.__name__ in names), ("", ""))
 
 
 def configured_type(model_type: str, model_class: str) -> str:

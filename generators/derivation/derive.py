@@ -29,14 +29,15 @@ from hardware.testing.reference import as_reference, float64_outputs, gradient_s
 from hardware.testing.widened import copy_over
 
 from . import measure
-from .building import build, class_of, configured_type
+from .building import build, class_of, configured_type, part_of
 from .diffusion_config import tiny_arguments
 from .gradients import lost_gradients
+from .heads import head_arguments
 from .left_out import left_out, run_whole
 from .measured import SEED, Measured, generates, measured
 from .overrides import overrides
 from .scopes import children
-from .tiny import LABELS, tiny_configs
+from .tiny import tiny_configs
 
 _AGREES = 1e-6
 _CANNOT_RUN = (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError, IndexError)
@@ -78,7 +79,7 @@ def _recipe(model: Any, found: Measured, what: Classification, entry: TaskEntry,
         recorded=found.recorded(_origin(what.model_type)),
         sensitivity=found.sensitivity,
         without_cache=not used_cache,
-        left_out=left_out(model, found, reached, overrides(denoised(what.model_type, entry.task))),
+        left_out=left_out(model, found, reached, overrides(denoised(what.model_type, entry.task), entry.task)),
         **given,
     )
 
@@ -171,7 +172,11 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
             [tiny_arguments(class_of(chosen.model_class, DIFFUSERS), denoised(model_type, chosen.entry.task))]
         )
     else:
-        configs = tiny_configs(configured_type(model_type, chosen.model_class), load_catalog())
+        configured = configured_type(model_type, chosen.model_class)
+        configs = tiny_configs(configured, load_catalog(), chosen.task)
+        part, _ = part_of(load_catalog().config_class(configured), chosen.model_class)
+        if part:
+            configs = (config.get(part, {}) for config in configs)
     return loudest_recipe(what, chosen, configs, f"tiny {model_type}")
 
 
@@ -190,7 +195,8 @@ def _config_class(what: Classification, chosen: TaskClass) -> str:
     if what.architecture == "diffusion":
         return ""
     _require_forward(chosen.model_class)
-    return load_catalog().config_class(configured_type(what.model_type, chosen.model_class))
+    whole = load_catalog().config_class(configured_type(what.model_type, chosen.model_class))
+    return part_of(whole, chosen.model_class)[1] or whole
 
 
 def _require_forward(model_class: str) -> None:
@@ -225,11 +231,8 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
     with warnings.catch_warnings(), _one_thread():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
         for config in configs:
-            if chosen.entry.labels:
-                config["num_labels"] = LABELS
-            if _decodes_beside_its_primary_task(what, chosen):
-                config["is_decoder"] = True
             try:
+                config |= head_arguments(config, class_of(config_class) if config_class else None, chosen, what)
                 best = _loudest(config, config_class, chosen, what)
             except ModelError as error:
                 refused = error
@@ -240,14 +243,6 @@ def loudest_recipe(what: Classification, chosen: TaskClass, configs: Iterator[di
                 return _recipe(model, found, what, chosen.entry, config=config, gain=gain, weights_hash=None)
             refused = ModelError(f"no {which} makes faults audible", why=_shortest(best))
     raise refused
-
-
-def _decodes_beside_its_primary_task(what: Classification, chosen: TaskClass) -> bool:
-    """Whether an encoder stands in as a decoder, as BERT may: its configuration has to say so, else it looks ahead
-    and keeps no cache."""
-    if what.architecture != "encoder-only" or chosen.entry.generate != "causal":
-        return False
-    return "is_decoder" in inspect.signature(class_of(_config_class(what, chosen)).__init__).parameters
 
 
 def _shortest(reasons: list[str]) -> str:

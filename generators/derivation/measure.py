@@ -205,8 +205,8 @@ def padding_heard(
     given, spec, mask = inputs[name], specs[name], inputs[mask_input] == 1
     kept = mask.copy()
     if spec.get("neighbours"):
-        kept[:, 1:] |= mask[:, :-1]
-        kept[:, :-1] |= mask[:, 1:]
+        kept[..., 1:] |= mask[..., :-1]
+        kept[..., :-1] |= mask[..., 1:]
     if given.ndim > mask.ndim:
         kept = kept[..., None]
     if "high" in spec:

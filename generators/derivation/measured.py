@@ -77,7 +77,7 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, p
     else:
         lengths = lengths_of(model)
         specs = input_specs(model, entry, what.architecture, side, lengths[0])
-        told = overrides(what.model_type).get("inputs", {})
+        told = overrides(what.model_type, entry.task).get("inputs", {})
         padded, unknown_masks = with_sense_masks(model, specs, lengths, told)
         if pad_senses:
             specs = padded
@@ -94,7 +94,7 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, p
     masked_by = measure.masked_outputs(other, reference, columns, specs)
     # A decoder's own mask comes first: what a decoder sees of itself is what every output goes through.
     masks = sorted((n for n, s in specs.items() if s["kind"] == "mask"), key=lambda n: "decoder" not in n)
-    asked = "padding" not in overrides(what.model_type).get("not_asked", ())
+    asked = "padding" not in overrides(what.model_type, entry.task).get("not_asked", ())
     mask_input = masks[0] if masks and asked else None
     padding = measure.padding_heard(model, inputs, specs, reference, masked_by, mask_input)
     if not padding < measure.NOISE:
@@ -156,6 +156,6 @@ def generates(model: Any, entry: TaskEntry, model_type: str) -> str:
     as do those that write what they hear behind the places of the sound."""
     if entry.generate == "none" or not hasattr(model, "generate"):
         return "none"
-    if "decoding" in overrides(model_type).get("not_asked", ()):
+    if "decoding" in overrides(model_type, entry.task).get("not_asked", ()):
         return "none"
     return "seq2seq" if model.config.is_encoder_decoder else "causal"

@@ -62,9 +62,11 @@ def _with_likes(name: str, entries: Mapping[str, Mapping[str, Any]]) -> dict[str
     return {**entries[name], **{what: told for what, told in merged.items() if told}}
 
 
-def overrides(model_type: str) -> Mapping[str, Any]:
-    """The entry of a model type, empty where it has none."""
-    return all_overrides().get(model_type, {})
+def overrides(model_type: str, task: str = "") -> Mapping[str, Any]:
+    """The entry of a model type, the one for a task where there is one (`blip@visual-question-answering`); empty
+    where it has none."""
+    found = all_overrides()
+    return found.get(f"{model_type}@{task}", found.get(model_type, {}))
 
 
 def overridden(

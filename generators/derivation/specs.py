@@ -30,6 +30,10 @@ _SENSED = frozenset(DRAWN) - {"tokens", "decoder_tokens", "boxes", "categories",
 """Kinds of input of which a model of these architectures gets at least one: its text alone would prove little."""
 _OF_IMAGES = ("pixel", "image", "patch", "feature", "video", "session")
 """Words in the names of what an image comes in."""
+_OF_SOUNDS = ("audio", "sound", "speech", "wave", "input_values")
+"""The same of a sound; `feature` stands for both."""
+_OF_TEXT = ("text2text-generation", "text-generation", "text-encoding", "text-classification", "token-classification")
+"""Tasks that a part of a model of more than text may do, whose class takes text alone."""
 _SPEAKS = "text-to-audio"
 """The task in which text is what goes in, and sound what comes out."""
 _WHERE_NEEDED = ("image_sizes",)
@@ -45,17 +49,21 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     config = model.config
     text = text_config(config)
     takes = inspect.signature(model.forward).parameters
-    told = overrides(_type_of(config)).get("inputs", {})
+    told = overrides(_type_of(config), entry.task).get("inputs", {})
     passed_on = [name for name in told if name not in takes and "kwargs" in takes]
     unread = set(_WHERE_NEEDED) - _needed(model) - set(told)
     names = [name for name in (*takes, *passed_on) if name not in unread and not told.get(name, {}).get("omit")]
+    if reads_own_end := entry.reads_end and config.is_encoder_decoder:  # its decoder reads the same text
+        names = [name for name in names if name != "decoder_input_ids"]
     known = {n: s for n in names if (s := scene_spec(n, names, config, entry) or modality_spec(n, names, config))}
     tokens = place_tokens(config, {*known, *(name for name in names if name in {"input_ids", *SOUNDS, *told})})
     specs: dict[str, dict[str, Any]] = {}
     layouts: dict[str, list[dict[str, Any]]] = {}
     for name in names:
         if "kind" in told.get(name, {}):
-            specs[name] = {"high": _high(config)} if told[name]["kind"] in ("tokens", "decoder_tokens") else {}
+            specs[name] = (
+                {"high": first_special(config)} if told[name]["kind"] in ("tokens", "decoder_tokens") else {}
+            )
         elif name in known:
             specs[name] = known[name]
         elif sound := sound_layouts(name, model, in_text="audio" in tokens):
@@ -73,18 +81,22 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     for name, fields in told.items():
         if name in specs:
             specs[name] |= {key: _referred(value, text, config) for key, value in fields.items()}
-    _end_texts(model, specs, text)
+    _end_texts(model, specs, text, reads_own_end)
     for name, likely in layouts.items():
         specs = chosen_layout(model, name, specs, likely, lambda tried: _run(model, tried, tokens, side, most))
     if "places" not in told.get("input_ids", {}) and (taken := places(model, tokens, specs, side)):
         specs["input_ids"]["places"] = taken
     _count_in_the_mask(specs)
+    if entry.choices > 1:
+        for spec in specs.values():
+            spec["choices"] = entry.choices
     if not specs:
         raise ModelError(
             f"no inputs are known for {type(model).__name__} ({entry.task})",
             why=f"its forward takes {', '.join(list(takes)[:8])}",
         )
-    if architecture in _MORE_THAN_TEXT and entry.task != _SPEAKS and not _senses(takes, specs, architecture):
+    text_alone = entry.task == _SPEAKS or (entry.task in _OF_TEXT and not _may_sense(takes))
+    if architecture in _MORE_THAN_TEXT and not text_alone and not _senses(takes, specs, architecture):
         raise ModelError(
             f"only text is known of what {type(model).__name__} takes ({entry.task})",
             why=f"its forward takes {', '.join(takes)}",
@@ -104,18 +116,26 @@ def _senses(takes: Collection[str], specs: Mapping[str, Mapping[str, Any]], arch
     if any(spec["kind"] in _SENSED or "streams" in spec for spec in specs.values()):
         return True
     # ImageGPT's tokens are the colours of an image: its forward takes nothing that an image else comes in.
-    colours = architecture == "vision" and not any(word in name for name in takes for word in _OF_IMAGES)
+    colours = architecture == "vision" and not _may_sense(takes)
     return colours or sum(spec["kind"] == "tokens" for spec in specs.values()) > 1  # of two vocabularies, as Evolla
 
 
-def _end_texts(model: Any, specs: dict[str, dict[str, Any]], text: Any) -> None:
+def _may_sense(takes: Collection[str]) -> bool:
+    """Whether a forward takes something that an image, a video or a sound may come in."""
+    return any(word in name for name in takes for word in (*_OF_IMAGES, *_OF_SOUNDS))
+
+
+def _end_texts(model: Any, specs: dict[str, dict[str, Any]], text: Any, reads_own_end: bool) -> None:
     """Let every text of a model that embeds text end in the end-of-text token, where many read off what it means.
 
     It stands in the last column, behind the padding on the right: there it looks back over the padding, so that a
-    dropped mask is heard although the text is causal, and no row is masked from end to end.
+    dropped mask is heard although the text is causal, and no row is masked from end to end. A decoder that reads the
+    encoder's text to its end has no mask: there it stands in front of the padding.
     """
     end = getattr(text, "eos_token_id", None)
-    if hasattr(model, "get_text_features") and "input_ids" in specs and isinstance(end, int):
+    if reads_own_end and "input_ids" in specs and isinstance(end, int):
+        specs["input_ids"]["end"] = end
+    elif hasattr(model, "get_text_features") and "input_ids" in specs and isinstance(end, int):
         specs["input_ids"].setdefault("last", end)
 
 
@@ -130,17 +150,17 @@ def _run(model: Any, specs: dict[str, dict[str, Any]], tokens: dict[str, int], s
 
 def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: int) -> dict[str, Any] | None:
     """The specification of an input that is text or its mask; None where it is neither."""
-    if name == "input_ids" and _high(config):
-        return {"kind": "tokens", "high": _high(config)}
+    if name == "input_ids" and first_special(config):
+        return {"kind": "tokens", "high": first_special(config)}
     if name == "attention_mask" and "input_ids" in names:
         return {"kind": "mask", "side": side}
     if name == "decoder_input_ids" and (config.is_encoder_decoder or "input_ids" not in names):
         length = {"length": min(_DECODER_LENGTH, most)} if "input_ids" in names else {}
-        return {"kind": "decoder_tokens", "high": _high(config), **length}
+        return {"kind": "decoder_tokens", "high": first_special(config), **length}
     return None
 
 
-def _high(config: Any) -> int:
+def first_special(config: Any) -> int:
     """Token ids from here on aren't drawn: they are special or not in the vocabulary. 0 without a vocabulary."""
     vocabulary = getattr(text_config(config), "vocab_size", 0) or 0
     special = {*special_tokens(config), *place_tokens(config).values()}

@@ -205,8 +205,9 @@ def _text_width(parts: Mapping[str, Any], found: Mapping[str, Any]) -> int | Non
     return next(iter(widths), None)
 
 
-def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
-    """Constructor arguments of small configurations of `model_type`, the smallest first.
+def tiny_configs(model_type: str, catalog: Catalog, task: str = "") -> Iterator[dict[str, Any]]:
+    """Constructor arguments of small configurations of `model_type`, the smallest first; `task` where its entry in
+    overrides may be another.
 
     JSON values, only what differs from the defaults; nested dicts are sub-configurations. Behind those come the same
     with the padding token where a table of positions can count from it; not every model needs that, and none says so
@@ -214,7 +215,7 @@ def tiny_configs(model_type: str, catalog: Catalog) -> Iterator[dict[str, Any]]:
     Raises `ModelError` with the reason where the type is unknown, its defaults can't be built, or no divisor
     fits.
     """
-    told = next(filter(None, map(overrides, catalog.names_of(model_type))), {})
+    told = next(filter(None, (overrides(name, task) for name in catalog.names_of(model_type))), {})
     changes, parts = (told.get(key, {}) for key in ("config", "parts"))
     if parts:
         for made in zip(*(tiny_configs(part, catalog) for part in parts.values()), strict=False):

@@ -12,7 +12,7 @@ import importlib.util
 import itertools
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -39,6 +39,9 @@ class TaskEntry:
     generate: str
     labels: bool = False
     images: int = 1
+    choices: int = 1
+    reads_end: bool = False
+    config: Mapping[str, Any] = field(default_factory=dict)
     first_for: tuple[str, ...] = ()
     not_for: tuple[str, ...] = ()
 

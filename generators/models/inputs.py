@@ -4,13 +4,14 @@ The closed set of kinds, with `batch = len(lengths)` and `length = max(lengths)`
 
 | kind | array | fields |
 |---|---|---|
-| `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id at every row's end; \
-`rows`; `streams`, the size of a last axis, where codes of a sound are read side by side; `places`, a list of \
-[id, start, stop]: columns that keep the places of an image, a video or a sound; `neighbours`, where each token is \
-read together with those beside it, padding or not; `padding`, the id in the padded places of rows that are padded \
-on the left |
+| `tokens` | int64 (batch, length), uniform in [0, high) | `high`; optional: `last`, the id in the last column; \
+`end`, the id of every row's last token, in front of its padding on the right; `rows`; `choices`; `streams`, the \
+size of a last axis, where codes of a sound are read side by side; `places`, a list of [id, start, stop]: columns \
+that keep the places of an image, a video or a sound; `neighbours`, where each token is read together with those \
+beside it, padding or not; `padding`, the id in the padded places of rows that are padded on the left |
 | `decoder_tokens` | the same, for an encoder-decoder's decoder | `high`; optional: `last`, `length`, `rows` |
-| `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows` |
+| `mask` | int64 (batch, length), 1 where a row holds something | `side` of the padding: `right` or `left`; `rows`; \
+`choices` |
 | `padded` | bool (batch, step * length), true in the frames of a sound that pad a row on the right | `step` |
 | `heard` | int64 (batch, step * length + extra), 0 in what pads a row of sound on the right | `step`, `extra`; \
 optional: `boolean` |
@@ -47,8 +48,9 @@ optional: `elsewhere`, the other way round |
 | `observed` | float32 (batch, *shape), 1 for about nine of ten, else 0: as numbers, because sums of them keep the \
 dtype of the series, and sums of booleans don't | `shape` |
 
-With `rows`, every example has that many rows, one below the other: (batch * rows, length). The places of images,
-videos and sounds come on top of `lengths`.
+With `rows`, every example has that many rows, one below the other: (batch * rows, length). With `choices`, it has
+that many texts on an axis of their own: (batch, choices, length). The places of images, videos and sounds come on top
+of `lengths`.
 """
 
 from __future__ import annotations
@@ -123,6 +125,8 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         kind = spec["kind"]
         if kind == "mask":
             arrays[name] = padding_mask(lengths, spec["side"]).repeat(spec.get("rows", 1), axis=0)
+            if "choices" in spec:
+                arrays[name] = arrays[name][:, None].repeat(spec["choices"], axis=1)
         elif kind == "padded":
             arrays[name] = padding_mask([spec["step"] * length for length in lengths], "right") == 0
         elif kind == "heard":
@@ -149,6 +153,8 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
             arrays[name] = _places_of_cells(spec, max(lengths))
         elif kind in DRAWN:
             arrays[name] = _drawn(spec, rng, len(lengths), max(lengths))
+            if "end" in spec:
+                arrays[name][np.arange(len(lengths)), np.array(lengths) - 1] = spec["end"]
             if "padding" in spec:
                 arrays[name][padding_mask(lengths, "left") == 0] = spec["padding"]
         else:
@@ -172,17 +178,21 @@ def _places_of_cells(spec: Mapping[str, Any], length: int) -> Array:
     return np.stack([axes[one] for one in spec["axes"]], axis=1).astype(np.float32)
 
 
+def _choices(spec: Mapping[str, Any]) -> list[int]:
+    return [spec["choices"]] if "choices" in spec else []
+
+
 def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length: int) -> Array:
     import numpy as np
 
     kind = spec["kind"]
     if kind in ("tokens", "decoder_tokens"):
-        shape = [batch * spec.get("rows", 1), spec.get("length", length)]
+        shape = [batch * spec.get("rows", 1), *_choices(spec), spec.get("length", length)]
         tokens = rng.integers(0, spec["high"], [*shape, spec["streams"]] if "streams" in spec else shape)
         for token, start, stop in spec.get("places", ()):
             tokens[:, start:stop] = token
         if "last" in spec:
-            tokens[:, -1] = spec["last"]
+            tokens[..., -1] = spec["last"]
         return tokens
     if kind == "boxes":
         corners = rng.integers(0, spec["high"], (batch, length, 2, 2))

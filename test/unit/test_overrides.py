@@ -62,6 +62,13 @@ def test_an_entry_that_nobody_could_read_is_refused(folder: Path, text: str, sai
         overrides.all_overrides()
 
 
+def test_an_entry_for_a_task_takes_the_place_of_the_types_own(folder: Path) -> None:
+    (folder / "a.toml").write_text(BASE + '["base@fill-mask"]\nreason = "r"\nlike = "far"\nconfig.heads = 3')
+    assert overrides.overrides("base", "fill-mask")["config"] == {"heads": 3, "layers": 4}
+    assert overrides.overrides("base", "fill-mask")["inputs"] == {"x": {"omit": True}}
+    assert overrides.overrides("base", "text-generation") == overrides.overrides("base")
+
+
 def test_a_table_in_a_value_that_is_no_configuration_changes_it_in_place() -> None:
     config = SimpleNamespace(rope={"theta": 1.0, "kind": {"name": "default"}})
     given = {"rope": {"theta": 1.0, "kind": {"name": "default"}}}

@@ -23,6 +23,9 @@ KINDS = {
     "token_categories_from": {"kind": "token_categories", "low": [0, 1, 1], "high": [3, 2, 9]},
     "boxes": {"kind": "boxes", "high": 1001},
     "shares_of_a_page": {"kind": "boxes", "high": 1001, "divisor": 1000},
+    "answers": {"kind": "tokens", "high": 50, "choices": 3, "last": 60},
+    "answers_mask": {"kind": "mask", "side": "right", "choices": 3},
+    "ended": {"kind": "tokens", "high": 50, "end": 60},
 }
 
 
@@ -61,3 +64,15 @@ def test_shares_of_a_page_lie_between_nothing_and_all_of_it() -> None:
     assert shares.min() >= 0
     assert 0.5 < shares.max() <= 1
     assert (shares[..., :2] <= shares[..., 2:]).all()
+
+
+def test_answers_to_choose_from_have_an_axis_of_their_own_and_a_mask_alike() -> None:
+    drawn = make_inputs({name: KINDS[name] for name in ("answers", "answers_mask")}, 1, (5, 3))
+    assert drawn["answers"].shape == drawn["answers_mask"].shape == (2, 3, 5)
+    assert drawn["answers_mask"][:, 2].tolist() == [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
+    assert (drawn["answers"][..., -1] == 60).all()
+
+
+def test_a_text_ends_in_front_of_its_padding() -> None:
+    ids = make_inputs({"input_ids": KINDS["ended"]}, 1, (5, 3))["input_ids"]
+    assert np.argwhere(ids == 60).tolist() == [[0, 4], [1, 2]]

@@ -100,7 +100,9 @@ def test_a_composed_configuration_builds_as_often_as_one_likes() -> None:
 def test_every_override_has_its_reason_and_a_known_type() -> None:
     for model_type, entry in all_overrides().items():
         assert entry.get("reason") or entry["refused"]
-        assert is_known(model_type) or diffusion_catalog().types_of_class(model_type), model_type
+        name, _, task = model_type.partition("@")
+        assert is_known(name) or diffusion_catalog().types_of_class(name), model_type
+        assert not task or task in {one.task for one in load_catalog().tasks_of(name)}, model_type
 
 
 def test_failure_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +190,11 @@ def test_the_last_configuration_is_deeper_with_finer_patches() -> None:
     [("roberta", "text-generation", True), ("roberta", "fill-mask", False), ("gpt2", "text-generation", False)],
 )
 def test_an_encoder_that_stands_in_as_a_decoder_is_told_so(model_type: str, task: str, says: bool) -> None:
-    from generators.derivation.derive import _decodes_beside_its_primary_task, task_class
+    from generators.derivation.building import class_of
+    from generators.derivation.derive import task_class
+    from generators.derivation.heads import decodes_beside_its_primary_task
     from generators.models.classifier import classify_type
 
-    assert _decodes_beside_its_primary_task(classify_type(model_type), task_class(model_type, task)) is says
+    chosen = task_class(model_type, task)
+    made_with = class_of(load_catalog().config_class(model_type))
+    assert decodes_beside_its_primary_task(classify_type(model_type), chosen, made_with) is says
