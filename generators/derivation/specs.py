@@ -50,11 +50,8 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
     text = text_config(config)
     takes = inspect.signature(model.forward).parameters
     told = overrides(_type_of(config), entry.task).get("inputs", {})
-    passed_on = [name for name in told if name not in takes and "kwargs" in takes]
-    unread = set(_WHERE_NEEDED) - _needed(model) - set(told)
-    names = [name for name in (*takes, *passed_on) if name not in unread and not told.get(name, {}).get("omit")]
-    if reads_own_end := entry.reads_end and config.is_encoder_decoder:  # its decoder reads the same text
-        names = [name for name in names if name != "decoder_input_ids"]
+    reads_own_end = entry.reads_end and config.is_encoder_decoder
+    names = _given(model, takes, told, reads_own_end)
     known = {n: s for n in names if (s := scene_spec(n, names, config, entry) or modality_spec(n, names, config))}
     tokens = place_tokens(config, {*known, *(name for name in names if name in {"input_ids", *SOUNDS, *told})})
     specs: dict[str, dict[str, Any]] = {}
@@ -102,6 +99,19 @@ def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most
             why=f"its forward takes {', '.join(takes)}",
         )
     return specs
+
+
+def _given(
+    model: Any, takes: Collection[str], told: Mapping[str, Mapping[str, Any]], reads_own_end: bool
+) -> list[str]:
+    """Of what a forward takes, and of what its overrides hand on to another, the names that may be given."""
+    passed_on = [name for name in told if name not in takes and "kwargs" in takes]
+    left = {name for name, fields in told.items() if fields.get("omit")} | (
+        set(_WHERE_NEEDED) - _needed(model) - set(told)
+    )
+    if reads_own_end:  # its decoder reads the encoder's text
+        left.add("decoder_input_ids")
+    return [name for name in (*takes, *passed_on) if name not in left]
 
 
 def _count_in_the_mask(specs: dict[str, dict[str, Any]]) -> None:

@@ -27,7 +27,7 @@ from .measurement import Ambiguous, Measurement, NotApplicable, Outputs
 from .parity import Array, Comparison, compare, compare_gradients
 from .replay import replay_inputs
 from .room import require_room
-from .tokens import same_tokens
+from .tokens import different_tokens
 from .tolerances import tolerance_for
 from .whole_numbers import are_undecided, with_whole_numbers_of
 
@@ -338,10 +338,10 @@ class ModelTest:
         """Greedy tokens and logits from float64 on CPU, without a cache."""
         return reference.float64_generation(self._reference_model, self.inputs, steps=STEPS)
 
-    def same_tokens(self, got: Generation, want: Generation) -> bool:
-        """Whether both chose the same tokens; raises `Ambiguous` where float64 itself doesn't decide."""
+    def different_tokens(self, got: Generation, want: Generation) -> list[str]:
+        """Where both chose different tokens; raises `Ambiguous` where float64 itself doesn't decide."""
         self.measured.stage = Stage.COMPARE
-        return same_tokens(got, want, self.tolerance)
+        return different_tokens(got, want, self.tolerance)
 
     def logits_error(self, got: Generation, want: Generation) -> float:
         """Error of the logits of all steps, for two generations that chose the same tokens."""

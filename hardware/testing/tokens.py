@@ -1,4 +1,4 @@
-"""Whether two ways of decoding chose the same tokens, and what it means where they didn't."""
+"""At which steps two ways of decoding chose other tokens, and what it means where they did."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from .measurement import Ambiguous
 from .parity import is_meant, scale_of
 
 
-def same_tokens(got: Generation, want: Generation, tolerance: float) -> bool:
-    """Whether `got` chose the tokens of `want`, which float64 decoded.
+def different_tokens(got: Generation, want: Generation, tolerance: float) -> list[str]:
+    """Where `got` first chose another token than `want`, which float64 decoded, in words: one for each row.
 
-    Raises `Ambiguous` where they part at a step at which float64 found its two best tokens closer together than the
-    tolerance: either choice is right there.
+    Raises `Ambiguous` where they part only at steps at which float64 found its two best tokens closer together than
+    the tolerance: either choice is right there.
     """
-    if got.tokens.shape != want.tokens.shape or not is_meant(got.logits):
-        return False
+    if got.tokens.shape != want.tokens.shape:
+        return [f"tokens of shape {got.tokens.shape}, float64's {want.tokens.shape}"]
+    if not is_meant(got.logits):
+        return ["logits that are no numbers"]
     different = got.tokens != want.tokens
     scale = scale_of(want.logits)
-    close = False
+    found = []
     for row in np.flatnonzero(different.any(axis=1)):
         step = int(np.flatnonzero(different[row])[0])
         best = np.sort(want.logits[row, step])[-2:]
         if (best[1] - best[0]) / scale > 2 * tolerance:
-            return False
-        close = True
-    if close:
+            chosen, right = int(got.tokens[row, step]), int(want.tokens[row, step])
+            found.append(f"row {row}, step {step}: token {chosen}, float64's {right}")
+    if different.any() and not found:
         raise Ambiguous("tokens differ where float64's two best are closer together than the tolerance")
-    return True
+    return found
