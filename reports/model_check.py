@@ -14,7 +14,8 @@ from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.architectures import UNKNOWN
 from generators.models.classifier import Classification, classify
 from generators.models.recipe import Recipe
-from generators.models.store import load_recipe, stored_recipes
+from generators.models.refusal import Refusal
+from generators.models.store import load_recipe, refusal_of, stored_recipes
 from generators.profile import checkpoint_slug
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell
@@ -118,6 +119,7 @@ def check_model(
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
     planned = bool(own) or any(one.cell_id == cell.id for run in evidence.runs for one in run.plan)
     command = measuring_command(name, device or str(target))
+    refusal = None if is_checkpoint or planned else refusal_of(found.model_type)
     if found.confidence == "low":
         notes = (*notes, f"{name} is not in the local cache and was classified by its name alone ({found.source})")
     present = predicted if measured.level is Level.UNKNOWN else measured
@@ -126,8 +128,8 @@ def check_model(
         model=name,
         measured=measured,
         predicted=predicted,
-        cause=_cause(measured, findings, absent, planned),
-        change=_change(measured, findings, str(target), absent, command, found.family),
+        cause=_cause(measured, findings, absent, planned, refusal),
+        change=_change(measured, findings, str(target), absent, command, found.family, refusal),
         findings=findings,
         absent=absent,
         absence=_absence(absent).error_type if absent else "",
@@ -185,7 +187,11 @@ def _absence(absent: str) -> Diagnosis:
     return identify(absent, recorded="device_absent")
 
 
-def _cause(measured: Verdict, findings: Sequence[Finding], absent: str, planned: bool) -> str:
+def _cause(
+    measured: Verdict, findings: Sequence[Finding], absent: str, planned: bool, refusal: Refusal | None
+) -> str:
+    if refusal:
+        return f"{refusal.cause}."
     if findings and measured.level is not Level.HIGH:
         return f"{findings[0].message.rstrip('.')}."
     if measured.level is Level.UNKNOWN and not (planned and measured.reasons):
@@ -195,9 +201,17 @@ def _cause(measured: Verdict, findings: Sequence[Finding], absent: str, planned:
 
 
 def _change(
-    measured: Verdict, findings: Sequence[Finding], target: str, absent: str, command: str, family: str
+    measured: Verdict,
+    findings: Sequence[Finding],
+    target: str,
+    absent: str,
+    command: str,
+    family: str,
+    refusal: Refusal | None,
 ) -> str:
     """What to do next. Where the device is absent, measuring again would only say so again."""
+    if refusal:
+        return f"{refusal.remedy}."
     if measured.level is Level.HIGH and measured.basis is Basis.MEASURED:
         return "nothing."
     if measured.basis is Basis.EXPIRED:

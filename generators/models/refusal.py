@@ -47,6 +47,26 @@ class Refusal:
         """Whether the type counts among those that can be built."""
         return self.obstacle is Obstacle.NOT_DERIVED
 
+    @property
+    def cause(self) -> str:
+        """Why there is nothing to run, in one line."""
+        words = {
+            Obstacle.NO_CLASS: "no class of the library is it alone",
+            Obstacle.MISSING_DEPENDENCY: f"a package is missing{f', {self.package}' if self.package else ''}",
+            Obstacle.DEFAULTS_FAIL: "the library can't build it with its own default configuration",
+            Obstacle.NOT_DERIVED: "no tiny model of it is known whose faults would show",
+        }
+        return f"{self.model_type} has no suite: {words[self.obstacle]}: {self.reason.rstrip('.')}"
+
+    @property
+    def remedy(self) -> str:
+        """What a user can do about it."""
+        if self.obstacle is Obstacle.NO_CLASS:
+            return "test the model that it is a part of"
+        if self.obstacle is Obstacle.MISSING_DEPENDENCY:
+            return f"install {self.package or 'what it asks for'}, then run the same command again"
+        return f"test real weights: --model FOLDER, with a checkpoint of {self.model_type}"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         plain = asdict(self) | {"obstacle": str(self.obstacle)}

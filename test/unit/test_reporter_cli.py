@@ -163,6 +163,21 @@ def test_model_without_evidence_is_unknown_with_the_command_that_measures_it(cap
     assert door.main(["--check-model", "bert", "--device", "cpu", "--fail-on", "warning"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "cause", "change"),
+    [
+        ("superglue", "superglue has no suite: no tiny model of it is known", "--model FOLDER, with a checkpoint of"),
+        ("gemma3n", "gemma3n has no suite: a package is missing, timm:", "Change: install timm, then run"),
+    ],
+)
+def test_model_that_has_no_suite_says_why_and_advises_what_can_work(capsys, name, cause, change):
+    assert door.main(["--check-model", name, "--device", "cpu"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert f"Cause: {cause}" in first
+    assert change in first
+    assert "run_test_generation" not in first
+
+
 def check_model(capsys, device: str, *more: str) -> list[str]:
     door.main(["--check-model", "bert", "--device", device, *more])
     return capsys.readouterr().out.splitlines()
