@@ -29,6 +29,10 @@ from .wanted import Wanted
 
 TIMEOUT_S = 240.0
 MEMORY_BYTES = 8 * 2**30
+_NEEDED = (
+    *("torch", "torch._dynamo", "transformers", "transformers.modeling_utils", "transformers.generation.utils"),
+    *("generators.derivation.derive", "hardware.backends._decoding"),
+)
 _LOOK_S = 0.5
 
 
@@ -82,8 +86,10 @@ def derive_many(
 
 
 def _warm_up() -> None:
+    """Import what every child needs. The library's packages are lazy: their modules have to be named, since each child
+    would otherwise spend seconds on what stands behind them (SciPy, scikit-learn, TorchDynamo)."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    for name in ("torch", "transformers", "transformers.generation", "generators.derivation.derive"):
+    for name in _NEEDED:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
