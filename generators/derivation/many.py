@@ -86,8 +86,8 @@ def derive_many(
 
 
 def _warm_up() -> None:
-    """Import what every child needs. The library's packages are lazy: their modules have to be named, since each child
-    would otherwise spend seconds on what stands behind them (SciPy, scikit-learn, TorchDynamo)."""
+    """Import what every child needs. The library's packages are lazy: their modules have to be named, else each child
+    spends seconds on what stands behind them (SciPy, scikit-learn, TorchDynamo)."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for name in _NEEDED:
         importlib.import_module(name)
