@@ -30,6 +30,7 @@ def image_makers(takes: Collection[str]) -> dict[str, Callable[[Any], Spec]]:
         "image_grid_thw": lambda config: _constant(_grid_of(config)),
         "image_sizes": lambda config: _constant(_largest(config)),
         "spatial_shapes": lambda config: _constant([_side(config)] * 2),
+        "target_sizes": lambda config: _constant([_merged_side(config)] * 2),
         "pixel_attention_mask": _packed_mask if "spatial_shapes" in takes else _pixel_mask,
         "high_res_pixel_values": lambda config: _pixels(config.high_res_vision_config),
         "image_merge_sizes": lambda config: _constant(1),
@@ -68,6 +69,7 @@ def _pixels_of(takes: Collection[str]) -> Callable[[Any], Spec]:
         "pixel_position_ids": _packed,
         "prompt_pixel_values": _beside_prompt,
         "spatial_shapes": _packed,
+        "target_sizes": _strip,
         "aspect_ratio_ids": lambda config: _pixels(config, *_tiles(config)),
         "pixel_attention_mask": lambda config: _pixels(config, 1),
         "perceiver_embeddings": lambda config: _pixels(config, 1),
@@ -124,6 +126,20 @@ def _full_ratio(config: Any) -> int:
 def _side(config: Any) -> int:
     """Patches a side: two after neighbours are merged."""
     return 2 * (attribute_of(config, "spatial_merge_size", "downsample_factor", "pooling_kernel_size") or 1)
+
+
+def _merged_side(config: Any) -> int:
+    """Patches a side: two after a window of them becomes one and neighbours are merged."""
+    merges = (attribute_of(config, name) for name in ("window_kernel_size", "merge_kernel_size"))
+    side: int = 2 * math.prod(max(merge) for merge in merges if merge)
+    return side
+
+
+def _strip(config: Any) -> Spec:
+    """Images of any size as one row of patches, as high as a patch; `target_sizes` says how many belong to each."""
+    (patch,) = known_of(config, "patches", "patch_size")
+    shape = [attribute_of(config, "num_channels") or 3, patch, patch * _merged_side(config) ** 2]
+    return {"kind": "pixels", "shape": shape, "side_by_side": True}
 
 
 def _packed(config: Any) -> Spec:

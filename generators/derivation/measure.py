@@ -267,7 +267,7 @@ def unheard(
     for name in (name for name, spec in specs.items() if spec["kind"] in DRAWN):
         changes = (
             compare(run(model, {**inputs, name: one}), reference, masks=masks).max_rel_error
-            for one in _by_example(inputs[name], others[name])
+            for one in _by_example(inputs[name], others[name], -1 if "side_by_side" in specs[name] else 0)
         )
         change = min(changes, default=0.0)
         if not change >= SUBTLE:
@@ -275,13 +275,16 @@ def unheard(
     return faint
 
 
-def _by_example(array: Array, other: Array) -> list[Array]:
-    """`array` with one example after another taken from `other`, where it is another there."""
+def _by_example(array: Array, other: Array, axis: int = 0) -> list[Array]:
+    """`array` with one example after another taken from `other`, where it is another there. `axis` has the examples,
+    one behind the other."""
     count = len(LENGTHS)
-    if len(array) % count:
+    if array.shape[axis] % count:
         return [other]
-    examples = np.arange(len(array)) // (len(array) // count)
-    taken = [np.where((examples == n).reshape(-1, *[1] * (array.ndim - 1)), other, array) for n in range(count)]
+    examples = np.arange(array.shape[axis]) // (array.shape[axis] // count)
+    along = [1] * array.ndim
+    along[axis] = -1
+    taken = [np.where((examples == n).reshape(along), other, array) for n in range(count)]
     return [one for one in taken if not np.array_equal(one, array)]
 
 

@@ -112,7 +112,7 @@ def _stopped_at_places(model: Any) -> Iterator[None]:
         def counted(*args: Any, **kwargs: Any) -> Any:
             given = inspect.signature(check).bind(*args, **kwargs).arguments
             for name, features in given.items():
-                if name.endswith("_features") and features is not None:
+                if name.split("_")[-1] == "features" and features is not None:
                     raise _Wanted(features.numel() // given["inputs_embeds"].shape[-1])
             return check(*args, **kwargs)
 
@@ -148,12 +148,14 @@ def _by_features(model: Any, modality: str, drafts: Mapping[str, Spec]) -> int |
     import torch
 
     name = f"get_{modality}_features"
-    embed = next((getattr(module, name) for module in model.modules() if hasattr(module, name)), None)
+    makers = [getattr(module, name) for module in model.modules() if hasattr(module, name)]
+    takes = [inspect.signature(maker).parameters for maker in makers]
+    # A head may hand on whatever it gets: the model inside it names what it takes.
+    embed, taken = next((both for both in zip(makers, takes, strict=True) if {*both[1]} & {*drafts}), (None, ()))
     if embed is None:
         return None
-    takes = inspect.signature(embed).parameters
     with torch.no_grad():
-        features = embed(**{given: tensor for given, tensor in _tensors(drafts).items() if given in takes})
+        features = embed(**{given: tensor for given, tensor in _tensors(drafts).items() if given in taken})
     found = getattr(features, "pooler_output", features)  # 4.x gives the embeddings alone
     parts: list[Any] = list(found) if isinstance(found, list | tuple) else [found]
     return int(sum(math.prod(part.shape[:-1]) for part in parts))

@@ -25,6 +25,8 @@ def rotary_sections(config: Any, changed: Mapping[str, Any]) -> dict[str, Any]:
     if holder is None or not _has_sections(config):
         return {}
     known = dict(getattr(config, holder, None) or {})
+    if any(isinstance(one, Mapping) for one in known.values()):  # by kind of layer, whose code knows the sections
+        return {}
     width = _value("head_dim", config, changed)
     heads = _value("num_attention_heads", config, changed)
     if width is None and heads:

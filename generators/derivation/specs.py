@@ -38,6 +38,9 @@ _SPEAKS = "text-to-audio"
 """The task in which text is what goes in, and sound what comes out."""
 _WHERE_NEEDED = ("image_sizes",)
 """Inputs that few of the models that take them read: given where the model can't make image features without."""
+_NAMED_ANEW = {"image_patches": "pixel_values"}
+"""Inputs by the name that they had before, which a forward may take alone or beside the new one, which then is given
+alone."""
 
 
 def input_specs(model: Any, entry: TaskEntry, architecture: str, side: str, most: int) -> dict[str, dict[str, Any]]:
@@ -105,12 +108,14 @@ def _given(
     model: Any, takes: Collection[str], told: Mapping[str, Mapping[str, Any]], reads_own_end: bool
 ) -> list[str]:
     """Of what a forward takes, and of what its overrides hand on to another, the names that may be given."""
-    passed_on = [name for name in told if name not in takes and "kwargs" in takes]
+    newer = {new for old, new in _NAMED_ANEW.items() if old in takes}
+    passed_on = [name for name in told if name not in (*takes, *newer) and "kwargs" in takes]
     left = {name for name, fields in told.items() if fields.get("omit")} | (
         set(_WHERE_NEEDED) - _needed(model) - set(told)
     )
     if reads_own_end:  # its decoder reads the encoder's text
         left.add("decoder_input_ids")
+    left |= {old for old, new in _NAMED_ANEW.items() if new in takes}
     return [name for name in (*takes, *passed_on) if name not in left]
 
 

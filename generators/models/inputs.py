@@ -26,7 +26,8 @@ optional: `low`, other numbers to start from |
 | `categories` | int64 (batch, *shape), uniform in [0, high); float32 where `divisor` divides them | `shape`, \
 `high`; optional: `divisor` |
 | `pixels`, `features` | float32 (batch, *shape), standard normal | `shape`, of numbers, and of [step, per] for \
-`step` times every `per` of the length |
+`step` times every `per` of the length; optional: `side_by_side`, where the last axis is of all examples, one behind \
+the other, and the first has a size of 1 |
 | `cells` | float32 (batch, rows * columns, width), standard normal: a picture as a sequence | `rows`, `columns` as \
 in a shape; `width` |
 | `places_of_cells` | float32 (rows * columns, axes): where each cell lies | `rows`, `columns`; `axes`, each \
@@ -226,4 +227,6 @@ def _drawn(spec: Mapping[str, Any], rng: np.random.Generator, batch: int, length
         shape = [batch, math.prod(sizes([spec["rows"], spec["columns"]], length)), spec["width"]]
     else:
         shape = [batch, *sizes(spec["shape"], length)]
+        if "side_by_side" in spec:
+            shape = [1, *shape[1:-1], batch * shape[-1]]
     return rng.standard_normal(shape).astype(np.float32)

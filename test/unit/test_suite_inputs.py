@@ -76,3 +76,13 @@ def test_answers_to_choose_from_have_an_axis_of_their_own_and_a_mask_alike() -> 
 def test_a_text_ends_in_front_of_its_padding() -> None:
     ids = make_inputs({"input_ids": KINDS["ended"]}, 1, (5, 3))["input_ids"]
     assert np.argwhere(ids == 60).tolist() == [[0, 4], [1, 2]]
+
+
+def test_pictures_side_by_side_are_one_row_for_all_examples() -> None:
+    inputs = {
+        "input_ids": {"kind": "tokens", "high": 50},
+        "pixel_values": {"kind": "pixels", "shape": [3, 4, 16], "side_by_side": True},
+    }
+    ours, theirs = make_inputs(inputs, 2, (5, 12, 7)), written(inputs)(2, (5, 12, 7))
+    assert ours["pixel_values"].shape == (1, 3, 4, 3 * 16)
+    assert np.array_equal(ours["pixel_values"], theirs["pixel_values"])
