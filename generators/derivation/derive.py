@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from generators.models.architectures import UNKNOWN
 from generators.models.catalog import TaskClass, TaskEntry, installed_version, load_catalog
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify_folder, classify_type
@@ -183,6 +184,9 @@ def derive_tiny(model_type: str, task: str | None = None) -> Recipe:
     or task, and with the figures where nothing is accepted.
     """
     what, chosen = classify_type(model_type), task_class(model_type, task)
+    if what.architecture == UNKNOWN:
+        why = "neither its tasks nor processors, attributes or its name tell"
+        raise ModelError(f"no tiny {model_type} can be made: what kind of model it is isn't known", why=why)
     if what.architecture == "diffusion":
         require(DIFFUSERS)
         configs = iter(

@@ -192,7 +192,8 @@ def _pairs(node: ast.expr | None) -> dict[str, str]:
 
 
 def read_mappings(source: str) -> dict[str, dict[str, str]]:
-    """Every `..._NAMES = OrderedDict(...)` of a module's text. Raises `SyntaxError`."""
+    """Every `..._NAMES = OrderedDict(...)` of a module's text, with what `..._NAMES.update(...)` adds to it or to one
+    of another module. Raises `SyntaxError`."""
     found: dict[str, dict[str, str]] = {}
     statements: list[Any] = list(ast.parse(source).body)
     while statements:
@@ -205,6 +206,12 @@ def read_mappings(source: str) -> dict[str, dict[str, str]]:
             pairs = _pairs(statement.value)
             if pairs:
                 found[name] = pairs
+        match statement:
+            case ast.Expr(
+                value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="update"), args=[added])
+            ) if name.endswith("_NAMES"):
+                pairs = found.get(added.id, {}) if isinstance(added, ast.Name) else _pairs(added)
+                found[name] = found.get(name, {}) | pairs
     return found
 
 
@@ -221,7 +228,8 @@ def load_catalog() -> Catalog:
         try:
             source = path.read_text(encoding="utf-8")
             if "_NAMES" in source:
-                mappings |= {k: MappingProxyType(v) for k, v in read_mappings(source).items()}
+                for name, pairs in read_mappings(source).items():  # what is named again is added to
+                    mappings[name] = MappingProxyType({**mappings.get(name, {}), **pairs})
         except (OSError, ValueError, SyntaxError) as error:
             raise BrokenInput(f"{path.name} of transformers {version} cannot be read", why=str(error)) from error
     if _CONFIGS not in mappings:

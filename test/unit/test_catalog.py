@@ -56,9 +56,15 @@ def test_reads_every_form_in_which_a_mapping_is_written() -> None:
         "B_NAMES: dict[str, str] = {'vit': 'ViT' if fast() else None}\n"
         "if TYPE_CHECKING:\n    C_NAMES = OrderedDict()\nelse:\n    C_NAMES = OrderedDict[str, str]([('t5', 'T5')])\n"
         "other = {'not': 'This'}\n"
+        "MISSING_A_NAMES = OrderedDict([('vit', 'ViTModel')])\n"
+        "A_NAMES.update(MISSING_A_NAMES)\n"
+        "D_NAMES.update(OrderedDict([('clip', 'CLIPModel')]))\n"
+        "something.update({'not': 'this'})\n"
     )
     assert mappings == {
-        "A_NAMES": {"bert": "BertModel", "two": "First"},
+        "A_NAMES": {"bert": "BertModel", "two": "First", "vit": "ViTModel"},
+        "MISSING_A_NAMES": {"vit": "ViTModel"},
+        "D_NAMES": {"clip": "CLIPModel"},
         "B_NAMES": {"vit": "ViT"},
         "C_NAMES": {"t5": "T5"},
     }

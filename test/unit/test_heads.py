@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from generators.derivation import derive
 from generators.derivation.building import build, class_of, part_of
 from generators.derivation.derive import task_class
 from generators.derivation.heads import head_arguments
 from generators.derivation.specs import first_special, input_specs
 from generators.derivation.tiny import LABELS, tiny_config
+from generators.models.architectures import UNKNOWN
 from generators.models.catalog import load_catalog
 from generators.models.classifier import classify_type
+from hardware.errors import ModelError
 
 pytest.importorskip("torch")
 
@@ -60,3 +64,10 @@ def test_answers_are_several_for_each_question() -> None:
 )
 def test_a_part_is_built_with_its_own_configuration(whole: str, model_class: str, found: tuple[str, str]) -> None:
     assert part_of(whole, model_class) == found
+
+
+def test_a_type_of_which_nobody_knows_what_it_is_has_no_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = replace(classify_type("bert"), architecture=UNKNOWN)
+    monkeypatch.setattr(derive, "classify_type", lambda _: unknown)
+    with pytest.raises(ModelError, match="what kind of model it is"):
+        derive.derive_tiny("bert")
