@@ -120,10 +120,12 @@ def _batch_statistics(owner: str, module: torch.nn.Module, seed: str) -> dict[st
 
 def _tables(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict[str, npt.NDArray[np.float64]]:
     """Values for tables that are buffers: of codes, which a library leaves 0, so that all are one, as in a matrix; of
-    what a constructor draws, standard normal as there."""
+    what a constructor draws, standard normal as there. One of that name that isn't saved is computed, and stays."""
     values = {}
     for name, buffer in module.named_buffers(recurse=False):
         if name in _CODE_TABLES | _DRAWN_TABLES and buffer.ndim == 2 and buffer.is_floating_point():
+            if name not in module.state_dict(keep_vars=True):
+                continue
             noise = _generator(seed, f"{owner}.{name}").standard_normal(tuple(buffer.shape))
             values[name] = noise if name in _DRAWN_TABLES else noise * gain / math.sqrt(buffer.shape[1])
     return values

@@ -147,6 +147,16 @@ def test_a_table_that_is_computed_and_never_saved_stays():
     assert not np.array_equal(numbers(model["words"].weight), before["words.weight"])
 
 
+def test_a_table_kept_as_a_buffer_is_filled_where_it_is_saved_alone():
+    import torch
+
+    for saved in (True, False):
+        layer = torch.nn.Module()
+        layer.register_buffer("positional_embedding", torch.zeros(4, 2), persistent=saved)
+        model = fill(torch.nn.ModuleDict({"layer": layer}))
+        assert bool(model["layer"].positional_embedding.any()) is saved
+
+
 @pytest.mark.parametrize("frozen", [False, True])
 def test_the_statistics_of_batch_normalisation_are_loud_too(frozen):
     import torch
