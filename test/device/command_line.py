@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -17,6 +18,11 @@ from hardware.evidence.store import Evidence, read_folder
 REPOSITORY = Path(__file__).parents[2]
 NETWORK_WATCH = Path(__file__).with_name("network_watch")
 LIMIT_S = 240
+
+
+def _can_be_interrupted() -> None:
+    """Tests that were started in the background hand on that an interruption is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +133,7 @@ class CommandLine:
                 stdout=out,
                 stderr=err,
                 text=True,
+                preexec_fn=_can_be_interrupted,
             )
 
     def wait(self, process: subprocess.Popen[str], folder: Path) -> Ran:
