@@ -173,7 +173,7 @@ def _loudest(
             return gain, found
         refused.append(f"gain {gain}: {', '.join(reasons)}")
     if pad_senses and senses_padded and len(gains) > 1:
-        return _loudest(config, config_class, chosen, what, pad_senses=False)
+        return _loudest(config, config_class, chosen, what, gains=gains, pad_senses=False)
     return refused
 
 

@@ -123,13 +123,11 @@ def test_padding_that_no_gain_makes_audible_is_left_away_and_named(monkeypatch: 
         return replace(found, sensitivity={**found.sensitivity, "float32_error": 1.0}) if pad_senses else found
 
     monkeypatch.setattr(derive, "measured", noisy)
-    monkeypatch.setattr(derive, "GAINS", (1.0,))
-    monkeypatch.setattr(derive, "BETWEEN", ())
     recipe = load_recipe("detr")
     assert recipe is not None
     chosen = derive.task_class("detr", None)
-    best = derive._loudest(recipe.config, recipe.config_class, chosen, classify_type("detr"))
-    assert asked == [True, False]
+    best = derive._loudest(recipe.config, recipe.config_class, chosen, classify_type("detr"), gains=(1.0, 0.7))
+    assert asked == [True, True, False, False]
     assert isinstance(best, tuple), best
     assert best[1].unknown_masks == ("pixel_mask",)
     assert "pixel_mask" not in best[1].specs

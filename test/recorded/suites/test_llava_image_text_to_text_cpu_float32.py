@@ -20,7 +20,7 @@ CELL = "llava/image-text-to-text/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision-encoder-text-decoder"
 CONFIG_HASH = "2aa9126fc143519fec37d0396455666d93291318a6e802d602ba7483f4aa48c0"
-MADE_FROM = "38f901c78310c107"
+MADE_FROM = "333d24f673e926ff"
 
 CONFIG = {
     "image_token_index": 509,
@@ -186,4 +186,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 490f8b6387bcbcb5
+# generated: sha256 0c91495b1d6f7cc3

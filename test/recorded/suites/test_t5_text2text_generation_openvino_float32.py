@@ -19,7 +19,7 @@ CELL = "t5/text2text-generation/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "encoder-decoder"
 CONFIG_HASH = "2c5fbfda5a013ab7b5bb0861375e88ae977e4995a2cf94bb46480e8a536a97bf"
-MADE_FROM = "1ba7cfc23d3771c1"
+MADE_FROM = "7802fe9e93a9259b"
 
 CONFIG = {
     "d_ff": 128,
@@ -157,4 +157,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 c5251f65e49689dc
+# generated: sha256 effcfa0ccb953723

@@ -19,7 +19,7 @@ CELL = "whisper/automatic-speech-recognition/cuda/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "speech"
 CONFIG_HASH = "5951029aaf1e2c0938bea1a2b2d5fc3b4e6c3fa25d87c8753115d982825f0cec"
-MADE_FROM = "b8e9c6756a1a032f"
+MADE_FROM = "fc7ef233e3bc2c80"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -148,4 +148,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 aa1b06bb8909295a
+# generated: sha256 f51eec1e4ef4c16e
