@@ -55,14 +55,14 @@ class Counts:
 
     @property
     def share(self) -> str:
-        """`412 of 456 that can be built (90 %), of 499 types (83 %)`: those that passed without a condition."""
+        """`412 of 456 that can be built (90.4 %), of 499 types (82.6 %)`: those that passed without a condition."""
         passed = self[Standing.PASSED]
         return (
             f"{passed} of {self.buildable} that can be built ({in_percent(passed, self.buildable)}), "
             f"of {self.types} types ({in_percent(passed, self.types)})"
         )
 
-    def to_dict(self) -> dict[str, int | None]:
+    def to_dict(self) -> dict[str, float | None]:
         """Plain JSON values."""
         passed = self[Standing.PASSED]
         return {
@@ -83,7 +83,7 @@ class TaskCounts:
     buildable: int
     ran: Counts
 
-    def to_dict(self) -> dict[str, int | None]:
+    def to_dict(self) -> dict[str, float | None]:
         """Plain JSON values."""
         passed = self.ran[Standing.PASSED]
         return {
@@ -139,15 +139,15 @@ def by_task(coverage: Coverage, target: TargetCoverage) -> dict[str, TaskCounts]
     }
 
 
-def percent(part: int, whole: int) -> int | None:
-    """Rounded; never 100 where something is missing, nor 0 where something is there; None of nothing."""
+def percent(part: int, whole: int) -> float | None:
+    """To one decimal; never 100 where something is missing, nor 0 where something is there; None of nothing."""
     if not whole:
         return None
-    rounded = round(100 * part / whole)
-    return min(max(rounded, 1), 99) if 0 < part < whole else rounded
+    rounded = round(100 * part / whole, 1)
+    return min(max(rounded, 0.1), 99.9) if 0 < part < whole else rounded
 
 
 def in_percent(part: int, whole: int) -> str:
-    """`90 %`; `-` of nothing."""
+    """`90.4 %`; `-` of nothing."""
     number = percent(part, whole)
-    return "-" if number is None else f"{number} %"
+    return "-" if number is None else f"{number:.1f} %"

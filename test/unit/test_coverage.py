@@ -70,7 +70,7 @@ def test_both_denominators(tmp_path, monkeypatch, found):
     seven_types(monkeypatch, refusal("electra", Obstacle.NO_CLASS), refusal("albert", Obstacle.NOT_DERIVED))
     write_run(tmp_path, BERT)
     counts = Counts.of(found().targets[0].results)
-    assert counts.share == "1 of 6 that can be built (17 %), of 7 types (14 %)"
+    assert counts.share == "1 of 6 that can be built (16.7 %), of 7 types (14.3 %)"
 
 
 def test_a_failure_has_its_level_its_error_type_and_its_words(tmp_path, found):
@@ -205,7 +205,7 @@ def test_an_unknown_target_is_refused_with_a_suggestion(found):
 
 @pytest.mark.parametrize(
     ("part", "whole", "said"),
-    [(412, 456, 90), (412, 499, 83), (998, 999, 99), (1, 999, 1), (0, 9, 0), (9, 9, 100), (0, 0, None)],
+    [(412, 456, 90.4), (412, 499, 82.6), (9998, 9999, 99.9), (1, 9999, 0.1), (0, 9, 0), (9, 9, 100), (0, 0, None)],
 )
 def test_a_percentage_never_rounds_to_all_or_nothing(part, whole, said):
     assert percent(part, whole) == said
