@@ -19,7 +19,7 @@ CELL = "resnet/image-classification/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision"
 CONFIG_HASH = "dd5d63711c4bed88bd84fc49e41f6350d67cb918a97e522aae0654e0416f6b47"
-MADE_FROM = "5c846db46bde2e1b"
+MADE_FROM = "830cf883e99cfe99"
 
 CONFIG = {
     "depths": [1, 1, 1, 1],
@@ -111,4 +111,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 2f96c58853685e61
+# generated: sha256 00fa1a0542bb0894
