@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -188,19 +187,13 @@ class TorchRunnable(Runnable):
         return to_tensors(inputs, self.device, self.dtype)
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:
-        import torch
-
-        with torch.no_grad(), self.backend.running():
-            outputs = forward(self.model, self._tensors(inputs))
-        return to_arrays(outputs)
+        return to_arrays(self._forward(self._tensors(inputs)))
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
-        with self.backend.running():
-            return greedy(self.model, self._tensors(inputs), steps=steps, use_cache=True)
+        return greedy(self.model, self._tensors(inputs), steps=steps, use_cache=True)
 
     def gradients(self, inputs: Inputs) -> dict[str, Array]:
-        with self.backend.running():
-            return self._gradients(self._tensors(inputs))
+        return self._gradients(self._tensors(inputs))
 
     def save_and_reload(self, folder: Path) -> Runnable:
         if not hasattr(self.model, "save_pretrained"):
@@ -211,20 +204,20 @@ class TorchRunnable(Runnable):
         return type(self)(self.backend, subject, self.example, self.precision)
 
     def execution(self) -> Execution:
-        import torch
-
         trace = operator_trace(self.device.type)
         tensors = self._tensors(self.example)
-        with torch.no_grad(), trace, self.backend.running():
-            forward(self.model, tensors)
+        with trace:
+            self._forward(tensors)
         return self._proof(trace)
 
-    def _everything(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """A forward pass, decoding with a cache and a backward pass, as far as the model can."""
+    def _forward(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         import torch
 
         with torch.no_grad():
-            forward(self.model, tensors)
+            return forward(self.model, tensors)
+
+    def _decode_and_learn(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Decoding with a cache, where the model does that, and a backward pass."""
         if self.subject.generates != "none":
             greedy(self.model, tensors, steps=2, use_cache=True)
         self._gradients(tensors)
@@ -262,10 +255,6 @@ class TorchBackend(BaseBackend):
         import torch
 
         return torch.device(self.DEVICE_TYPE, self.target.index or 0)
-
-    def running(self) -> AbstractContextManager[Any]:
-        """Entered around whatever computes."""
-        return nullcontext()
 
     def empty_cache(self) -> None:
         """Give cached device memory back."""
@@ -309,7 +298,7 @@ class TorchBackend(BaseBackend):
         from ..known_answer import question
 
         left, right = (torch.as_tensor(array).to(self.torch_device()) for array in question())
-        with torch.no_grad(), self.running():
+        with torch.no_grad():
             answer = torch.tanh(left @ right).sum(dim=0)[:3]
         first, second, third = (float(value) for value in answer.cpu())
         return first, second, third
