@@ -173,5 +173,5 @@ class SimulatedBackend(TorchBackend):
             return error.why
         return ""
 
-    def get_device_info(self) -> DeviceInfo:
+    def _get_device_info(self, device_id: int) -> DeviceInfo:
         return self.device_info("simulated:0", "simulated device (host kernels)")
