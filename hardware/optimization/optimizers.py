@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError, did_you_mean, echo
+from .batch_norms import outputs_of
 from .levels import OptimizationLevel
 from .result import OptimizationResult
 from .strategies import (
@@ -185,7 +186,7 @@ class _Run:
     def _measure_before(self, setting: Setting) -> None:
         if self._before is None:
             self._now = _latency(self.model, setting)
-            self._before = _outputs(self.model, setting), self._now
+            self._before = outputs_of(self.model, setting.sample), self._now
 
     def _judged(self, steps: Sequence[Strategy], setting: Setting) -> str:
         """Why these steps aren't worth keeping; the empty string where they are."""
@@ -193,7 +194,7 @@ class _Run:
 
         assert self._before is not None
         want, first = self._before
-        error = compare(_outputs(self.model, setting), want).max_rel_error
+        error = compare(outputs_of(self.model, setting.sample), want).max_rel_error
         limit = max(one.limit for one in (*self.applied, *steps))
         if not error <= limit:
             return f"outputs move by {error:.1e} of their scale ({limit:g} is allowed)"
@@ -242,16 +243,6 @@ def _usable_sample(
         except Exception as error:  # inputs of another kind of model; what it raises is up to the model
             return {}, f"no sample_input was given, and it doesn't take inputs of its own ({type(error).__name__})"
     return sample, ""
-
-
-def _outputs(model: torch.nn.Module, setting: Setting) -> Outputs:
-    import torch
-
-    from ..backends._outputs import results
-    from ..backends._tensors import to_arrays
-
-    with torch.no_grad():
-        return to_arrays(results(model(**setting.sample)))
 
 
 def _latency(model: torch.nn.Module, setting: Setting) -> float:

@@ -174,12 +174,12 @@ class FoldedBatchNorms(Strategy):
 
         if not any(isinstance(module, torch.nn.BatchNorm2d) for module in setting.model.modules()):
             return "it has no batch normalisations"
-        if not foldable_pairs(setting.model, setting.sample):
+        if not foldable_pairs(setting.model, setting.sample, self.limit):
             return "no batch normalisation is all that takes a convolution's output"
         return ""
 
     def apply(self, setting: Setting) -> Undo:
-        return folded(setting.model, foldable_pairs(setting.model, setting.sample))
+        return folded(setting.model, foldable_pairs(setting.model, setting.sample, self.limit))
 
     def is_applied(self, model: torch.nn.Module) -> bool:
         return any(hasattr(module, "_hwcompat_folded") for module in model.modules())
