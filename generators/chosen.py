@@ -123,7 +123,7 @@ def tasks_of(name: str, asked: Sequence[str]) -> tuple[str | None, ...]:
     """The tasks that words or `all` stand for; None is a model's primary task."""
     if "all" in asked:
         model_type = classify(name).model_type
-        return tuple(task.task for task in catalog_of(model_type).tasks_of(model_type)) or (None,)
+        return (None, *_others(model_type, asked))
     return tuple(asked) or (None,)
 
 

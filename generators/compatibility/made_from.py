@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 from pathlib import Path
 
 from generators.models.recipe import Recipe
@@ -14,8 +13,7 @@ _TEMPLATES = Path(__file__).parents[2] / "templates"
 
 def made_from(recipe: Recipe) -> str:
     """The hash of a recipe and of all templates of the product: 16 hexadecimal digits."""
-    text = json.dumps(recipe.to_dict())  # in ASCII, whatever a configuration holds
-    return hashlib.sha256(text.encode() + _templates()).hexdigest()[:16]
+    return hashlib.sha256(recipe.digest.encode() + _templates()).hexdigest()[:16]
 
 
 @functools.cache

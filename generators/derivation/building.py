@@ -12,7 +12,7 @@ from generators.models.catalog import load_catalog
 from generators.models.diffusion import LIBRARY as DIFFUSERS
 from hardware.errors import ModelError, echo
 
-from .scopes import readable
+from .scopes import declared_parts, readable
 
 if TYPE_CHECKING:
     import torch
@@ -58,7 +58,7 @@ def part_of(config_class: str, model_class: str) -> tuple[str, str]:
     names = [one if isinstance(one, str) else getattr(one, "__name__", "") for one in taken]
     if config_class in names[1:] or (names[0] == config_class and not names[1]):
         return "", ""
-    parts = getattr(class_of(config_class), "sub_configs", None) or {}
+    parts = declared_parts(class_of(config_class))
     return next(((attribute, part.__name__) for attribute, part in parts.items() if part.__name__ in names), ("", ""))
 
 

@@ -114,7 +114,7 @@ def _unheard(model: Any, found: Measured) -> list[str]:
 
 def _unsteady(model: Any, found: Measured) -> list[str]:
     draws = [make_inputs(found.specs, seed, lengths or found.lengths) for seed, lengths in OTHER_DRAWS]
-    return measure.unsteady(model, [found.inputs, *draws], found.masked_by)
+    return measure.unsteady(model, [found.inputs, *draws], found.masked_by, found.mask_input)
 
 
 def _best(

@@ -10,7 +10,7 @@ from typing import Any
 
 from hardware.errors import BrokenInput
 
-from .scopes import default_of
+from .scopes import default_of, roles
 
 _FOLDER = Path(__file__).parent / "overrides"
 _KEYS = frozenset({"reason", "like", "parts", "config", "inputs", "left_out", "not_asked", "refused"})
@@ -90,7 +90,15 @@ def overridden(
             changed[key] == getattr(alone, key, None) and key != "model_type"
         ):  # a known class may be asked for by name
             del changed[key]
-    return changed
+    return {key: value for key, value in changed.items() if key in changes or not _is_outdated(key, value, changes)}
+
+
+def _is_outdated(name: str, value: Any, changes: Mapping[str, Any]) -> bool:
+    """Whether this lists the kinds of other layers than as many as an entry asks for: without it, the constructor
+    counts them anew."""
+    wanted = next((changes[one] for one in roles()["config"]["layers"] if one in changes), None)
+    is_list = name in roles()["config"]["layer_kinds"] and isinstance(value, list)
+    return is_list and wanted is not None and len(value) != wanted
 
 
 def _referred(value: Any, arguments: Mapping[str, Any], config: Any, whole: Mapping[str, Any]) -> Any:

@@ -27,9 +27,16 @@ def arguments_of(config: Any) -> tuple[str, ...]:
     return tuple(p for p in inspect.signature(type(config).__init__).parameters if p not in ("self", "kwargs"))
 
 
+def declared_parts(config_class: Any) -> Mapping[str, Any]:
+    """The classes of a configuration's parts by attribute name, as far as its class says. Some of 4.x tell of their
+    backbone by instance only: it may be of any type."""
+    found = getattr(config_class, "sub_configs", None)
+    return found if isinstance(found, Mapping) else {}
+
+
 def children(config: Any) -> dict[str, Any]:
     """The sub-configurations of a configuration by attribute name."""
-    names = getattr(type(config), "sub_configs", None) or vars(config)
+    names = declared_parts(type(config)) or vars(config)
     found = {name: getattr(config, name, None) for name in names}
     return {name: child for name, child in found.items() if hasattr(child, "to_dict")}
 

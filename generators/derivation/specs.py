@@ -38,7 +38,7 @@ _SPEAKS = "text-to-audio"
 """The task in which text is what goes in, and sound what comes out."""
 _WHERE_NEEDED = ("image_sizes",)
 """Inputs that few of the models that take them read: given where the model can't make image features without."""
-_NAMED_ANEW = {"image_patches": "pixel_values"}
+_NAMED_ANEW = {"image_patches": "pixel_values", "pixel_values_images": "pixel_values"}
 """Inputs by the name that they had before, which a forward may take alone or beside the new one, which then is given
 alone."""
 

@@ -21,6 +21,7 @@ from .rotary import rotary_sections
 from .scopes import (
     arguments_of,
     children,
+    declared_parts,
     default_of,
     numbers,
     readable,
@@ -190,7 +191,8 @@ def _arguments(config: Any, default: Any, division: Division, tokens: Mapping[in
     found |= _layers_apart(config, division, tokens)
     for name, child in parts.items():
         found[name] = _arguments(child, default_of(child), division, tokens)
-        if type(config).sub_configs[name].__name__ in _OF_ANY_TYPE:
+        declared = declared_parts(type(config)).get(name)
+        if declared is None or declared.__name__ in _OF_ANY_TYPE:
             own = overrides(child.model_type).get("config", {})
             found[name] = {"model_type": child.model_type, **overridden(found[name], own, child)}
     for name, child in parts.items():

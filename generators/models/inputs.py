@@ -42,7 +42,8 @@ where the last two axes change places |
 | `flattened` | float32 (batch, side**2, 2 + width): row and column of a patch, from 1, then standard normal | \
 `side`, `width` |
 | `sizes` | int64 (batch, 1, n), `value` in every row: the sizes of one picture, as in a shape | `value` |
-| `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value`; `rows` |
+| `constant` | int64 (batch, ...), `value` (a list, also of lists) in every row | `value`; `rows`; optional: \
+`apart`, added from one row to the next, as to numbers of patches that are counted through all examples |
 | `ones` | int64 (batch, *shape), 1; `boolean`, optional: true instead | `shape` |
 | `seen` | int64 (batch, length, *shape), 0 in the first column, then 1: the text behind an image | `shape`; \
 optional: `elsewhere`, the other way round |
@@ -141,7 +142,7 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
             there = arrays["input_ids"] == spec["token"]
             arrays[name] = (~there if spec.get("elsewhere") else there).astype(np.int64)
         elif kind == "constant":
-            arrays[name] = np.array([spec["value"]] * (len(lengths) * spec.get("rows", 1)))
+            arrays[name] = _constant(spec, len(lengths))
         elif kind == "ones":
             arrays[name] = np.ones((len(lengths), *spec["shape"]), dtype=bool if spec.get("boolean") else np.int64)
         elif kind == "seen":
@@ -161,6 +162,14 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         else:
             raise ValueError(f"{kind!r} is not a kind of input; known: {', '.join(KINDS)}")
     return arrays
+
+
+def _constant(spec: Mapping[str, Any], batch: int) -> Array:
+    import numpy as np
+
+    if "apart" in spec:
+        return np.array([np.array(spec["value"]) + spec["apart"] * row for row in range(batch)])
+    return np.array([spec["value"]] * (batch * spec.get("rows", 1)))
 
 
 def _shown(spec: Mapping[str, Any], batch: int) -> Array:

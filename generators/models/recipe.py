@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -107,6 +109,11 @@ class Recipe:
             raise BrokenInput("a recipe cannot be read", why=f"missing or unknown fields: {', '.join(wrong)}")
         arguments: dict[str, Any] = {k: tuple(v) if k in _TUPLES else v for k, v in data.items()}
         return cls(**arguments)
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """A hash of all that it says: 64 hexadecimal digits."""
+        return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()  # in ASCII, whatever it holds
 
     def to_json(self) -> str:
         """The text of a recipe's file: the same bytes for the same recipe."""

@@ -110,14 +110,20 @@ def refusals() -> Mapping[str, Refusal]:
 
 def refusal_of(model_type: str, task: str | None = None) -> Refusal | None:
     """Why a type has no recipe of a task, None where nothing is known to stand in its way; no `task` is the first."""
-    return _all_refusals().get((model_type, task or ""))
+    found = (_refusals_in(path).get((model_type, task or "")) for path in _refused_paths())
+    return next((one for one in found if one is not None and not one.is_outlived), None)
 
 
 def _all_refusals() -> dict[tuple[str, str], Refusal]:
     found: dict[tuple[str, str], Refusal] = {}
-    for path in (_refused_path(root, name) for root in (cache_folder("recipes"), SHIPPED) for name in folders()):
+    for path in reversed(_refused_paths()):
         found |= {key: one for key, one in _refusals_in(path).items() if not one.is_outlived}
     return found
+
+
+def _refused_paths() -> list[Path]:
+    """The files that say why types have no recipe; what ships comes first."""
+    return [_refused_path(root, name) for root in (SHIPPED, cache_folder("recipes")) for name in folders()]
 
 
 def _refusals_in(path: Path) -> dict[tuple[str, str], Refusal]:
@@ -127,7 +133,7 @@ def _refusals_in(path: Path) -> dict[tuple[str, str], Refusal]:
     return _read_refusals(path, state.st_mtime_ns, state.st_size)
 
 
-@functools.lru_cache(maxsize=4)
+@functools.lru_cache(maxsize=8)
 def _read_refusals(path: Path, _changed: int, _size: int) -> dict[tuple[str, str], Refusal]:
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))

@@ -44,7 +44,7 @@ def saved_and_rebuilt(model: torch.nn.Module, subject: ModelSubject, folder: Pat
 
 def _attention_by_part(config: Any) -> dict[str, str]:
     """The kind of attention of a model (under "") and of its parts, which may have less to choose from."""
-    parts = {name: getattr(config, name, None) for name in getattr(type(config), "sub_configs", None) or {}}
+    parts = {name: getattr(config, name, None) for name in getattr(config, "sub_configs", None) or {}}
     kinds = {name: getattr(part, "_attn_implementation", None) for name, part in {"": config, **parts}.items()}
     return {name: kind for name, kind in kinds.items() if kind is not None}
 

@@ -108,3 +108,16 @@ def test_tasks_are_taken_one_by_one_and_an_unknown_one_names_the_known():
     assert refused == ()
     with pytest.raises(ModelError, match="fill-mask"):
         profiles_of(choose_models(["bert"], read_list=nothing), ["make-coffee"])
+
+
+def test_all_tasks_of_every_type_need_no_derivation(monkeypatch):
+    def derive(*_: object) -> None:
+        raise AssertionError("nothing is derived where a recipe ships, or why there is none")
+
+    monkeypatch.setattr("generators.derivation.on_demand.derive_in_child", derive)
+    monkeypatch.setattr("generators.chosen.derive_missing", derive)
+    found, refused, unmet = profiles_of(choose_models([], priority="all", read_list=list), ["all"])
+    assert len({one.recipe.model_type for one in found}) > 500
+    assert len(found) > 1400
+    assert len(refused) < 150
+    assert unmet == ()

@@ -109,7 +109,8 @@ def decoded(inputs: dict[str, dict[str, Any]]) -> tuple[Recipe, str]:
 
 def test_a_suite_draws_rows_and_frames_as_its_recipe_says() -> None:
     grid = {"kind": "constant", "value": [1, 4, 4], "rows": 2}
-    recipe, text = decoded({**TRAJECTORY, "image_grid_thw": grid})
+    pooled = {"kind": "constant", "value": [0, 1], "apart": 2}
+    recipe, text = decoded({**TRAJECTORY, "image_grid_thw": grid, "image_token_pooling": pooled})
     function = next(
         node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == "make_inputs"
     )
@@ -117,6 +118,7 @@ def test_a_suite_draws_rows_and_frames_as_its_recipe_says() -> None:
     exec(compile(ast.Module(body=[function], type_ignores=[]), "suite", "exec"), names)
     ours, written = make_inputs(recipe.inputs, 2, (5, 12, 7)), names["make_inputs"](2, (5, 12, 7))
     assert ours["image_grid_thw"].shape == (6, 3)
+    assert ours["image_token_pooling"].tolist() == [[0, 1], [2, 3], [4, 5]]
     for name in ours:
         assert ours[name].dtype == written[name].dtype
         assert np.array_equal(ours[name], written[name]), name

@@ -76,6 +76,15 @@ def test_a_table_in_a_value_that_is_no_configuration_changes_it_in_place() -> No
     assert changed == {"rope": {"theta": 1.0, "kind": {"name": "yarn"}}}
 
 
+def test_kinds_of_other_layers_than_those_of_an_entry_are_counted_anew() -> None:
+    config = SimpleNamespace(num_hidden_layers=9, layer_types=["a"] * 9)
+    given = {"num_hidden_layers": 2, "layer_types": ["a", "b"]}
+    assert overrides.overridden(given, {"num_hidden_layers": 4}, config) == {"num_hidden_layers": 4}
+    assert overrides.overridden(given, {"num_hidden_layers": 2}, config) == given
+    told = {"num_hidden_layers": 3, "layer_types": ["b", "b"]}
+    assert overrides.overridden(given, told, config) == told
+
+
 def test_a_type_stands_in_one_file(folder: Path) -> None:
     for name in ("a", "b"):
         (folder / f"{name}.toml").write_text('[t]\nreason = "r"')

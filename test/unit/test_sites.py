@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from generators.derivation.building import build
+from generators.derivation.measure import sites_reached
 from generators.derivation.on_demand import recipe_for
 from generators.derivation.rows import Rows, scale_rows, swap_rows
 from generators.derivation.sites import attention_sites, half_of_heads, position_tables, scale_attention, swap_two
@@ -305,3 +306,18 @@ def test_a_normalisation_whose_weights_are_constants_is_no_place_for_a_fault() -
     assert site.kind == "state-space"
     assert site.query_norm is not None
     assert site.query_norm.weight == "mixer.dt_proj.weight"
+
+
+def test_a_convolution_whose_weight_a_function_takes_is_reached_where_no_module_is_called() -> None:
+    import torch
+
+    class Handed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = torch.nn.Conv1d(4, 4, 3), torch.nn.Conv1d(4, 4, 3)
+
+        def forward(self, states: Any) -> Any:
+            return {"out": torch.nn.functional.conv1d(states, self.used.weight, self.used.bias)}
+
+    sites = sites_reached(Handed(), {"states": np.zeros((2, 4, 8), dtype=np.float32)})
+    assert [site.module for site in sites] == ["used"]

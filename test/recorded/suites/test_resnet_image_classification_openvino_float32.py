@@ -19,7 +19,7 @@ CELL = "resnet/image-classification/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision"
 CONFIG_HASH = "dd5d63711c4bed88bd84fc49e41f6350d67cb918a97e522aae0654e0416f6b47"
-MADE_FROM = "830cf883e99cfe99"
+MADE_FROM = "5df9dbc58ad79e69"
 
 CONFIG = {
     "depths": [1, 1, 1, 1],
@@ -111,4 +111,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 00fa1a0542bb0894
+# generated: sha256 7c7ac21526311b67
