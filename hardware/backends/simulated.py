@@ -16,13 +16,14 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import BackendUnavailable, UsageError, did_you_mean, echo
 from ..evidence.versions import FAULT_VARIABLE
 from ..privateuse1 import install
 from ._torch import PARAMETER_OPERATORS, TorchBackend, TorchRunnable, operator_trace
-from .base import DeviceInfo, Execution, ModelSubject
+from .base import DeviceInfo, Execution, ModelSubject, Runnable
 
 if TYPE_CHECKING:
     import torch
@@ -129,6 +130,15 @@ class SimulatedRunnable(TorchRunnable):
         self.conditions = {**self.conditions, "device": "simulated"}
         if backend.driver.fault:
             self.conditions["fault"] = str(backend.driver.fault)
+
+    def save_and_reload(self, folder: Path) -> Runnable:
+        """From the host: what saves asks where a tensor's bytes lie, and those of a device made in Python have no
+        address."""
+        self.model.to("cpu")
+        try:
+            return super().save_and_reload(folder)
+        finally:
+            self.model.to(self.device)
 
     def execution(self) -> Execution:
         forward, more = operator_trace(self.device.type), operator_trace(self.device.type)

@@ -271,3 +271,13 @@ def test_evidence_of_a_device_that_was_told_to_break_expires_with_the_fault(monk
     whole = relevant_versions(cell, versions_of(inventory))
     monkeypatch.setenv("HWCOMPAT_SIMULATED_FAULT", "wrong:aten.mm")
     assert relevant_versions(cell, versions_of(inventory)) != whole
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_what_is_saved_and_loaded_computes_the_same_and_the_model_stays_on_the_device(tmp_path, name):
+    runnable = language_model(name)
+    want = runnable(**TOKENS)["logits"]
+    again = runnable.save_and_reload(tmp_path)
+    np.testing.assert_array_equal(again(**TOKENS)["logits"], want)
+    np.testing.assert_array_equal(runnable(**TOKENS)["logits"], want)
+    assert {p.device.type for one in (runnable, again) for p in one.model.parameters()} == {"simulated"}
