@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from ..errors import BackendUnavailable
+from ..optimization.optimizers import optimizer_for
 from ..output_masks import covering, masks_of
 from ._decoding import greedy
 from ._outputs import nested, results
@@ -21,7 +23,10 @@ from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, 
 if TYPE_CHECKING:
     import torch
 
+    from ..optimization import OptimizationLevel
     from .base import Array, Inputs
+
+log = logging.getLogger(__name__)
 
 PARAMETER_OPERATORS = frozenset(
     {
@@ -188,19 +193,13 @@ class TorchRunnable(Runnable):
         return to_tensors(inputs, self.device, self.dtype)
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:
-        import torch
-
-        with torch.no_grad(), self.backend.running():
-            outputs = forward(self.model, self._tensors(inputs))
-        return to_arrays(outputs)
+        return to_arrays(self._forward(self._tensors(inputs)))
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
-        with self.backend.running():
-            return greedy(self.model, self._tensors(inputs), steps=steps, use_cache=True)
+        return greedy(self.model, self._tensors(inputs), steps=steps, use_cache=True)
 
     def gradients(self, inputs: Inputs) -> dict[str, Array]:
-        with self.backend.running():
-            return self._gradients(self._tensors(inputs))
+        return self._gradients(self._tensors(inputs))
 
     def save_and_reload(self, folder: Path) -> Runnable:
         if not hasattr(self.model, "save_pretrained"):
@@ -211,20 +210,20 @@ class TorchRunnable(Runnable):
         return type(self)(self.backend, subject, self.example, self.precision)
 
     def execution(self) -> Execution:
-        import torch
-
         trace = operator_trace(self.device.type)
         tensors = self._tensors(self.example)
-        with torch.no_grad(), trace, self.backend.running():
-            forward(self.model, tensors)
+        with trace:
+            self._forward(tensors)
         return self._proof(trace)
 
-    def _everything(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """A forward pass, decoding with a cache and a backward pass, as far as the model can."""
+    def _forward(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         import torch
 
         with torch.no_grad():
-            forward(self.model, tensors)
+            return forward(self.model, tensors)
+
+    def _decode_and_learn(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Decoding with a cache, where the model does that, and a backward pass."""
         if self.subject.generates != "none":
             greedy(self.model, tensors, steps=2, use_cache=True)
         self._gradients(tensors)
@@ -261,17 +260,67 @@ class TorchBackend(BaseBackend):
         """The torch device of this target's index, 0 where none was named."""
         import torch
 
-        return torch.device(self.DEVICE_TYPE, self.target.index or 0)
+        return torch.device(self.DEVICE_TYPE, self.device_id)
 
-    def running(self) -> AbstractContextManager[Any]:
-        """Entered around whatever computes."""
-        return nullcontext()
+    @property
+    def device(self) -> torch.device:
+        """The torch device that is in use."""
+        return self.torch_device()
 
-    def empty_cache(self) -> None:
-        """Give cached device memory back."""
+    @property
+    def device_count(self) -> int:
         import torch
 
-        getattr(torch, self.DEVICE_TYPE).empty_cache()
+        return 0 if self._device_missing(torch) else self._device_count(torch)
+
+    def to_device(self, value: Any) -> Any:
+        import torch
+        from torch.utils._pytree import tree_map
+
+        device = self.torch_device()
+        if isinstance(value, torch.nn.Module):
+            return value.to(device)
+        return tree_map(lambda one: one.to(device) if isinstance(one, torch.Tensor) else one, value)
+
+    def synchronize(self) -> None:
+        self._of_device("synchronize")
+
+    def _of_device(self, function: str) -> None:
+        """Call what torch has for this type of device, where this torch has it."""
+        import torch
+
+        getattr(getattr(torch, self.DEVICE_TYPE), function, lambda: None)()
+
+    def prepare_model(
+        self, model: Any, optimization_level: OptimizationLevel | str = "O2", sample_input: Any = None
+    ) -> Any:
+        return self._optimize(model, optimization_level, sample_input)
+
+    def optimize_for_inference(self, model: Any, sample_input: Any = None, dtype: Any = None) -> Any:
+        return self._optimize(model, "O2", sample_input, dtype=dtype)
+
+    def optimize_for_training(self, model: Any, optimizer: Any = None, dtype: Any = None) -> Any:
+        import torch
+
+        model = self._optimize(model, "O2", None, training=True, dtype=dtype)
+        if optimizer is None:
+            return model
+        for state in optimizer.state.values():  # of an optimiser that has made steps elsewhere
+            moved = {key: self.to_device(one) for key, one in state.items() if isinstance(one, torch.Tensor)}
+            state.update({key: one for key, one in moved.items() if one.dim()})
+        return model, optimizer
+
+    def _optimize(self, model: Any, level: OptimizationLevel | str, sample_input: Any, **wishes: Any) -> Any:
+        if reason := self.unavailable():
+            raise BackendUnavailable(f"{self.target} can't be used", why=reason)
+        optimizer = optimizer_for(self.BACKEND_NAME, self.torch_device())
+        model, self.optimized = optimizer.optimize(model, level, sample_input, **wishes)
+        for warning in self.optimized.warnings:
+            log.info("%s: %s", self.target, warning)
+        return model
+
+    def empty_cache(self) -> None:
+        self._of_device("empty_cache")
 
     def _check_availability(self) -> str:
         try:
@@ -292,12 +341,13 @@ class TorchBackend(BaseBackend):
     def _device_count(self, torch: Any) -> int:
         return int(getattr(torch, self.DEVICE_TYPE).device_count())
 
-    def get_device_info(self) -> DeviceInfo:
+    def _get_device_info(self, device_id: int) -> DeviceInfo:
         import torch
 
-        device = self.torch_device()
+        device = torch.device(self.DEVICE_TYPE, device_id)
         found = getattr(torch, self.DEVICE_TYPE).get_device_properties(device)
-        return self.device_info(str(device), found.name, memory=found.total_memory, **self._own_facts(found))
+        facts = self._own_facts(found)
+        return self.device_info(str(device), found.name, device_id=device_id, memory=found.total_memory, **facts)
 
     def _own_facts(self, found: Any) -> dict[str, Any]:
         """More arguments for `device_info`, from what torch calls the device's properties."""
@@ -309,7 +359,7 @@ class TorchBackend(BaseBackend):
         from ..known_answer import question
 
         left, right = (torch.as_tensor(array).to(self.torch_device()) for array in question())
-        with torch.no_grad(), self.running():
+        with torch.no_grad():
             answer = torch.tanh(left @ right).sum(dim=0)[:3]
         first, second, third = (float(value) for value in answer.cpu())
         return first, second, third

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from ..errors import BackendUnavailable
 from ..evidence.record import Stage
 from ..target import Target
+from .settings import DeviceSettings, settings_for
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
+
+    from ..optimization import OptimizationLevel, OptimizationResult
 
     Array = npt.NDArray[Any]
     Inputs = Mapping[str, Array]
@@ -194,8 +198,12 @@ class BaseBackend(ABC):
     SHARED: ClassVar[bool] = False
     """Whether several processes may compute on the device at once without changing each other's results."""
 
+    optimized: OptimizationResult | None = None
+    """What the last `prepare_model`, `optimize_for_inference` or `optimize_for_training` did."""
+
     def __init__(self, target: Target) -> None:
         self.target = target
+        self._config: Mapping[str, Any] = {}
         self._setup_environment()
 
     def _setup_environment(self) -> None:  # noqa: B027 - an optional hook
@@ -219,11 +227,44 @@ class BaseBackend(ABC):
         """Whether the runtime says that the target can be used; `known_answer` proves it."""
         return not self.unavailable()
 
+    # The device
+
+    @property
+    def device_id(self) -> int:
+        """Which of the target's devices is used, from 0."""
+        return self.target.index or 0
+
+    @property
+    @abstractmethod
+    def device(self) -> Any:
+        """What the runtime calls the device: a torch device, or its name."""
+
+    @property
+    @abstractmethod
+    def device_count(self) -> int:
+        """How many devices of this target the runtime sees; 0 where it can't be used."""
+
+    def set_device(self, device_id: int) -> None:
+        """Use another of the target's devices. Raises `BackendUnavailable` where there are fewer."""
+        count = self.device_count
+        if not 0 <= device_id < count:
+            raise BackendUnavailable(f"{self.BACKEND_NAME}:{device_id} isn't there", why=f"there are {count} devices")
+        self.target = replace(self.target, index=device_id if self.INDEXED else None)
+
+    def get_device_info(self, device_id: int | None = None) -> DeviceInfo:
+        """The device behind the target, or another of its devices."""
+        return self._get_device_info(self.device_id if device_id is None else device_id)
+
+    @abstractmethod
+    def _get_device_info(self, device_id: int) -> DeviceInfo:
+        """One of the target's devices; whether it is there was asked before."""
+
     def device_info(
         self,
         device_type: str,
         name: str,
         *,
+        device_id: int = 0,
         memory: int | None = None,
         capability: str | None = None,
         **properties: str,
@@ -232,16 +273,57 @@ class BaseBackend(ABC):
         return DeviceInfo(
             backend=self.BACKEND_NAME,
             device_type=device_type,
-            device_id=self.target.index or 0,
+            device_id=device_id,
             device_name=name,
             compute_capability=capability,
             total_memory_bytes=memory,
             properties=properties,
         )
 
-    @abstractmethod
-    def get_device_info(self) -> DeviceInfo:
-        """The device behind the target."""
+    @property
+    def settings(self) -> DeviceSettings:
+        """What to start with on this target, each with its reason; `config` of the factory goes before."""
+        return settings_for(self.target).with_own(self._config)
+
+    def configure(self, config: Mapping[str, Any]) -> None:
+        """Put one's own settings before those of the product. Raises `UsageError` for an unknown one."""
+        settings_for(self.target).with_own(config)
+        self._config = dict(config)
+
+    def to_device(self, value: Any) -> Any:
+        """Tensors, modules, and what holds tensors, on the device. A runtime that takes arrays from the host's memory
+        gives back what it was given."""
+        return value
+
+    def synchronize(self) -> None:  # noqa: B027 - an optional hook
+        """Wait until the device has done what it was told to."""
+
+    def empty_cache(self) -> None:  # noqa: B027 - an optional hook
+        """Give memory back that the runtime keeps for later."""
+
+    # Models of the user's own
+
+    def prepare_model(
+        self, model: Any, optimization_level: OptimizationLevel | str = "O2", sample_input: Any = None
+    ) -> Any:
+        """The module on the device, optimised as far as a level goes; `optimized` says what was done.
+
+        Raises `Unsupported` where the target doesn't run modules.
+        """
+        raise self._runs_no_modules()
+
+    def optimize_for_inference(self, model: Any, sample_input: Any = None, dtype: Any = None) -> Any:
+        """The module on the device in evaluation mode, with what is right and faster on the sample (level O2)."""
+        raise self._runs_no_modules()
+
+    def optimize_for_training(self, model: Any, optimizer: Any = None, dtype: Any = None) -> Any:
+        """The module on the device, ready for training (level O2); with an optimiser, both of them."""
+        raise self._runs_no_modules()
+
+    def _runs_no_modules(self) -> Unsupported:
+        return Unsupported(
+            f"{self.target} runs no modules of torch: it compiles them in load()", error_type="unsupported_format"
+        )
 
     @abstractmethod
     def known_answer(self) -> tuple[float, float, float]:
@@ -270,5 +352,6 @@ class BaseBackend(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:  # noqa: B027 - an optional hook
+    def close(self) -> None:
         """Give back what the backend took."""
+        self.empty_cache()

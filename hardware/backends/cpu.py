@@ -37,10 +37,14 @@ class CPUBackend(TorchBackend):
     def empty_cache(self) -> None:
         """The host's memory has no cache of torch's."""
 
-    def get_device_info(self) -> DeviceInfo:
-        from ..system.cpu import read_cpu
+    def synchronize(self) -> None:
+        """The host computes before it goes on."""
 
-        return self.device_info("cpu", read_cpu().model or "CPU")
+    def _get_device_info(self, device_id: int) -> DeviceInfo:
+        from ..system.cpu import read_cpu
+        from ..system.memory import read_memory
+
+        return self.device_info("cpu", read_cpu().model or "CPU", memory=read_memory().total_bytes)
 
     def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
         if subject.file.suffix.lower() != ".onnx":

@@ -5,19 +5,25 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+from collections.abc import Mapping
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, did_you_mean, echo
 from ..target import Target
 from .base import BaseBackend
+
+if TYPE_CHECKING:
+    from ..optimization import BaseOptimizer
 
 ENTRY_POINT_GROUP = "hwcompat.backends"
 
 ALIASES = {"nvidia": "cuda", "gpu": "cuda", "amd": "rocm", "hip": "rocm", "intel": "xpu", "apple": "mps"}
 """Vendor names that are accepted for targets."""
 
-_NOT_TARGETS = {"base", "factory"}
+_NOT_TARGETS = {"base", "factory", "settings"}
 
 
 @functools.cache
@@ -98,7 +104,78 @@ def backend_class(name: str) -> type[BaseBackend]:
     return loaded
 
 
-def get_backend(target: Target | str) -> BaseBackend:
-    """The backend of a target or of a user's text. Raises `UsageError` for an unknown name."""
-    resolved = resolve_target(target) if isinstance(target, str) else target
-    return backend_class(resolved.name)(resolved)
+class BackendType(StrEnum):
+    """The targets that have a file here, by vendor where there is one, and `AUTO`."""
+
+    CPU = "cpu"
+    NVIDIA = "cuda"
+    AMD = "rocm"
+    INTEL = "xpu"
+    APPLE = "mps"
+    OPENVINO = "openvino"
+    SIMULATED = "simulated"
+    AUTO = "auto"
+
+
+_BEST_FIRST = ("cuda", "rocm", "tpu", "xpu", "mps", "cpu")
+"""What AUTO means for a caller without a model; with one, `generators/compatibility/selection.py` chooses."""
+
+
+def get_backend(
+    name: Target | BackendType | str | None = None, config: Mapping[str, Any] | None = None
+) -> BaseBackend:
+    """The backend of a target, or of a user's text; `None` and `auto` are the best that is here.
+
+    `config` goes before the target's own settings. It is made whether the target can be used or not: `unavailable`
+    says why it can't. Raises `UsageError` for an unknown name or setting, never takes another one instead.
+    """
+    if name is None or str(name).strip().lower() == BackendType.AUTO:
+        name = detect_best_backend()
+    resolved = name if isinstance(name, Target) else resolve_target(str(name))
+    backend = backend_class(resolved.name)(resolved)
+    backend.configure(config or {})
+    return backend
+
+
+def get_optimizer(name: str | None = None) -> BaseOptimizer:
+    """The optimiser of a target, on its first device. Raises `UsageError` where nothing optimises models."""
+    from ..optimization import optimizer_for
+
+    backend = get_backend(name)
+    return optimizer_for(backend.BACKEND_NAME, backend.device)
+
+
+def detect_best_backend() -> str:
+    """The first of CUDA, ROCm, TPU, XPU, MPS, CPU that its runtime says can be used. Imports runtimes."""
+    return next(name for name in _BEST_FIRST if name in known_targets() and get_backend(name).is_available)
+
+
+def list_available_backends() -> tuple[str, ...]:
+    """Names of the targets that their runtimes say can be used. Imports all of them."""
+    return tuple(name for name in known_targets() if get_backend(name).is_available)
+
+
+class BackendFactory:
+    """The same for callers who want one object to ask."""
+
+    @staticmethod
+    def create(type_or_name: BackendType | str, config: Mapping[str, Any] | None = None) -> BaseBackend:
+        """`get_backend`, which says more."""
+        return get_backend(type_or_name, config)
+
+    @staticmethod
+    def is_available(type_or_name: BackendType | str) -> bool:
+        """Whether the target's runtime says that it can be used. Raises `UsageError` for an unknown name."""
+        return get_backend(type_or_name).is_available
+
+    @staticmethod
+    def get_all_backend_info() -> dict[str, dict[str, Any]]:
+        """For every known target: `available`, the `reason` if not, and the `devices` if so. Imports all runtimes."""
+        found: dict[str, dict[str, Any]] = {}
+        for name in known_targets():
+            backend = get_backend(name)
+            reason = backend.unavailable()
+            numbers = () if reason else range(backend.device_count)
+            devices = [backend.get_device_info(number).to_dict() for number in numbers]
+            found[name] = {"available": not reason, "reason": reason, "devices": devices}
+        return found

@@ -31,5 +31,5 @@ class AppleBackend(TorchBackend):
     def _device_count(self, torch: Any) -> int:
         return 1
 
-    def get_device_info(self) -> DeviceInfo:
+    def _get_device_info(self, device_id: int) -> DeviceInfo:
         return self.device_info(str(self.torch_device()), "mps")  # torch.mps tells no properties

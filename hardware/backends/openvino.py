@@ -159,11 +159,19 @@ class OpenVINOBackend(BaseBackend):
             return f"OpenVINO sees no {self.device}; it sees {', '.join(devices) or 'nothing'}"
         return ""
 
-    def get_device_info(self) -> DeviceInfo:
+    @property
+    def device_count(self) -> int:
         import openvino
 
-        name = openvino.Core().get_property(self.device, "FULL_DEVICE_NAME")
-        return self.device_info(self.device, str(name).strip())
+        kind = self.target.variant or "CPU"
+        return sum(name.split(".")[0] == kind for name in openvino.Core().available_devices)
+
+    def _get_device_info(self, device_id: int) -> DeviceInfo:
+        import openvino
+
+        name = self.device if device_id == self.device_id else f"{self.target.variant}.{device_id}"
+        full = openvino.Core().get_property(name, "FULL_DEVICE_NAME")
+        return self.device_info(name, str(full).strip(), device_id=device_id)
 
     def known_answer(self) -> tuple[float, float, float]:
         import openvino

@@ -1,8 +1,10 @@
-"""Target `simulated`: a device made of the host's kernels, for testing everything but numerics.
+"""Target `simulated`: a device of torch's made of the host's kernels, for testing everything but numerics.
 
-Each operator goes through a driver that keeps a ledger of what it launched, and that can be told to break:
-`HWCOMPAT_SIMULATED_FAULT=kind[:operator]` with kind wrong, nan, hang, crash, oom or host, or `kind@seed` to let a
-seed choose the operator. The proof compares what was asked for with the ledger, as one would with a real device.
+Its tensors say that they are on `simulated:0` (`privateuse1.py`), so that what mixes devices is refused, and what
+stays on the host shows. Each operator goes through a driver that keeps a ledger of what it launched, and that can be
+told to break: `HWCOMPAT_SIMULATED_FAULT=kind[:operator]` with kind wrong, nan, hang, crash, oom or host, or
+`kind@seed` to let a seed choose the operator. The proof compares what was asked for with the ledger, as one would
+with a real device.
 """
 
 from __future__ import annotations
@@ -12,18 +14,19 @@ import random
 import re
 import time
 from collections import Counter
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import UsageError, did_you_mean, echo
+from ..errors import BackendUnavailable, UsageError, did_you_mean, echo
 from ..evidence.versions import FAULT_VARIABLE
-from ._torch import PARAMETER_OPERATORS, TorchRunnable, operator_trace
-from .base import BaseBackend, DeviceInfo, Execution, FileSubject, ModelSubject, Runnable
-from .cpu import CPUBackend
+from ..privateuse1 import install
+from ._torch import PARAMETER_OPERATORS, TorchBackend, TorchRunnable, operator_trace
+from .base import DeviceInfo, Execution, ModelSubject, Runnable
 
 if TYPE_CHECKING:
-    from .base import Inputs
+    import torch
 
 FAULT_KINDS = ("wrong", "nan", "hang", "crash", "oom", "host")
 
@@ -67,23 +70,26 @@ class Fault:
         return f"{self.kind}:{self.operator}" if self.operator else self.kind
 
 
-def _driver(ledger: Counter[str], fault: Fault | None) -> Any:
-    """A dispatch mode that plays the device's driver: runs each operator, and writes what it launched."""
-    from torch.utils._python_dispatch import TorchDispatchMode
+class SimulatedDriver:
+    """The device's driver: runs each operator with the host's kernel, and writes down what it launched."""
 
-    class Driver(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            name = "aten." + func._schema.name.removeprefix("aten::")
-            broken = fault is not None and fault.hits(name)
-            if broken and fault is not None and fault.kind in ("hang", "crash", "oom"):
-                _stop(fault.kind)
-            output = func(*args, **(kwargs or {}))
-            if broken and fault is not None and fault.kind == "host":
-                return output  # computed, but never launched on the device: the ledger doesn't know it
-            ledger[name] += 1
-            return _spoil(output, fault.kind) if broken and fault is not None else output
+    def __init__(self, fault: Fault | None) -> None:
+        self.fault = fault
+        self.ledger: Counter[str] = Counter()
 
-    return Driver()
+    def has_kernel(self, name: str) -> bool:
+        return True
+
+    def launch(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        name = "aten." + operator._schema.name.removeprefix("aten::")
+        fault = self.fault if self.fault is not None and self.fault.hits(name) else None
+        if fault is not None and fault.kind in ("hang", "crash", "oom"):
+            _stop(fault.kind)
+        output = operator(*args, **kwargs)
+        if fault is not None and fault.kind == "host":
+            return output  # computed, but never launched on the device: the ledger doesn't know it
+        self.ledger[name] += 1
+        return _spoil(output, fault.kind) if fault is not None else output
 
 
 def _stop(kind: str) -> None:
@@ -122,54 +128,60 @@ class SimulatedRunnable(TorchRunnable):
     def __init__(self, backend: Any, subject: ModelSubject, example: Any, precision: str) -> None:
         super().__init__(backend, subject, example, precision)
         self.conditions = {**self.conditions, "device": "simulated"}
-        if backend.fault:
-            self.conditions["fault"] = str(backend.fault)
+        if backend.driver.fault:
+            self.conditions["fault"] = str(backend.driver.fault)
+
+    def save_and_reload(self, folder: Path) -> Runnable:
+        """From the host: what saves asks where a tensor's bytes lie, and those of a device made in Python have no
+        address."""
+        self.model.to("cpu")
+        try:
+            return super().save_and_reload(folder)
+        finally:
+            self.model.to(self.device)
 
     def execution(self) -> Execution:
-        trace = operator_trace("cpu")
+        forward, more = operator_trace(self.device.type), operator_trace(self.device.type)
         tensors = self._tensors(self.example)
-        self.backend.ledger.clear()
-        # Entered after the driver, the trace is asked first and sees every operator that was requested.
-        with self.backend.running(), trace:
-            self._everything(tensors)
-        launched = dict(self.backend.ledger)
-        requested = trace.native + trace.offloaded
+        ledger = self.backend.driver.ledger
+        ledger.clear()
+        with forward:
+            self._forward(tensors)
+        # What decoding and gradients compute on the host is how their loops work; that it was launched is asked.
+        with more:
+            self._decode_and_learn(tensors)
+        launched = dict(ledger)
+        requested = forward.native + more.native
         missing = {n: c - launched.get(n, 0) for n, c in requested.items() if c > launched.get(n, 0)}
-        return Execution(
-            native=launched,
-            offloaded=missing,
-            dtype=self._proof(trace).dtype,
-            device="simulated:0",
-            unseen=self.backend.UNSEEN,
-            host_allowed=self.backend.HOST_ALLOWED,
-        )
+        offloaded = dict(forward.offloaded + Counter(missing))
+        return replace(self._proof(forward), native=launched, offloaded=offloaded)
 
 
-class SimulatedBackend(CPUBackend):
-    """Obeys the whole contract with the host's kernels. What passes here proves plumbing, not a device."""
+class SimulatedBackend(TorchBackend):
+    """A device of torch's, made in Python from the host's kernels. What passes here proves plumbing, not a device."""
 
     BACKEND_NAME = "simulated"
+    DEVICE_TYPE = "simulated"
     SIMULATED: ClassVar[bool] = True
-    SHARED = False  # it stands for a device that isn't
-    EXPIRES_ON: ClassVar[tuple[str, ...]] = (*CPUBackend.EXPIRES_ON, "simulated_fault")
+    INDEXED = False
+    EXPIRES_ON: ClassVar[tuple[str, ...]] = (*TorchBackend.EXPIRES_ON, "simulated_fault")
     UNSEEN = "everything physical: the device is simulated with the host's kernels"
     RUNNABLE = SimulatedRunnable
 
     def _setup_environment(self) -> None:
         text = os.environ.get(FAULT_VARIABLE, "")
-        self.fault = Fault.parse(text) if text else None
-        self.ledger: Counter[str] = Counter()
+        self.driver = SimulatedDriver(Fault.parse(text) if text else None)
 
-    def running(self) -> AbstractContextManager[Any]:
-        driver: AbstractContextManager[Any] = _driver(self.ledger, self.fault)
-        return driver
+    def torch_device(self) -> torch.device:
+        install(self.DEVICE_TYPE, self.driver)
+        return super().torch_device()
 
-    def get_device_info(self) -> DeviceInfo:
+    def _device_missing(self, torch: Any) -> str:
+        try:
+            self.torch_device()
+        except BackendUnavailable as error:
+            return error.why
+        return ""
+
+    def _get_device_info(self, device_id: int) -> DeviceInfo:
         return self.device_info("simulated:0", "simulated device (host kernels)")
-
-    def load(self, subject: ModelSubject, example_inputs: Any, precision: str) -> Runnable:
-        return super().load(subject, example_inputs, precision)
-
-    def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
-        """The device is torch's: a graph file would run beside it, on the host."""
-        return BaseBackend.load_file(self, subject, example_inputs, precision)

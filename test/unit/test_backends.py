@@ -44,7 +44,15 @@ class PluggedBackend(BaseBackend):
     def _check_availability(self):
         return "no such device"
 
-    def get_device_info(self):
+    @property
+    def device(self):
+        return "plugged:0"
+
+    @property
+    def device_count(self):
+        return 0
+
+    def _get_device_info(self, device_id):
         raise NotImplementedError
 
     def known_answer(self):

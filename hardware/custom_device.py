@@ -1,0 +1,202 @@
+"""Devices that a vendor brings: registered with torch as PrivateUse1, and believed only after they computed.
+
+`register_custom_device` is True where a tensor was made on the device, computed on there, and came back with the
+right numbers. A device of the vendor's own library (C++) is loaded from `backend_library`; one whose kernels are
+Python's gives a `driver`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import known_answer
+from .errors import HwCompatError
+from .privateuse1 import Driver, install, installed_name
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger(__name__)
+
+
+class HardwareVendor(StrEnum):
+    """Who makes a device."""
+
+    NVIDIA = "nvidia"
+    AMD = "amd"
+    INTEL = "intel"
+    APPLE = "apple"
+    QUALCOMM = "qualcomm"
+    GOOGLE = "google"
+    GROQ = "groq"
+    CEREBRAS = "cerebras"
+    CUSTOM_ASIC = "custom_asic"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateUse1Config:
+    """How a device is registered.
+
+    `device_name` is what torch calls it: a Python identifier in lower case. `backend_library` is what brings its
+    kernels, a shared library's path or a module's name; the empty string where the backend has a driver or they are
+    loaded already. `enable_autograd` asks for gradients to be proved as well, `enable_compilation` for torch.compile.
+    """
+
+    device_name: str
+    vendor: HardwareVendor = HardwareVendor.CUSTOM_ASIC
+    backend_library: str = ""
+    enable_autograd: bool = True
+    enable_compilation: bool = False
+
+
+class CustomDeviceBackend(ABC):
+    """What a vendor implements. `reason` says after a registration why it came to nothing."""
+
+    driver: Driver | None = None
+    """What computes, where the kernels are Python's."""
+
+    def __init__(self, name: str, vendor: HardwareVendor | str = HardwareVendor.CUSTOM_ASIC) -> None:
+        self.name = name
+        self.vendor = HardwareVendor(vendor)
+        self.reason = ""
+
+    @abstractmethod
+    def initialize_device(self) -> bool:
+        """Wake the device; False where it isn't there."""
+
+    @abstractmethod
+    def get_device_count(self) -> int:
+        """How many there are."""
+
+    @abstractmethod
+    def get_device_properties(self, device_id: int = 0) -> Mapping[str, Any]:
+        """What is known of one: name, memory in bytes; nothing that isn't known."""
+
+    @abstractmethod
+    def allocate_memory(self, size: int, device_id: int = 0) -> torch.Tensor:
+        """`size` bytes on the device, as a tensor of uint8 of shape (size,)."""
+
+    @abstractmethod
+    def copy_to_device(self, tensor: torch.Tensor, device_id: int = 0) -> torch.Tensor:
+        """The tensor on the device; the given one stays where it is."""
+
+
+def register_custom_device(backend: CustomDeviceBackend, config: PrivateUse1Config) -> bool:
+    """Make torch know the device and prove that it computes. False otherwise; `backend.reason` says why.
+
+    Proved are: memory on the device, a copy there, the known answer computed there, and the copy back; with
+    `enable_autograd` a gradient, with `enable_compilation` a compiled function. Nothing that the vendor's code raises
+    gets out.
+    """
+    backend.reason = _failure(backend, config)
+    if backend.reason:
+        log.warning("%s isn't registered: %s", config.device_name, backend.reason)
+    return not backend.reason
+
+
+def _failure(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+    steps: list[Callable[[CustomDeviceBackend, PrivateUse1Config], str]] = [_present, _registered, _copied, _answered]
+    if config.enable_autograd:
+        steps.append(_learned)
+    if config.enable_compilation:
+        steps.append(_compiled)
+    for step in steps:
+        try:
+            reason = step(backend, config)
+        except HwCompatError as error:
+            reason = str(error)
+        except Exception as error:  # a vendor's code may raise anything; that it did is the answer
+            reason = f"{type(error).__name__}: {error}"
+        if reason:
+            return reason
+    return ""
+
+
+def _present(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+    if not config.device_name.isidentifier() or config.device_name != config.device_name.lower():
+        return f"{config.device_name!r} is no name for a device: an identifier in lower case is"
+    if not backend.initialize_device():
+        return "the device can't be initialised"
+    count = backend.get_device_count()
+    return "" if count > 0 else f"there are {count} devices"
+
+
+def _registered(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+    import torch
+
+    if backend.driver is not None:
+        install(config.device_name, backend.driver)
+    if config.backend_library:
+        _load(config.backend_library)
+    if installed_name() != config.device_name:
+        return f"nothing was registered with torch under this name: PrivateUse1 is called {installed_name()}"
+    if not hasattr(torch, config.device_name):
+        return f"torch.{config.device_name} isn't there: the device's module was not registered"
+    return ""
+
+
+def _load(library: str) -> None:
+    import torch
+
+    if Path(library).suffix in (".so", ".dll", ".dylib"):
+        torch.ops.load_library(library)
+    else:
+        importlib.import_module(library)
+
+
+def _copied(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+    import torch
+
+    memory = backend.allocate_memory(64)
+    if memory.device.type != config.device_name:
+        return f"allocate_memory gave memory on {memory.device}"
+    sent = torch.arange(8, dtype=torch.float32)
+    there = backend.copy_to_device(sent)
+    if not isinstance(there, torch.Tensor) or there.device.type != config.device_name:
+        where = there.device if isinstance(there, torch.Tensor) else f"a {type(there).__name__}"
+        return f"copy_to_device did nothing: what it gave is on {where}"
+    if not torch.equal((there + 1).cpu(), sent + 1):
+        return "what was copied to the device, had 1 added there and was copied back, is something else"
+    return ""
+
+
+def _answered(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+    import torch
+
+    left, right = (backend.copy_to_device(torch.as_tensor(array)) for array in known_answer.question())
+    computed = torch.tanh(left @ right).sum(dim=0)[:3]
+    if computed.device.type != config.device_name:
+        return f"what was computed from tensors on the device is on {computed.device}"
+    got = [float(value) for value in computed.cpu()]
+    return "" if known_answer.agrees(got) else f"the device computed {got}, not {list(known_answer.expected())}"
+
+
+def _learned(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+    import torch
+
+    leaf = backend.copy_to_device(torch.linspace(-1, 1, 8)).requires_grad_()
+    (leaf * leaf * 3).sum().backward()
+    if leaf.grad is None or leaf.grad.device.type != config.device_name:
+        return "no gradient came to a tensor on the device"
+    apart = (leaf.grad.cpu() - 6 * leaf.detach().cpu()).abs().max()
+    return "" if float(apart) < 1e-3 else f"the gradient of 3 x² is off by {float(apart):.1e}"
+
+
+def _compiled(backend: CustomDeviceBackend, config: PrivateUse1Config) -> str:
+    import torch
+
+    def shifted(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.tanh() + 1
+
+    sent = torch.linspace(-1, 1, 8)
+    got = torch.compile(shifted, fullgraph=True)(backend.copy_to_device(sent))
+    if got.device.type != config.device_name:
+        return f"what was compiled for the device computed on {got.device}"
+    return "" if torch.allclose(got.cpu(), shifted(sent), atol=1e-2) else "what was compiled computed something else"

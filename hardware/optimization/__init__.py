@@ -1,0 +1,27 @@
+"""Making a model faster on its device: levels, the optimisers of each target, and what they did."""
+
+from __future__ import annotations
+
+from .levels import OptimizationLevel
+from .optimizers import (
+    AMDOptimizer,
+    AppleOptimizer,
+    BaseOptimizer,
+    CPUOptimizer,
+    IntelOptimizer,
+    NVIDIAOptimizer,
+    optimizer_for,
+)
+from .result import OptimizationResult
+
+__all__ = [
+    "AMDOptimizer",
+    "AppleOptimizer",
+    "BaseOptimizer",
+    "CPUOptimizer",
+    "IntelOptimizer",
+    "NVIDIAOptimizer",
+    "OptimizationLevel",
+    "OptimizationResult",
+    "optimizer_for",
+]

@@ -1,0 +1,45 @@
+"""What an optimiser did to a model, and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .levels import OptimizationLevel
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizationResult:
+    """`optimizations_applied` are in force in `model`; what was tried and taken back, or couldn't be, is a warning.
+
+    `success` says that nothing went wrong, also where there was nothing to gain and the model was left alone.
+    `metrics`, where something was measured: `latency_before_ms` and `latency_after_ms` (medians of calls on the
+    sample), `speedup` (their ratio) and `max_rel_error` (of the outputs, relative to their scale).
+    """
+
+    success: bool
+    model: torch.nn.Module
+    level: OptimizationLevel
+    optimizations_applied: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether nothing is in force but the placement."""
+        return not self.optimizations_applied
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; of the model, its class."""
+        return {
+            "success": self.success,
+            "model": type(self.model).__name__,
+            "level": self.level.value,
+            "optimizations_applied": list(self.optimizations_applied),
+            "warnings": list(self.warnings),
+            "metrics": dict(self.metrics),
+        }

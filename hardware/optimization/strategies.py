@@ -1,0 +1,306 @@
+"""The single things that can be done to a module in place, each of which can be taken back.
+
+A strategy says why it doesn't fit (`obstacle`), does it (`apply`, which gives what takes it back), and can look into
+the module whether it is in force (`is_applied`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .batch_norms import foldable_pairs, folded
+from .levels import OptimizationLevel
+
+if TYPE_CHECKING:
+    import torch
+
+Undo = Callable[[], None]
+
+FLOAT32_LIMIT = 1e-4
+"""What reorders sums in float32 may move an output by, relative to its scale: five times what suites allow, since it
+is added to what they allow."""
+HALF_LIMIT = 8e-2
+"""That of bfloat16 in suites."""
+INT8_LIMIT = 0.25
+"""Weights and activations in 8 bits: a hundredth of their range each, in every layer. Loud random weights show more
+of it than trained ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is optimised: the module on its device, and a sample of its inputs by name where there is one."""
+
+    model: torch.nn.Module
+    device: torch.device
+    sample: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    dtype: torch.dtype | None = None
+
+
+class Strategy:
+    """One of them. `limit` is how far the outputs may move relative to their scale."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    level: ClassVar[OptimizationLevel]
+    limit: ClassVar[float] = FLOAT32_LIMIT
+    training: ClassVar[bool] = False
+    """Whether it is for training; else for inference."""
+    speeds_up: ClassVar[bool] = True
+    """Whether it is there for speed, and is taken back where it brings none; else for memory."""
+
+    @property
+    def applicable_levels(self) -> tuple[OptimizationLevel, ...]:
+        """The level that brings it, and those above."""
+        return tuple(level for level in OptimizationLevel if level.rank >= self.level.rank)
+
+    def obstacle(self, setting: Setting) -> str:
+        """Why it isn't done here; the empty string where it can be."""
+        raise NotImplementedError
+
+    def apply(self, setting: Setting) -> Undo:
+        """Do it, in place. Raises whatever the library does, and then leaves the module as it was."""
+        raise NotImplementedError
+
+    def is_applied(self, model: torch.nn.Module) -> bool:
+        """Whether it is in force, from looking into the module."""
+        raise NotImplementedError
+
+
+def _half(device: torch.device) -> torch.dtype | None:
+    """The half precision that a device's own arithmetic has, the one with the wider range first; None without."""
+    import torch
+
+    if device.type == "cpu":
+        return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else None
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    return {"xpu": torch.bfloat16, "mps": torch.float16}.get(device.type)
+
+
+class MixedPrecision(Strategy):
+    """Matrix products in half precision, everything delicate in float32."""
+
+    name = "mixed_precision"
+    description = "autocast: products and convolutions in half precision, where the hardware computes in it"
+    level = OptimizationLevel.O1
+    limit = HALF_LIMIT
+
+    def obstacle(self, setting: Setting) -> str:
+        if setting.dtype is not None and setting.dtype.itemsize > 2:
+            return f"{str(setting.dtype).removeprefix('torch.')} was asked for"
+        if any(p.is_floating_point() and p.dtype.itemsize < 4 for p in setting.model.parameters()):
+            return "its weights are in half precision already"
+        return "" if _half(setting.device) else f"this {setting.device.type} doesn't compute in half precision"
+
+    def apply(self, setting: Setting) -> Undo:
+        import torch
+
+        dtype = setting.dtype or _half(setting.device)
+        plain = setting.model.forward
+        context = torch.autocast(setting.device.type, dtype=dtype)
+        setting.model.forward = context(plain)
+        setting.model.forward._hwcompat_autocast = dtype
+
+        def undo() -> None:
+            del setting.model.forward
+
+        return undo
+
+    def is_applied(self, model: torch.nn.Module) -> bool:
+        return hasattr(vars(model).get("forward"), "_hwcompat_autocast")
+
+
+class TrainingPrecision(MixedPrecision):
+    """The same for a training step."""
+
+    training = True
+
+
+class ChannelsLast(Strategy):
+    """Convolutions on memory in which a pixel's channels lie side by side."""
+
+    name = "channels_last"
+    description = "channels-last memory for models with convolutions over images"
+    level = OptimizationLevel.O1
+
+    def obstacle(self, setting: Setting) -> str:
+        import torch
+
+        if not any(isinstance(module, torch.nn.Conv2d) for module in setting.model.modules()):
+            return "it has no convolutions over images"
+        return ""
+
+    def apply(self, setting: Setting) -> Undo:
+        import torch
+
+        def pictures_last(module: Any, args: Any, kwargs: Any) -> Any:
+            from torch.utils._pytree import tree_map
+
+            def last(value: Any) -> Any:
+                is_picture = isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_floating_point()
+                return value.contiguous(memory_format=torch.channels_last) if is_picture else value
+
+            return tree_map(last, args), tree_map(last, kwargs)
+
+        setting.model.to(memory_format=torch.channels_last)
+        hook = setting.model.register_forward_pre_hook(pictures_last, with_kwargs=True)
+
+        def undo() -> None:
+            hook.remove()
+            setting.model.to(memory_format=torch.contiguous_format)
+
+        return undo
+
+    def is_applied(self, model: torch.nn.Module) -> bool:
+        import torch
+
+        kernels = [
+            m.weight for m in model.modules() if isinstance(m, torch.nn.Conv2d) and max(m.weight.shape[1:]) > 1
+        ]
+        return bool(kernels) and all(k.is_contiguous(memory_format=torch.channels_last) for k in kernels)
+
+
+class FoldedBatchNorms(Strategy):
+    """A normalisation with fixed statistics is a part of the convolution before it."""
+
+    name = "folded_batch_norms"
+    description = "batch normalisations folded into the convolutions whose outputs they alone take"
+    level = OptimizationLevel.O1
+
+    def obstacle(self, setting: Setting) -> str:
+        import torch
+
+        if not any(isinstance(module, torch.nn.BatchNorm2d) for module in setting.model.modules()):
+            return "it has no batch normalisations"
+        if not foldable_pairs(setting.model, setting.sample, self.limit):
+            return "no batch normalisation is all that takes a convolution's output"
+        return ""
+
+    def apply(self, setting: Setting) -> Undo:
+        return folded(setting.model, foldable_pairs(setting.model, setting.sample, self.limit))
+
+    def is_applied(self, model: torch.nn.Module) -> bool:
+        return any(hasattr(module, "_hwcompat_folded") for module in model.modules())
+
+
+class Compiled(Strategy):
+    """torch.compile."""
+
+    name = "torch_compile"
+    description = "torch.compile with its default back end"
+    level = OptimizationLevel.O2
+    mode: ClassVar[str] = "default"
+
+    def obstacle(self, setting: Setting) -> str:
+        import torch
+
+        if setting.device.type not in ("cpu", "cuda", "xpu", "mps"):
+            return f"torch.compile makes no kernels for {setting.device.type}"
+        if not torch._dynamo.is_dynamo_supported():
+            return "torch.compile doesn't support this Python"
+        if setting.device.type == "cpu" and not _has_compiler():
+            return "torch.compile needs a C++ compiler, and there is none"
+        return ""
+
+    def apply(self, setting: Setting) -> Undo:
+        setting.model.compile(mode=self.mode)
+
+        def undo() -> None:
+            setting.model._compiled_call_impl = None
+
+        return undo
+
+    def is_applied(self, model: torch.nn.Module) -> bool:
+        return model._compiled_call_impl is not None
+
+
+class CompiledForLong(Compiled):
+    """The same, with a longer search for kernels."""
+
+    name = "torch_compile_max_autotune"
+    description = "torch.compile with a search for the fastest kernels"
+    level = OptimizationLevel.O3
+    mode = "max-autotune-no-cudagraphs"
+
+
+class Int8(Strategy):
+    """Linear layers in 8 bits."""
+
+    name = "int8_dynamic"
+    description = "torchao: weights of linear layers in int8, activations made so while it runs"
+    level = OptimizationLevel.O3
+    limit = INT8_LIMIT
+
+    def obstacle(self, setting: Setting) -> str:
+        import importlib.util
+
+        import torch
+
+        if importlib.util.find_spec("torchao") is None:
+            return "torchao isn't installed (pip install torchao)"
+        if setting.device.type not in ("cpu", "cuda", "xpu"):
+            return f"torchao has no int8 kernels for {setting.device.type}"
+        if not any(type(module) is torch.nn.Linear for module in setting.model.modules()):
+            return "it has no linear layers"
+        return ""
+
+    def apply(self, setting: Setting) -> Undo:
+        import torch
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+        weights = {
+            name: module.weight for name, module in setting.model.named_modules() if type(module) is torch.nn.Linear
+        }
+
+        def undo() -> None:
+            for name, weight in weights.items():
+                setting.model.get_submodule(name).weight = weight
+
+        try:
+            quantize_(setting.model, Int8DynamicActivationInt8WeightConfig(version=2, set_inductor_config=False))
+        except Exception:
+            undo()
+            raise
+        return undo
+
+    def is_applied(self, model: torch.nn.Module) -> bool:
+        import torch
+
+        return any(
+            type(module) is torch.nn.Linear and type(module.weight.data).__name__ == "Int8Tensor"
+            for module in model.modules()
+        )
+
+
+class GradientCheckpointing(Strategy):
+    """Activations are computed again for the backward pass, not kept."""
+
+    name = "gradient_checkpointing"
+    description = "activations are computed again in the backward pass: less memory, more time"
+    level = OptimizationLevel.O2
+    training = True
+    speeds_up = False
+
+    def obstacle(self, setting: Setting) -> str:
+        if not getattr(setting.model, "supports_gradient_checkpointing", False):
+            return "its class doesn't support it"
+        return ""
+
+    def apply(self, setting: Setting) -> Undo:
+        setting.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+        def undo() -> None:
+            setting.model.gradient_checkpointing_disable()
+
+        return undo
+
+    def is_applied(self, model: torch.nn.Module) -> bool:
+        return bool(getattr(model, "is_gradient_checkpointing", False))
+
+
+def _has_compiler() -> bool:
+    import shutil
+
+    return any(shutil.which(name) for name in ("g++", "clang++", "c++"))

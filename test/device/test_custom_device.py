@@ -1,0 +1,167 @@
+"""Devices that a vendor registers: believed only after they computed. Each in a process of its own, since torch takes
+one such device in a process and never gives it back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "custom-device"
+
+SETTING = """
+    import torch
+    from my_asic import HostDriver, MyAsic, NAME
+    from hardware.custom_device import PrivateUse1Config, register_custom_device
+
+    def register(backend, **more):
+        done = register_custom_device(backend, PrivateUse1Config(device_name=NAME) if not more else
+                                      PrivateUse1Config(**{"device_name": NAME, **more}))
+        print(done, backend.reason)
+"""
+
+
+def said(code: str) -> str:
+    """What a script printed that has the example's device at hand."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SETTING) + textwrap.dedent(code)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(EXAMPLE)))},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_the_example_computes_what_the_cpu_computes():
+    done = subprocess.run([sys.executable, EXAMPLE / "my_asic.py"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert "the same tokens as on the CPU" in done.stdout
+
+
+def test_a_kernel_that_is_missing_and_mixed_devices_are_refused_by_name():
+    out = said("""
+        register(MyAsic(HostDriver(frozenset({"aten::addmm"}))))
+        there, here = torch.ones(2, 3, device=NAME), torch.ones(2, 3)
+        for call in (lambda: torch.nn.Linear(3, 4).to(NAME)(there), lambda: there + here, lambda: here @ there.t()):
+            try:
+                print("computed", call())
+            except (NotImplementedError, RuntimeError) as error:
+                print(type(error).__name__, error)
+        print((there + torch.tensor(2.0)).cpu().tolist())
+        print(torch.equal(there.cpu(), here), there.device, torch.my_asic.device_count())
+    """)
+    lines = out.splitlines()
+    assert lines[0] == "True "
+    assert lines[1] == "NotImplementedError my_asic has no kernel for aten::addmm"
+    assert "my_asic:0 and cpu" in lines[2]
+    assert "my_asic:0 and cpu" in lines[3]
+    assert lines[4:] == ["[[3.0, 3.0, 3.0], [3.0, 3.0, 3.0]]", "True my_asic:0 1"]
+
+
+def test_a_device_that_was_never_registered_is_not_there():
+    out = said("""
+        class Nobody(MyAsic):
+            def __init__(self):
+                super().__init__(None)
+
+        class Absent(MyAsic):
+            def initialize_device(self):
+                return False
+
+        class Without(MyAsic):
+            def get_device_count(self):
+                return 0
+
+        class Broken(MyAsic):
+            def initialize_device(self):
+                raise OSError("no such device")
+
+        register(Nobody())
+        register(Absent(HostDriver()))
+        register(Without(HostDriver()))
+        register(Broken(HostDriver()))
+        register(MyAsic(HostDriver()), device_name="My Asic")
+        register(Nobody(), backend_library="no_such_module_of_a_vendor")
+        register(Nobody(), backend_library="json")
+    """)
+    assert [line.partition(" ")[0] for line in out.splitlines()] == ["False"] * 7
+    for line, words in zip(
+        out.splitlines(),
+        (
+            "PrivateUse1 is called privateuseone",
+            "can't be initialised",
+            "there are 0 devices",
+            "OSError: no such device",
+            "no name for a device",
+            "ModuleNotFoundError",
+            "nothing was registered",
+        ),
+        strict=True,
+    ):
+        assert words in line
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("MyAsic.copy_to_device = lambda self, tensor, device_id=0: tensor", "copy_to_device did nothing"),
+        ("MyAsic.copy_to_device = lambda self, tensor, device_id=0: None", "it gave is on a NoneType"),
+        ("MyAsic.copy_to_device = lambda self, tensor, device_id=0: torch.zeros_like(tensor, device=NAME)", "else"),
+        ("MyAsic.allocate_memory = lambda self, size, device_id=0: torch.empty(size)", "gave memory on cpu"),
+        ("HostDriver.launch = altered('aten::mm', lambda x: x * 1.2)", "the device computed"),
+        ("HostDriver.launch = altered('aten::mm', lambda x: x * float('nan'))", "the device computed"),
+        ("HostDriver.launch = altered('aten::mul', lambda x: x * 1.01)", "the gradient of 3 x² is off"),
+    ],
+)
+def test_a_device_that_does_not_compute_is_not_registered(change: str, words: str):
+    altered = textwrap.dedent("""
+        def altered(name, change):
+            plain = HostDriver.launch
+            def launch(self, operator, args, kwargs):
+                output = plain(self, operator, args, kwargs)
+                return change(output) if operator._schema.name == name else output
+            return launch
+    """)
+    out = said(altered + change + "\nregister(MyAsic(HostDriver()))\n")
+    assert out.startswith("False ")
+    assert words in out
+
+
+def test_one_process_takes_one_device_and_a_new_driver_for_it():
+    out = said("""
+        register(MyAsic(HostDriver()))
+        register(MyAsic(HostDriver()), device_name="another")
+        register(MyAsic(HostDriver(frozenset({"aten::tanh"}))))
+        register(MyAsic(HostDriver()))
+    """)
+    first, second, third, fourth = out.splitlines()
+    assert first == fourth == "True "
+    assert "one called my_asic already" in second
+    assert "no kernel for aten::tanh" in third
+
+
+def test_what_is_compiled_for_the_device_must_compute_there():
+    out = said("register(MyAsic(HostDriver()), enable_compilation=True)")
+    assert out.startswith("False ")
+
+
+def test_gradients_are_asked_for_only_where_they_were_promised():
+    out = said("""
+        class Blind(HostDriver):
+            def launch(self, operator, args, kwargs):
+                output = super().launch(operator, args, kwargs)
+                return output * 2 if operator._schema.name == "aten::mul" else output
+
+        register(MyAsic(Blind()), enable_autograd=False)
+        register(MyAsic(Blind()))
+    """)
+    assert out.splitlines()[0] == "True "
+    assert "gradient" in out.splitlines()[1]
