@@ -1,6 +1,6 @@
 """A device that torch doesn't know, registered and held against the CPU: `python examples/custom-device/my_asic.py`.
 
-Its kernels are the host's, so that the example runs anywhere; a vendor's `launch` would hand the operator to hardware.
+Its kernels are the host's, so that the example runs anywhere; a vendor's `launch` would hand operators to hardware.
 """
 
 from __future__ import annotations
