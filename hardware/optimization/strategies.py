@@ -239,7 +239,7 @@ class Int8(Strategy):
         import torch
 
         if importlib.util.find_spec("torchao") is None:
-            return "torchao isn't installed (pip install torchao)"
+            return "torchao isn't installed (pip install -r requirements-optimise.txt)"
         if setting.device.type not in ("cpu", "cuda", "xpu"):
             return f"torchao has no int8 kernels for {setting.device.type}"
         if not any(type(module) is torch.nn.Linear for module in setting.model.modules()):

@@ -232,7 +232,7 @@ def test_a_compiled_module_is_compiled(seconds, only):
 
 
 def test_eight_bits_and_compilation_stand_together(seconds, only, monkeypatch):
-    pytest.importorskip("torchao")
+    pytest.importorskip("torchao", reason="torchao isn't installed (requirements-optimise.txt)")
     from hardware.optimization.strategies import CompiledForLong
 
     monkeypatch.setattr(CompiledForLong, "mode", "default")  # the search takes minutes and isn't what is tested
