@@ -256,10 +256,14 @@ class TorchBackend(BaseBackend):
     UNSEEN: ClassVar[str] = "copies to the host that a kernel makes inside itself; decoding with a cache; gradients"
     RUNNABLE: ClassVar[type[TorchRunnable]] = TorchRunnable
 
+    _taken = False
+    """Whether anybody asked for the device: before, there is nothing to give back."""
+
     def torch_device(self) -> torch.device:
         """The torch device of this target's index, 0 where none was named."""
         import torch
 
+        self._taken = True
         return torch.device(self.DEVICE_TYPE, self.device_id)
 
     @property
@@ -320,7 +324,8 @@ class TorchBackend(BaseBackend):
         return model
 
     def empty_cache(self) -> None:
-        self._of_device("empty_cache")
+        if self._taken:
+            self._of_device("empty_cache")
 
     def _check_availability(self) -> str:
         try:

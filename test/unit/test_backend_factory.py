@@ -130,3 +130,9 @@ def test_a_backend_gives_back_what_it_took(monkeypatch):
     with backend as entered:
         assert entered is backend
     assert emptied == [backend]
+
+
+@pytest.mark.parametrize("name", built_in_targets())
+def test_what_was_never_used_closes_whether_it_is_here_or_not(name):
+    with get_backend(name):
+        pass
