@@ -221,10 +221,23 @@ def identity_of(model: torch.nn.Module) -> str:
     if revision := revision_of(model):
         digest.update(revision.encode())
         return digest.hexdigest()
-    for name, tensor in model.state_dict().items():
+    for name, tensor in _all_tensors(model):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())
     return digest.hexdigest()
+
+
+def _all_tensors(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Everything that a model computes with: what its state dictionary holds, and what it leaves out."""
+    import torch
+
+    saved = model.state_dict()
+    yield from saved.items()
+    yield from ((name, buffer) for name, buffer in model.named_buffers() if name not in saved)
+    for module_name, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                yield f"{module_name}.{name}", value
 
 
 def _library_of(model: torch.nn.Module) -> str:

@@ -317,6 +317,9 @@ def test_a_closed_model_gives_the_devices_cached_memory_back(monkeypatch, name):
     emptied = []
     monkeypatch.setattr(getattr(torch, backend.DEVICE_TYPE), "empty_cache", lambda: emptied.append(name))
     backend.empty_cache()
+    assert emptied == [], "nobody has asked for the device yet"
+    backend.torch_device()
+    backend.empty_cache()
     assert emptied == [name]
 
 

@@ -25,6 +25,24 @@ def test_other_weights_are_another_identity():
     assert reference.identity_of(model()) != reference.identity_of(model(1.1))
 
 
+def test_what_a_state_dictionary_leaves_out_counts_too():
+    def with_table(value: float, keep) -> torch.nn.Module:
+        made = model()
+        keep(made, torch.full((3,), value))
+        return made
+
+    def as_buffer(made: torch.nn.Module, table: torch.Tensor) -> None:
+        made.register_buffer("table", table, persistent=False)
+
+    def as_attribute(made: torch.nn.Module, table: torch.Tensor) -> None:
+        made.table = table
+
+    for keep in (as_buffer, as_attribute):
+        known = reference.identity_of(with_table(1.0, keep))
+        assert known == reference.identity_of(with_table(1.0, keep))
+        assert known != reference.identity_of(with_table(1.1, keep))
+
+
 def test_an_edit_of_shared_modelling_code_is_another_identity(tmp_path, monkeypatch):
     shared = tmp_path / "masking_utils.py"
     shared.write_text("right = True\n", encoding="utf-8")
