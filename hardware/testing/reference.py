@@ -210,6 +210,8 @@ def _require_finite(arrays: Outputs) -> None:
 
 def identity_of(model: torch.nn.Module) -> str:
     """A hash of a model's configuration, weights, modelling source and library versions, as hexadecimal text."""
+    import torch
+
     digest = hashlib.sha256()
     config = getattr(model, "config", None)
     if config is not None and hasattr(config, "to_json_string"):
@@ -222,8 +224,9 @@ def identity_of(model: torch.nn.Module) -> str:
         digest.update(revision.encode())
         return digest.hexdigest()
     for name, tensor in _all_tensors(model):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).tobytes())
+        digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
+        # As bytes: NumPy has no bfloat16, which a model may keep tables in.
+        digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -37,10 +37,13 @@ def test_what_a_state_dictionary_leaves_out_counts_too():
     def as_attribute(made: torch.nn.Module, table: torch.Tensor) -> None:
         made.table = table
 
-    for keep in (as_buffer, as_attribute):
+    def in_bfloat16(made: torch.nn.Module, table: torch.Tensor) -> None:
+        made.table = table.to(torch.bfloat16)
+
+    for keep in (as_buffer, as_attribute, in_bfloat16):
         known = reference.identity_of(with_table(1.0, keep))
         assert known == reference.identity_of(with_table(1.0, keep))
-        assert known != reference.identity_of(with_table(1.1, keep))
+        assert known != reference.identity_of(with_table(1.5, keep))
 
 
 def test_an_edit_of_shared_modelling_code_is_another_identity(tmp_path, monkeypatch):
