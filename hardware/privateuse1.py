@@ -71,7 +71,7 @@ def install(name: str, driver: Driver) -> None:
             why=f"torch {torch.__version__} has no devices made in Python",
             fix="Install torch 2.9 or later.",
         ) from error
-    set_up(name, backend_module=_module(name))
+    set_up(name, backend_module=device_module(name))
     # Parameters of a module are swapped for those on the device, which keeps tied weights tied.
     torch.__future__.set_swap_module_params_on_conversion(True)
     _installed[name] = _Device(name, driver)
@@ -80,7 +80,7 @@ def install(name: str, driver: Driver) -> None:
 _installed: dict[str, _Device] = {}
 
 
-def _module(name: str) -> SimpleNamespace:
+def device_module(name: str) -> SimpleNamespace:
     """What becomes `torch.<name>`: the functions that torch and its users ask of a device's module."""
     import torch
 

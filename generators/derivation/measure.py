@@ -76,7 +76,7 @@ def _forward(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, t
 
 def operators_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[str, ...]:
     """Names (`aten.addmm`) of the operators that one forward dispatches to, in alphabetical order."""
-    from hardware.backends._torch import operator_trace
+    from hardware.backends._trace import operator_trace
 
     with operator_trace("cpu") as trace:
         _forward(model, inputs)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from ._decoding import greedy
 from ._outputs import nested, results
 from ._saving import saved_and_loaded, saved_and_rebuilt
 from ._tensors import to_arrays, to_tensors
+from ._trace import host_calls_inside, operator_trace, products_on_host
 from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
@@ -27,35 +29,6 @@ if TYPE_CHECKING:
     from .base import Array, Inputs
 
 log = logging.getLogger(__name__)
-
-PARAMETER_OPERATORS = frozenset(
-    {
-        "aten.mm",
-        "aten.addmm",
-        "aten.bmm",
-        "aten.baddbmm",
-        "aten.matmul",
-        "aten.linear",
-        "aten.convolution",
-        "aten._convolution",
-        "aten.embedding",
-        "aten.native_layer_norm",
-        "aten.native_group_norm",
-        "aten.native_batch_norm",
-        "aten._native_batch_norm_legit_no_training",
-        "aten._fused_rms_norm",
-        "aten._scaled_dot_product_flash_attention_for_cpu",
-        "aten._scaled_dot_product_efficient_attention",
-        "aten._scaled_dot_product_flash_attention",
-        "aten._scaled_dot_product_cudnn_attention",
-        "aten.mkldnn_linear",
-        "aten._addmm_activation",
-        "aten._grouped_mm",
-    }
-)
-"""Operators that carry weights: what a fault of the simulated device hits, and what the dtype is read off."""
-
-_COMPUTE = PARAMETER_OPERATORS - {"aten.embedding"}
 
 
 def torch_dtype(precision: str) -> torch.dtype:
@@ -142,33 +115,6 @@ def _loss(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by
     return cast("torch.Tensor", total)
 
 
-def operator_trace(device_type: str) -> Any:
-    """A dispatch mode that counts operators by where their tensors lay: `.native`, `.offloaded`, `.dtypes`."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
-
-    class OperatorTrace(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
-        def __init__(self) -> None:
-            super().__init__()
-            self.native: Counter[str] = Counter()
-            self.offloaded: Counter[str] = Counter()
-            self.dtypes: Counter[str] = Counter()
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            output = func(*args, **(kwargs or {}))
-            name = "aten." + func._schema.name.removeprefix("aten::")
-            tensors = [leaf for leaf in tree_leaves((args, kwargs, output)) if isinstance(leaf, torch.Tensor)]
-            elsewhere = any(tensor.dim() > 0 and tensor.device.type != device_type for tensor in tensors)
-            (self.offloaded if elsewhere else self.native)[name] += 1
-            if name in _COMPUTE:
-                results = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
-                self.dtypes[str(results[0].dtype).removeprefix("torch.")] += 1
-            return output
-
-    return OperatorTrace()
-
-
 class TorchRunnable(Runnable):
     """A module on a torch device."""
 
@@ -214,7 +160,31 @@ class TorchRunnable(Runnable):
         tensors = self._tensors(self.example)
         with trace:
             self._forward(tensors)
-        return self._proof(trace)
+        proof = self._proof(trace)
+        return proof if self.device.type == "cpu" else self._beyond_forward(proof, tensors)
+
+    def _beyond_forward(self, proof: Execution, tensors: Mapping[str, torch.Tensor]) -> Execution:
+        """The proof with what kernels did inside themselves, and with decoding and gradients."""
+        offloaded = Counter(proof.offloaded)
+        trace = operator_trace(self.device.type)
+        unseen = [proof.unseen]
+
+        def everything() -> None:
+            self._forward(tensors)
+            self._decode_and_learn(tensors)
+
+        try:
+            with trace:
+                self._decode_and_learn(tensors)
+            work: Callable[[], object] = everything
+        except Exception as error:  # decoding and gradients have checks of their own, which say why
+            unseen.append(f"decoding and gradients, which raise {type(error).__name__}")
+            work = functools.partial(self._forward, tensors)
+        offloaded.update(products_on_host(trace))
+        for name, count in host_calls_inside(work, self.device.type).items():
+            offloaded[name] = max(offloaded[name], count)
+        native = {name: count for name, count in proof.native.items() if name not in offloaded}
+        return replace(proof, native=native, offloaded=dict(offloaded), unseen="; ".join(filter(None, unseen)))
 
     def _forward(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         import torch
@@ -253,7 +223,7 @@ class TorchBackend(BaseBackend):
     DEVICE_TYPE: ClassVar[str]
     CAN = TorchRunnable.can
     PRECISIONS: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
-    UNSEEN: ClassVar[str] = "copies to the host that a kernel makes inside itself; decoding with a cache; gradients"
+    UNSEEN: ClassVar[str] = "what a kernel does on the host without torch's dispatcher"
     RUNNABLE: ClassVar[type[TorchRunnable]] = TorchRunnable
 
     _taken = False

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..errors import BackendUnavailable, UsageError, did_you_mean, echo
 from ..evidence.versions import FAULT_VARIABLE
 from ..privateuse1 import install
-from ._torch import PARAMETER_OPERATORS, TorchBackend, TorchRunnable, operator_trace
+from ._torch import TorchBackend, TorchRunnable
+from ._trace import PARAMETER_OPERATORS, operator_trace, products_on_host
 from .base import DeviceInfo, Execution, ModelSubject, Runnable
 
 if TYPE_CHECKING:
@@ -147,13 +148,12 @@ class SimulatedRunnable(TorchRunnable):
         ledger.clear()
         with forward:
             self._forward(tensors)
-        # What decoding and gradients compute on the host is how their loops work; that it was launched is asked.
         with more:
             self._decode_and_learn(tensors)
         launched = dict(ledger)
         requested = forward.native + more.native
         missing = {n: c - launched.get(n, 0) for n, c in requested.items() if c > launched.get(n, 0)}
-        offloaded = dict(forward.offloaded + Counter(missing))
+        offloaded = dict(forward.offloaded + Counter(missing) + products_on_host(more))
         return replace(self._proof(forward), native=launched, offloaded=offloaded)
 
 

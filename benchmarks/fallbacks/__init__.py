@@ -1,0 +1,1 @@
+"""Planted silent fallbacks: can any of them be told as a pass?"""

@@ -1,0 +1,224 @@
+"""`python -m benchmarks.fallbacks`: plant each of forty silent fallbacks into a real run, and see it caught.
+
+A plant is caught where the cell of the target isn't `high`. One that didn't take effect counts as not caught: nobody
+stepped on it. `--honest` runs models without any plant, where every cell must say that it ran on its target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from tabulate import tabulate
+
+from generators.models.priority import types_of_priority
+from hardware.evidence.record import Outcome
+from hardware.evidence.store import read_folder
+from hardware.paths import cache_folder
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+_LIMIT_S = 300
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "linear", "convolution_overrideable")
+_NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm")
+_BACKWARD = (
+    *("native_layer_norm_backward", "gelu_backward", "tanh_backward", "_softmax_backward_data"),
+    *("embedding_dense_backward", "threshold_backward"),
+)
+_LEFT = {"boxed_all": ("*",), "boxed_product": _PRODUCTS, "boxed_norm": _NORMS, "boxed_backward": _BACKWARD}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plant:
+    """One entry of plants.toml."""
+
+    name: str
+    target: str
+    model: str = "bert"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a run with a plant came to: the cell's level and first reason, and whether the plant took effect."""
+
+    plant: Plant
+    took_effect: bool
+    level: str
+    reason: str
+    seconds: float
+
+    @property
+    def is_caught(self) -> bool:
+        return self.took_effect and self.level not in ("high", "no verdict")
+
+
+def plants() -> list[Plant]:
+    """All of plants.toml, in its order."""
+    with (HERE / "plants.toml").open("rb") as file:
+        entries = tomllib.load(file)
+    return [
+        Plant(name=name, target=entry["target"], model=entry.get("model", "bert")) for name, entry in entries.items()
+    ]
+
+
+class Bench:
+    """Runs the product in processes of its own, with everything below one folder."""
+
+    def __init__(self, folder: Path, device: Path) -> None:
+        self.folder = folder
+        self.device = device
+
+    def run(self, plant: Plant) -> Found:
+        """Run one model with the plant."""
+        folder = self.folder / plant.name
+        folder.mkdir()
+        mark = folder / "took_effect"
+        environment = self._environment({"HWCOMPAT_PLANT": plant.name, "HWCOMPAT_PLANTED": str(mark)})
+        environment["PYTHONPATH"] = os.pathsep.join([str(HERE / "planting"), environment["PYTHONPATH"]])
+        if plant.name in _LEFT:
+            left = ",".join(one if one == "*" else f"aten::{one}" for one in _LEFT[plant.name])
+            environment["HWCOMPAT_BOXED_LEFT"] = left
+            mark.touch()  # the device is made so
+        if plant.name == "cuda_management_stub":
+            environment["LD_LIBRARY_PATH"] = str(_stub(folder))
+        started = time.perf_counter()
+        self._product(folder, environment, "--model", plant.model, "--device", plant.target)
+        level, reason = self._verdict(folder)
+        return Found(
+            plant=plant,
+            took_effect=mark.exists(),
+            level=level,
+            reason=reason,
+            seconds=time.perf_counter() - started,
+        )
+
+    def honest(self, target: str, models: Sequence[str]) -> Iterator[tuple[str, str]]:
+        """Each cell of a run without plants, and why it is a false alarm; empty where it isn't."""
+        folder = self.folder / f"honest-{target}"
+        folder.mkdir()
+        words = [word for name in models for word in ("--model", name)]
+        self._product(folder, self._environment({}), *words, "--device", target)
+        for line in read_folder(folder / "evidence").checks:
+            if line.check_name == "runs_natively":
+                wrong = line.outcome is not Outcome.PASSED
+                yield line.cell_id, line.error_message or str(line.outcome) if wrong else ""
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("HWCOMPAT_")}
+        return {
+            **kept,
+            "HWCOMPAT_CACHE": str(self.folder / "cache"),
+            "HWCOMPAT_BOXED_LIBRARY": str(self.device),
+            "PYTHONPATH": os.pathsep.join([str(HERE / "boxed"), str(ROOT)]),
+            **more,
+        }
+
+    def _product(self, folder: Path, environment: Mapping[str, str], *words: str) -> None:
+        places = ("--output-dir", "suites", "--evidence", "evidence", "--report-dir", "reports")
+        told = [one if one.startswith("--") else str(folder / one) for one in places]
+        with (folder / "out").open("w") as out:
+            subprocess.run(
+                [sys.executable, "run_test_generation.py", *words, "--run", *told],
+                cwd=ROOT,
+                env=dict(environment),
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=_LIMIT_S * max(1, len(words) // 8),
+                check=False,  # failing is what is hoped for
+            )
+
+    def _verdict(self, folder: Path) -> tuple[str, str]:
+        """The level of the one cell of a run, and the first reason, from its report."""
+        reports = sorted((folder / "reports").glob("*.json"))
+        verdicts: list[Any] = json.loads(reports[-1].read_text(encoding="utf-8"))["verdicts"] if reports else []
+        if len(verdicts) != 1:
+            said = (folder / "out").read_text(encoding="utf-8").strip().splitlines()
+            return "no verdict", said[-1] if said else ""
+        return verdicts[0]["level"], " ".join(verdicts[0]["reasons"][:1])
+
+
+def _stub(folder: Path) -> Path:
+    """A folder with a stub of NVIDIA's management library, compiled now."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise click.ClickException("no C compiler is here")
+    library = folder / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, HERE / "stub_nvml.c"], check=True)
+    return folder
+
+
+def _build_device() -> Path:
+    """The boxed device's library; built once, anew where its source was changed."""
+    sys.path.insert(0, str(HERE / "boxed"))
+    from boxed_device import build
+
+    source = hashlib.sha256((HERE / "boxed" / "boxed.cpp").read_bytes()).hexdigest()[:12]
+    return Path(build(cache_folder("boxed_device") / source))
+
+
+@click.command()
+@click.option("--plant", "names", multiple=True, help="Only these; default: all forty.")
+@click.option("--target", "targets", multiple=True, help="Only plants of these targets.")
+@click.option(
+    "--honest", multiple=True, metavar="TARGET", help="Run models of high priority there without any plant."
+)
+@click.option("--keep", type=click.Path(path_type=Path), help="A folder in which everything stays.")
+def main(names: Sequence[str], targets: Sequence[str], honest: Sequence[str], keep: Path | None) -> None:
+    """Print a row for each plant; exit code 1 where one wasn't caught, or an honest run was called dishonest."""
+    chosen = [p for p in plants() if (not names or p.name in names) and (not targets or p.target in targets)]
+    with tempfile.TemporaryDirectory(prefix="hwcompat-") as temporary:
+        folder = keep or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        bench = Bench(folder, _build_device())
+        alarms = _honest(bench, honest) if honest else []
+        found = [] if honest and not (names or targets) else [_told(bench.run(plant)) for plant in chosen]
+    if found:
+        rows = [
+            (
+                one.plant.name,
+                one.plant.target,
+                "caught" if one.is_caught else "NOT CAUGHT" if one.took_effect else "NOT PLANTED",
+                one.level,
+                one.reason[:100],
+            )
+            for one in found
+        ]
+        click.echo(tabulate(rows, headers=["plant", "target", "", "level", "first reason"]))
+        caught = sum(one.is_caught for one in found)
+        click.echo(f"\n{caught} of {len(found)} caught")
+    raise SystemExit(0 if all(one.is_caught for one in found) and not alarms else 1)
+
+
+def _told(found: Found) -> Found:
+    click.echo(f"{found.plant.name}: {found.level} ({found.seconds:.0f} s)", err=True)
+    return found
+
+
+def _honest(bench: Bench, targets: Sequence[str]) -> list[str]:
+    models = types_of_priority("high")
+    alarms = []
+    count = 0
+    for target in targets:
+        for cell, alarm in bench.honest(target, models):
+            count += 1
+            if alarm:
+                alarms.append(cell)
+                click.echo(f"false alarm: {cell}: {alarm[:200]}")
+    click.echo(f"{count} honest runs, {len(alarms)} false alarms")
+    return alarms
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Target `boxed`: a device of torch's with kernels in C++, brought from outside the product by an entry point.
+
+`HWCOMPAT_BOXED_LEFT` names operators, separated by commas, that it leaves to `at::native::cpu_fallback`; `*` are all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+from hardware.backends._torch import TorchBackend
+from hardware.backends.base import DeviceInfo
+from hardware.errors import BackendUnavailable
+
+NAME = "boxed"
+LEFT = "HWCOMPAT_BOXED_LEFT"
+
+
+def build(folder: Path) -> Path:
+    """Compile the device into `folder`: about a minute, nothing where it is there already. Needs a C++ compiler."""
+    from torch.utils.cpp_extension import load
+
+    library = folder / "boxed_device.so"
+    if not library.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        source = Path(__file__).with_name("boxed.cpp")
+        load("boxed_device", [str(source)], is_python_module=False, build_directory=str(folder), extra_cflags=["-O0"])
+    return library
+
+
+@functools.cache
+def _register() -> None:
+    import torch
+
+    from hardware.privateuse1 import device_module
+
+    library = Path(os.environ.get("HWCOMPAT_BOXED_LIBRARY", ""))
+    if not library.is_file():
+        raise BackendUnavailable("there is no boxed device", why="HWCOMPAT_BOXED_LIBRARY names no file")
+    torch.ops.load_library(library)
+    ctypes.CDLL(str(library)).install(os.environ.get(LEFT, "").encode())
+    torch.utils.rename_privateuse1_backend(NAME)
+    torch._register_device_module(NAME, device_module(NAME))
+    # torch makes new parameters on such a device, one for each name; swapped ones stay tied.
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    torch.utils.generate_methods_for_privateuse1_backend()
+
+
+class BoxedBackend(TorchBackend):
+    """The boxed device; its memory is the host's, and it is SIMULATED as the others that are."""
+
+    BACKEND_NAME = NAME
+    DEVICE_TYPE = NAME
+    INDEXED = False
+    SHARED = True
+
+    def torch_device(self) -> Any:
+        _register()
+        return super().torch_device()
+
+    def _device_missing(self, torch: Any) -> str:
+        try:
+            self.torch_device()
+        except BackendUnavailable as error:
+            return error.why
+        return ""
+
+    def _get_device_info(self, device_id: int) -> DeviceInfo:
+        return self.device_info("boxed:0", "a device made of C++ kernels on the host")

@@ -1,0 +1,75 @@
+"""How plants get into a process: patches made when a module was imported, and a mark when one took effect."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+Patch = Callable[[ModuleType], None]
+
+_PLACES = ("planted_in_torch", "planted_in_openvino", "planted_absent")
+
+_patches: dict[str, list[Patch]] = {}
+
+
+class _Patching(importlib.abc.MetaPathFinder):
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name not in _patches:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def patched(module: ModuleType) -> None:
+            load(module)
+            for patch in _patches[name]:
+                patch(module)
+
+        spec.loader.exec_module = patched  # type: ignore[method-assign]
+        return spec
+
+
+def after_import(name: str) -> Callable[[Patch], Patch]:
+    """A decorator: the function is called with the module when that was imported."""
+
+    def keep(patch: Patch) -> Patch:
+        _patches.setdefault(name, []).append(patch)
+        return patch
+
+    return keep
+
+
+def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
+    """A decorator: the function takes the place of `owner.name` and is given what was there before the arguments."""
+    original = getattr(owner, name)
+
+    def put(change: Callable[..., Any]) -> None:
+        @functools.wraps(original)
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            return change(original, *args, **kwargs)
+
+        setattr(owner, name, changed)
+
+    return put
+
+
+def took_effect() -> None:
+    """Leave a mark: a plant that nobody stepped on was caught by nobody."""
+    Path(os.environ["HWCOMPAT_PLANTED"]).touch()
+
+
+def plant(name: str) -> None:
+    """Call the function of this name in one of the modules beside this one."""
+    found = [getattr(module, name) for place in _PLACES if hasattr(module := importlib.import_module(place), name)]
+    if len(found) == 1:
+        sys.meta_path.insert(0, _Patching())
+        found[0]()

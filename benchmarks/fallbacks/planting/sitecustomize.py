@@ -1,0 +1,8 @@
+"""Plants one silent fallback, named by HWCOMPAT_PLANT, into every Python that has this folder on its path."""
+
+import os
+
+if os.environ.get("HWCOMPAT_PLANT"):
+    from planting_tools import plant
+
+    plant(os.environ["HWCOMPAT_PLANT"])

@@ -1,0 +1,163 @@
+"""Where operators of torch ran: what its dispatcher was asked, what kernels did inside themselves, and which
+operators the device has no kernel for.
+
+A dispatch mode sees the outer operator alone. A kernel that copies to the host, computes there and copies back looks
+native to it: `at::native::cpu_fallback` does that, and so do the fallbacks of MPS and XPU. The profiler's records
+tell every call inside an operator, with the devices of its tensors. Where the fallback isn't told to the profiler,
+the dispatcher's table of kernels shows that the device has none.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+PARAMETER_OPERATORS = frozenset(
+    {
+        "aten.mm",
+        "aten.addmm",
+        "aten.bmm",
+        "aten.baddbmm",
+        "aten.matmul",
+        "aten.linear",
+        "aten.convolution",
+        "aten._convolution",
+        "aten.embedding",
+        "aten.native_layer_norm",
+        "aten.native_group_norm",
+        "aten.native_batch_norm",
+        "aten._native_batch_norm_legit_no_training",
+        "aten._fused_rms_norm",
+        "aten._scaled_dot_product_flash_attention_for_cpu",
+        "aten._scaled_dot_product_efficient_attention",
+        "aten._scaled_dot_product_flash_attention",
+        "aten._scaled_dot_product_cudnn_attention",
+        "aten.mkldnn_linear",
+        "aten._addmm_activation",
+        "aten._grouped_mm",
+    }
+)
+"""Operators that carry weights: what a fault of the simulated device hits, and what the dtype is read off."""
+
+_COMPUTE = PARAMETER_OPERATORS - {"aten.embedding"}
+
+_COPIES = frozenset(
+    {
+        *("aten::to", "aten::_to_copy", "aten::copy_", "aten::_copy_from", "aten::_copy_from_and_resize"),
+        *("aten::_to_cpu", "aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::lift_fresh"),
+    }
+)
+"""Operators whose work is to cross devices: the dispatch mode tells of those."""
+
+_COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
+_BY_OUT = "CompositeExplicitAutogradNonFunctional"
+"""Made of the same operator's form with `out=`, which needs a kernel."""
+
+
+def operator_trace(device_type: str) -> Any:
+    """A dispatch mode that counts operators by where their tensors lay: `.native`, `.offloaded`, `.dtypes`.
+
+    Offloaded are those that a tensor of another device takes part in, and those that the device has no kernel for.
+    """
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class OperatorTrace(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
+        def __init__(self) -> None:
+            super().__init__()
+            self.native: Counter[str] = Counter()
+            self.offloaded: Counter[str] = Counter()
+            self.dtypes: Counter[str] = Counter()
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            output = func(*args, **(kwargs or {}))
+            name = "aten." + func._schema.name.removeprefix("aten::")
+            tensors = [leaf for leaf in tree_leaves((args, kwargs, output)) if isinstance(leaf, torch.Tensor)]
+            elsewhere = any(tensor.dim() > 0 and tensor.device.type != device_type for tensor in tensors)
+            native = not elsewhere and (any(map(_dispatches, tensors)) or has_kernel(func, device_type))
+            (self.native if native else self.offloaded)[name] += 1
+            if name in _COMPUTE:
+                results = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+                self.dtypes[str(results[0].dtype).removeprefix("torch.")] += 1
+            return output
+
+    return OperatorTrace()
+
+
+def products_on_host(trace: Any) -> Counter[str]:
+    """Of a trace of decoding and of a backward pass, the model's own products elsewhere.
+
+    The rest of what is computed on the host there is how a loop over tokens and a loss work.
+    """
+    return Counter({name: count for name, count in trace.offloaded.items() if name in PARAMETER_OPERATORS})
+
+
+def _dispatches(tensor: Any) -> bool:
+    """Whether a tensor brings its kernels itself, in Python, where the dispatcher's table doesn't tell of them."""
+    import torch
+
+    return type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
+
+
+@functools.cache
+def has_kernel(operator: Any, device_type: str) -> bool:
+    """Whether the dispatcher has a kernel of the device for an operator, or one made of other operators.
+
+    An operator without either ends in a fallback for all operators, or raises.
+    """
+    import torch
+
+    own = torch._C._dispatch_key_for_device(device_type)
+    registered = torch._C._dispatch_has_kernel_for_dispatch_key
+    if any(registered(operator.name(), key) for key in (own, *_COMPOSITE)):
+        return True
+    forms = operator.overloadpacket.overloads() if registered(operator.name(), _BY_OUT) else ()
+    return any(registered(f"{operator._schema.name}.{form}", own) for form in forms if "out" in form)
+
+
+def host_calls_inside(work: Callable[[], object], device_type: str) -> Counter[str]:
+    """Operators that were given tensors of `device_type` and, inside themselves, worked on tensors of the host.
+
+    Copies that modelling code makes itself don't count here, nor numbers in tensors without dimensions. Source of the
+    records: the event tree of torch.profiler (torch 2.1 and later), whose inputs name their device.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiled:
+        work()
+    found: Counter[str] = Counter()
+    for event in profiled.profiler.kineto_results.experimental_event_tree():
+        found.update(name.replace("aten::", "aten.") for name in _leaving(event, device_type))
+    return found
+
+
+def _leaving(event: Any, device_type: str) -> Iterator[str]:
+    """The innermost operators at or below an event that took tensors of the device and touched the host's."""
+    deeper = [name for child in event.children for name in _leaving(child, device_type)]
+    if deeper:
+        yield from deeper
+    elif event.name.startswith("aten::") and event.name not in _COPIES:
+        on_device = any(one.device.type == device_type for one in _tensors(event))
+        if on_device and any(map(_touches_host, _below(event))):
+            yield event.name
+
+
+def _below(event: Any) -> Iterator[Any]:
+    for child in event.children:
+        yield child
+        yield from _below(child)
+
+
+def _touches_host(event: Any) -> bool:
+    return any(one.device.type == "cpu" and one.sizes for one in _tensors(event))
+
+
+def _tensors(event: Any) -> Iterator[Any]:
+    """What the record of an event has of its tensor arguments; lists of tensors are taken apart."""
+    for one in getattr(event.extra_fields, "inputs", None) or ():
+        for part in one if isinstance(one, list | tuple) else (one,):
+            if hasattr(part, "device"):
+                yield part
