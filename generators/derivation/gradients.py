@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hardware.testing.parity import Array, compare_gradients
-from hardware.testing.reference import as_reference, float64_gradients
+from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
 from hardware.testing.widened import copy_over
 
 from .measure import NOISE
@@ -20,14 +20,17 @@ _WORDS = "model.train()"
 
 
 def trains_only(model: torch.nn.Module, inputs: Mapping[str, Array]) -> bool:
-    """Whether a float32 model has gradients in training mode alone, and says so."""
+    """Whether a float32 model has gradients in training mode alone: it says so, or in evaluation mode it keeps from
+    pass to pass what it computed of parameters, which then get none (Mega its kernels)."""
     try:
-        float64_gradients(as_reference(copy_over(model)), inputs)
+        at_first = float64_gradients(as_reference(copy_over(model)), inputs)
+        used = as_reference(copy_over(model))
+        float64_outputs(used, inputs)
+        return len(float64_gradients(used, inputs)) < len(at_first)
     except AssertionError as error:
         return _WORDS in str(error)
     except Exception:  # whatever modelling code raises shows when the gradients are compared
         return False
-    return False
 
 
 def lost_gradients(

@@ -10,6 +10,7 @@ from typing import Any
 from generators.models.catalog import TaskClass
 from generators.models.classifier import Classification
 
+from .overrides import overrides
 from .scopes import text_config
 from .specs import first_special
 from .tiny import LABELS
@@ -22,7 +23,8 @@ def head_arguments(
     whose classes take none."""
     changed: dict[str, Any] = {}
     if chosen.entry.labels:
-        changed["num_labels"] = LABELS
+        own = overrides(what.model_type, chosen.task).get("config", {})
+        changed["num_labels"] = own.get("num_labels", LABELS)
     if config_class is None:
         return changed
     changed |= copy.deepcopy(dict(chosen.entry.config))

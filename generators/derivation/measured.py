@@ -84,6 +84,7 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, p
         else:
             unknown_masks = (*unknown_masks, *(name for name in padded if padded[name] != specs.get(name)))
     inputs = make_inputs(specs, SEED, lengths)
+    trains = trains_only(model, inputs)  # asked of a model that has run nothing
     exact = as_reference(copy_over(model))
     reference = float64_outputs(exact, inputs)
     if all(is_whole(one) for one in reference.values()):
@@ -114,7 +115,7 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, p
         small_faults=small_faults,
         padding_heard=padding,
         unknown_masks=unknown_masks,
-        trains_only=trains_only(model, inputs),
+        trains_only=trains,
     )
 
 

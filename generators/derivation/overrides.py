@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from generators.models.catalog import installed_version
 from hardware.errors import BrokenInput
 
 from .scopes import default_of, roles
@@ -63,10 +64,12 @@ def _with_likes(name: str, entries: Mapping[str, Mapping[str, Any]]) -> dict[str
 
 
 def overrides(model_type: str, task: str = "") -> Mapping[str, Any]:
-    """The entry of a model type, the one for a task where there is one (`blip@visual-question-answering`); empty
-    where it has none."""
+    """The entry of a model type: that for a task where there is one (`blip@visual-question-answering`), else that for
+    the installed version of transformers (`dbrx@4.57`); empty where it has none."""
     found = all_overrides()
-    return found.get(f"{model_type}@{task}", found.get(model_type, {}))
+    version = ".".join(installed_version().split(".")[:2])
+    keys = (f"{model_type}@{task}", f"{model_type}@{version}", model_type)
+    return next((found[key] for key in keys if key in found), {})
 
 
 def overridden(

@@ -259,8 +259,10 @@ def _config_file(model_type: str) -> Path | None:
 
 
 def _config_files(models: Path) -> Iterator[Path]:
-    """Every configuration module; a generator, because listing them costs more than most look-ups."""
+    """Every configuration module, those of 4.x's deprecated types last; a generator, because listing them costs more
+    than most look-ups."""
     yield from sorted(models.glob("*/configuration_*.py"))
+    yield from sorted(models.glob("deprecated/*/configuration_*.py"))
 
 
 @functools.cache

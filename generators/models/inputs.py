@@ -17,7 +17,8 @@ beside it, padding or not; `padding`, the id in the padded places of rows that a
 optional: `boolean` |
 | `shown` | int64 (batch, *shape), 1; in every row but the first, the second half of the last axis is 0: a narrower \
 picture, which keeps its height so that more than one place of it is left | `shape`; optional: `boolean` |
-| `positions` | int64 (batch, length), counting what the mask of the text keeps | optional: `start`, the first |
+| `positions` | int64 (batch, length), counting what the mask of the text keeps, or all where it has none | \
+optional: `start`, the first |
 | `places` | int64 (batch, length), 1 where `input_ids` is `token` | `token`; optional: `elsewhere`, 1 elsewhere |
 | `boxes` | int64 (batch, length, 4), left, top, right, bottom in [0, high); shares of a page in \
 float32 where `divisor` divides them | `high`; optional: `divisor` |
@@ -137,7 +138,7 @@ def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -
         elif kind == "shown":
             arrays[name] = _shown(spec, len(lengths))
         elif kind == "positions":
-            mask = arrays.get("attention_mask", padding_mask(lengths, "left"))
+            mask = arrays.get("attention_mask", np.ones((len(lengths), max(lengths)), dtype=np.int64))
             arrays[name] = np.maximum(mask.cumsum(axis=1) - 1, 0) + spec.get("start", 0)
         elif kind == "places":
             there = arrays["input_ids"] == spec["token"]

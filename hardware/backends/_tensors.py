@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """Arrays as tensors on `device`; floating-point ones in `dtype`."""
+    """Arrays as tensors on `device`; floating-point ones in `dtype`. Copies, since modelling code may write into what
+    it is given, as XGLM of transformers 4.57 adds 2 to its positions in place."""
     import torch
 
-    tensors = {name: torch.as_tensor(np.ascontiguousarray(value)) for name, value in inputs.items()}
+    tensors = {name: torch.as_tensor(np.array(value, order="C")) for name, value in inputs.items()}
     return {
         name: tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
         for name, tensor in tensors.items()

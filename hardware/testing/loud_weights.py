@@ -147,6 +147,8 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
     faults, and so are tables that a model keeps as buffers, as the codes of a codec.
     The variance is jittered around 1, not around what the gain makes of it: an activation leaves about half of it,
     and without a gain nothing of the image would come through thirty layers that have no way around them.
+    What a library makes in half precision whatever the model is in (the activation of Apertus in transformers 4.57)
+    keeps its numbers and is widened to the dtype of the rest.
     """
     import torch
 
@@ -173,4 +175,12 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
             buffers = _batch_statistics(owner, module, seed) | _tables(owner, module, gain, seed)
             for name, value in buffers.items():
                 getattr(module, name).copy_(torch.as_tensor(value))
+        _widen_what_is_narrower(model)
     return model.eval()
+
+
+def _widen_what_is_narrower(model: torch.nn.Module) -> None:
+    dtypes = {one.dtype for one in model.parameters() if one.is_floating_point()}
+    if len(dtypes) > 1:
+        widest = max(dtypes, key=lambda dtype: dtype.itemsize)
+        model._apply(lambda one: one.to(widest) if one.dtype in dtypes - {widest} else one)

@@ -119,3 +119,26 @@ def test_training_mode_is_for_those_whose_own_words_ask_for_it(words: str, learn
     assert not model.training
     with pytest.raises(AssertionError, match=words[:6]):
         loss_gradients(model, {"x": torch.ones(1, 2)})
+
+
+def test_training_mode_is_for_those_that_keep_what_they_computed_of_a_parameter() -> None:
+    import torch
+
+    from generators.derivation.gradients import trains_only
+
+    class Keeping(torch.nn.Linear):
+        kept: torch.Tensor | None = None
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            if self.kept is None or self.training:
+                self.kept = self.weight * 2
+            return {"logits": torch.nn.functional.linear(x, self.kept, self.bias)}
+
+    ones = np.ones((1, 2), dtype=np.float32)
+    assert trains_only(Keeping(2, 2).eval(), {"x": ones})
+
+    class Anew(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"logits": super().forward(x)}
+
+    assert not trains_only(Anew(2, 2).eval(), {"x": ones})

@@ -195,3 +195,14 @@ def test_a_normalisation_whose_code_adds_one_is_jittered_around_zero() -> None:
         fill(model)
         assert abs(float(model["a"].weight.detach().mean())) < 0.2
         assert abs(float(model["b"].weight.detach().mean()) - 1) < 0.2
+
+
+def test_what_is_narrower_than_the_rest_keeps_its_numbers_and_is_widened():
+    import torch
+
+    model = torch.nn.Sequential(OrderedDict(wide=torch.nn.Linear(8, 4), narrow=torch.nn.Linear(4, 2).bfloat16()))
+    exact = fill(torch.nn.Sequential(OrderedDict(wide=torch.nn.Linear(8, 4), narrow=torch.nn.Linear(4, 2))))
+    narrow = fill(model).narrow.weight
+    assert narrow.dtype is torch.float32
+    assert torch.equal(narrow, exact.narrow.weight.bfloat16().float())
+    assert torch.equal(model.wide.weight, exact.wide.weight)

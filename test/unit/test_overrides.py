@@ -94,3 +94,13 @@ def test_a_type_stands_in_one_file(folder: Path) -> None:
 
 def test_the_entries_that_ship_are_read() -> None:
     assert len(overrides.all_overrides()) > 150
+
+
+def test_an_entry_for_a_version_counts_with_that_version_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = {"one": {"reason": "r"}, "one@4.57": {"reason": "older"}, "one@task": {"reason": "task"}}
+    monkeypatch.setattr(overrides, "all_overrides", lambda: entries)
+    monkeypatch.setattr(overrides, "installed_version", lambda: "4.57.6")
+    assert overrides.overrides("one")["reason"] == "older"
+    assert overrides.overrides("one", "task")["reason"] == "task"
+    monkeypatch.setattr(overrides, "installed_version", lambda: "5.5.4")
+    assert overrides.overrides("one")["reason"] == "r"
