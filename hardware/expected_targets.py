@@ -150,7 +150,7 @@ def _qnn(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatu
         target="qnn",
         expected=True,
         reason=f"onnxruntime-qnn {version} is installed{', with its emulator of an HTP' if emulated else ''}",
-        device_name="HTP emulator" if emulated else "HTP",
+        device_name="emulated HTP" if emulated else "HTP",
     )
 
 
