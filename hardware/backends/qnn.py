@@ -34,7 +34,8 @@ EMULATED_OPTIONS: Mapping[str, str] = {"soc_model": "60", "htp_arch": "73"}
 
 STRICT: Mapping[str, str] = {"session.disable_cpu_ep_fallback": "1"}
 RECORD: Mapping[str, str] = {"session.record_ep_graph_assignment_info": "1"}
-OPTIMISATION = "ORT_ENABLE_BASIC"
+OPTIMISATION = "ORT_DISABLE_ALL"
+"""The file holds what is to run: it was folded when it was exported."""
 
 PROVIDER = "QNNExecutionProvider"
 SDK_VARIABLE = "QNN_SDK_ROOT"

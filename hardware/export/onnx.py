@@ -69,6 +69,7 @@ class OnnxModel:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # the file as it is
         file = str(exported.folder / ONNX)
         self.session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
         self.subject = subject
@@ -153,7 +154,9 @@ def _fold(file: Path, folded: Path) -> None:
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(folded)
-    onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    # Its matrices with a bias between two reshapes get names that a second session can't give again.
+    fusions = {"disabled_optimizers": ["MatMulAddFusion"]}
+    onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"], **fusions)
 
 
 def _write_out_sums(file: Path) -> None:
