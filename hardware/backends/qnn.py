@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -57,7 +59,8 @@ class QNNRunnable(Runnable):
     ) -> None:
         self.backend, self.subject, self.precision = backend, subject, precision
         self.example = dict(example)
-        self._folder = tempfile.TemporaryDirectory(prefix="hwcompat-qnn-")
+        self._folder = Path(tempfile.mkdtemp(prefix="hwcompat-qnn-"))
+        self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._files: dict[tuple[Any, ...], Path] = {}
         self.conditions: Mapping[str, str] = {"optimisation": "O0", **backend.facts()}
         if file is not None:
@@ -93,11 +96,11 @@ class QNNRunnable(Runnable):
         return type(self)(self.backend, self.subject, self.example, self.precision, context)
 
     def close(self) -> None:
-        self._folder.cleanup()
+        self._clean()
 
     def _run(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, Any]]:
         file = self._file(inputs)
-        return self.backend.run(file, with_positions(self.subject, inputs), Path(self._folder.name))
+        return self.backend.run(file, with_positions(self.subject, inputs), self._folder)
 
     def _file(self, inputs: Inputs) -> Path:
         shapes = _shapes(inputs)
@@ -109,7 +112,7 @@ class QNNRunnable(Runnable):
         return self._files[shapes]
 
     def _quantised(self, file: Path, inputs: Inputs) -> Path:
-        folder = Path(tempfile.mkdtemp(dir=self._folder.name))
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
         arrays, quantised = folder / "inputs.npz", folder / ONNX
         np.savez(arrays, **with_positions(self.subject, inputs))
         self.backend.call(

@@ -16,7 +16,7 @@ from ..backends._outputs import floating_outputs, ruled_out
 from ..backends.base import ModelSubject
 from .exported import ONNX, Exported
 from .keeping import Route, Way, export_once, opened
-from .masks import arithmetic_masks
+from .masks import RULED_OUT, arithmetic_masks
 from .positions import host_positions
 from .tracing import traceable_parts
 from .verification import Proof
@@ -34,6 +34,7 @@ _OPERATORS = {
     "Unsupported: ONNX export of operator ": "torch's exporter has no rule for",
 }
 PACKAGES = ("onnx", "onnxruntime")
+_FLOAT16_LARGEST = 65504.0
 
 
 def missing_packages() -> str:
@@ -51,7 +52,7 @@ def export_onnx(subject: ModelSubject, example: Inputs) -> Exported:
     Raises `Unsupported` with the reason where none does, as `export_openvino`.
     """
     route = Route(
-        ways=(_TRACE,),
+        ways=_WAYS,
         prove=_proven,
         runtime="ONNX Runtime's CPU provider",
         packages=("torch", *PACKAGES),
@@ -102,6 +103,13 @@ def _proven(made: Exported, proof: Proof, open_on_cpu: Any) -> tuple[Exported, f
     error = proof.of_forward(model, made)
     proof.of_other_values(model, made)
     return made, error
+
+
+def _within_float16(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    """The trace with constants that float16 holds, as masks of a model's own code often don't."""
+    made = _traced(subject, example, folder)
+    _bound(folder / ONNX)
+    return made
 
 
 def _traced(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
@@ -188,10 +196,30 @@ def _write_out_sums(file: Path) -> None:
     onnx.save(model, str(file))
 
 
+def _bound(file: Path) -> None:
+    """Replace constants beyond float16, as the smallest number of float32 in a mask, by what rules out as well.
+
+    HTP has no infinity: it took them for some number or other, and what was ruled out counted.
+    """
+    import onnx
+
+    model = onnx.load(str(file))
+    inner = [one.t for node in model.graph.node for one in node.attribute if one.type == onnx.AttributeProto.TENSOR]
+    for tensor in (*model.graph.initializer, *inner):
+        if tensor.data_type != onnx.TensorProto.FLOAT:
+            continue
+        values = onnx.numpy_helper.to_array(tensor)
+        beyond = np.abs(values) > _FLOAT16_LARGEST
+        if beyond.any():
+            bounded = np.where(beyond, np.sign(values) * abs(RULED_OUT), values).astype(values.dtype)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(bounded, tensor.name))
+    onnx.save(model, str(file))
+
+
 def _differs(dims: list[int], full: list[int]) -> bool:
     """Whether a constant is more than one row of numbers, and not of full shape."""
     return dims != full and int(np.prod(dims)) > full[-1]
 
 
 _METHOD = "torchscript"
-_TRACE: tuple[str, Way] = (_METHOD, _traced)
+_WAYS: tuple[tuple[str, Way], ...] = (("within float16", _within_float16), ("as it is", _traced))

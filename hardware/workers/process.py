@@ -75,12 +75,14 @@ class Worker:
             process.stdin.flush()
             answer = self._answers.get(timeout=limit)
         except queue.Empty:
+            said = self._said()
             self.close()
-            raise WorkerTimeout("timeout", f"{do} took longer than {limit:g} s", self._said()) from None
+            raise WorkerTimeout("timeout", f"{do} took longer than {limit:g} s", said) from None
         except OSError:
             answer = b""
         if not answer:
-            raise WorkerDied("crashed", f"the worker ended during {do} ({self._ending()})", self._said())
+            said = self._said()
+            raise WorkerDied("crashed", f"the worker ended during {do} ({self._ending()})", said)
         result: dict[str, Any] = json.loads(answer)
         if "error" in result:
             raise WorkerError(result["error"]["type"], result["error"]["message"], self._said())
@@ -89,6 +91,9 @@ class Worker:
 
     def close(self) -> None:
         """End the process, by its id."""
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
         process, self._process = self._process, None
         if process is None:
             return
@@ -104,9 +109,9 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-        if self._log is not None:
-            self._log.close()
-            self._log = None
+
+    def __del__(self) -> None:
+        self.close()  # a process is never left behind by who forgot it
 
     def _alive(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:
