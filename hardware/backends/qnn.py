@@ -20,8 +20,8 @@ import numpy as np
 
 from ..errors import BackendUnavailable
 from ..evidence.record import Stage
-from ..export.onnx import export_onnx, missing_packages, with_positions
 from ..export.exported import ONNX
+from ..export.onnx import export_onnx, missing_packages, with_positions
 from ..workers import Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of
 from . import _qnn_probe as probe
 from .base import BaseBackend, DeviceInfo, Execution, ModelSubject, Runnable, Unsupported
@@ -41,12 +41,16 @@ OPTIMISATION = "ORT_DISABLE_ALL"
 
 PROVIDER = "QNNExecutionProvider"
 SDK_VARIABLE = "QNN_SDK_ROOT"
-CALL_LIMIT_S = 150.0
+CALL_LIMIT_S = 120.0
 """The emulator compiles most tiny models in seconds; some operators take it minutes."""
 
 UNSEEN = "what QNN does inside one graph, which it compiles as a whole"
 _REAL_MACHINES = ("aarch64", "arm64")
-_SDK_FOLDERS = {"x86_64": "x86_64-linux-clang", "aarch64": "aarch64-oe-linux-gcc11.2", "arm64": "aarch64-windows-msvc"}
+_SDK_FOLDERS = {
+    "x86_64": "x86_64-linux-clang",
+    "aarch64": "aarch64-oe-linux-gcc11.2",
+    "arm64": "aarch64-windows-msvc",
+}
 
 
 class QNNRunnable(Runnable):
@@ -114,11 +118,14 @@ class QNNRunnable(Runnable):
     def _quantised(self, file: Path, inputs: Inputs) -> Path:
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         arrays, quantised = folder / "inputs.npz", folder / ONNX
-        np.savez(arrays, **with_positions(self.subject, inputs))
+        _write(arrays, with_positions(self.subject, inputs))
         self.backend.call(
             "quantise", stage=Stage.CONVERT, model=str(file), inputs=[str(arrays)], quantised=str(quantised)
         )
-        self.conditions = {**self.conditions, "quantised": "activations in 16 bits, weights in 8, by their ranges here"}
+        self.conditions = {
+            **self.conditions,
+            "quantised": "activations in 16 bits, weights in 8, by their ranges here",
+        }
         return quantised
 
 
@@ -161,13 +168,15 @@ class QNNBackend(BaseBackend):
             kind = "unsupported_operator"
             left = self._left_to_host(model)
             why = f"it leaves {_listed(left)} to the host; " if left else ""
-            raise Unsupported(f"QNN doesn't run the model: {why}{_reason(error)}", error_type=kind, stage=stage) from error
+            raise Unsupported(
+                f"QNN doesn't run the model: {why}{_reason(error)}", error_type=kind, stage=stage
+            ) from error
 
     def run(self, file: Path, arrays: Inputs, folder: Path) -> tuple[dict[str, Array], Mapping[str, Any]]:
         """Floating-point outputs by name as float64, and the proof of where they were computed."""
         with tempfile.TemporaryDirectory(dir=folder) as name:
             given, got, proof = (Path(name) / one for one in ("inputs.npz", "outputs.npz", "execution.json"))
-            np.savez(given, **{key: np.ascontiguousarray(value) for key, value in arrays.items()})
+            _write(given, arrays)
             places = {"inputs": str(given), "outputs": str(got), "execution": str(proof)}
             self.ask("run", stage=Stage.COMPILE, model=str(file), **places)
             with np.load(got) as outputs:
@@ -203,7 +212,9 @@ class QNNBackend(BaseBackend):
     def _left_to_host(self, model: str) -> dict[str, int]:
         """The operators of a model that QNN doesn't take, where a session that isn't strict tells."""
         try:
-            found = self.call("placement", stage=Stage.COMPILE, model=model, settings=self.settings_of({}))["assigned"]
+            found = self.call("placement", stage=Stage.COMPILE, model=model, settings=self.settings_of({}))[
+                "assigned"
+            ]
         except (WorkerError, Unsupported):
             return {}
         return {op: n for provider, counts in found.items() if provider != PROVIDER for op, n in counts.items()}
@@ -299,6 +310,11 @@ class QNNBackend(BaseBackend):
     def close(self) -> None:
         if self._worker is not None:
             self._worker.close()
+
+
+def _write(file: Path, arrays: Inputs) -> None:
+    named: dict[str, Any] = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    np.savez(file, **named)
 
 
 def _numbers(array: Array) -> Array:

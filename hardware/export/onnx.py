@@ -6,7 +6,8 @@ run. ONNX Runtime then folds what doesn't depend on the inputs, so that no shape
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from ..backends._outputs import floating_outputs, ruled_out
 from ..backends.base import ModelSubject
+from .caches import replaced
 from .exported import ONNX, Exported
 from .keeping import Route, Way, export_once, opened
 from .masks import RULED_OUT, arithmetic_masks
@@ -136,7 +138,7 @@ def _traced(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
             return tuple(compute(dict(zip(names, values, strict=True))).values())
 
     file = folder / "traced.onnx"
-    with arithmetic_masks(), traceable_parts(model), torch.no_grad():
+    with arithmetic_masks(), traceable_parts(model), _repeated_keys(), torch.no_grad():
         tensors = tuple(torch.as_tensor(array) for array in arrays.values())
         outputs = list(compute(dict(zip(names, tensors, strict=True))))
         torch.onnx.export(
@@ -150,8 +152,18 @@ def _traced(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
         )
     _fold(file, folder / ONNX)
     file.unlink()
+    _drop_empty(folder / ONNX)
     _write_out_sums(folder / ONNX)
     return Exported(folder=folder, method=_METHOD, static=True)
+
+
+@contextlib.contextmanager
+def _repeated_keys() -> Iterator[None]:
+    """Keys and values that several heads share are repeated: torch's exporter has no attention that shares them."""
+    from transformers.integrations import sdpa_attention
+
+    with replaced(sdpa_attention, "use_gqa_in_sdpa", lambda *_, **__: False):
+        yield
 
 
 def _fold(file: Path, folded: Path) -> None:
@@ -167,11 +179,38 @@ def _fold(file: Path, folded: Path) -> None:
     onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"], **fusions)
 
 
-def _write_out_sums(file: Path) -> None:
-    """Give constants that are added in front of a LayerNormalization the shape of their sum.
+def _drop_empty(file: Path) -> None:
+    """Take parts without an element out of what is joined: a rotary embedding over all of a head leaves such a rest.
 
-    HTP computes both as one operator and there takes a constant (1, length, width) for the first row of the batch
-    alone: other rows came out wrong (onnxruntime-qnn 2.7.0, emulator). A constant of full shape is right.
+    QNN has no tensors of that kind.
+    """
+    import onnx
+
+    model = onnx.shape_inference.infer_shapes(onnx.load(str(file)))
+    empty = {
+        one.name
+        for one in model.graph.value_info
+        if any(axis.HasField("dim_value") and axis.dim_value == 0 for axis in one.type.tensor_type.shape.dim)
+    }
+    for node in model.graph.node:
+        kept = [name for name in node.input if name not in empty]
+        if node.op_type == "Concat" and 0 < len(kept) < len(node.input):
+            node.input[:] = kept
+    used = {one.name for one in model.graph.output}
+    for node in reversed(list(model.graph.node)):  # what uses a result stands behind what gives it
+        if set(node.output) <= empty and not set(node.output) & used:
+            model.graph.node.remove(node)
+        else:
+            used |= set(node.input)
+    onnx.save(model, str(file))
+
+
+def _write_out_sums(file: Path) -> None:
+    """Give constants that are added, as positions are, the shape of their sum.
+
+    HTP computes sums and a LayerNormalization behind them as one operator, and there takes a constant (1, length,
+    width) for the first row of the batch alone: other rows came out wrong (onnxruntime-qnn 2.7.0, emulator). A
+    constant of full shape is right.
     """
     import onnx
 
@@ -182,9 +221,8 @@ def _write_out_sums(file: Path) -> None:
         one.name: [axis.dim_value for axis in one.type.tensor_type.shape.dim]
         for one in (*graph.value_info, *graph.output)
     }
-    normalised = {node.input[0] for node in graph.node if node.op_type == "LayerNormalization"}
     for node in graph.node:
-        if node.op_type != "Add" or node.output[0] not in normalised:
+        if node.op_type != "Add":
             continue
         full = shapes.get(node.output[0], [0])
         for number, name in enumerate(node.input):

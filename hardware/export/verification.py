@@ -188,7 +188,8 @@ def _reversed(array: Array) -> Array:
 def _moved(array: Array) -> Array:
     if array.dtype.kind != "f" or array.ndim < 2:
         return array
-    return (array * np.asarray(0.9, array.dtype)).astype(array.dtype)
+    moved: Array = (array * 0.9).astype(array.dtype)
+    return moved
 
 
 def _shortened(array: Array) -> Array:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,13 @@ def quantise(*, model: str, inputs: list[str], quantised: str) -> dict[str, Any]
     return {"bytes": Path(quantised).stat().st_size}
 
 
-_CALLS = {"describe": describe, "run": run, "placement": placement, "precompile": precompile, "quantise": quantise}
+_CALLS: dict[str, Callable[..., dict[str, Any]]] = {
+    "describe": describe,
+    "run": run,
+    "placement": placement,
+    "precompile": precompile,
+    "quantise": quantise,
+}
 
 
 def _answer(line: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Target `qnn`: models on the HTP emulator in strict mode, and the ways in which QNN ends up elsewhere without a word.
+"""Target `qnn`: models on the HTP emulator in strict mode, and how QNN ends up elsewhere without a word.
 
 Every test here needs the environment that `make setup-qnn` makes, and is skipped by name where it isn't there.
 """
@@ -171,8 +171,8 @@ def test_a_quantised_model_computes_in_integers_with_the_loss_that_is_stated(
     assert 0 < _error(got, want) <= tolerance_for(backend.target, "int8").limit
     assert runnable.actual_dtype == "int8"
     native = runnable.execution().native
-    assert native["onnx.QuantizeLinear"] > 0
-    assert native["onnx.DequantizeLinear"] > 0
+    assert native["onnx.com.microsoft.QuantizeLinear"] > 0
+    assert native["onnx.com.microsoft.DequantizeLinear"] > 0
     assert not runnable.execution().offloaded
 
 

@@ -72,7 +72,7 @@ def test_a_call_that_hangs_ends_its_process_and_the_next_starts_anew(worker: Wor
 
 
 def test_a_process_that_dies_is_told_with_its_signal(worker: Worker) -> None:
-    with pytest.raises(WorkerDied, match="during die .signal 11"):
+    with pytest.raises(WorkerDied, match=r"during die \(signal 11\)"):
         worker.call("die")
     assert worker.call("say")["pid"]
 
