@@ -157,6 +157,12 @@ _CALLS: dict[str, Callable[..., dict[str, Any]]] = {
     "precompile": precompile,
     "quantise": quantise,
 }
+    "describe": describe,
+    "run": run,
+    "placement": placement,
+    "precompile": precompile,
+    "quantise": quantise,
+}
 
 
 def _answer(line: str) -> dict[str, Any]:
