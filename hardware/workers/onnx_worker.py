@@ -157,12 +157,6 @@ _CALLS: dict[str, Callable[..., dict[str, Any]]] = {
     "precompile": precompile,
     "quantise": quantise,
 }
-    "describe": describe,
-    "run": run,
-    "placement": placement,
-    "precompile": precompile,
-    "quantise": quantise,
-}
 
 
 def _answer(line: str) -> dict[str, Any]:
