@@ -20,7 +20,7 @@ from .exported import ONNX, Exported
 from .keeping import Route, Way, export_once, opened
 from .masks import RULED_OUT, arithmetic_masks
 from .positions import host_positions
-from .tracing import traceable_parts
+from .tracing import traceable_parts, unfolding_from_the_front
 from .verification import Proof
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _traced(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
             return tuple(compute(dict(zip(names, values, strict=True))).values())
 
     file = folder / "traced.onnx"
-    with arithmetic_masks(), traceable_parts(model), _repeated_keys(), torch.no_grad():
+    with arithmetic_masks(), traceable_parts(model), _exportable_operators(), torch.no_grad():
         tensors = tuple(torch.as_tensor(array) for array in arrays.values())
         outputs = list(compute(dict(zip(names, tensors, strict=True))))
         torch.onnx.export(
@@ -158,11 +158,29 @@ def _traced(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
 
 
 @contextlib.contextmanager
-def _repeated_keys() -> Iterator[None]:
-    """Keys and values that several heads share are repeated: torch's exporter has no attention that shares them."""
+def _exportable_operators() -> Iterator[None]:
+    """What torch's exporter over TorchScript has no rule for, or a wrong one.
+
+    It has no attention whose heads share keys and values: they are repeated. Of `repeat_interleave` and `unfold` it
+    gets the shape wrong where the axis is counted from the back.
+    """
+    import torch
     from transformers.integrations import sdpa_attention
 
-    with replaced(sdpa_attention, "use_gqa_in_sdpa", lambda *_, **__: False):
+    repeat = torch.repeat_interleave
+
+    def repeat_by_shape(tensor: torch.Tensor, repeats: Any, dim: int | None = None, **how: Any) -> torch.Tensor:
+        if dim is None or not isinstance(repeats, int):
+            return repeat(tensor, repeats, dim, **how)
+        axis = dim % tensor.dim()
+        return torch.stack([tensor] * repeats, dim=axis + 1).flatten(axis, axis + 1)
+
+    with (
+        replaced(sdpa_attention, "use_gqa_in_sdpa", lambda *_, **__: False),
+        replaced(torch, "repeat_interleave", repeat_by_shape),
+        replaced(torch.Tensor, "repeat_interleave", repeat_by_shape),
+        unfolding_from_the_front(),
+    ):
         yield
 
 

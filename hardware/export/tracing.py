@@ -153,11 +153,6 @@ def _convertible_operators() -> Iterator[None]:
     """
     import torch
 
-    unfold = torch.Tensor.unfold
-
-    def unfold_from_the_front(tensor: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
-        return unfold(tensor, dimension % tensor.dim(), size, step)
-
     summed = torch.sum
 
     def sum_as_product(tensor: torch.Tensor, *axes: Any, **how: Any) -> torch.Tensor:
@@ -165,8 +160,19 @@ def _convertible_operators() -> Iterator[None]:
             return tensor @ tensor.new_ones(tensor.shape[-1])
         return summed(tensor, *axes, **how)
 
-    with (
-        replaced(torch, "sum", sum_as_product),
-        replaced(torch.Tensor, "unfold", unfold_from_the_front),
-    ):
+    with replaced(torch, "sum", sum_as_product), unfolding_from_the_front():
+        yield
+
+
+@contextlib.contextmanager
+def unfolding_from_the_front() -> Iterator[None]:
+    """For a while `unfold` counts its axis from the front, as converters do whatever they are told."""
+    import torch
+
+    unfold = torch.Tensor.unfold
+
+    def unfold_from_the_front(tensor: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
+        return unfold(tensor, dimension % tensor.dim(), size, step)
+
+    with replaced(torch.Tensor, "unfold", unfold_from_the_front):
         yield
