@@ -27,16 +27,17 @@ _VERSIONS = ("onnxruntime-qnn", "onnxruntime (qnn)", "onnx", "torch", "transform
 
 _HEAD = """# Target qnn
 
-Made by `python -m benchmarks.qnn_table` from the evidence of `python run_test_generation.py --device qnn --run`, with runs
-from {first} to {last}: {versions}.
+Made by `python -m benchmarks.qnn_table` from the evidence of `python run_test_generation.py --device qnn --run`, with
+runs from {first} to {last}. Versions: {versions}.
 
-Everything here was computed by {device}. It stands for a device: operators and arithmetic are HTP's, speed
-and memory aren't, and nothing here was run on an NPU. Every session was strict (`session.disable_cpu_ep_fallback`), so
-that no operator ran on the host; which provider took each node is ONNX Runtime's own record.
+Everything here was computed by {device}.
+It stands for a device: operators and arithmetic are HTP's, speed and memory aren't, and nothing here was run on an NPU.
+Every session was strict (`session.disable_cpu_ep_fallback`), so that no operator ran on the host; which provider took
+each node is ONNX Runtime's own record.
 
-Errors are the largest of all checks that compare, relative to the output's scale, against a float64 reference. HTP computes
-float32 graphs in a float16 of its own: 11 bits of mantissa, no infinity, up to 131,008. What is saved and loaded again
-(`save_reload`) is a context binary that was compiled ahead of time.
+Errors are the largest of all checks that compare, relative to the output's scale, against a float64 reference. HTP
+computes float32 graphs in a float16 of its own: 11 bits of mantissa, no infinity, up to 131,008. What is saved and
+loaded again (`save_reload`) is a context binary that was compiled ahead of time. Decoding with a cache isn't done there.
 """
 
 
@@ -114,8 +115,8 @@ def _section(precision: str, rows: Sequence[Row]) -> Iterator[str]:
     stated = tolerance_for(Target(name="qnn"), precision)
     yield f"\n## {precision}\n"
     yield (
-        f"{len(right)} of {len(rows)} cells pass every check within {stated.limit:g} ({stated.reason}), with no operator "
-        "on the host.\n"
+        f"{len(right)} of {len(rows)} cells pass every check within {stated.limit:g} ({stated.reason}), with no "
+        "operator on the host.\n"
     )
     yield "| model | task | checks | largest error | nodes on HTP |\n|---|---|---|---|---|"
     for row in right:
