@@ -31,13 +31,13 @@ Made by `python -m benchmarks.qnn_table` from the evidence of `python run_test_g
 runs from {first} to {last}. Versions: {versions}.
 
 Everything here was computed by {device}.
-It stands for a device: operators and arithmetic are HTP's, speed and memory aren't, and nothing here was run on an NPU.
+It stands for a device: operators and arithmetic are HTP's, speed and memory aren't, and nothing here ran on an NPU.
 Every session was strict (`session.disable_cpu_ep_fallback`), so that no operator ran on the host; which provider took
 each node is ONNX Runtime's own record.
 
 Errors are the largest of all checks that compare, relative to the output's scale, against a float64 reference. HTP
 computes float32 graphs in a float16 of its own: 11 bits of mantissa, no infinity, up to 131,008. What is saved and
-loaded again (`save_reload`) is a context binary that was compiled ahead of time. Decoding with a cache isn't done there.
+loaded again (`save_reload`) is a context binary that was compiled ahead of time. It doesn't decode with a cache.
 """
 
 

@@ -44,6 +44,9 @@ SDK_VARIABLE = "QNN_SDK_ROOT"
 CALL_LIMIT_S = 120.0
 """The emulator compiles most tiny models in seconds; some operators take it minutes."""
 
+CALIBRATIONS = 16
+"""Inputs whose ranges a quantised model is made for."""
+
 UNSEEN = "what QNN does inside one graph, which it compiles as a whole"
 _REAL_MACHINES = ("aarch64", "arm64")
 _SDK_FOLDERS = {
@@ -117,11 +120,12 @@ class QNNRunnable(Runnable):
 
     def _quantised(self, file: Path, inputs: Inputs) -> Path:
         folder = Path(tempfile.mkdtemp(dir=self._folder))
-        arrays, quantised = folder / "inputs.npz", folder / ONNX
-        _write(arrays, with_positions(self.subject, inputs))
-        self.backend.call(
-            "quantise", stage=Stage.CONVERT, model=str(file), inputs=[str(arrays)], quantised=str(quantised)
-        )
+        quantised = folder / ONNX
+        files = [folder / f"{number}.npz" for number in range(CALIBRATIONS)]
+        for number, arrays in enumerate(files):
+            _write(arrays, _drawn(with_positions(self.subject, inputs), number))
+        names = [str(one) for one in files]
+        self.backend.call("quantise", stage=Stage.CONVERT, model=str(file), inputs=names, quantised=str(quantised))
         self.conditions = {
             **self.conditions,
             "quantised": "activations in 16 bits, weights in 8, by their ranges here",
@@ -310,6 +314,26 @@ class QNNBackend(BaseBackend):
     def close(self) -> None:
         if self._worker is not None:
             self._worker.close()
+
+
+def _drawn(arrays: Inputs, number: int) -> dict[str, Array]:
+    """Inputs to calibrate with: the example first, then its numbers mixed, and up to a half larger.
+
+    Whole numbers that are more than a mask are drawn anew: what they mean together is lost, their ranges aren't.
+    """
+    if not number:
+        return dict(arrays)
+    random = np.random.default_rng(number)
+    found: dict[str, Array] = {}
+    for name, array in arrays.items():
+        if array.dtype.kind == "f":
+            mixed = random.permutation(array.ravel()).reshape(array.shape)
+            found[name] = (mixed * random.uniform(1, 1.5)).astype(array.dtype)
+        elif array.dtype.kind in "iu" and array.max(initial=0) > 2:
+            found[name] = random.integers(array.min(), array.max() + 1, array.shape).astype(array.dtype)
+        else:
+            found[name] = array
+    return found
 
 
 def _write(file: Path, arrays: Inputs) -> None:
