@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hardware.backends.factory import get_backend
 from hardware.workers import Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of, environment_versions
 from hardware.workers.process import SCRIPT
 
@@ -106,6 +107,8 @@ def test_a_missing_environment_is_told_with_the_command_that_makes_it(monkeypatc
     assert found.python is None
     assert found.reason == "HWCOMPAT_QNN_PYTHON names no Python (make setup-qnn)"
     assert environment_versions() == {}
+    assert get_backend("qnn").unavailable() == found.reason
+    assert get_backend("qnn").device_count == 0
 
 
 def test_an_environment_without_the_package_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
