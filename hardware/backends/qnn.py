@@ -99,7 +99,9 @@ class QNNRunnable(Runnable):
         """QNN's context binary, compiled ahead of time, in a session of its own."""
         context = folder / "context.onnx"
         file = self._file(self.example)
-        self.backend.ask("precompile", stage=Stage.COMPILE, model=str(file), context=str(context))
+        self.backend.ask(
+            "precompile", stage=Stage.COMPILE, model=str(file.absolute()), context=str(context.absolute())
+        )
         return type(self)(self.backend, self.subject, self.example, self.precision, context)
 
     def close(self) -> None:
@@ -125,7 +127,9 @@ class QNNRunnable(Runnable):
         for number, arrays in enumerate(files):
             _write(arrays, _drawn(with_positions(self.subject, inputs), number))
         names = [str(one) for one in files]
-        self.backend.call("quantise", stage=Stage.CONVERT, model=str(file), inputs=names, quantised=str(quantised))
+        self.backend.call(
+            "quantise", stage=Stage.CONVERT, model=str(file.absolute()), inputs=names, quantised=str(quantised)
+        )
         self.conditions = {
             **self.conditions,
             "quantised": "activations in 16 bits, weights in 8, by their ranges here",
@@ -182,7 +186,7 @@ class QNNBackend(BaseBackend):
             given, got, proof = (Path(name) / one for one in ("inputs.npz", "outputs.npz", "execution.json"))
             _write(given, arrays)
             places = {"inputs": str(given), "outputs": str(got), "execution": str(proof)}
-            self.ask("run", stage=Stage.COMPILE, model=str(file), **places)
+            self.ask("run", stage=Stage.COMPILE, model=str(file.absolute()), **places)
             with np.load(got) as outputs:
                 found = {key: _numbers(outputs[key]) for key in outputs.files if outputs[key].dtype.kind == "f"}
             return found, json.loads(proof.read_text(encoding="utf-8"))

@@ -40,7 +40,7 @@ class Worker:
     """Runs `script` with `python`. Nothing is started before the first call, and after an end the next call starts
     anew.
 
-    The script imports nothing of ours. It reads a JSON object a line from standard input and answers each with one on
+    The script imports nothing of ours and works in an empty folder, so that paths it is given are absolute. It reads a JSON object a line from standard input and answers each with one on
     its standard output.
     """
 
@@ -99,6 +99,7 @@ class Worker:
             return
         process.kill()
         process.wait()
+        self._folder.cleanup()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -117,14 +118,16 @@ class Worker:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.close()
-        if self._log is None:
-            self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+        # What a runtime writes where it stands, as QNN's saver does, goes with the process.
+        self._folder = tempfile.TemporaryDirectory(prefix="hwcompat-worker-", ignore_cleanup_errors=True)
         self._process = subprocess.Popen(
             # Isolated: neither our folders nor this environment's variables decide what it imports.
-            [str(self.python), "-I", str(self.script)],
+            [str(self.python.absolute()), "-I", str(self.script.absolute())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
+            cwd=self._folder.name,
         )
         self._answers = queue.Queue()
         reader = threading.Thread(target=_read, args=(self._process.stdout, self._answers), daemon=True)
