@@ -40,8 +40,8 @@ class Worker:
     """Runs `script` with `python`. Nothing is started before the first call, and after an end the next call starts
     anew.
 
-    The script imports nothing of ours and works in an empty folder, so that paths it is given are absolute. It reads a JSON object a line from standard input and answers each with one on
-    its standard output.
+    The script imports nothing of ours and works in an empty folder: paths that it is given are absolute. It reads
+    a JSON object a line from standard input and answers each with one on its standard output.
     """
 
     def __init__(self, python: Path, *, timeout_s: float, script: Path = SCRIPT) -> None:
