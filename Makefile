@@ -1,6 +1,7 @@
 # Two commands are all that there is to know:
 #   make run MODEL=bert DEVICE=auto      the main job, in an environment of its own
 #   make test                            all tests
+#   make setup-qnn                       the environment of target qnn (.venv-qnn)
 # More: make lint | mutants | mutants-drawn | mutants-all | test-versions | test-newest | bench | recipes | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
@@ -16,7 +17,7 @@ VERSIONS ?= 5.23.0 4.57.6
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup bundle-environment clean
+.PHONY: help run test lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn bundle-environment clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -84,6 +85,19 @@ $(VENV)-transformers-%/.ready: $(VENV)/.ready
 	    > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
 	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check transformers==$*
 	@touch $@
+
+# The environment of target qnn, and what exporting to ONNX needs in .venv: 450 MB, a minute on a fast line.
+setup-qnn: .venv-qnn/.ready
+
+.venv-qnn/.ready: requirements-qnn.txt requirements-onnx.txt $(VENV)/.ready
+	@$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements-onnx.txt
+	@test -x .venv-qnn/bin/python || $(BASE_PYTHON) -m venv .venv-qnn
+	@.venv-qnn/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-qnn.txt
+	@touch $@
+
+# Two models on QNN's emulator, strictly: 1 where a check fails or anything would run on the host.
+run-qnn: setup-qnn
+	$(OWN) run_test_generation.py --model bert --model vit --device qnn --run $(ARGS)
 
 # torch, transformers and pytest alone, as on a machine that a bundle is carried to
 bundle-environment: $(BUNDLE)/.ready

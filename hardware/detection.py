@@ -19,6 +19,7 @@ from .expected_targets import TargetStatus, expected_targets
 from .software import HostInfo, TorchBuild, package_versions, read_host, read_torch_build
 from .system.cpu import CPUInfo, read_cpu
 from .system.memory import MemoryInfo, read_memory
+from .workers import environment_versions
 
 SCHEMA_VERSION = 1
 
@@ -94,7 +95,7 @@ def detect(*, sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) ->
         vendors=tuple(vendors),
         on_bus=pci_accelerators(sys_root),
         torch=read_torch_build(),
-        packages=package_versions(),
+        packages={**package_versions(), **environment_versions()},
     )
 
 

@@ -140,6 +140,20 @@ def _openvino(inventory: HardwareInfo, environment: Mapping[str, str]) -> Target
     )
 
 
+def _qnn(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+    version = inventory.packages.get("onnxruntime-qnn")
+    if version is None:
+        reason = "onnxruntime-qnn has no environment here: make setup-qnn"
+        return TargetStatus(target="qnn", expected=False, reason=reason)
+    emulated = inventory.host.machine.lower() not in ("aarch64", "arm64")
+    return TargetStatus(
+        target="qnn",
+        expected=True,
+        reason=f"onnxruntime-qnn {version} is installed{', with its emulator of an HTP' if emulated else ''}",
+        device_name="emulated HTP" if emulated else "HTP",
+    )
+
+
 def _simulated(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
     return TargetStatus(
         target="simulated",
@@ -155,5 +169,6 @@ _RULES: dict[str, Callable[[HardwareInfo, Mapping[str, str]], TargetStatus]] = {
     "mps": _mps,
     "xpu": _xpu,
     "openvino": _openvino,
+    "qnn": _qnn,
     "simulated": _simulated,
 }

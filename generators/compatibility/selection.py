@@ -144,9 +144,10 @@ def _consider(status: TargetStatusLike, memory_needed: int | None) -> Step:
 def _not_preferred(status: TargetStatusLike) -> str:
     target = Target.parse(status.target)
     for entry in _priorities()["needs_device"]:
-        devices = entry["devices"]
-        named = (target.variant, status.device_name.partition(" ")[0].partition(".")[0])
-        if entry["target"] == target.name and not any(name in devices for name in named):
+        if entry["target"] != target.name:
+            continue
+        named = {target.variant, status.device_name.partition(" ")[0].partition(".")[0]}
+        if named & set(entry.get("not_devices", ())) or ("devices" in entry and not named & set(entry["devices"])):
             return str(entry["reason"])
     return ""
 

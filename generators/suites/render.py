@@ -288,7 +288,7 @@ def render(
         "is_composed": not checkpoint and any("model_type" in value for value in nested),
         "masked": masked,
         "token_limit": recipe.inputs.get(masked, {}).get("high", 0),
-        "computed_dtype": "float32" if cell.precision == "tf32" else cell.precision,
+        "computed_dtype": backend_class(cell.target.name).COMPUTES_IN.get(cell.precision, cell.precision),
     }
     body = fill_template(recipe.architecture, values, template_folder)
     return stamp(body.rstrip("\n") + "\n")

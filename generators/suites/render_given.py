@@ -45,7 +45,7 @@ def render_given(
         "dimensions": "as the factory makes it" if recipe.kind == "module" else "",
         "module": module,
         "factory": factory,
-        "computed_dtype": "float32" if cell.precision == "tf32" else cell.precision,
+        "computed_dtype": backend_class(cell.target.name).COMPUTES_IN.get(cell.precision, cell.precision),
     }
     body = fill_template(_TEMPLATES[recipe.kind], values, template_folder)
     return stamp(body.rstrip("\n") + "\n")

@@ -17,6 +17,7 @@ from ..export.decoding import decoder_of, encoders_of, past, replaced_forward, s
 from ..export.exported import ENCODER, FORWARD, PROMPT, STEP
 from ..export.exporter import openvino_names
 from ..export.positions import host_positions
+from ._outputs import ruled_out
 from .base import Generation, ModelSubject, Unsupported
 
 if TYPE_CHECKING:
@@ -84,11 +85,6 @@ class Graph:
         return {name: np.array(result[number]) for number, name in enumerate(self.outputs)}
 
 
-def _ruled_out(array: Array) -> Array:
-    """Minus infinity where an entry is the smallest number of its dtype, as `to_arrays` has it."""
-    return np.where(array == np.finfo(array.dtype).min, -np.inf, array) if array.dtype.kind == "f" else array
-
-
 class BareModel(OpenedModel):
     """One graph on OpenVINO's own runtime."""
 
@@ -104,7 +100,7 @@ class BareModel(OpenedModel):
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         missing = set(self.forward.inputs) - set(inputs)
         given = {**inputs, **self._positions(inputs)} if missing else inputs
-        return {name: _ruled_out(np.asarray(value)).astype(np.float64) for name, value in self.forward(given).items()}
+        return {name: ruled_out(np.asarray(value)).astype(np.float64) for name, value in self.forward(given).items()}
 
     def _positions(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
     import torch
+
+    from .base import Array
 
 _OF_LAYERS = ("hidden_states", "attentions", "past_key_values", "router_logits", "mems")
 """Tuples with an entry for each layer that stand beside a model's results."""
@@ -77,3 +81,8 @@ def nested(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         else:
             found.setdefault(whole, {})[part] = tensor
     return found
+
+
+def ruled_out(array: Array) -> Array:
+    """Minus infinity where an entry is the smallest number of its dtype, as `to_arrays` has it."""
+    return np.where(array == np.finfo(array.dtype).min, -np.inf, array) if array.dtype.kind == "f" else array

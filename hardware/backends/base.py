@@ -187,6 +187,9 @@ class BaseBackend(ABC):
     """The short list of shape, index and mask operators that may run on the host; a cell with them is `medium`."""
 
     PRECISIONS: ClassVar[tuple[str, ...]] = ("float32",)
+    COMPUTES_IN: ClassVar[Mapping[str, str]] = {"tf32": "float32"}
+    """By the precision that is asked for, what the target's own record of a pass is to say, where that is another."""
+
     SIMULATED: ClassVar[bool] = False
 
     VARIANTS: ClassVar[tuple[str, ...]] = ()

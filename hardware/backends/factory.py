@@ -113,6 +113,7 @@ class BackendType(StrEnum):
     INTEL = "xpu"
     APPLE = "mps"
     OPENVINO = "openvino"
+    QNN = "qnn"
     SIMULATED = "simulated"
     AUTO = "auto"
 

@@ -21,7 +21,7 @@ ABSENT = "absent"
 RELEASE = "0.1.0"
 """Our own version, as in pyproject.toml."""
 
-_CHECKING = ("backends", "export", "testing", "output_masks.py")
+_CHECKING = ("backends", "export", "testing", "workers", "output_masks.py")
 """Our own code that a verdict rests on."""
 
 

@@ -1,6 +1,7 @@
 """Turns a torch module into another runtime's model: made once, verified against torch, kept in a cache."""
 
 from .exported import Exported, Opener
+from .onnx import export_onnx
 from .openvino import export_openvino, quiet_telemetry
 
-__all__ = ["Exported", "Opener", "export_openvino", "quiet_telemetry"]
+__all__ = ["Exported", "Opener", "export_onnx", "export_openvino", "quiet_telemetry"]

@@ -14,13 +14,15 @@ FORWARD = "openvino_model.xml"
 ENCODER = "openvino_prompt_encoder_model.xml"
 PROMPT = "openvino_prompt_model.xml"
 STEP = "openvino_step_model.xml"
+ONNX = "model.onnx"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """A folder with `openvino_model.xml`, or the several models of a way that splits, and how it was made.
+    """A folder with `openvino_model.xml` or `model.onnx`, or the several models of a way that splits, and how it was
+    made.
 
-    `method` is `optimum-intel` or `convert_model`; `why_not_exporter` says why the first wasn't used.
+    `method` is `optimum-intel`, `convert_model` or `torchscript`; `why_not_exporter` says why the first wasn't used.
     `exporter_limit` is the newest version of transformers that the exporter allows, where it had to be told to go
     beyond it. With `static` the model is right for the shapes of its example only: tracing froze loops over the
     length. `decodes` says whether the model decodes with a cache; `why_no_cache` why one that could doesn't.

@@ -88,7 +88,23 @@ def convert(
 @contextlib.contextmanager
 def traceable(model: torch.nn.Module) -> Iterator[None]:
     """For a while, what can't be traced or converted is computed in a way that can: the same numbers otherwise."""
-    with _traceable_masks(), _traceable_experts(model), traceable_caches(), _convertible_operators():
+    with _traceable_masks(), traceable_parts(model), _convertible_operators():
+        yield
+
+
+@contextlib.contextmanager
+def traceable_parts(model: torch.nn.Module) -> Iterator[None]:
+    """What no tracer can follow, whatever the runtime: experts in a loop, caches, and sequences packed in one row.
+
+    transformers looks for such sequences with `diff`, which converters don't know: there are none.
+    """
+    from transformers import masking_utils
+
+    with (
+        _traceable_experts(model),
+        traceable_caches(),
+        replaced(masking_utils, "find_packed_sequence_indices", lambda *_: None),
+    ):
         yield
 
 
@@ -132,17 +148,10 @@ def _traceable_experts(model: torch.nn.Module) -> Iterator[None]:
 def _convertible_operators() -> Iterator[None]:
     """What OpenVINO's converter has no rule for, or a wrong one.
 
-    It counts the axis of `unfold` from the front only, and doesn't know `diff`, with which transformers looks for
-    several sequences packed in one row: there are none. The CPU plug-in adds a constant to a sum over the last axis
+    It counts the axis of `unfold` from the front only. The CPU plug-in adds a constant to a sum over the last axis
     wrongly (https://github.com/openvinotoolkit/openvino/issues/23616, still so in 2026.4.1), not to a product.
     """
     import torch
-    from transformers import masking_utils
-
-    unfold = torch.Tensor.unfold
-
-    def unfold_from_the_front(tensor: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
-        return unfold(tensor, dimension % tensor.dim(), size, step)
 
     summed = torch.sum
 
@@ -151,9 +160,19 @@ def _convertible_operators() -> Iterator[None]:
             return tensor @ tensor.new_ones(tensor.shape[-1])
         return summed(tensor, *axes, **how)
 
-    with (
-        replaced(torch, "sum", sum_as_product),
-        replaced(torch.Tensor, "unfold", unfold_from_the_front),
-        replaced(masking_utils, "find_packed_sequence_indices", lambda *_: None),
-    ):
+    with replaced(torch, "sum", sum_as_product), unfolding_from_the_front():
+        yield
+
+
+@contextlib.contextmanager
+def unfolding_from_the_front() -> Iterator[None]:
+    """For a while `unfold` counts its axis from the front, as converters do whatever they are told."""
+    import torch
+
+    unfold = torch.Tensor.unfold
+
+    def unfold_from_the_front(tensor: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
+        return unfold(tensor, dimension % tensor.dim(), size, step)
+
+    with replaced(torch.Tensor, "unfold", unfold_from_the_front):
         yield

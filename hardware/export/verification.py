@@ -26,8 +26,9 @@ STEPS = 4
 class Proof:
     """What torch gives in float32 on CPU, computed before an exporter changes anything about the model.
 
-    `other` holds inputs of other shapes and their outputs, None where the model takes no others; `decoded` is None
-    where it doesn't decode. Every method raises `Unsupported` at the stage `convert`: `export_failed` where the
+    `other` holds inputs of other shapes and their outputs, None where the model takes no others; `values` the same
+    for other values of the same shapes; `decoded` is None where it doesn't decode. `runtime` says in words where the
+    export is run. Every method raises `Unsupported` at the stage `convert`: `export_failed` where the
     export doesn't run, `conversion_wrong` where it gives other numbers.
     """
 
@@ -35,17 +36,21 @@ class Proof:
     example: Inputs
     outputs: Mapping[str, Array]
     other: tuple[Inputs, Mapping[str, Array]] | None
+    values: tuple[Inputs, Mapping[str, Array]] | None
     decoded: Generation | None
+    runtime: str
 
     @classmethod
-    def of(cls, subject: ModelSubject, example: Inputs) -> Self:
+    def of(cls, subject: ModelSubject, example: Inputs, runtime: str) -> Self:
         """Run the model in every way in which its export has to run."""
         return cls(
             subject=subject,
             example=example,
             outputs=torch_outputs(subject, example),
             other=_other_shapes(subject, example),
+            values=_other_values(subject, example),
             decoded=_decoded(subject, example),
+            runtime=runtime,
         )
 
     def of_all(self, opened: Opened, made: Exported) -> float:
@@ -64,22 +69,27 @@ class Proof:
     def of_other_shapes(self, opened: Opened, made: Exported) -> None:
         """Right for another batch and length as well."""
         if self.other is None:
-            raise _wrong(f"nothing says whether the {made.method} export is right for other shapes")
+            raise self._wrong(f"nothing says whether the {made.method} export is right for other shapes")
         self._compare(opened, made, *self.other, " for other shapes")
+
+    def of_other_values(self, opened: Opened, made: Exported) -> None:
+        """Right for other values of the same shapes as well, where the model takes any that can be made here."""
+        if self.values is not None:
+            self._compare(opened, made, *self.values, " for other values")
 
     def of_decoding(self, opened: Opened, made: Exported) -> None:
         """The same tokens and logits, step by step, with the export's own cache."""
         from ..testing.parity import compare
 
         if self.decoded is None:
-            raise _wrong(f"torch decodes nothing to hold the {made.method} export against")
+            raise self._wrong(f"torch decodes nothing to hold the {made.method} export against")
         try:
             got = opened.generate(self.example, steps=self.decoded.tokens.shape[1])
         except Exception as error:
-            raise _broken(f"the {made.method} export doesn't decode", error) from error
+            raise self._broken(f"the {made.method} export doesn't decode", error) from error
         comparison = compare({"logits": got.logits}, {"logits": self.decoded.logits})
         if not (comparison.max_rel_error <= LIMIT and np.array_equal(got.tokens, self.decoded.tokens)):
-            raise _wrong(f"the {made.method} export decodes with other numbers than torch: {comparison}")
+            raise self._wrong(f"the {made.method} export decodes with other numbers than torch: {comparison}")
 
     def _compare(
         self, opened: Opened, made: Exported, inputs: Inputs, want: Mapping[str, Array], where: str
@@ -90,22 +100,18 @@ class Proof:
         try:
             got = opened(dict(inputs))
         except Exception as error:  # the runtime's, and those of the library around it
-            raise _broken(f"the {made.method} export doesn't run{where}", error) from error
+            raise self._broken(f"the {made.method} export doesn't run{where}", error) from error
         comparison = compare(got, want, masks=masks_of(self.subject.masked_by, inputs))
         if not comparison.max_rel_error <= LIMIT:
-            raise _wrong(f"the {made.method} export gives other numbers than torch{where}: {comparison}")
+            raise self._wrong(f"the {made.method} export gives other numbers than torch{where}: {comparison}")
         return comparison.max_rel_error
 
+    def _broken(self, what: str, error: Exception) -> Unsupported:
+        reason = f"{type(error).__name__}: {str(error)[:600]}"
+        return Unsupported(f"{what} on {self.runtime}: {reason}", error_type="export_failed", stage=Stage.CONVERT)
 
-def _broken(what: str, error: Exception) -> Unsupported:
-    reason = f"{type(error).__name__}: {str(error)[:600]}"
-    return Unsupported(
-        f"{what} on OpenVINO's own CPU device: {reason}", error_type="export_failed", stage=Stage.CONVERT
-    )
-
-
-def _wrong(what: str) -> Unsupported:
-    return Unsupported(f"{what} (OpenVINO's own CPU device)", error_type="conversion_wrong", stage=Stage.CONVERT)
+    def _wrong(self, what: str) -> Unsupported:
+        return Unsupported(f"{what} ({self.runtime})", error_type="conversion_wrong", stage=Stage.CONVERT)
 
 
 def torch_outputs(subject: ModelSubject, inputs: Inputs) -> dict[str, Array]:
@@ -150,6 +156,40 @@ def _other_shapes(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Arr
             if all(is_meant(array) for array in outputs.values()):
                 return inputs, outputs
     return None
+
+
+def _other_values(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
+    """Other values of the same shapes, with torch's outputs for them; None where the model takes none of ours.
+
+    The rows of a batch in reverse, so that tokens, masks and what belongs to them stay together, and floating-point
+    values moved; or one of the two, where others stand for something that has one place.
+    """
+    from ..testing.parity import is_meant
+
+    for changes in ((_reversed, _moved), (_reversed,), (_moved,)):
+        inputs = dict(example)
+        for change in changes:
+            inputs = {name: change(array) for name, array in inputs.items()}
+        if all(np.array_equal(inputs[name], example[name]) for name in example):
+            continue
+        try:
+            outputs = torch_outputs(subject, inputs)
+        except Exception:  # whatever a model raises, it doesn't take these values
+            continue
+        if all(is_meant(array) for array in outputs.values()):
+            return inputs, outputs
+    return None
+
+
+def _reversed(array: Array) -> Array:
+    return np.ascontiguousarray(array[::-1])
+
+
+def _moved(array: Array) -> Array:
+    if array.dtype.kind != "f" or array.ndim < 2:
+        return array
+    moved: Array = (array * 0.9).astype(array.dtype)
+    return moved
 
 
 def _shortened(array: Array) -> Array:

@@ -1,0 +1,73 @@
+"""Small graphs with known answers: whether a session of QNN computes at all, and in which arithmetic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .base import Array
+
+SIZE = 8
+FLOAT16_LARGEST = 65504.0
+
+_BITS = {"float32": 20, "float16": 10, "bfloat16": 7}
+"""An error below 2 to the power of minus so much tells a precision from the next: 23, 10 and 7 bits of mantissa."""
+
+
+def write_question(file: Path, right: Array) -> None:
+    """Column sums of tanh(left @ right) for `left` (8, 8), the question of `hardware.known_answer`."""
+    from onnx import helper
+
+    nodes = [
+        helper.make_node("MatMul", ["left", "right"], ["product"]),
+        helper.make_node("Tanh", ["product"], ["bounded"]),
+        helper.make_node("ReduceSum", ["bounded", "axes"], ["answer"], keepdims=0),
+    ]
+    constants = {"right": right, "axes": np.array([0], np.int64)}
+    _write(file, nodes, "left", "answer", [SIZE], constants)
+
+
+def write_copy(file: Path) -> None:
+    """`values` (8, 8) times the identity: what is lost is the arithmetic's."""
+    from onnx import helper
+
+    nodes = [helper.make_node("MatMul", ["values", "identity"], ["copy"])]
+    _write(file, nodes, "values", "copy", [SIZE, SIZE], {"identity": np.eye(SIZE, dtype=np.float32)})
+
+
+def _write(
+    file: Path, nodes: list[object], given: str, result: str, shape: list[int], constants: dict[str, Array]
+) -> None:
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    graph = helper.make_graph(
+        nodes,
+        "question",
+        [helper.make_tensor_value_info(given, TensorProto.FLOAT, [SIZE, SIZE])],
+        [helper.make_tensor_value_info(result, TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(file))
+
+
+def values_to_copy() -> Array:
+    """Numbers in [1, 2) with all bits of float32, and one that float16 can't hold."""
+    values = 1 + np.random.default_rng(0).random((SIZE, SIZE))
+    values[0] = 0.0
+    values[0, 0] = 70_000.0  # alone in its row, so that an infinity spoils no other number
+    return values.astype(np.float32)
+
+
+def precision_of(copy: Array) -> str:
+    """The arithmetic that turned `values_to_copy` into `copy`; `unknown` where it is none that is known.
+
+    HTP's float16 has no infinity: what is beyond its largest number comes out as some finite one up to 131,008.
+    """
+    values = values_to_copy()
+    lost = float(np.abs(copy[1:] / values[1:] - 1).max())
+    found = next((name for name, bits in _BITS.items() if lost < 2.0**-bits), "unknown")
+    held = bool(abs(copy[0, 0] / values[0, 0] - 1) < 2.0 ** -_BITS["float16"])
+    return "tf32" if found == "float16" and held else found

@@ -1,0 +1,361 @@
+"""Target `qnn`: Qualcomm's HTP through ONNX Runtime, in a worker with an environment of its own (`make setup-qnn`).
+
+On x86-64 libQnnHtp.so is Qualcomm's emulator of the processor, and evidence says so; on a Snapdragon the same file
+reaches the processor. Strict mode refuses a model of which any operator would run on the host.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..errors import BackendUnavailable
+from ..evidence.record import Stage
+from ..export.exported import ONNX
+from ..export.onnx import export_onnx, missing_packages, with_positions
+from ..workers import Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of
+from . import _qnn_probe as probe
+from .base import BaseBackend, DeviceInfo, Execution, ModelSubject, Runnable, Unsupported
+
+if TYPE_CHECKING:
+    from ..target import Target
+    from .base import Array, Inputs
+
+QNN_OPTIONS: Mapping[str, str] = {"backend_type": "htp"}
+EMULATED_OPTIONS: Mapping[str, str] = {"soc_model": "60", "htp_arch": "73"}
+"""What the emulator stands for. Without a SoC's model it runs out of memory on transformers (MEM_ALLOC 1002)."""
+
+STRICT: Mapping[str, str] = {"session.disable_cpu_ep_fallback": "1"}
+RECORD: Mapping[str, str] = {"session.record_ep_graph_assignment_info": "1"}
+OPTIMISATION = "ORT_DISABLE_ALL"
+"""The file holds what is to run: it was folded when it was exported."""
+
+PROVIDER = "QNNExecutionProvider"
+SDK_VARIABLE = "QNN_SDK_ROOT"
+CALL_LIMIT_S = 120.0
+"""The emulator compiles most tiny models in seconds; some operators take it minutes."""
+
+CALIBRATIONS = 16
+"""Inputs whose ranges a quantised model is made for."""
+
+UNSEEN = "what QNN does inside one graph, which it compiles as a whole"
+_REAL_MACHINES = ("aarch64", "arm64")
+_SDK_FOLDERS = {
+    "x86_64": "x86_64-linux-clang",
+    "aarch64": "aarch64-oe-linux-gcc11.2",
+    "arm64": "aarch64-windows-msvc",
+}
+
+
+class QNNRunnable(Runnable):
+    """One ONNX file for each shape, run in the worker."""
+
+    can = frozenset({"save"})
+
+    def __init__(
+        self, backend: QNNBackend, subject: ModelSubject, example: Inputs, precision: str, file: Path | None = None
+    ) -> None:
+        self.backend, self.subject, self.precision = backend, subject, precision
+        self.example = dict(example)
+        self._folder = Path(tempfile.mkdtemp(prefix="hwcompat-qnn-"))
+        self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._files: dict[tuple[Any, ...], Path] = {}
+        self.conditions: Mapping[str, str] = {"optimisation": "O0", **backend.facts()}
+        if file is not None:
+            self._files[_shapes(example)] = file
+        self.actual_dtype = "int8" if precision == "int8" else backend.arithmetic()
+        self._proof = self._run(self.example)[1]
+
+    def __call__(self, **inputs: Array) -> dict[str, Array]:
+        return self._run(inputs)[0]
+
+    def execution(self) -> Execution:
+        """Where ONNX Runtime put each node of the session that runs the example."""
+        proof = self._run(self.example)[1]["assigned"]
+        native = proof.get(PROVIDER, {})
+        offloaded: dict[str, int] = {}
+        for provider, counts in proof.items():
+            if provider != PROVIDER:
+                offloaded |= {f"onnx.{name}": offloaded.get(f"onnx.{name}", 0) + n for name, n in counts.items()}
+        return Execution(
+            native={f"onnx.{name}": count for name, count in native.items()},
+            offloaded=offloaded,
+            dtype=self.actual_dtype,
+            device=self.backend.device,
+            unseen=UNSEEN,
+            host_allowed=self.backend.HOST_ALLOWED,
+        )
+
+    def save_and_reload(self, folder: Path) -> Runnable:
+        """QNN's context binary, compiled ahead of time, in a session of its own."""
+        context = folder / "context.onnx"
+        file = self._file(self.example)
+        self.backend.ask(
+            "precompile", stage=Stage.COMPILE, model=str(file.absolute()), context=str(context.absolute())
+        )
+        return type(self)(self.backend, self.subject, self.example, self.precision, context)
+
+    def close(self) -> None:
+        self._clean()
+
+    def _run(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, Any]]:
+        file = self._file(inputs)
+        return self.backend.run(file, with_positions(self.subject, inputs), self._folder)
+
+    def _file(self, inputs: Inputs) -> Path:
+        shapes = _shapes(inputs)
+        if shapes not in self._files:
+            exported = export_onnx(self.subject, inputs)
+            self.conditions = {**self.conditions, **exported.conditions()}
+            file = exported.folder / ONNX
+            self._files[shapes] = self._quantised(file, inputs) if self.precision == "int8" else file
+        return self._files[shapes]
+
+    def _quantised(self, file: Path, inputs: Inputs) -> Path:
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        quantised = folder / ONNX
+        files = [folder / f"{number}.npz" for number in range(CALIBRATIONS)]
+        for number, arrays in enumerate(files):
+            _write(arrays, _drawn(with_positions(self.subject, inputs), number))
+        names = [str(one) for one in files]
+        self.backend.call(
+            "quantise", stage=Stage.CONVERT, model=str(file.absolute()), inputs=names, quantised=str(quantised)
+        )
+        self.conditions = {
+            **self.conditions,
+            "quantised": "activations in 16 bits, weights in 8, by their ranges here",
+        }
+        return quantised
+
+
+def _shapes(inputs: Inputs) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((name, tuple(array.shape)) for name, array in sorted(inputs.items()))
+
+
+class QNNBackend(BaseBackend):
+    """QNN's HTP backend, on the emulator or on a Snapdragon; nothing may run on the host."""
+
+    BACKEND_NAME = "qnn"
+    EXPIRES_ON = ("onnxruntime-qnn", "onnxruntime (qnn)", "onnx", "onnxruntime", "torch", "transformers")
+    CAN = frozenset({"save"})
+    PRECISIONS = ("float32", "float16", "int8")
+    COMPUTES_IN: ClassVar[Mapping[str, str]] = {"float32": "float16"}
+    INDEXED = False
+    SHARED = True
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self._worker: Worker | None = None
+        self._arithmetic = ""
+
+    # The worker
+
+    def call(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
+        """Have the worker do something. Raises `Unsupported` at `stage` with its reason."""
+        try:
+            return self._worker_here().call(do, **arguments)
+        except WorkerTimeout as error:
+            raise Unsupported(f"QNN: {error.message}", error_type="timeout", stage=stage) from error
+        except WorkerDied as error:
+            raise Unsupported(_reason(error), error_type="crashed", stage=stage) from error
+
+    def ask(self, do: str, *, stage: Stage, model: str, **arguments: Any) -> Mapping[str, Any]:
+        """The same for a model in a session of this target; a refusal names the operators that stand in the way."""
+        try:
+            return self.call(do, stage=stage, model=model, settings=self.settings_of(STRICT), **arguments)
+        except WorkerError as error:
+            kind = "unsupported_operator"
+            left = self._left_to_host(model)
+            why = f"it leaves {_listed(left)} to the host; " if left else ""
+            raise Unsupported(
+                f"QNN doesn't run the model: {why}{_reason(error)}", error_type=kind, stage=stage
+            ) from error
+
+    def run(self, file: Path, arrays: Inputs, folder: Path) -> tuple[dict[str, Array], Mapping[str, Any]]:
+        """Floating-point outputs by name as float64, and the proof of where they were computed."""
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            given, got, proof = (Path(name) / one for one in ("inputs.npz", "outputs.npz", "execution.json"))
+            _write(given, arrays)
+            places = {"inputs": str(given), "outputs": str(got), "execution": str(proof)}
+            self.ask("run", stage=Stage.COMPILE, model=str(file.absolute()), **places)
+            with np.load(got) as outputs:
+                found = {key: _numbers(outputs[key]) for key in outputs.files if outputs[key].dtype.kind == "f"}
+            return found, json.loads(proof.read_text(encoding="utf-8"))
+
+    def settings_of(self, config: Mapping[str, str]) -> dict[str, Any]:
+        """How a session is opened, as the worker takes it."""
+        return {
+            "module": "onnxruntime_qnn",
+            "options": self._options(),
+            "config": {**RECORD, **config},
+            "optimisation": OPTIMISATION,
+        }
+
+    def _options(self) -> dict[str, str]:
+        options = {**QNN_OPTIONS, **(EMULATED_OPTIONS if self.emulated else {})}
+        if sdk := os.environ.get(SDK_VARIABLE):
+            machine = str(self.described["machine"])
+            library = "QnnHtp.dll" if os.name == "nt" else "libQnnHtp.so"
+            options.pop("backend_type", None)
+            options["backend_path"] = str(Path(sdk) / "lib" / _SDK_FOLDERS.get(machine, machine) / library)
+        return options
+
+    def _worker_here(self) -> Worker:
+        if self._worker is None:
+            environment = environment_of(self.BACKEND_NAME)
+            if environment.python is None:
+                raise BackendUnavailable("qnn isn't here", why=environment.reason)
+            self._worker = Worker(environment.python, timeout_s=CALL_LIMIT_S)
+        return self._worker
+
+    def _left_to_host(self, model: str) -> dict[str, int]:
+        """The operators of a model that QNN doesn't take, where a session that isn't strict tells."""
+        try:
+            found = self.call("placement", stage=Stage.COMPILE, model=model, settings=self.settings_of({}))[
+                "assigned"
+            ]
+        except (WorkerError, Unsupported):
+            return {}
+        return {op: n for provider, counts in found.items() if provider != PROVIDER for op, n in counts.items()}
+
+    # The device
+
+    def _check_availability(self) -> str:
+        reason = environment_of(self.BACKEND_NAME).reason or missing_packages()
+        if reason:
+            return reason
+        try:
+            return "" if self.described["devices"] else "onnxruntime-qnn offers no device"
+        except (WorkerError, Unsupported) as error:
+            return f"onnxruntime-qnn doesn't start: {error}"
+
+    @cached_property
+    def described(self) -> Mapping[str, Any]:
+        """Versions, machine and devices, from the worker."""
+        return self.call("describe", stage=Stage.LOAD, module="onnxruntime_qnn")
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the HTP is Qualcomm's emulator: always, but on ARM or where ONNX Runtime sees an NPU."""
+        real = any(one["kind"] == "NPU" for one in self.described["devices"])
+        return not real and str(self.described["machine"]).lower() not in _REAL_MACHINES
+
+    def facts(self) -> dict[str, str]:
+        """What evidence says of the runtime, and that it is an emulator where it is one."""
+        here = self.described
+        found = {"runtime": f"onnxruntime {here['onnxruntime']}, onnxruntime-qnn {here['onnxruntime_qnn']}"}
+        if self.emulated:
+            found["emulator"] = f"QNN {here['qnn']}'s HTP emulator on {here['machine']}, not an NPU"
+        return found
+
+    @property
+    def device(self) -> str:
+        """QNN's name of its backend, and what is behind it."""
+        return "htp (emulator)" if self.emulated else "htp"
+
+    @property
+    def device_count(self) -> int:
+        return 0 if self.unavailable() else 1
+
+    def _get_device_info(self, device_id: int) -> DeviceInfo:
+        here = self.described
+        soc = ", ".join(f"{name} {value}" for name, value in EMULATED_OPTIONS.items())
+        name = f"HTP emulator of QNN {here['qnn']} ({soc}) on {here['machine']}"
+        return self.device_info(self.device, name if self.emulated else f"Hexagon NPU (HTP), QNN {here['qnn']}")
+
+    def known_answer(self) -> tuple[float, float, float]:
+        from ..known_answer import question
+
+        left, right = question()
+        with tempfile.TemporaryDirectory(prefix="hwcompat-qnn-") as name:
+            file = Path(name) / ONNX
+            probe.write_question(file, right)
+            answer = self.run(file, {"left": left}, Path(name))[0]["answer"]
+        return float(answer[0]), float(answer[1]), float(answer[2])
+
+    def arithmetic(self) -> str:
+        """What HTP computes a float32 graph in, measured with numbers that only that precision gives.
+
+        Raises `Unsupported` where a session like those of models doesn't give a known answer: then nothing that it
+        gives means anything.
+        """
+        from ..known_answer import agrees
+
+        if not self._arithmetic:
+            answer = self.known_answer()
+            if not agrees(answer):
+                raise Unsupported(
+                    f"QNN takes a graph and doesn't compute it: known numbers came out as {answer}",
+                    error_type="numerical_mismatch",
+                    stage=Stage.RUN,
+                )
+            with tempfile.TemporaryDirectory(prefix="hwcompat-qnn-") as name:
+                file = Path(name) / ONNX
+                probe.write_copy(file)
+                copy = self.run(file, {"values": probe.values_to_copy()}, Path(name))[0]["copy"]
+            self._arithmetic = probe.precision_of(copy)
+        return self._arithmetic
+
+    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+        if precision not in self.PRECISIONS:
+            raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
+        return QNNRunnable(self, subject, example_inputs, precision)
+
+    def reset(self) -> bool:
+        """A new worker."""
+        self.close()
+        return True
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+
+def _drawn(arrays: Inputs, number: int) -> dict[str, Array]:
+    """Inputs to calibrate with: the example first, then its numbers mixed, and up to a half larger.
+
+    Whole numbers that are more than a mask are drawn anew: what they mean together is lost, their ranges aren't.
+    """
+    if not number:
+        return dict(arrays)
+    random = np.random.default_rng(number)
+    found: dict[str, Array] = {}
+    for name, array in arrays.items():
+        if array.dtype.kind == "f":
+            mixed = random.permutation(array.ravel()).reshape(array.shape)
+            found[name] = (mixed * random.uniform(1, 1.5)).astype(array.dtype)
+        elif array.dtype.kind in "iu" and array.max(initial=0) > 2:
+            found[name] = random.integers(array.min(), array.max() + 1, array.shape).astype(array.dtype)
+        else:
+            found[name] = array
+    return found
+
+
+def _write(file: Path, arrays: Inputs) -> None:
+    named: dict[str, Any] = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    np.savez(file, **named)
+
+
+def _numbers(array: Array) -> Array:
+    """float64, and minus infinity where an entry is float16's smallest number or less: it is ruled out."""
+    found: Array = np.where(array <= -probe.FLOAT16_LARGEST, -np.inf, array).astype(np.float64)
+    return found
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
+
+
+def _reason(error: WorkerError) -> str:
+    """What was raised, and the last of what native code said of an error."""
+    said = [line.split("]", 1)[-1].strip() for line in error.log.splitlines() if "[E:" in line]
+    return " ".join("; ".join([error.message, *said[:2]]).split())[:900]

@@ -1,0 +1,15 @@
+"""Runs models in other environments: a process of another Python takes model.onnx and inputs.npz, and gives
+outputs.npz and execution.json."""
+
+from .environments import Environment, environment_of, environment_versions
+from .process import Worker, WorkerDied, WorkerError, WorkerTimeout
+
+__all__ = [
+    "Environment",
+    "Worker",
+    "WorkerDied",
+    "WorkerError",
+    "WorkerTimeout",
+    "environment_of",
+    "environment_versions",
+]

@@ -1,0 +1,81 @@
+"""Finds the Python environment of a target that has one of its own, and reads what is installed there."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).parents[2]
+_FILE = Path(__file__).with_name("environments.toml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """A target's environment: its interpreter, or `reason` why there is none, with the command that makes it.
+
+    `versions` holds the target's own packages; it is read from their metadata, and nothing is started for it.
+    """
+
+    target: str
+    python: Path | None
+    reason: str
+    versions: Mapping[str, str]
+
+
+@functools.cache
+def _known() -> Mapping[str, Mapping[str, Any]]:
+    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+
+def environment_of(target: str) -> Environment:
+    """The environment of a target in `environments.toml`: what its variable names, the repository's, or this one."""
+    known = _known()[target]
+    named = os.environ.get(known["variable"])
+    python = Path(named) if named else _python_in(_ROOT / known["folder"])
+    if not named and not python.is_file() and importlib.util.find_spec(known["module"]) is not None:
+        python = Path(sys.executable)
+    if not python.is_file():
+        where = f"{known['variable']} names no Python" if named else f"{known['package']} has no environment here"
+        return Environment(target=target, python=None, reason=f"{where} ({known['command']})", versions={})
+    versions = _versions(python, known["versions"])
+    missing = "" if known["package"] in versions else f"{known['package']} isn't in its environment"
+    reason = f"{missing} ({known['command']})" if missing else ""
+    return Environment(target=target, python=None if missing else python, reason=reason, versions=versions)
+
+
+def environment_versions() -> dict[str, str]:
+    """Versions of what is in such environments, by `package` where only one has it, else `package (target)`."""
+    found: dict[str, str] = {}
+    for target, known in _known().items():
+        for package, version in environment_of(target).versions.items():
+            found[package if package == known["package"] else f"{package} ({target})"] = version
+    return found
+
+
+def _python_in(folder: Path) -> Path:
+    return folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+
+
+def _versions(python: Path, packages: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    folders = list(_site_packages(python))
+    for package in packages:
+        for distribution in importlib.metadata.distributions(name=package, path=folders):
+            found.setdefault(package, distribution.version)
+    return found
+
+
+def _site_packages(python: Path) -> Iterator[str]:
+    if python == Path(sys.executable):
+        yield from sys.path
+        return
+    for pattern in ("lib/python3*/site-packages", "Lib/site-packages"):
+        yield from map(str, python.parents[1].glob(pattern))

@@ -1,0 +1,190 @@
+"""The worker's side: runs ONNX files with an execution provider that is registered as a plugin library.
+
+It runs with another environment's Python and imports nothing of ours: onnxruntime, NumPy and, to quantise, onnx.
+A JSON object a line comes in, one goes out; standard output is kept for them, native code writes to standard error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import os
+import platform
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_sessions: dict[str, Any] = {}
+
+
+def _runtime() -> Any:
+    return importlib.import_module("onnxruntime")
+
+
+def _devices(module: str) -> list[Any]:
+    """The devices of a plugin's provider; its library is registered once."""
+    runtime, plugin = _runtime(), importlib.import_module(module)
+    name = plugin.get_ep_name()
+    if not any(one.ep_name == name for one in runtime.get_ep_devices()):
+        runtime.register_execution_provider_library(name, plugin.get_library_path())
+    found = [one for one in runtime.get_ep_devices() if one.ep_name == name]
+    if not found:
+        raise RuntimeError(f"{module} is registered and offers no device")
+    return sorted(found, key=lambda one: _kind(one) != "NPU")
+
+
+def _kind(device: Any) -> str:
+    return str(device.device.type).rpartition(".")[2]
+
+
+def describe(*, module: str) -> dict[str, Any]:
+    """What is here: versions, the machine, and the provider's devices, an NPU first."""
+    found = _devices(module)
+    build = importlib.import_module(f"{module}.build_and_package_info")
+    return {
+        "onnxruntime": _runtime().__version__,
+        module: build.__version__,
+        "qnn": getattr(build, "qnn_version", ""),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "devices": [{"kind": _kind(one), "vendor": one.ep_vendor, "provider": one.ep_name} for one in found],
+    }
+
+
+def _options(settings: dict[str, Any]) -> Any:
+    runtime = _runtime()
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, settings["optimisation"])
+    for name, value in settings["config"].items():
+        options.add_session_config_entry(name, value)
+    return options
+
+
+def _session(model: str, settings: dict[str, Any]) -> Any:
+    key = json.dumps([model, settings], sort_keys=True)
+    if key not in _sessions:
+        options = _options(settings)
+        options.add_provider_for_devices(_devices(settings["module"])[:1], settings["options"])
+        _sessions[key] = _runtime().InferenceSession(model, options)
+    return _sessions[key]
+
+
+def _assigned(session: Any) -> dict[str, dict[str, int]]:
+    """How many nodes of each operator each provider was given, as the runtime recorded it."""
+    found: dict[str, Counter[str]] = {}
+    for part in session.get_provider_graph_assignment_info():
+        counts = found.setdefault(part.ep_name, Counter())
+        counts.update(f"{node.domain}.{node.op_type}".removeprefix(".") for node in part.get_nodes())
+    return {provider: dict(counts) for provider, counts in found.items()}
+
+
+def run(*, model: str, settings: dict[str, Any], inputs: str, outputs: str, execution: str) -> dict[str, Any]:
+    """One pass: arrays from the file `inputs`, arrays to the file `outputs`, and where it ran to `execution`."""
+    np = importlib.import_module("numpy")
+    session = _session(model, settings)
+    with np.load(inputs) as file:
+        given = {one.name: file[one.name] for one in session.get_inputs()}
+    names = [one.name for one in session.get_outputs()]
+    started = time.perf_counter()
+    results = session.run(names, given)
+    seconds = time.perf_counter() - started
+    np.savez(outputs, **dict(zip(names, results)))  # noqa: B905 - also runs on Python 3.9
+    proof = {
+        "assigned": _assigned(session),
+        "providers": session.get_providers(),
+        "options": session.get_provider_options(),
+        "seconds": seconds,
+    }
+    Path(execution).write_text(json.dumps(proof), encoding="utf-8")
+    return proof
+
+
+def placement(*, model: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Where the nodes of a model go, without running it."""
+    return {"assigned": _assigned(_session(model, settings))}
+
+
+def precompile(*, model: str, settings: dict[str, Any], context: str) -> dict[str, Any]:
+    """Compile ahead of time: the provider's binary inside an ONNX file of one node, EPContext."""
+    config = {"ep.context_enable": "1", "ep.context_embed_mode": "1", "ep.context_file_path": context}
+    _session(model, {**settings, "config": {**settings["config"], **config}})
+    return {"bytes": Path(context).stat().st_size}
+
+
+_PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+"""What is quantised: what holds the weights. What is between stays in float: a mask's range would leave scores of 16
+bits no digits."""
+
+
+def quantise(*, model: str, inputs: list[str], quantised: str) -> dict[str, Any]:
+    """Activations in 16 bits and weights in 8, as QDQ nodes, calibrated on the arrays of the files `inputs`."""
+    np = importlib.import_module("numpy")
+    quantization = importlib.import_module("onnxruntime.quantization")
+    qnn = importlib.import_module("onnxruntime.quantization.execution_providers.qnn")
+    arrays = []
+    for name in inputs:
+        with np.load(name) as file:
+            arrays.append({key: file[key] for key in file.files})
+    session = _runtime().InferenceSession(model, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            self.left = iter([{name: one[name] for name in names} for one in arrays])
+
+        def get_next(self) -> Any:
+            return next(self.left, None)
+
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = str(Path(folder) / "prepared.onnx")
+        ready = prepared if qnn.qnn_preprocess_model(model, prepared) else model
+        config = qnn.get_qnn_qdq_config(
+            ready,
+            Reader(),
+            activation_type=quantization.QuantType.QUInt16,
+            weight_type=quantization.QuantType.QInt8,
+            weight_symmetric=True,
+            per_channel=True,
+        )
+        config.op_types_to_quantize = list(_PRODUCTS)
+        quantization.quantize(ready, quantised, config)
+    return {"bytes": Path(quantised).stat().st_size}
+
+
+_CALLS: dict[str, Callable[..., dict[str, Any]]] = {
+    "describe": describe,
+    "run": run,
+    "placement": placement,
+    "precompile": precompile,
+    "quantise": quantise,
+}
+
+
+def _answer(line: str) -> dict[str, Any]:
+    request = json.loads(line)
+    try:
+        return {"id": request["id"], "result": _CALLS[request["do"]](**request["arguments"])}
+    except Exception as error:  # whatever it is, the caller is told, and the next call may be right
+        return {"id": request["id"], "error": {"type": type(error).__name__, "message": str(error)}}
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: don't outlive the caller
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what native code prints is no answer
+    for line in sys.stdin:
+        answers.write(json.dumps(_answer(line)) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

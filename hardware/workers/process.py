@@ -1,0 +1,165 @@
+"""`Worker`: a process of another Python that stays alive for several calls, and is ended by its own id alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import re
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Self
+
+SCRIPT = Path(__file__).with_name("onnx_worker.py")
+_LONGEST_LOG = 4000
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class WorkerError(Exception):
+    """What a worker raised: the name of the exception's class, its message, and what native code said meanwhile."""
+
+    def __init__(self, error_type: str, message: str, log: str = "") -> None:
+        super().__init__(f"{error_type}: {message}")
+        self.error_type = error_type
+        self.message = message
+        self.log = log
+
+
+class WorkerDied(WorkerError):
+    """The process ended in the middle of a call; the message holds its exit code or signal."""
+
+
+class WorkerTimeout(WorkerError):
+    """A call took longer than its limit; the process was ended."""
+
+
+class Worker:
+    """Runs `script` with `python`. Nothing is started before the first call, and after an end the next call starts
+    anew.
+
+    The script imports nothing of ours and works in an empty folder: paths that it is given are absolute. It reads
+    a JSON object a line from standard input and answers each with one on its standard output.
+    """
+
+    def __init__(self, python: Path, *, timeout_s: float, script: Path = SCRIPT) -> None:
+        self.python = python
+        self.timeout_s = timeout_s
+        self.script = script
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: queue.Queue[bytes] = queue.Queue()
+        self._log: IO[bytes] | None = None
+        self._calls = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The process, where one is alive."""
+        alive = self._process is not None and self._process.poll() is None
+        return self._process.pid if alive and self._process is not None else None
+
+    def call(self, do: str, *, timeout_s: float | None = None, **arguments: Any) -> Mapping[str, Any]:
+        """Have the worker do something and give its answer.
+
+        Raises `WorkerError` with what it raised, `WorkerDied` where it ended and `WorkerTimeout` where it was ended.
+        """
+        process = self._alive()
+        self._calls += 1
+        self._truncate_log()
+        limit = self.timeout_s if timeout_s is None else timeout_s
+        try:
+            assert process.stdin is not None
+            request = {"id": self._calls, "do": do, "arguments": arguments}
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+            answer = self._answers.get(timeout=limit)
+        except queue.Empty:
+            said = self._said()
+            self.close()
+            raise WorkerTimeout("timeout", f"{do} took longer than {limit:g} s", said) from None
+        except OSError:
+            answer = b""
+        if not answer:
+            said = self._said()
+            raise WorkerDied("crashed", f"the worker ended during {do} ({self._ending()})", said)
+        result: dict[str, Any] = json.loads(answer)
+        if "error" in result:
+            raise WorkerError(result["error"]["type"], result["error"]["message"], self._said())
+        found: dict[str, Any] = result["result"]
+        return found
+
+    def close(self) -> None:
+        """End the process, by its id."""
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        self._folder.cleanup()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()  # a process is never left behind by who forgot it
+
+    def _alive(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self.close()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+        # What a runtime writes where it stands, as QNN's saver does, goes with the process.
+        self._folder = tempfile.TemporaryDirectory(prefix="hwcompat-worker-", ignore_cleanup_errors=True)
+        self._process = subprocess.Popen(
+            # Isolated: neither our folders nor this environment's variables decide what it imports.
+            [str(self.python.absolute()), "-I", str(self.script.absolute())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            cwd=self._folder.name,
+        )
+        self._answers = queue.Queue()
+        reader = threading.Thread(target=_read, args=(self._process.stdout, self._answers), daemon=True)
+        reader.start()
+        return self._process
+
+    def _ending(self) -> str:
+        process = self._process
+        if process is None:
+            return "unknown"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=5)
+        code = process.poll()
+        self.close()
+        return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+    def _truncate_log(self) -> None:
+        if self._log is not None:
+            self._log.seek(0)
+            self._log.truncate()
+
+    def _said(self) -> str:
+        """The end of what native code wrote during the last call, without colours."""
+        if self._log is None:
+            return ""
+        self._log.seek(0)
+        return _COLOURS.sub("", self._log.read().decode(errors="replace"))[-_LONGEST_LOG:]
+
+
+def _read(stream: IO[bytes] | None, answers: queue.Queue[bytes]) -> None:
+    """Each line as it comes, then an empty one: the process is gone."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in stream or ():
+            answers.put(line)
+    answers.put(b"")
