@@ -135,4 +135,4 @@ def test_a_backend_gives_back_what_it_took(monkeypatch):
 @pytest.mark.parametrize("name", built_in_targets())
 def test_what_was_never_used_closes_whether_it_is_here_or_not(name):
     with get_backend(name) as backend:
-        assert backend.BACKEND_NAME == name
+        assert name == backend.BACKEND_NAME
