@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -52,8 +53,10 @@ def lost_gradients(
         want = float64_gradients(exact, inputs, masked_by, training=training)
         error = 0.0
         for with_onednn in (True, False):
-            with torch.backends.mkldnn.flags(enabled=with_onednn):
-                got = loss_gradients(copy.deepcopy(model), given, masked_by, training=training)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="TF32 acceleration")  # flags() sets what nobody has
+                with torch.backends.mkldnn.flags(enabled=with_onednn):
+                    got = loss_gradients(copy.deepcopy(model), given, masked_by, training=training)
             error = max(error, compare_gradients(got, want).max_rel_error)
     except Exception as raised:  # whatever modelling code raises, it is the reason why nothing can be learnt
         return [f"there are no gradients: {type(raised).__name__}: {' '.join(str(raised).split())[:200]}"]

@@ -53,7 +53,7 @@ _COPIES = frozenset(
 
 _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _BY_OUT = "CompositeExplicitAutogradNonFunctional"
-"""Made of the same operator's form with `out=`, which needs a kernel."""
+"""Made of the same operator's form with `out=`, which needs a kernel, where there is such a form."""
 
 
 def operator_trace(device_type: str) -> Any:
@@ -114,8 +114,10 @@ def has_kernel(operator: Any, device_type: str) -> bool:
     registered = torch._C._dispatch_has_kernel_for_dispatch_key
     if any(registered(operator.name(), key) for key in (own, *_COMPOSITE)):
         return True
-    forms = operator.overloadpacket.overloads() if registered(operator.name(), _BY_OUT) else ()
-    return any(registered(f"{operator._schema.name}.{form}", own) for form in forms if "out" in form)
+    if not registered(operator.name(), _BY_OUT):
+        return False
+    forms = [form for form in operator.overloadpacket.overloads() if "out" in form]
+    return not forms or any(registered(f"{operator._schema.name}.{form}", own) for form in forms)
 
 
 def host_calls_inside(work: Callable[[], object], device_type: str) -> Counter[str]:

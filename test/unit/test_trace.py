@@ -38,6 +38,8 @@ def test_tensors_without_bytes_touch_no_host():
         (torch.ops.aten.addmm.default, "cpu", True),
         (torch.ops.aten.addmm.default, "cuda", torch.cuda.is_available()),
         (torch.ops.aten.transpose.int, "cuda", True),  # made of other operators on every device
+        (torch.ops.aten.as_strided_.default, "cpu", True),
+        (torch.ops.aten.as_strided_.default, "cuda", True),
     ],
 )
 def test_the_table_says_what_has_a_kernel(operator, device, known):

@@ -19,7 +19,7 @@ CELL = "mamba/text-generation/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "6799f0bd6d77578639d0e455db88fa294033dd915532b1f1202ef23589805037"
-MADE_FROM = "48a9b27e3f384ee0"
+MADE_FROM = "7d06b8c13d34e9af"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -151,4 +151,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 ee0817fd0af5c81d
+# generated: sha256 b62b254791d65937

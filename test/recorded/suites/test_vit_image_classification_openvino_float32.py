@@ -19,7 +19,7 @@ CELL = "vit/image-classification/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision"
 CONFIG_HASH = "1354f4b4b56a3c2d9224eda36bfba2693a254065a4e834a65a5c1c9fb0f10ac0"
-MADE_FROM = "903abdb6c361cb26"
+MADE_FROM = "1ca82bca170cd17e"
 
 CONFIG = {
     "hidden_size": 48,
@@ -113,4 +113,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 9d317dcb761f969f
+# generated: sha256 b5a8eb494fe3313e
