@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 
 from ..export import Exported, export_openvino, quiet_telemetry
 from ._openvino_model import OpenedModel, open_model
+from ._trace import PARAMETER_OPERATORS, operator_trace
 from .base import BaseBackend, DeviceInfo, Execution, FileSubject, Generation, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
@@ -29,7 +31,10 @@ OPENVINO_OPTIONS: Mapping[str, Mapping[str, str]] = {
 CHOICES = ("AUTO", "HETERO", "MULTI", "BATCH")
 """OpenVINO's devices that stand for a choice between devices: what ran there would say nothing about any of them."""
 
-UNSEEN = "what a plug-in does inside one node; transfers between host and device; what Python does around graphs"
+UNSEEN = (
+    "what a plug-in does inside one node; transfers between host and device; what Python does around graphs, but for "
+    "products of torch"
+)
 
 _COMPUTE_LAYERS = {"FullyConnected", "MatMul", "Convolution", "GroupConvolution", "ScaledDotProductAttention"}
 _PRECISION_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "i8": "int8", "u8": "int8"}
@@ -60,7 +65,7 @@ class OpenVINORunnable(Runnable):
         self.opened = self._open_one(exported)
         self.can = frozenset({"save", "generate"} if self.opened.generates else {"save"})
         self.conditions = {**exported.conditions(), "optimisation": "O0"}
-        self.actual_dtype = self.execution().dtype
+        self.actual_dtype = self._placement().dtype
 
     def _open_one(self, exported: Exported) -> OpenedModel:
         return open_model(exported, self.subject, self.backend.device, OPENVINO_OPTIONS[self.precision])
@@ -88,6 +93,14 @@ class OpenVINORunnable(Runnable):
         return again
 
     def execution(self) -> Execution:
+        """The graphs' nodes where the runtime has them, and the products that torch computes around the graphs."""
+        with operator_trace("cpu") as trace:
+            self(**self.example)
+        around = {name: count for name, count in trace.native.items() if name in PARAMETER_OPERATORS}
+        placed = self._placement()
+        return replace(placed, offloaded={**placed.offloaded, **around})
+
+    def _placement(self) -> Execution:
         """Where and in which precision each node of the compiled graphs runs, from the runtime itself."""
         native: Counter[str] = Counter()
         offloaded: Counter[str] = Counter()
@@ -107,16 +120,27 @@ class OpenVINORunnable(Runnable):
                 (native if on_target else offloaded)[f"openvino.{layer}"] += 1
                 if layer in _COMPUTE_LAYERS and "runtimePrecision" in facts:
                     precisions[str(facts["runtimePrecision"].astype(str))] += 1
-        computed = precisions.most_common(1)
-        name = computed[0][0] if computed else "unknown"
         return Execution(
             native=dict(native),
             offloaded=dict(offloaded),
-            dtype=_PRECISION_NAMES.get(name, name),
+            dtype=self._computed_in(precisions),
             device=",".join(sorted(set(devices))) or "unknown",
             unseen=UNSEEN,
             host_allowed=self.backend.HOST_ALLOWED,
         )
+
+    def _computed_in(self, precisions: Counter[str]) -> str:
+        """The dtype that most products have, and that of the key-value cache where it isn't the one asked for."""
+        found = precisions.most_common(1)
+        name = found[0][0] if found else "unknown"
+        computed = _PRECISION_NAMES.get(name, name)
+        asked = OPENVINO_OPTIONS[self.precision]["KV_CACHE_PRECISION"]
+        for compiled in self.opened.compiled if self.opened.generates else ():
+            with contextlib.suppress(RuntimeError):  # a plug-in without this property keeps no cache of its own
+                kept = compiled.get_property("KV_CACHE_PRECISION").get_type_name()
+                if kept != asked:
+                    return f"{computed}, its cache in {kept}"
+        return computed
 
 
 class OpenVINOBackend(BaseBackend):

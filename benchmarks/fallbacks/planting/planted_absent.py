@@ -38,6 +38,7 @@ def cuda_counted() -> None:
     import torch
 
     torch.cuda.device_count = _one
+    took_effect()  # the count is there, whether anybody asks for it or not
 
 
 def cuda_said_available() -> None:
