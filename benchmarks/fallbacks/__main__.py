@@ -17,6 +17,8 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,14 @@ from hardware.paths import cache_folder
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 _LIMIT_S = 300
+_HEAD = """# Silent fallbacks
+
+Made by `python -m benchmarks.fallbacks` on {date} with {versions}.
+
+Each plant of [plants.toml](../benchmarks/fallbacks/plants.toml) is put into a real run of the product, and is caught
+where the cell isn't `high`. *Not planted* is what can't take effect on this machine, or has no target yet; it counts
+as missed.
+"""
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_addmm_activation", "linear", "convolution_overrideable")
 _NORMS = ("native_layer_norm", "native_group_norm", "native_batch_norm")
 _BACKWARD = (
@@ -38,6 +48,9 @@ _BACKWARD = (
     *("embedding_dense_backward", "threshold_backward"),
 )
 _LEFT = {"boxed_all": ("*",), "boxed_product": _PRODUCTS, "boxed_norm": _NORMS, "boxed_backward": _BACKWARD}
+_STUB = "cuda_management_stub"
+BY_DEVICE = frozenset({*_LEFT, _STUB})
+"""Plants that are another device or library, not a patch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +71,11 @@ class Found:
     level: str
     reason: str
     seconds: float
+
+    @property
+    def outcome(self) -> str:
+        """In words: a plant that didn't take effect isn't caught either."""
+        return "caught" if self.is_caught else "NOT CAUGHT" if self.took_effect else "not planted"
 
     @property
     def is_caught(self) -> bool:
@@ -91,7 +109,7 @@ class Bench:
             left = ",".join(one if one == "*" else f"aten::{one}" for one in _LEFT[plant.name])
             environment["HWCOMPAT_BOXED_LEFT"] = left
             mark.touch()  # the device is made so
-        if plant.name == "cuda_management_stub":
+        if plant.name == _STUB:
             environment["LD_LIBRARY_PATH"] = str(_stub(folder))
         started = time.perf_counter()
         self._product(folder, environment, "--model", plant.model, "--device", plant.target)
@@ -174,50 +192,60 @@ def _build_device() -> Path:
 @click.option(
     "--honest", multiple=True, metavar="TARGET", help="Run models of high priority there without any plant."
 )
+@click.option("--page", type=click.Path(path_type=Path), help="Write what was found there, as Markdown.")
 @click.option("--keep", type=click.Path(path_type=Path), help="A folder in which everything stays.")
-def main(names: Sequence[str], targets: Sequence[str], honest: Sequence[str], keep: Path | None) -> None:
+def main(
+    names: Sequence[str], targets: Sequence[str], honest: Sequence[str], page: Path | None, keep: Path | None
+) -> None:
     """Print a row for each plant; exit code 1 where one wasn't caught, or an honest run was called dishonest."""
     chosen = [p for p in plants() if (not names or p.name in names) and (not targets or p.target in targets)]
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as temporary:
         folder = keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
         bench = Bench(folder, _build_device())
-        alarms = _honest(bench, honest) if honest else []
-        found = [] if honest and not (names or targets) else [_told(bench.run(plant)) for plant in chosen]
+        wants_plants = bool(names or targets or not honest)
+        found = [_told(bench.run(plant)) for plant in chosen] if wants_plants else []
+        honesty = [_honest_runs(bench, target) for target in honest]
+    told = _page(found, honesty)
+    click.echo(told)
+    if page is not None:
+        page.write_text(told, encoding="utf-8")
+    raise SystemExit(0 if all(one.is_caught for one in found) and not any(one.alarms for one in honesty) else 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Honesty:
+    """Cells of one target that ran without a plant, and those that were called dishonest, each with its reason."""
+
+    target: str
+    cells: int
+    alarms: Mapping[str, str]
+
+
+def _honest_runs(bench: Bench, target: str) -> Honesty:
+    cells = dict(bench.honest(target, types_of_priority("high")))
+    return Honesty(target=target, cells=len(cells), alarms={cell: why for cell, why in cells.items() if why})
+
+
+def _page(found: Sequence[Found], honesty: Sequence[Honesty]) -> str:
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "openvino"))
+    said = [_HEAD.format(date=datetime.now(UTC).date(), versions=versions)]
     if found:
-        rows = [
-            (
-                one.plant.name,
-                one.plant.target,
-                "caught" if one.is_caught else "NOT CAUGHT" if one.took_effect else "NOT PLANTED",
-                one.level,
-                one.reason[:100],
-            )
-            for one in found
-        ]
-        click.echo(tabulate(rows, headers=["plant", "target", "", "level", "first reason"]))
-        caught = sum(one.is_caught for one in found)
-        click.echo(f"\n{caught} of {len(found)} caught")
-    raise SystemExit(0 if all(one.is_caught for one in found) and not alarms else 1)
+        rows = [(one.plant.name, one.plant.target, one.outcome, one.level, one.reason[:160]) for one in found]
+        said.append(f"## Plants\n\n{sum(one.is_caught for one in found)} of {len(found)} are caught.\n")
+        said.append(tabulate(rows, headers=("plant", "target", "", "level", "first reason"), tablefmt="github"))
+    if honesty:
+        said.append("\n## Honest runs\n")
+        honest = [(one.target, one.cells, len(one.alarms), "; ".join(one.alarms)) for one in honesty]
+        total = (sum(one.cells for one in honesty), sum(len(one.alarms) for one in honesty))
+        said.append(f"{total[0]} runs of models of high priority without a plant, {total[1]} false alarms.\n")
+        said.append(tabulate(honest, headers=("target", "runs", "false alarms", "cells"), tablefmt="github"))
+    return "\n".join(said) + "\n"
 
 
 def _told(found: Found) -> Found:
     click.echo(f"{found.plant.name}: {found.level} ({found.seconds:.0f} s)", err=True)
     return found
-
-
-def _honest(bench: Bench, targets: Sequence[str]) -> list[str]:
-    models = types_of_priority("high")
-    alarms = []
-    count = 0
-    for target in targets:
-        for cell, alarm in bench.honest(target, models):
-            count += 1
-            if alarm:
-                alarms.append(cell)
-                click.echo(f"false alarm: {cell}: {alarm[:200]}")
-    click.echo(f"{count} honest runs, {len(alarms)} false alarms")
-    return alarms
 
 
 if __name__ == "__main__":

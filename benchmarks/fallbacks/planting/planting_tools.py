@@ -15,7 +15,7 @@ from typing import Any
 
 Patch = Callable[[ModuleType], None]
 
-_PLACES = ("planted_in_torch", "planted_in_openvino", "planted_absent")
+_PLACES = ("planted_in_torch", "planted_in_openvino", "planted_in_qnn", "planted_absent")
 
 _patches: dict[str, list[Patch]] = {}
 
@@ -67,9 +67,14 @@ def took_effect() -> None:
     Path(os.environ["HWCOMPAT_PLANTED"]).touch()
 
 
+def found(name: str) -> list[Callable[[], None]]:
+    """The functions of this name in the modules beside this one."""
+    modules = map(importlib.import_module, _PLACES)
+    return [getattr(module, name) for module in modules if callable(getattr(module, name, None))]
+
+
 def plant(name: str) -> None:
-    """Call the function of this name in one of the modules beside this one."""
-    found = [getattr(module, name) for place in _PLACES if hasattr(module := importlib.import_module(place), name)]
-    if len(found) == 1:
-        sys.meta_path.insert(0, _Patching())
-        found[0]()
+    """Call the one function of this name, which patches what there is and what will be imported."""
+    sys.meta_path.insert(0, _Patching())
+    for one in found(name):
+        one()

@@ -1,0 +1,46 @@
+"""Silent fallbacks planted into real runs: a few of the forty, and that each has its code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fallbacks.__main__ import BY_DEVICE, HERE, Bench, Plant, plants
+
+pytestmark = pytest.mark.slow
+
+NO_TARGET_YET = {"xla_counter"}
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    return Bench(tmp_path_factory.mktemp("fallbacks"), Path("no-device-is-built-here"))
+
+
+@pytest.mark.parametrize("name", ["backward_on_host", "decoding_on_host", "torch_behind_openvino"])
+def test_a_planted_fallback_is_caught(bench: Bench, name: str) -> None:
+    (plant,) = (one for one in plants() if one.name == name)
+    found = bench.run(plant)
+    assert found.took_effect, found
+    assert found.is_caught, found
+
+
+def test_without_its_plant_the_same_run_is_a_pass(bench: Bench) -> None:
+    found = bench.run(Plant(name="nothing", target="simulated"))
+    assert not found.took_effect
+    assert found.level == "high", found.reason
+
+
+def test_there_are_forty_and_each_has_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HERE / "planting"))
+    before = set(sys.modules)
+    import planting_tools
+
+    names = {plant.name for plant in plants()}
+    assert len(names) == 40
+    assert {name for name in names if not planting_tools.found(name)} == BY_DEVICE | NO_TARGET_YET
+    for name in set(sys.modules) - before:
+        if name.startswith("plant"):
+            del sys.modules[name]
