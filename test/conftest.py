@@ -6,6 +6,7 @@ import ipaddress
 import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,12 @@ class NetworkBlocked(AssertionError):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Write test/recorded/suites anew.")
+    parser.addoption("--backend", action="append", help="A target that test/contract is asked of; may be repeated.")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The contract is asked of a backend that is named; test/device/test_contract.py names some."""
+    return True if collection_path.name == "contract" and not config.getoption("--backend") else None
 
 
 @pytest.fixture

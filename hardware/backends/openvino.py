@@ -80,6 +80,8 @@ class OpenVINORunnable(Runnable):
         return self._by_shape[shapes](inputs)
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
+        if not self.opened.generates:
+            raise Unsupported("this export doesn't decode", error_type="unsupported_format")
         return self.opened.generate(inputs, steps=steps)
 
     def save_and_reload(self, folder: Path) -> Runnable:

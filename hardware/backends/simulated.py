@@ -15,16 +15,16 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import BackendUnavailable, UsageError, did_you_mean, echo
 from ..evidence.versions import FAULT_VARIABLE
 from ..privateuse1 import install
-from ._torch import TorchBackend, TorchRunnable
-from ._trace import PARAMETER_OPERATORS, operator_trace, products_on_host
-from .base import DeviceInfo, Execution, ModelSubject, Runnable
+from ._ledger import LedgerBackend, LedgerRunnable
+from ._torch import TorchBackend
+from ._trace import PARAMETER_OPERATORS
+from .base import DeviceInfo, ModelSubject
 
 if TYPE_CHECKING:
     import torch
@@ -121,7 +121,7 @@ def _spoil(output: Any, kind: str) -> Any:
     return spoiled
 
 
-class SimulatedRunnable(TorchRunnable):
+class SimulatedRunnable(LedgerRunnable):
     """A module on the simulated device."""
 
     backend: SimulatedBackend
@@ -132,32 +132,8 @@ class SimulatedRunnable(TorchRunnable):
         if backend.driver.fault:
             self.conditions["fault"] = str(backend.driver.fault)
 
-    def save_and_reload(self, folder: Path) -> Runnable:
-        """From the host: what saves asks where a tensor's bytes lie, and those of a device made in Python have no
-        address."""
-        self.model.to("cpu")
-        try:
-            return super().save_and_reload(folder)
-        finally:
-            self.model.to(self.device)
 
-    def execution(self) -> Execution:
-        forward, more = operator_trace(self.device.type), operator_trace(self.device.type)
-        tensors = self._tensors(self.example)
-        ledger = self.backend.driver.ledger
-        ledger.clear()
-        with forward:
-            self._forward(tensors)
-        with more:
-            self._decode_and_learn(tensors)
-        launched = dict(ledger)
-        requested = forward.native + more.native
-        missing = {n: c - launched.get(n, 0) for n, c in requested.items() if c > launched.get(n, 0)}
-        offloaded = dict(forward.offloaded + Counter(missing) + products_on_host(more))
-        return replace(self._proof(forward), native=launched, offloaded=offloaded)
-
-
-class SimulatedBackend(TorchBackend):
+class SimulatedBackend(LedgerBackend):
     """A device of torch's, made in Python from the host's kernels. What passes here proves plumbing, not a device."""
 
     BACKEND_NAME = "simulated"
@@ -171,6 +147,10 @@ class SimulatedBackend(TorchBackend):
     def _setup_environment(self) -> None:
         text = os.environ.get(FAULT_VARIABLE, "")
         self.driver = SimulatedDriver(Fault.parse(text) if text else None)
+
+    @property
+    def ledger(self) -> Counter[str]:
+        return self.driver.ledger
 
     def torch_device(self) -> torch.device:
         install(self.DEVICE_TYPE, self.driver)

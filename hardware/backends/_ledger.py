@@ -1,0 +1,56 @@
+"""Targets whose torch device is made in Python: their driver counts what it launched, and that is their proof."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from ._torch import TorchBackend, TorchRunnable
+from ._trace import operator_trace, products_on_host
+from .base import Execution, Runnable
+
+
+class LedgerRunnable(TorchRunnable):
+    """A module on such a device."""
+
+    backend: LedgerBackend
+
+    def save_and_reload(self, folder: Path) -> Runnable:
+        """From the host: what saves asks where a tensor's bytes lie, and those of a device made in Python have no
+        address."""
+        self.model.to("cpu")
+        try:
+            return super().save_and_reload(folder)
+        finally:
+            self.model.to(self.device)
+
+    def execution(self) -> Execution:
+        """What the driver launched in a forward pass, in decoding and in a backward pass. Operators that torch asked
+        for and nobody launched count as offloaded."""
+        forward, more = operator_trace(self.device.type), operator_trace(self.device.type)
+        tensors = self._tensors(self.example)
+        ledger = self.backend.ledger
+        ledger.clear()
+        with forward:
+            self._forward(tensors)
+        with more:
+            self._decode_and_learn(tensors)
+        launched = dict(ledger)
+        requested = forward.native + more.native
+        missing = {n: c - launched.get(n, 0) for n, c in requested.items() if c > launched.get(n, 0)}
+        offloaded = dict(forward.offloaded + Counter(missing) + products_on_host(more))
+        return replace(self._proof(forward), native=launched, offloaded=offloaded)
+
+
+class LedgerBackend(TorchBackend):
+    """Base of such targets."""
+
+    RUNNABLE: ClassVar[type[TorchRunnable]] = LedgerRunnable
+
+    @property
+    @abstractmethod
+    def ledger(self) -> Counter[str]:
+        """How often each operator (`aten.addmm`) was launched since it was cleared."""

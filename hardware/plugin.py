@@ -1,0 +1,37 @@
+"""What a backend from outside the repository builds on; docs/ADDING_A_BACKEND.md says how.
+
+`BaseBackend` is for any runtime, `TorchBackend` for a device that torch knows, `LedgerBackend` for one whose kernels
+are Python's and whose driver counts them. Importing this imports no runtime.
+"""
+
+from .backends._ledger import LedgerBackend, LedgerRunnable
+from .backends._torch import TorchBackend, TorchRunnable
+from .backends.base import (
+    BaseBackend,
+    DeviceInfo,
+    Execution,
+    FileSubject,
+    Generation,
+    ModelSubject,
+    Runnable,
+    Unsupported,
+)
+from .errors import BackendUnavailable
+from .target import Target
+
+__all__ = [
+    "BackendUnavailable",
+    "BaseBackend",
+    "DeviceInfo",
+    "Execution",
+    "FileSubject",
+    "Generation",
+    "LedgerBackend",
+    "LedgerRunnable",
+    "ModelSubject",
+    "Runnable",
+    "Target",
+    "TorchBackend",
+    "TorchRunnable",
+    "Unsupported",
+]

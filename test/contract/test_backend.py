@@ -1,0 +1,155 @@
+"""What suites, the reporter and the pool rely on in any backend: `python -m pytest test/contract --backend mychip`.
+
+A process for each backend: torch takes a device that is made in Python only before its first backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from generators.derivation.building import build
+from generators.models.inputs import make_inputs
+from generators.models.store import load_recipe
+from hardware import known_answer
+from hardware.backends.base import BaseBackend, ModelSubject, Runnable, Unsupported
+from hardware.backends.factory import get_backend, known_targets
+from hardware.errors import BackendUnavailable
+from hardware.output_masks import masks_of
+from hardware.testing import reference
+from hardware.testing.loud_weights import fill
+from hardware.testing.parity import compare, compare_gradients
+from hardware.testing.tolerances import tolerance_for
+
+pytestmark = pytest.mark.slow
+
+STEPS = 4
+OTHER_LENGTHS = (9, 5)
+"""Lengths of the two rows of a second batch, shorter than that of the example."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", metafunc.config.getoption("--backend"), scope="module")
+
+
+@pytest.fixture(scope="module")
+def backend(name: str, tmp_path_factory: pytest.TempPathFactory) -> BaseBackend:
+    found = get_backend(name)
+    if reason := found.unavailable():
+        pytest.skip(f"{name}: {reason}")
+    return found
+
+
+def subject_of(model_type: str) -> tuple[ModelSubject, dict[str, Any], Any]:
+    """A tiny model of a type with loud weights, its example inputs, and its recipe."""
+    recipe = load_recipe(model_type)
+    model = fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain)
+    subject = ModelSubject(
+        model=model,
+        task=recipe.task,
+        identity=reference.identity_of(model),
+        generates=recipe.generate,
+        masked_by=recipe.masked_by,
+    )
+    return subject, dict(make_inputs(recipe.inputs, 0)), recipe
+
+
+@pytest.fixture(scope="module", params=["bert", "gpt2"])
+def loaded(request: pytest.FixtureRequest, backend: BaseBackend) -> Iterator[tuple[Runnable, dict[str, Any], Any]]:
+    subject, inputs, recipe = subject_of(request.param)
+    runnable = backend.load(subject, inputs, "float32")
+    yield runnable, inputs, recipe
+    runnable.close()
+
+
+def exact(recipe: Any) -> Any:
+    model = fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain)
+    return reference.as_reference(model)
+
+
+def test_it_is_known_by_its_name(name: str) -> None:
+    assert name in known_targets()
+    backend = get_backend(name)
+    assert name == backend.BACKEND_NAME
+    assert isinstance(backend.unavailable(), str)
+    assert backend.is_available is not bool(backend.unavailable())
+
+
+def test_it_gives_the_known_answer(backend: BaseBackend) -> None:
+    assert known_answer.agrees(backend.known_answer())
+
+
+def test_its_device_can_be_asked_for_and_no_other(backend: BaseBackend) -> None:
+    assert backend.device_count >= 1
+    info = backend.get_device_info()
+    assert info.backend == backend.BACKEND_NAME
+    assert info.device_name
+    assert info.to_dict()["device_id"] == backend.device_id
+    with pytest.raises(BackendUnavailable):
+        backend.set_device(backend.device_count)
+    backend.synchronize()
+    backend.empty_cache()
+
+
+def test_a_precision_that_it_does_not_have_is_refused(backend: BaseBackend) -> None:
+    subject, inputs, _ = subject_of("bert")
+    assert "float32" in backend.PRECISIONS
+    with pytest.raises(Unsupported):
+        backend.load(subject, inputs, "float8_nobody_has")
+
+
+def test_it_computes_what_the_reference_computes(backend: BaseBackend, loaded: Any) -> None:
+    runnable, inputs, recipe = loaded
+    for given in (inputs, dict(make_inputs(recipe.inputs, 7, OTHER_LENGTHS))):
+        before = {key: array.copy() for key, array in given.items()}
+        got = runnable(**given)
+        want = reference.float64_outputs(exact(recipe), given)
+        main = {output: want[output] for output in recipe.outputs}
+        error = compare(got, main, masks=masks_of(recipe.masked_by, given), required=main).max_rel_error
+        assert error < tolerance_for(backend.target, "float32").limit
+        assert all(np.array_equal(given[key], before[key]) for key in before), "inputs are the caller's"
+        again = runnable(**given)
+        assert all(np.allclose(got[output], again[output], rtol=0, atol=1e-3) for output in main)
+
+
+def test_it_proves_where_it_ran(backend: BaseBackend, loaded: Any) -> None:
+    proof = loaded[0].execution()
+    assert sum(proof.native.values()) > 0
+    assert not proof.beyond_allowed
+    assert proof.dtype
+    assert proof.device
+    assert isinstance(proof.unseen, str)
+
+
+def test_it_can_what_it_says(backend: BaseBackend, loaded: Any, tmp_path: Path) -> None:
+    runnable, inputs, recipe = loaded
+    tolerance = tolerance_for(backend.target, "float32").limit
+    assert runnable.can <= backend.CAN
+    if "save" in runnable.can:
+        again = runnable.save_and_reload(tmp_path)
+        got, want = again(**inputs), runnable(**inputs)
+        assert compare(got, want, masks=masks_of(recipe.masked_by, inputs)).max_rel_error < tolerance
+        again.close()
+    if "generate" in runnable.can and recipe.generate != "none":
+        tokens = runnable.generate(inputs, steps=STEPS).tokens
+        want_tokens = reference.float64_generation(exact(recipe), inputs, steps=STEPS).tokens
+        assert np.array_equal(tokens, want_tokens)
+    if "backward" in runnable.can:
+        got = runnable.gradients(inputs)
+        want = reference.float64_gradients(exact(recipe), inputs, recipe.masked_by)
+        assert compare_gradients(got, want).max_rel_error < tolerance
+
+
+def test_what_it_cannot_is_refused(loaded: Any) -> None:
+    runnable, inputs, _ = loaded
+    calls = {"generate": lambda: runnable.generate(inputs, steps=1), "backward": lambda: runnable.gradients(inputs)}
+    refused = [ability for ability in calls if ability not in runnable.can]
+    for ability in refused:
+        with pytest.raises((NotImplementedError, Unsupported)):
+            calls[ability]()
+    assert set(refused) <= set(calls) - runnable.can
