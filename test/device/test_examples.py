@@ -1,0 +1,47 @@
+"""The examples run as their first lines say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine
+
+pytestmark = pytest.mark.slow
+
+
+def test_one_training_loop_learns_the_same_on_two_devices(command_line: CommandLine, tmp_path: Path) -> None:
+    losses = []
+    for device in ("cpu", "simulated"):
+        folder = tmp_path / device
+        process = command_line.start_python(folder, "examples/training_loop.py", "--device", device, "--steps", "5")
+        ran = command_line.wait(process, folder)
+        assert ran.code == 0, ran.err
+        losses.append([float(line.split()[-1]) for line in ran.out.splitlines() if line.startswith("step")])
+    assert len(losses[0]) == 5
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_a_model_is_compared_on_all_that_is_here(command_line: CommandLine, tmp_path: Path) -> None:
+    ran = command_line.wait(
+        command_line.start_python(tmp_path, "examples/compare_backends.py", "--passes", "1"), tmp_path
+    )
+    assert ran.code == 0, ran.err
+    rows = {line.split()[0]: line.split() for line in ran.out.splitlines()[2:]}
+    for name in ("cpu", "openvino", "simulated"):
+        assert float(rows[name][1]) < 2e-5
+        assert int(rows[name][2]) > 0
+        assert rows[name][3] == "0"
+
+
+def test_a_pipeline_gives_what_the_model_gives(command_line: CommandLine, tmp_path: Path) -> None:
+    ran = command_line.wait(command_line.start_python(tmp_path, "examples/inference_pipeline.py"), tmp_path)
+    assert ran.code == 0, ran.err
+    assert "applied: " in ran.out
+
+
+def test_a_device_that_is_not_here_is_no_other(command_line: CommandLine, tmp_path: Path) -> None:
+    process = command_line.start_python(tmp_path, "examples/inference_pipeline.py", "--device", "mps")
+    ran = command_line.wait(process, tmp_path)
+    assert ran.code == 1
+    assert "mps can't be used" in ran.err
