@@ -136,7 +136,7 @@ class OpenVINORunnable(Runnable):
         found = precisions.most_common(1)
         name = found[0][0] if found else "unknown"
         computed = _PRECISION_NAMES.get(name, name)
-        asked = OPENVINO_OPTIONS[self.precision]["KV_CACHE_PRECISION"]
+        asked = next(name for name, precision in _PRECISION_NAMES.items() if precision == self.precision)
         for compiled in self.opened.compiled if self.opened.generates else ():
             with contextlib.suppress(RuntimeError):  # a plug-in without this property keeps no cache of its own
                 kept = compiled.get_property("KV_CACHE_PRECISION").get_type_name()

@@ -250,6 +250,42 @@ def compiled_on(devices, layer="FullyConnected", precision="f32"):
     return SimpleNamespace(get_property={"EXECUTION_DEVICES": devices}.get, get_runtime_model=lambda: graph)
 
 
+class Opened:
+    """An opened export whose one pass multiplies with torch as often as `products` says."""
+
+    generates = False
+
+    def __init__(self, compiled, products=0):
+        self.compiled, self.products = compiled, products
+
+    def __call__(self, inputs):
+        import torch
+
+        for _ in range(self.products):
+            torch.ones(2, 2) @ torch.ones(2, 2)
+        return {}
+
+
+def test_products_that_torch_computes_beside_openvinos_graphs_count_as_offloaded():
+    runnable = object.__new__(OpenVINORunnable)
+    runnable.backend, runnable.precision = get_backend("openvino"), "float32"
+    runnable.exported, runnable.example = SimpleNamespace(static=False), {}
+    runnable.opened = Opened([compiled_on(["CPU"])], products=3)
+    assert runnable.execution().offloaded == {"aten.mm": 3}
+
+
+def test_a_cache_in_fewer_bits_than_asked_for_is_part_of_the_dtype():
+    runnable = object.__new__(OpenVINORunnable)
+    runnable.backend, runnable.precision = get_backend("openvino"), "float32"
+    runnable.exported, runnable.example = SimpleNamespace(static=False), {}
+    compiled = compiled_on(["CPU"])
+    told = {"EXECUTION_DEVICES": ["CPU"], "KV_CACHE_PRECISION": SimpleNamespace(get_type_name=lambda: "u8")}
+    compiled.get_property = told.get
+    runnable.opened = Opened([compiled])
+    runnable.opened.generates = True
+    assert runnable.execution().dtype == "float32, its cache in u8"
+
+
 @pytest.mark.parametrize(
     ("asked", "used", "native"),
     [
@@ -266,8 +302,9 @@ def compiled_on(devices, layer="FullyConnected", precision="f32"):
 )
 def test_all_that_openvino_ran_on_another_device_than_asked_counts_as_offloaded(asked, used, native):
     runnable = object.__new__(OpenVINORunnable)
-    runnable.backend = get_backend(asked)
-    runnable.opened = SimpleNamespace(compiled=[compiled_on(used)])
+    runnable.backend, runnable.precision = get_backend(asked), "float32"
+    runnable.exported, runnable.example = SimpleNamespace(static=False), {}
+    runnable.opened = Opened([compiled_on(used)])
     proof = runnable.execution()
     ran = {"openvino.FullyConnected": 1}
     assert (proof.native, proof.offloaded) == ((ran, {}) if native else ({}, ran))
