@@ -35,7 +35,8 @@ def test_a_model_is_compared_on_all_that_is_here(command_line: CommandLine, tmp_
 
 
 def test_a_pipeline_gives_what_the_model_gives(command_line: CommandLine, tmp_path: Path) -> None:
-    ran = command_line.wait(command_line.start_python(tmp_path, "examples/inference_pipeline.py"), tmp_path)
+    process = command_line.start_python(tmp_path, "examples/inference_pipeline.py", "--level", "O1")
+    ran = command_line.wait(process, tmp_path)
     assert ran.code == 0, ran.err
     assert "applied: " in ran.out
 
