@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import vendor_mychip
 
-from hardware.plugin import BackendUnavailable, DeviceInfo, LedgerBackend
+from hardware.plugin import DeviceInfo, LedgerBackend
 
 
 class MyChipBackend(LedgerBackend):
@@ -24,16 +24,8 @@ class MyChipBackend(LedgerBackend):
     def ledger(self) -> Counter[str]:
         return vendor_mychip.launched
 
-    def torch_device(self) -> Any:
+    def _register(self) -> None:
         vendor_mychip.register()
-        return super().torch_device()
-
-    def _device_missing(self, torch: Any) -> str:
-        try:
-            vendor_mychip.register()
-        except BackendUnavailable as error:
-            return error.why
-        return ""
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         return self.device_info("mychip:0", "My Chip (an example)")

@@ -1,6 +1,7 @@
-"""What the vendor of a chip ships, knowing nothing of this product: a device called `mychip` in torch.
+"""What the vendor of a chip ships: a device called `mychip` in torch.
 
-Its kernels are the host's, so that the example runs anywhere.
+A vendor registers a library of C++. So that the example runs anywhere, this one's kernels are the host's, and
+`hardware.privateuse1` registers them.
 """
 
 from __future__ import annotations

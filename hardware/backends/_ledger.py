@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from ._torch import TorchBackend, TorchRunnable
+from ._torch import TorchBackend, TorchRunnable, listed
 from ._trace import operator_trace, products_on_host
 from .base import Execution, Runnable
 
@@ -37,12 +37,13 @@ class LedgerRunnable(TorchRunnable):
         with forward:
             self._forward(tensors)
         with more:
-            self._decode_and_learn(tensors)
+            unseen = self._decode_and_learn(tensors)
         launched = dict(ledger)
         requested = forward.native + more.native
         missing = {n: c - launched.get(n, 0) for n, c in requested.items() if c > launched.get(n, 0)}
         offloaded = dict(forward.offloaded + Counter(missing) + products_on_host(more))
-        return replace(self._proof(forward), native=launched, offloaded=offloaded)
+        proof = self._proof(forward)
+        return replace(proof, native=launched, offloaded=offloaded, unseen=listed(proof.unseen, unseen))
 
 
 class LedgerBackend(TorchBackend):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -115,6 +114,11 @@ def _loss(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by
     return cast("torch.Tensor", total)
 
 
+def listed(*parts: str) -> str:
+    """Those parts that aren't empty, as one sentence."""
+    return "; ".join(filter(None, parts))
+
+
 class TorchRunnable(Runnable):
     """A module on a torch device."""
 
@@ -167,24 +171,18 @@ class TorchRunnable(Runnable):
         """The proof with what kernels did inside themselves, and with decoding and gradients."""
         offloaded = Counter(proof.offloaded)
         trace = operator_trace(self.device.type)
-        unseen = [proof.unseen]
 
         def everything() -> None:
             self._forward(tensors)
             self._decode_and_learn(tensors)
 
-        try:
-            with trace:
-                self._decode_and_learn(tensors)
-            work: Callable[[], object] = everything
-        except Exception as error:  # decoding and gradients have checks of their own, which say why
-            unseen.append(f"decoding and gradients, which raise {type(error).__name__}")
-            work = functools.partial(self._forward, tensors)
+        with trace:
+            unseen = self._decode_and_learn(tensors)
         offloaded.update(products_on_host(trace))
-        for name, count in host_calls_inside(work, self.device.type).items():
+        for name, count in host_calls_inside(everything, self.device.type).items():
             offloaded[name] = max(offloaded[name], count)
         native = {name: count for name, count in proof.native.items() if name not in offloaded}
-        return replace(proof, native=native, offloaded=dict(offloaded), unseen="; ".join(filter(None, unseen)))
+        return replace(proof, native=native, offloaded=dict(offloaded), unseen=listed(proof.unseen, unseen))
 
     def _forward(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         import torch
@@ -192,11 +190,20 @@ class TorchRunnable(Runnable):
         with torch.no_grad():
             return forward(self.model, tensors)
 
-    def _decode_and_learn(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        """Decoding with a cache, where the model does that, and a backward pass."""
+    def _decode_and_learn(self, tensors: Mapping[str, torch.Tensor]) -> str:
+        """Decoding with a cache, where the model does that, and a backward pass. Returns what of it nobody sees,
+        since it raises; the checks of the two say why."""
+        unseen = ""
         if self.subject.generates != "none":
-            greedy(self.model, tensors, steps=2, use_cache=True)
-        self._gradients(tensors)
+            try:
+                greedy(self.model, tensors, steps=2, use_cache=True)
+            except Exception as error:
+                unseen = f"decoding, which raises {type(error).__name__}"
+        try:
+            self._gradients(tensors)
+        except Exception as error:
+            unseen = listed(unseen, f"gradients, which raise {type(error).__name__}")
+        return unseen
 
     def _gradients(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
         return loss_gradients(self.model, tensors, self.subject.masked_by, training=self.subject.trains_only)
@@ -233,8 +240,12 @@ class TorchBackend(BaseBackend):
         """The torch device of this target's index, 0 where none was named."""
         import torch
 
+        self._register()
         self._taken = True
         return torch.device(self.DEVICE_TYPE, self.device_id)
+
+    def _register(self) -> None:
+        """Make torch know the device, where it doesn't by itself; again is harmless. Raises `BackendUnavailable`."""
 
     @property
     def device(self) -> torch.device:
@@ -310,8 +321,13 @@ class TorchBackend(BaseBackend):
         return "" if index < count else f"{self.target} isn't there: torch sees {count} device(s)"
 
     def _device_missing(self, torch: Any) -> str:
-        """Why no device of this type can be used by this torch; the empty string when one can."""
-        raise NotImplementedError
+        """Why no device of this type can be used by this torch; the empty string when one can. Here for a device that
+        is registered: why it can't be."""
+        try:
+            self._register()
+        except BackendUnavailable as error:
+            return error.why
+        return ""
 
     def _device_count(self, torch: Any) -> int:
         return int(getattr(torch, self.DEVICE_TYPE).device_count())

@@ -16,18 +16,15 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from ..errors import BackendUnavailable, UsageError, did_you_mean, echo
+from ..errors import UsageError, did_you_mean, echo
 from ..evidence.versions import FAULT_VARIABLE
 from ..privateuse1 import install
 from ._ledger import LedgerBackend, LedgerRunnable
 from ._torch import TorchBackend
 from ._trace import PARAMETER_OPERATORS
 from .base import DeviceInfo, ModelSubject
-
-if TYPE_CHECKING:
-    import torch
 
 FAULT_KINDS = ("wrong", "nan", "hang", "crash", "oom", "host")
 
@@ -152,16 +149,8 @@ class SimulatedBackend(LedgerBackend):
     def ledger(self) -> Counter[str]:
         return self.driver.ledger
 
-    def torch_device(self) -> torch.device:
+    def _register(self) -> None:
         install(self.DEVICE_TYPE, self.driver)
-        return super().torch_device()
-
-    def _device_missing(self, torch: Any) -> str:
-        try:
-            self.torch_device()
-        except BackendUnavailable as error:
-            return error.why
-        return ""
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         return self.device_info("simulated:0", "simulated device (host kernels)")

@@ -20,7 +20,7 @@ from .exported import ONNX, Exported
 from .keeping import Route, Way, export_once, opened
 from .masks import RULED_OUT, arithmetic_masks
 from .positions import host_positions
-from .tracing import traceable_parts, unfolding_from_the_front
+from .tracing import by_position, traceable_parts, unfolding_from_the_front
 from .verification import Proof
 
 if TYPE_CHECKING:
@@ -129,20 +129,12 @@ def _traced(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
     def compute(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return floating_outputs(model(**nested(values), **wishes))
 
-    class Traced(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model  # so that its weights are parameters of the trace
-
-        def forward(self, *values: Any) -> Any:
-            return tuple(compute(dict(zip(names, values, strict=True))).values())
-
     file = folder / "traced.onnx"
     with arithmetic_masks(), traceable_parts(model), _exportable_operators(), torch.no_grad():
         tensors = tuple(torch.as_tensor(array) for array in arrays.values())
         outputs = list(compute(dict(zip(names, tensors, strict=True))))
         torch.onnx.export(
-            Traced().eval(),
+            by_position(model, compute, names),
             tensors,
             str(file),
             dynamo=False,

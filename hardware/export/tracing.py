@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,18 +62,10 @@ def convert(
     import torch
 
     names = list(tensors)
-
-    class Traced(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model  # so that its weights are parameters of the trace
-
-        def forward(self, *values: Any) -> Any:
-            return tuple(compute(dict(zip(names, values, strict=True))).values())
-
     with torch.no_grad():
         outputs = list(compute(tensors))
-        converted = openvino.convert_model(Traced().eval(), example_input=tuple(tensors.values()))
+        traced = by_position(model, compute, names)
+        converted = openvino.convert_model(traced, example_input=tuple(tensors.values()))
     for port, name in zip(converted.outputs, outputs, strict=True):
         port.get_tensor().set_names({name})
     for port, name in zip(converted.inputs, names, strict=True):
@@ -83,6 +75,25 @@ def convert(
         port.get_node().set_partial_shape(shape)
     converted.validate_nodes_and_infer_types()
     openvino.save_model(converted, file, compress_to_fp16=False)
+
+
+def by_position(
+    model: torch.nn.Module,
+    compute: Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]],
+    names: Sequence[str],
+) -> torch.nn.Module:
+    """`compute` as tracers want it: a module from tensors in the order of `names` to a tuple, with `model` inside."""
+    import torch
+
+    class Traced(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model  # so that its weights are parameters of the trace
+
+        def forward(self, *values: Any) -> Any:
+            return tuple(compute(dict(zip(names, values, strict=True))).values())
+
+    return Traced().eval()
 
 
 @contextlib.contextmanager

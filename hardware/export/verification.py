@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +15,8 @@ from ..evidence.record import Stage
 if TYPE_CHECKING:
     from ..backends.base import Array, Generation, Inputs
     from .exported import Exported, Opened
+
+log = logging.getLogger(__name__)
 
 LIMIT = 1e-4
 """Five times the float32 tolerance: both sides of this comparison are float32."""
@@ -143,17 +146,11 @@ def _other_shapes(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Arr
     All rows twice, and two positions less; or two more, where the first ones hold the place of a picture; or so with
     whole numbers alone, where others stand for something that has one size.
     """
-    from ..testing.parity import is_meant
-
     twice = {name: np.concatenate([array, array]) for name, array in example.items()}
     for changes in (follows_length, _whole_numbers):
         for change in (_shortened, _lengthened):
             inputs = {name: change(array) if changes(array) else array for name, array in twice.items()}
-            try:
-                outputs = torch_outputs(subject, inputs)
-            except Exception:  # whatever a model raises, it doesn't take these shapes
-                continue
-            if all(is_meant(array) for array in outputs.values()):
+            if (outputs := _outputs_if_taken(subject, inputs)) is not None:
                 return inputs, outputs
     return None
 
@@ -164,21 +161,28 @@ def _other_values(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Arr
     The rows of a batch in reverse, so that tokens, masks and what belongs to them stay together, and floating-point
     values moved; or one of the two, where others stand for something that has one place.
     """
-    from ..testing.parity import is_meant
-
     for changes in ((_reversed, _moved), (_reversed,), (_moved,)):
         inputs = dict(example)
         for change in changes:
             inputs = {name: change(array) for name, array in inputs.items()}
         if all(np.array_equal(inputs[name], example[name]) for name in example):
             continue
-        try:
-            outputs = torch_outputs(subject, inputs)
-        except Exception:  # whatever a model raises, it doesn't take these values
-            continue
-        if all(is_meant(array) for array in outputs.values()):
+        if (outputs := _outputs_if_taken(subject, inputs)) is not None:
             return inputs, outputs
     return None
+
+
+def _outputs_if_taken(subject: ModelSubject, inputs: Inputs) -> dict[str, Array] | None:
+    """Torch's outputs for inputs that a model may not take, or that it may give nothing meant for: then None."""
+    from ..testing.parity import is_meant
+
+    try:
+        outputs = torch_outputs(subject, inputs)
+    except Exception as error:  # whatever a model raises, it doesn't take these
+        shapes = {name: tuple(array.shape) for name, array in inputs.items()}
+        log.debug("%s doesn't take %s: %s", type(subject.model).__name__, shapes, error)
+        return None
+    return outputs if all(is_meant(array) for array in outputs.values()) else None
 
 
 def _reversed(array: Array) -> Array:

@@ -1,9 +1,14 @@
 """Where operators of torch ran: the dispatcher's view, the profiler's view inside operators, and the kernel table."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
+from hardware.backends._torch import TorchRunnable
 from hardware.backends._trace import has_kernel, host_calls_inside, operator_trace
+from hardware.backends.base import ModelSubject
 from hardware.backends.factory import get_backend
 
 
@@ -36,7 +41,7 @@ def test_tensors_without_bytes_touch_no_host():
     ("operator", "device", "known"),
     [
         (torch.ops.aten.addmm.default, "cpu", True),
-        (torch.ops.aten.addmm.default, "cuda", torch.cuda.is_available()),
+        (torch.ops.aten.addmm.default, "cuda", torch.version.cuda is not None),
         (torch.ops.aten.transpose.int, "cuda", True),  # made of other operators on every device
         (torch.ops.aten.as_strided_.default, "cpu", True),
         (torch.ops.aten.as_strided_.default, "cuda", True),
@@ -56,3 +61,46 @@ def test_an_operator_of_another_device_counts_as_offloaded():
     assert not trace.offloaded
     assert trace.native["aten.mm"] == 1
     assert trace.dtypes == {"float32": 1}
+
+
+class Linear(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return {"out": self.linear(x)}
+
+
+class NoDecoding(Linear):
+    def generate(self, **inputs):
+        raise RuntimeError("no decoding here")
+
+
+class WithoutGradients(Linear):
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            raise RuntimeError("no gradients here")
+        return super().forward(x)
+
+
+def proof_of(model, **facts):
+    """Of a runnable that doesn't ask the simulated device's ledger, as that of a vendor's device doesn't."""
+    subject = replace(ModelSubject(model=model, task="none", identity="0"), **facts)
+    example = {"x": np.ones((2, 4), dtype=np.float32)}
+    return TorchRunnable(get_backend("simulated"), subject, example, "float32").execution()
+
+
+def test_the_proof_of_a_device_that_computes_on_the_host_says_so():
+    proof = proof_of(Linear())
+    assert proof.offloaded["aten.addmm"] >= 2, "the forward pass, and that of the gradients"
+    assert "aten.addmm" not in proof.native
+    assert "aten.mm" in proof.offloaded, "the backward pass"
+    assert "raise" not in proof.unseen
+
+
+def test_the_proof_names_what_it_could_not_look_at():
+    assert "gradients, which raise RuntimeError" in proof_of(WithoutGradients()).unseen
+    proof = proof_of(NoDecoding(), generates="decoder")
+    assert "decoding, which raises" in proof.unseen
+    assert "gradients" not in proof.unseen

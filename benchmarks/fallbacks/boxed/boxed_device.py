@@ -9,11 +9,8 @@ import ctypes
 import functools
 import os
 from pathlib import Path
-from typing import Any
 
-from hardware.backends._torch import TorchBackend
-from hardware.backends.base import DeviceInfo
-from hardware.errors import BackendUnavailable
+from hardware.plugin import BackendUnavailable, DeviceInfo, TorchBackend
 
 NAME = "boxed"
 LEFT = "HWCOMPAT_BOXED_LEFT"
@@ -32,7 +29,7 @@ def build(folder: Path) -> Path:
 
 
 @functools.cache
-def _register() -> None:
+def _registered() -> None:
     import torch
 
     from hardware.privateuse1 import device_module
@@ -50,23 +47,15 @@ def _register() -> None:
 
 
 class BoxedBackend(TorchBackend):
-    """The boxed device; its memory is the host's, and it is SIMULATED as the others that are."""
+    """The boxed device; its memory and its kernels are the host's."""
 
     BACKEND_NAME = NAME
     DEVICE_TYPE = NAME
     INDEXED = False
     SHARED = True
 
-    def torch_device(self) -> Any:
-        _register()
-        return super().torch_device()
-
-    def _device_missing(self, torch: Any) -> str:
-        try:
-            self.torch_device()
-        except BackendUnavailable as error:
-            return error.why
-        return ""
+    def _register(self) -> None:
+        _registered()
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         return self.device_info("boxed:0", "a device made of C++ kernels on the host")
