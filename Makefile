@@ -2,7 +2,7 @@
 #   make run MODEL=bert DEVICE=auto      the main job, in an environment of its own
 #   make test                            all tests
 #   make setup-qnn                       the environment of target qnn (.venv-qnn)
-# More: make lint | mutants | mutants-drawn | mutants-all | test-versions | test-newest | bench | recipes | clean
+# More: make lint | test-gpu | mutants | mutants-drawn | mutants-all | test-versions | test-newest | bench | recipes | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -17,7 +17,7 @@ VERSIONS ?= 5.23.0 4.57.6
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn bundle-environment clean
+.PHONY: help run test test-gpu lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn bundle-environment clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -33,6 +33,15 @@ endif
 
 test: $(VENV)/.ready-dev bundle-environment
 	$(OWN) -m pytest test -n 2 --dist loadfile $(ARGS)
+
+# Models on this machine's GPU; ARGS="--backend cuda" asks one target alone. Skipped by name where there is none.
+ifdef PYTHON
+test-gpu:
+	"$(PYTHON)" -m pytest test/gpu -W default $(ARGS)
+else
+test-gpu: $(VENV)/.ready-dev
+	$(OWN) -m pytest test/gpu $(ARGS)
+endif
 
 lint: $(VENV)/.ready-dev
 	$(OWN) -m ruff check .

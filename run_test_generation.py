@@ -331,7 +331,7 @@ def _run_written(
     asked: Options, written: Sequence[WrittenSuite], inventory: HardwareInfo, project: ProjectRun | None
 ) -> JobResult:
     from generators.job import run_job
-    from hardware.testing.runner import DEFAULT_TIMEOUT_S, Limits, default_memory_limit
+    from hardware.testing.runner import Limits, default_memory_limit
     from reports.progress_bar import progress_on
 
     return run_job(
@@ -341,7 +341,7 @@ def _run_written(
         command=_own_command(),
         machine=asked.machine,
         limits=Limits(
-            timeout_s=asked.timeout or DEFAULT_TIMEOUT_S,
+            timeout_s=asked.timeout,
             memory_bytes=default_memory_limit(),
             by_cell=project.timeouts if project and not asked.timeout else {},
         ),

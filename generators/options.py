@@ -91,7 +91,7 @@ _OPTIONS = (
         type=click.FloatRange(min=0.1),
         callback=_a_number,
         envvar="HWCOMPAT_TIMEOUT",
-        help="Seconds a check; default: 300.",
+        help="Seconds a check; default: the target's own (cpu 300).",
     ),
     click.option("--jobs", type=click.IntRange(min=1), help="Suites at a time; default: what suits the machine."),
     click.option(

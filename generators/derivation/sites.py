@@ -80,6 +80,17 @@ def convolution_sites(model: torch.nn.Module) -> list[Site]:
     return found
 
 
+def matrix_sites(model: torch.nn.Module) -> list[Site]:
+    """All layers with a weight of two axes or more that several inputs go into and several outputs come out of."""
+    found = []
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    for name, module in model.named_modules():
+        whole = _whole(name, module)
+        if whole is not None and whole.weight in parameters and type(module).__name__ != "Embedding":
+            found.append(Site(module=name, kind="weight", query=whole))
+    return found
+
+
 def position_tables(model: torch.nn.Module) -> list[str]:
     """Qualified names of the parameters that hold learned positions: (positions or buckets, features)."""
     known = roles()["parameters"]["position_tables"]

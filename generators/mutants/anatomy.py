@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from generators.derivation.sites import Site, attention_sites, convolution_sites, position_tables
+from generators.derivation.sites import Site, attention_sites, convolution_sites, matrix_sites, position_tables
 
 if TYPE_CHECKING:
     import torch
@@ -40,6 +40,11 @@ class Anatomy:
     def convolutions(self) -> tuple[Site, ...]:
         """Convolutions over several places that the outputs depend on."""
         return tuple(site for site in convolution_sites(self._model) if self.is_heard(site.query.weight))
+
+    @cached_property
+    def matrices(self) -> tuple[Site, ...]:
+        """All matrices that the outputs depend on: a model that mixes places by them has nothing else."""
+        return tuple(site for site in matrix_sites(self._model) if self.is_heard(site.query.weight))
 
     @cached_property
     def position_tables(self) -> tuple[str, ...]:

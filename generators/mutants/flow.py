@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -114,13 +114,9 @@ def make_cache_stale(model: torch.nn.Module, random: random.Random, anatomy: Ana
     if decoder is None:
         return _reuse_layer(model, random, anatomy)
     name, seq2seq = decoder[0], bool(getattr(model.config, "is_encoder_decoder", False))
-    layers: set[int] = {
-        number
-        for site in anatomy.sites
-        if site.module.startswith(name)
-        and isinstance(number := getattr(model.get_submodule(site.module), "layer_idx", None), int)
-        and (not seq2seq or "decoder" in site.module)
-    }
+    layers = _cached_layers(model, name, [site.module for site in anatomy.sites], seq2seq=seq2seq) or _cached_layers(
+        model, name, [module for module, _ in model.named_modules()], seq2seq=seq2seq
+    )
     if not layers:
         raise ValueError(f"{anatomy.class_name} decodes, but the layers of its cache are not known")
     index = random.choice(sorted(layers))
@@ -142,6 +138,16 @@ def make_cache_stale(model: torch.nn.Module, random: random.Random, anatomy: Ana
     decoder[1].register_forward_pre_hook(remember, with_kwargs=True)
     decoder[1].register_forward_hook(lag, with_kwargs=True)
     return f"cache of {f'{name}, ' if name else ''}layer {index}, from the second step on"
+
+
+def _cached_layers(model: torch.nn.Module, decoder: str, modules: Sequence[str], *, seq2seq: bool) -> set[int]:
+    """The places in the decoder's cache that these modules say are theirs."""
+    numbers = {
+        getattr(model.get_submodule(name), "layer_idx", None)
+        for name in modules
+        if name.startswith(decoder) and (not seq2seq or "decoder" in name)
+    }
+    return {number for number in numbers if isinstance(number, int) and number >= 0}
 
 
 def _decoder(model: torch.nn.Module) -> tuple[str, torch.nn.Module] | None:
@@ -175,7 +181,8 @@ def _states(layer: Any, *, copies: bool = True) -> dict[str, torch.Tensor]:
 
 
 def _reuse_layer(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
-    layers = sorted({name for site in anatomy.sites if (name := _layer_name(site.module))})
+    sites = anatomy.sites or anatomy.matrices
+    layers = sorted({name for site in sites if (name := _layer_name(site.module))})
     if not layers:
         raise ValueError(f"{anatomy.class_name} has no layers to reuse the output of")
     name = random.choice(layers)

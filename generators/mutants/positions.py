@@ -60,7 +60,7 @@ def _turn_query(model: torch.nn.Module, random: random.Random, anatomy: Anatomy)
 def _rotary(model: torch.nn.Module, sites: tuple[Site, ...]) -> Iterator[tuple[Site, torch.Tensor, list[int], int]]:
     """Queries that are rotated, with the frequencies, the first rotated row of each head, and 2 where neighbours are
     paired, 1 where feature i is paired with i + half."""
-    buffers = [(name, b) for name, b in model.named_buffers() if name.rpartition(".")[2] == "inv_freq"]
+    buffers = [(name, b) for name, b in model.named_buffers() if name.endswith("inv_freq")]
     for site in (site for site in sites if site.heads and site.query.axis == 0):
         module = model.get_submodule(site.module)
         width = site.query.size // site.heads

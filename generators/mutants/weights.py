@@ -21,7 +21,7 @@ FACTOR = 1.1
 
 def draw(anatomy: Anatomy, random: random.Random, usable: Callable[[Site], bool], need: str) -> Site:
     """One of the attention sites that are `usable`. Raises `ValueError` where none is."""
-    sites = [site for site in anatomy.sites if usable(site)]
+    sites = [site for site in anatomy.sites or anatomy.matrices if usable(site)]
     if not sites:
         raise ValueError(f"{anatomy.class_name} has no {need}")
     return random.choice(sites)
@@ -37,11 +37,15 @@ def scale_attention_scores(model: torch.nn.Module, random: random.Random, anatom
 def swap_query_and_key(model: torch.nn.Module, random: random.Random, anatomy: Anatomy) -> str:
     """Exchange query and key of one attention; of a larger query (grouped heads) the first rows only.
 
-    Where their shapes differ (latent attention) key and value are exchanged, else the halves of the query.
+    Where their shapes differ (latent attention) key and value are exchanged, else the halves of the query; without
+    any attention the halves of a matrix.
     """
-    site = draw(anatomy, random, lambda s: s.key is not None, "query and key")
+    site = draw(anatomy, random, lambda s: s.key is not None or s.kind == "weight", "query and key")
+    if site.key is None:
+        first, last = halves(site.query)
+        swap_rows(model, first, last)
+        return f"{describe_rows(first)} with {describe_rows(last)}"
     query, key = site.query, site.key
-    assert key is not None
     if query.size > key.size and len(query.ranges) == 1:
         start = query.ranges[0][0]
         query = replace(query, ranges=((start, start + key.size),))
@@ -66,15 +70,15 @@ def transpose_heads(model: torch.nn.Module, random: random.Random, anatomy: Anat
     """Exchange heads and head features in what one output projection reads.
 
     A state space has no heads: its channels are taken as groups of as many as it has states. Where there is no
-    attention, what one convolution reads is taken as two groups of channels, and these are exchanged alike.
+    attention, what one convolution reads is taken as two groups of channels, or else what any matrix reads.
     """
     import torch
 
     projections = [(site.output, heads) for site in anatomy.sites if site.output and (heads := _heads(model, site))]
-    convolutions = [(whole, 2) for whole in _channels(model, anatomy.convolutions)]
-    if not (projections or convolutions):
-        raise ValueError(f"{anatomy.class_name} has no output projection of several heads, and no convolution")
-    rows, heads = random.choice(projections or convolutions)
+    grouped = projections or _in_groups(model, anatomy.convolutions) or _in_groups(model, anatomy.matrices)
+    if not grouped:
+        raise ValueError(f"{anatomy.class_name} has nothing that reads several features")
+    rows, heads = random.choice(grouped)
     weight = model.get_parameter(rows.weight)
     features = 1 - rows.axis
     size = weight.shape[features]
@@ -92,7 +96,7 @@ def _heads(model: torch.nn.Module, site: Site) -> int:
     return heads if heads > 1 and size % heads == 0 and size > heads else 0
 
 
-def _channels(model: torch.nn.Module, convolutions: Sequence[Site]) -> list[Rows]:
-    """The convolutions whose input channels are two groups of several."""
-    sizes = [(site.query, _width(model, site.query)) for site in convolutions]
-    return [rows for rows, size in sizes if size > 2 and size % 2 == 0]
+def _in_groups(model: torch.nn.Module, sites: Sequence[Site]) -> list[tuple[Rows, int]]:
+    """Those whose inputs are two groups of several features, and how many groups that is."""
+    sizes = [(site.query, _width(model, site.query)) for site in sites]
+    return [(rows, 2) for rows, size in sizes if size > 2 and size % 2 == 0]

@@ -9,7 +9,7 @@ from pathlib import Path
 from generators.options import Options
 from hardware.errors import NothingMatched
 from hardware.testing.progress import Progress
-from hardware.testing.runner import DEFAULT_TIMEOUT_S, Limits, default_memory_limit
+from hardware.testing.runner import Limits, default_memory_limit
 
 from .verify import VerifiedSuite, verify_suites
 
@@ -55,7 +55,7 @@ class Verification:
 
 def verify_asked(asked: Options, paths: Sequence[Path], progress: Progress) -> Verification:
     """Verify these files as a command line asks for it. Raises `NothingMatched` where none of them is a suite."""
-    limits = Limits(timeout_s=asked.timeout or DEFAULT_TIMEOUT_S, memory_bytes=default_memory_limit())
+    limits = Limits(timeout_s=asked.timeout, memory_bytes=default_memory_limit())
     by_folder = asked.folder_to_verify() is not None  # the patterns have chosen already where models were chosen
     found = verify_suites(
         paths,

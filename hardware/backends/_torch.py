@@ -337,12 +337,22 @@ class TorchBackend(BaseBackend):
 
         device = torch.device(self.DEVICE_TYPE, device_id)
         found = getattr(torch, self.DEVICE_TYPE).get_device_properties(device)
-        facts = self._own_facts(found)
+        facts = self._own_facts(found, device_id)
         return self.device_info(str(device), found.name, device_id=device_id, memory=found.total_memory, **facts)
 
-    def _own_facts(self, found: Any) -> dict[str, Any]:
+    def _own_facts(self, found: Any, device_id: int) -> dict[str, Any]:
         """More arguments for `device_info`, from what torch calls the device's properties."""
         return {}
+
+    def _topology(self, device_id: int) -> str:
+        """Which other devices this one reads directly, as torch finds it (`torch.cuda.can_device_access_peer`)."""
+        import torch
+
+        others = [number for number in range(torch.cuda.device_count()) if number != device_id]
+        if not others:
+            return "the only device"
+        direct = [str(one) for one in others if torch.cuda.can_device_access_peer(device_id, one)]
+        return f"reads {', '.join(direct)} directly" if direct else "reads no other device directly"
 
     def known_answer(self) -> tuple[float, float, float]:
         import torch

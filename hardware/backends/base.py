@@ -138,7 +138,9 @@ class Runnable(ABC):
 class DeviceInfo:
     """The device that a backend computes on. Memory in bytes; `None` where it isn't told.
 
-    `device_type` is the runtime's own name of it (`cuda:0`, `CPU`).
+    `device_type` is the runtime's own name of it (`cuda:0`, `CPU`). `properties` are JSON values; where a runtime
+    tells of them, `bf16` and `fp8_supported` say whether the device has arithmetic for these, and `topology` how it
+    is connected.
     """
 
     backend: str
@@ -149,7 +151,7 @@ class DeviceInfo:
     total_memory_bytes: int | None = None
     driver_version: str | None = None
     is_available: bool = True
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def total_memory_gb(self) -> float | None:
@@ -189,6 +191,9 @@ class BaseBackend(ABC):
     PRECISIONS: ClassVar[tuple[str, ...]] = ("float32",)
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {"tf32": "float32"}
     """By the precision that is asked for, what the target's own record of a pass is to say, where that is another."""
+
+    DEADLINE_S: ClassVar[float] = 300.0
+    """Seconds that a check may take where no other limit is asked for; the first one exports, loads and compiles."""
 
     SIMULATED: ClassVar[bool] = False
 
@@ -270,7 +275,8 @@ class BaseBackend(ABC):
         device_id: int = 0,
         memory: int | None = None,
         capability: str | None = None,
-        **properties: str,
+        driver: str | None = None,
+        **properties: Any,
     ) -> DeviceInfo:
         """A `DeviceInfo` of this backend; what every subclass would write alike."""
         return DeviceInfo(
@@ -280,6 +286,7 @@ class BaseBackend(ABC):
             device_name=name,
             compute_capability=capability,
             total_memory_bytes=memory,
+            driver_version=driver,
             properties=properties,
         )
 

@@ -44,7 +44,14 @@ class CPUBackend(TorchBackend):
         from ..system.cpu import read_cpu
         from ..system.memory import read_memory
 
-        return self.device_info("cpu", read_cpu().model or "CPU", memory=read_memory().total_bytes)
+        cpu = read_cpu()
+        return self.device_info(
+            "cpu",
+            cpu.model or "CPU",
+            memory=read_memory().total_bytes,
+            bf16=any("BF16" in name.upper() for name in cpu.instruction_sets),
+            topology=f"{cpu.sockets or 1} socket(s), {cpu.usable_threads or cpu.threads} threads",
+        )
 
     def load_file(self, subject: FileSubject, example_inputs: Inputs, precision: str) -> Runnable:
         if subject.file.suffix.lower() != ".onnx":

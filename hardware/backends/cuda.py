@@ -7,6 +7,10 @@ from typing import Any
 from ._torch import TorchBackend
 from .base import ModelSubject, Runnable
 
+_BF16_SINCE = (8, 0)
+_FP8_SINCE = (8, 9)
+"""Compute capabilities. Source: CUDA C++ Programming Guide, "Arithmetic Instructions" and tensor core data types."""
+
 
 class NVIDIABackend(TorchBackend):
     """float32 means float32: TF32 is used only when `tf32` was asked for."""
@@ -32,5 +36,18 @@ class NVIDIABackend(TorchBackend):
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
         return super().load(subject, example_inputs, precision)
 
-    def _own_facts(self, found: Any) -> dict[str, Any]:
-        return {"capability": f"{found.major}.{found.minor}"}
+    def _own_facts(self, found: Any, device_id: int) -> dict[str, Any]:
+        from ..accelerators._nvml import Nvml
+
+        capability = (found.major, found.minor)
+        nvml = Nvml()
+        driver = nvml.ask("nvmlSystemGetDriverVersion").value
+        nvml.close()
+        return {
+            "capability": f"{found.major}.{found.minor}",
+            "driver": driver,
+            "bf16": capability >= _BF16_SINCE,
+            "fp8_supported": capability >= _FP8_SINCE,
+            "multiprocessors": found.multi_processor_count,
+            "topology": self._topology(device_id),
+        }

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,6 +37,13 @@ UNSEEN = (
 )
 
 _COMPUTE_LAYERS = {"FullyConnected", "MatMul", "Convolution", "GroupConvolution", "ScaledDotProductAttention"}
+_FACTS = {
+    "capabilities": "OPTIMIZATION_CAPABILITIES",
+    "architecture": "DEVICE_ARCHITECTURE",
+    "memory": "GPU_DEVICE_TOTAL_MEM_SIZE",
+    "driver": "NPU_DRIVER_VERSION",
+}
+"""What a device tells of itself, by OpenVINO's own names of properties; each plug-in has some of them."""
 _PRECISION_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "i8": "int8", "u8": "int8"}
 
 
@@ -154,6 +161,7 @@ class OpenVINOBackend(BaseBackend):
     WARM_IMPORTS = ("openvino", "optimum.intel", "optimum.exporters.openvino")
     PRECISIONS = ("float32", "bfloat16", "float16")
     VARIANTS = ("CPU", "GPU", "NPU", *CHOICES)
+    DEADLINE_S = 600.0  # a model is exported, proven and compiled, for prompts and for tokens
 
     def _setup_environment(self) -> None:
         quiet_telemetry()
@@ -196,8 +204,20 @@ class OpenVINOBackend(BaseBackend):
         import openvino
 
         name = self.device if device_id == self.device_id else f"{self.target.variant}.{device_id}"
-        full = openvino.Core().get_property(name, "FULL_DEVICE_NAME")
-        return self.device_info(name, str(full).strip(), device_id=device_id)
+        core = openvino.Core()
+        told = set(core.get_property(name, "SUPPORTED_PROPERTIES"))
+        facts: dict[str, Any] = {k: core.get_property(name, asked) for k, asked in _FACTS.items() if asked in told}
+        capable = facts.pop("capabilities", [])
+        if "driver" in facts:
+            facts["driver"] = str(facts["driver"])  # of an NPU a number
+        return self.device_info(
+            name,
+            str(core.get_property(name, "FULL_DEVICE_NAME")).strip(),
+            device_id=device_id,
+            bf16="BF16" in capable,
+            capabilities=", ".join(sorted(capable)),
+            **facts,
+        )
 
     def known_answer(self) -> tuple[float, float, float]:
         import openvino

@@ -148,6 +148,7 @@ class QNNBackend(BaseBackend):
     EXPIRES_ON = ("onnxruntime-qnn", "onnxruntime (qnn)", "onnx", "onnxruntime", "torch", "transformers")
     CAN = frozenset({"save"})
     PRECISIONS = ("float32", "float16", "int8")
+    DEADLINE_S = 600.0  # its compiler prepares every graph for HTP
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {"float32": "float16"}
     INDEXED = False
     SHARED = True

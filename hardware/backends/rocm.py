@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from ._torch import TorchBackend
+
+_BF16 = ("gfx908", "gfx90a", "gfx94", "gfx95", "gfx11", "gfx12")
+_FP8 = ("gfx94", "gfx95", "gfx12")
+"""Architectures with matrix instructions for these. Source: ROCm, "Data types and precision support"."""
 
 
 class AMDBackend(TorchBackend):
@@ -21,5 +27,19 @@ class AMDBackend(TorchBackend):
             return "torch is built for ROCm, but no device can be used (rocminfo tells more)"
         return ""
 
-    def _own_facts(self, found: Any) -> dict[str, Any]:
-        return {"architecture": getattr(found, "gcnArchName", "unknown")}
+    def _own_facts(self, found: Any, device_id: int) -> dict[str, Any]:
+        architecture = str(getattr(found, "gcnArchName", "")).partition(":")[0]
+        return {
+            "capability": architecture or None,
+            "driver": _driver(),
+            "bf16": architecture.startswith(_BF16),
+            "fp8_supported": architecture.startswith(_FP8),
+            "topology": self._topology(device_id),
+        }
+
+
+def _driver() -> str | None:
+    """The version of the amdgpu module, which the one in the kernel's own tree doesn't tell."""
+    with suppress(OSError):
+        return Path("/sys/module/amdgpu/version").read_text(encoding="ascii").strip() or None
+    return None

@@ -25,3 +25,11 @@ class IntelBackend(TorchBackend):
         if not torch.xpu.is_available():
             return "torch is built for XPU, but no Intel GPU can be used (sycl-ls tells more)"
         return ""
+
+    def _own_facts(self, found: Any, device_id: int) -> dict[str, Any]:
+        return {
+            "driver": found.driver_version or None,
+            "bf16": bool(found.has_bfloat16_conversions),
+            "architecture": str(found.version),
+            "topology": "integrated" if found.is_integrated_gpu else "a card of its own",
+        }

@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--jobs", type=_at_least_one, metavar="N", help="suites at a time; default: what suits the machine"
     )
-    parser.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds a check (default 300)")
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds a check (default: the target's)")
     parser.add_argument("--allow-fallback", action="store_true", help="a device that isn't here is no failure")
     parser.add_argument("--checkpoint", action="append", default=[], metavar="DIR", help="folder of real weights")
     parser.add_argument("--evidence", type=Path, metavar="DIR", help="default: the folder evidence beside run.py")

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..backends.factory import backend_class
 from ..evidence.record import CheckLine, EndLine, RunLine
 from ..evidence.writer import EvidenceWriter, now
 from ..target import Target
@@ -25,7 +26,6 @@ from .suite_file import SuiteFile
 from .warm import may_fork, warm_up
 from .watch import Ending, Watch, wait_for_any
 
-DEFAULT_TIMEOUT_S = 300.0
 _MEMORY_SHARE = 0.9
 _LOOK_S = 0.05
 _WELL = Probed(state=DeviceState.ANSWERS)
@@ -37,16 +37,17 @@ _UNHEARD = Progress()
 class Limits:
     """`timeout_s` for one check (loading and compiling count for the first), `memory_bytes` for one child, 0 none.
 
-    `by_cell` are other timeouts, in seconds, by cell id.
+    Without a timeout, the target's backend says how long. `by_cell` are other timeouts, in seconds, by cell id.
     """
 
-    timeout_s: float = DEFAULT_TIMEOUT_S
+    timeout_s: float | None = None
     memory_bytes: int = 0
     by_cell: Mapping[str, float] = field(default_factory=dict)
 
     def timeout_of(self, suite: SuiteFile) -> float:
         """Seconds that one check of a suite may take."""
-        return self.by_cell.get(suite.cell.id, self.timeout_s)
+        asked = self.by_cell.get(suite.cell.id, self.timeout_s)
+        return backend_class(suite.cell.target.name).DEADLINE_S if asked is None else asked
 
 
 def default_memory_limit() -> int:

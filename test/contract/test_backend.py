@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from generators.derivation.building import build
+from generators.derivation.on_demand import recipe_for
 from generators.models.inputs import make_inputs
-from generators.models.store import load_recipe
 from hardware import known_answer
 from hardware.backends.base import BaseBackend, ModelSubject, Runnable, Unsupported
 from hardware.backends.factory import get_backend, known_targets
@@ -49,7 +49,7 @@ def backend(name: str, tmp_path_factory: pytest.TempPathFactory) -> BaseBackend:
 
 def subject_of(model_type: str) -> tuple[ModelSubject, dict[str, Any], Any]:
     """A tiny model of a type with loud weights, its example inputs, and its recipe."""
-    recipe = load_recipe(model_type)
+    recipe = recipe_for(model_type)
     model = fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain)
     subject = ModelSubject(
         model=model,

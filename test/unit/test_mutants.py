@@ -155,8 +155,28 @@ def test_channels_of_a_convolution_are_exchanged_where_there_are_no_heads() -> N
 
 
 @pytest.mark.parametrize(
+    ("model_type", "operator", "site"),
+    [
+        ("patchtsmixer", "attention_scale", "patch_mixer"),
+        ("patchtsmixer", "swapped_query_key", " with "),
+        ("patchtsmixer", "stale_cache", "output of model.encoder.mlp_mixer_encoder.mixers"),
+        ("mobilenet_v1", "transposed_head", "2 groups of"),
+        ("mamba2", "stale_cache", "cache of layer"),
+        ("zamba2", "stale_cache", "cache of layer"),
+    ],
+)
+def test_a_kind_without_a_place_for_a_break_has_a_counterpart(model_type: str, operator: str, site: str) -> None:
+    model, inputs, recipe = tiny(model_type)
+    mutant, where = broken(model, inputs, operator)
+    assert site in where
+    assert "layer -1" not in where
+    assert change(model, mutant, inputs, generates=recipe.generate, masked_by=recipe.masked_by) > 1e-4
+
+
+@pytest.mark.parametrize(
     ("model_type", "site"),
     [
+        ("modernbert-decoder", "turned by one position"),
         ("bloom", "linear biases"),
         ("detr", "position_embedding, places"),
         ("wav2vec2", "pos_conv_embed, places"),

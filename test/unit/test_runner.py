@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hardware.backends.factory import backend_class
 from hardware.evidence.record import Outcome, RunLine
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.writer import EvidenceWriter
@@ -89,6 +90,14 @@ def make(tmp_path: Path) -> Make:
         return suite
 
     return make
+
+
+def test_without_a_limit_the_target_says_how_long_a_check_may_take(make: Make) -> None:
+    here, exported = make("good", GOOD), make("good", GOOD, target="openvino")
+    assert Limits().timeout_of(here) == backend_class("cpu").DEADLINE_S
+    assert Limits().timeout_of(exported) == backend_class("openvino").DEADLINE_S > backend_class("cpu").DEADLINE_S
+    assert Limits(timeout_s=5.0).timeout_of(exported) == 5.0
+    assert Limits(timeout_s=5.0, by_cell={exported.cell.id: 7.0}).timeout_of(exported) == 7.0
 
 
 @pytest.fixture

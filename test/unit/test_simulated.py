@@ -281,3 +281,10 @@ def test_what_is_saved_and_loaded_computes_the_same_and_the_model_stays_on_the_d
     np.testing.assert_array_equal(again(**TOKENS)["logits"], want)
     np.testing.assert_array_equal(runnable(**TOKENS)["logits"], want)
     assert {p.device.type for one in (runnable, again) for p in one.model.parameters()} == {"simulated"}
+
+
+def test_whole_numbers_are_counted_as_on_other_accelerators():
+    import torch
+
+    there = torch.tensor([0, 2, 2, 1], dtype=torch.int32).to(get_backend("simulated").torch_device())
+    assert torch.histc(there, bins=3, min=0, max=2).cpu().tolist() == [1, 1, 2]
