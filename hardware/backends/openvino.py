@@ -214,8 +214,8 @@ class OpenVINOBackend(BaseBackend):
             name,
             str(core.get_property(name, "FULL_DEVICE_NAME")).strip(),
             device_id=device_id,
-            bf16="BF16" in capable,
             capabilities=", ".join(sorted(capable)),
+            **({} if name in CHOICES else {"bf16": "BF16" in capable}),  # whoever chooses has no arithmetic
             **facts,
         )
 
