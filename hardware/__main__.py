@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .errors import OutputError
 from .front_door import open_door
 from .listing import FORMATS, list_text
+
+if TYPE_CHECKING:
+    from .machine import Machine
 
 
 @click.group(help="What this machine has, and which targets may run here.")
@@ -20,15 +24,26 @@ def main() -> None:
 @main.command("list", help="Print CPU, memory, accelerators by vendor, and the targets that may be here.")
 @click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
-def list_command(format_: str, output: Path | None) -> None:
+@click.option(
+    "--replay", type=click.Path(path_type=Path), metavar="DIR", help="Of a machine that was recorded."
+)
+def list_command(format_: str, output: Path | None, replay: Path | None) -> None:
     """Detect and print."""
     from .detection import detect
 
-    text = list_text(detect(), format_)
+    text = list_text(detect(_recorded(replay)), format_)
     if output is None:
         click.echo(text, nl=False)
     else:
         _write(output, text)
+
+
+def _recorded(folder: Path | None) -> Machine | None:
+    if folder is None:
+        return None
+    from .recording import ReplayedMachine
+
+    return ReplayedMachine(folder)
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from .accelerators import registered_vendors
@@ -16,10 +15,10 @@ from .accelerators._pci import PciDevice, pci_accelerators
 from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from .errors import HwCompatError, UsageError
 from .expected_targets import TargetStatus, expected_targets
-from .software import HostInfo, TorchBuild, package_versions, read_host, read_torch_build
+from .machine import LiveMachine, Machine
+from .software import HostInfo, TorchBuild
 from .system.cpu import CPUInfo, read_cpu
 from .system.memory import MemoryInfo, read_memory
-from .workers import environment_versions
 
 SCHEMA_VERSION = 1
 
@@ -72,13 +71,15 @@ class ProbeResult:
     duration_s: float
 
 
-def detect(*, sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) -> HardwareInfo:
-    """This machine's inventory. Never raises for a vendor: what failed is in `vendors` with its reason."""
+def detect(machine: Machine | None = None) -> HardwareInfo:
+    """A machine's inventory, this one's where none is given. Never raises for a vendor: what failed is in `vendors`
+    with its reason."""
+    machine = machine or LiveMachine()
     accelerators: list[AcceleratorInfo] = []
     vendors: list[VendorFacts] = []
     for name, vendor in registered_vendors().classes.items():
         try:
-            backend = vendor(sys_root=sys_root)
+            backend = vendor(machine)
             facts, devices = backend.facts(), backend.list_devices()
             backend.shutdown()
         except Exception as error:  # a plug-in may raise anything, and must not take the others with it
@@ -88,14 +89,14 @@ def detect(*, sys_root: Path = Path("/sys"), proc_root: Path = Path("/proc")) ->
         accelerators.extend(devices)
     vendors.extend(_broken(name, reason) for name, reason in registered_vendors().failures.items())
     return HardwareInfo(
-        host=read_host(),
-        cpu=read_cpu(proc_root=proc_root, sys_root=sys_root),
-        memory=read_memory(proc_root=proc_root, sys_root=sys_root),
+        host=machine.host(),
+        cpu=read_cpu(machine),
+        memory=read_memory(machine),
         accelerators=tuple(accelerators),
         vendors=tuple(vendors),
-        on_bus=pci_accelerators(sys_root),
-        torch=read_torch_build(),
-        packages={**package_versions(), **environment_versions()},
+        on_bus=pci_accelerators(machine),
+        torch=machine.torch(),
+        packages=machine.packages(),
     )
 
 

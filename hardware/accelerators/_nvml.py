@@ -9,7 +9,13 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from .base import DriverState, LibraryState, NoSuchIndex, Reading
+from ..machine import Library, Reading
+from .base import DriverState, LibraryState
+
+OPENING = "opening"
+"""The one question that is no function of NVML: the state of library and driver, and why it doesn't start."""
+
+_OF_NO_DEVICE = ("nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,23 +27,28 @@ class Opening:
     reason: str = ""
 
 
-class Nvml:
-    """Opens NVML on the first question and remembers what came of it until `close`."""
+class Nvml(Library):
+    """Opens NVML on the first question and remembers what came of it until `close`.
+
+    Functions of a device (`nvmlDevice...`) take its index first. Structures come back as tables.
+    """
+
+    NAME = "nvml"
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._opening: Opening | None = None
 
-    def open(self) -> Opening:
-        """Load and initialise the library once."""
+    def _open(self) -> Opening:
         with self._lock:
             if self._opening is None:
                 self._opening = _initialise()
             return self._opening
 
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        """The answer of one NVML function, or why there is none."""
-        opening = self.open()
+        opening = self._open()
+        if function == OPENING:
+            return Reading(value=[str(opening.library), str(opening.driver), opening.reason])
         if opening.reason:
             return Reading(value=None, reason=opening.reason)
         import pynvml
@@ -46,23 +57,15 @@ class Nvml:
         if call is None:
             return Reading(value=None, reason=f"this version of nvidia-ml-py has no {function}")
         try:
-            return Reading(value=call(*arguments))
+            if function.startswith("nvmlDevice") and function not in _OF_NO_DEVICE:
+                arguments = (pynvml.nvmlDeviceGetHandleByIndex(arguments[0]), *arguments[1:])
+            return Reading(value=_plain(call(*arguments)))
         except pynvml.NVMLError as error:
             return Reading(value=None, reason=f"{function}: {error}")
-
-    def ask_device(self, index: int, function: str, *arguments: Any) -> Reading[Any]:
-        """The same for device `index`. Raises `NoSuchIndex` (an `IndexError`) beyond the driver's range."""
-        count = self.ask("nvmlDeviceGetCount")
-        if count.value is None:
-            return count
-        if not 0 <= index < count.value:
-            known = f"known are 0 to {count.value - 1}" if count.value else "the driver lists none"
-            raise NoSuchIndex(f"there is no NVIDIA device {index}", why=known)
-        handle = self.ask("nvmlDeviceGetHandleByIndex", index)
-        return handle if handle.value is None else self.ask(function, handle.value, *arguments)
+        except (OSError, TypeError, ValueError) as error:  # a binding and a driver of different ages
+            return Reading(value=None, reason=f"{function}: {type(error).__name__}: {error}")
 
     def close(self) -> str:
-        """Give NVML back; the reason if that failed. A later question opens it again."""
         with self._lock:
             opened, self._opening = self._opening, None
             if opened is None or opened.reason:
@@ -74,6 +77,17 @@ class Nvml:
             except pynvml.NVMLError as error:
                 return str(error)
             return ""
+
+
+def _plain(value: Any) -> Any:
+    """Structures of ctypes as tables, bytes as text, and what holds them."""
+    if hasattr(value, "_fields_"):
+        return {name: _plain(getattr(value, name)) for name, *_ in value._fields_}
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, list | tuple) or hasattr(value, "_length_"):
+        return [_plain(one) for one in value]
+    return value
 
 
 def _initialise() -> Opening:

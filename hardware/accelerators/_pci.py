@@ -5,9 +5,11 @@ Source of the layout: the kernel's `Documentation/ABI/testing/sysfs-bus-pci`; of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from ..machine import Library, LiveMachine, Machine, Reading
 
 DISPLAY_CLASS = 0x03
 PROCESSING_ACCELERATOR_CLASS = 0x12
@@ -17,6 +19,7 @@ ID_DATABASES = (
     Path("/usr/share/hwdata/pci.ids"),
     Path("/usr/share/pci.ids"),
 )
+_DEVICES = "/sys/bus/pci/devices"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,40 +33,48 @@ class PciDevice:
     name: str = ""
 
 
-def pci_accelerators(
-    sys_root: Path = Path("/sys"), *, id_databases: Iterable[Path] = ID_DATABASES
-) -> tuple[PciDevice, ...] | None:
+def pci_accelerators(machine: Machine | None = None) -> tuple[PciDevice, ...] | None:
     """Display controllers (class 03) and processing accelerators (12) by address; `None` without a bus."""
-    folder = sys_root / "bus" / "pci" / "devices"
-    if not folder.is_dir():
+    machine = machine or LiveMachine()
+    addresses = machine.names(_DEVICES)
+    if addresses is None:
         return None
-    found = [device for path in sorted(folder.iterdir()) if (device := _read(path)) is not None]
-    return _named(found, id_databases) if found else ()
+    found = [device for address in addresses if (device := _read(machine, address)) is not None]
+    return _named(found, machine) if found else ()
 
 
-def _read(folder: Path) -> PciDevice | None:
-    vendor, device, code = (_hexadecimal(folder / name) for name in ("vendor", "device", "class"))
+def _read(machine: Machine, address: str) -> PciDevice | None:
+    # A device that is unplugged while we read has no numbers any more; it is not there.
+    vendor, device, code = (
+        machine.number(f"{_DEVICES}/{address}/{name}", 16) for name in ("vendor", "device", "class")
+    )
     if vendor is None or device is None or code is None:
         return None
     if code >> 16 not in (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS):
         return None
-    return PciDevice(address=folder.name, vendor_id=vendor, device_id=device, class_code=code)
+    return PciDevice(address=address, vendor_id=vendor, device_id=device, class_code=code)
 
 
-def _hexadecimal(path: Path) -> int | None:
-    try:
-        return int(path.read_text(encoding="ascii"), 16)
-    except (OSError, ValueError):
-        # A device that is unplugged while we read has no numbers any more; it is not there.
-        return None
-
-
-def _named(devices: list[PciDevice], id_databases: Iterable[Path]) -> tuple[PciDevice, ...]:
-    database = next((path for path in id_databases if path.is_file()), None)
-    if database is None:
-        return tuple(devices)
-    names = _names({(device.vendor_id, device.device_id) for device in devices}, database)
+def _named(devices: list[PciDevice], machine: Machine) -> tuple[PciDevice, ...]:
+    wanted = {(device.vendor_id, device.device_id) for device in devices}
+    told = machine.library(PciNames).ask("names", sorted([list(one) for one in wanted])).value or []
+    names = {(vendor, device): name for vendor, device, name in told}
     return tuple(replace(device, name=names.get((device.vendor_id, device.device_id), "")) for device in devices)
+
+
+class PciNames(Library):
+    """The PCI id database (pci.ids), which the system's packages bring."""
+
+    NAME = "pci_ids"
+
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+        """`names` of a list of (vendor, device): a list of (vendor, device, name) for those that are known."""
+        database = next((path for path in ID_DATABASES if path.is_file()), None)
+        if database is None:
+            return Reading(value=None, reason="no pci.ids is installed (Debian: pci.ids, Fedora: hwdata)")
+        wanted = {(vendor, device) for vendor, device in arguments[0]}
+        found = _names(wanted, database)
+        return Reading(value=[[vendor, device, name] for (vendor, device), name in sorted(found.items())])
 
 
 def _names(wanted: set[tuple[int, int]], database: Path) -> dict[tuple[int, int], str]:

@@ -9,13 +9,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar
 
 from ..errors import BackendUnavailable, UsageError, did_you_mean, echo
+from ..machine import LiveMachine, Machine, Reading
 from ._pci import PciDevice
 
-Value = TypeVar("Value")
+__all__ = [
+    "DEVICE_TYPES",
+    "AcceleratorBackend",
+    "AcceleratorInfo",
+    "DriverState",
+    "HardwareState",
+    "LibraryState",
+    "NoAccelerator",
+    "NoSuchIndex",
+    "Reading",
+    "VendorFacts",
+    "bus_only",
+]
 
 DEVICE_TYPES = ("gpu", "npu", "tpu", "lpu", "wse")
 
@@ -51,14 +63,6 @@ class LibraryState(StrEnum):
     OK = "ok"
     MISSING = "missing"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading(Generic[Value]):
-    """One measured value, or `None` with the reason why the hardware doesn't tell."""
-
-    value: Value | None
-    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +135,8 @@ class AcceleratorBackend(ABC):
     DEVICE_STRINGS: ClassVar[Mapping[str, str]] = {}
     """A framework's name for device `{index}`."""
 
-    def __init__(self, *, sys_root: Path = Path("/sys")) -> None:
-        self.sys_root = sys_root
+    def __init__(self, machine: Machine | None = None) -> None:
+        self.machine = machine or LiveMachine()
 
     @abstractmethod
     def is_available(self) -> bool:

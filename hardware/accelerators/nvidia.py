@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar
 
-from ._nvml import Nvml
+from ..machine import Machine
+from ._nvml import OPENING, Nvml, Opening
 from ._pci import DISPLAY_CLASS, PciDevice, pci_accelerators
 from .base import (
     AcceleratorBackend,
@@ -13,6 +13,7 @@ from .base import (
     DriverState,
     HardwareState,
     LibraryState,
+    NoSuchIndex,
     Reading,
     VendorFacts,
     bus_only,
@@ -61,9 +62,9 @@ class NvidiaAccelerators(AcceleratorBackend):
         "onnxruntime": "cuda:{index}",
     }
 
-    def __init__(self, *, sys_root: Path = Path("/sys")) -> None:
-        super().__init__(sys_root=sys_root)
-        self._nvml = Nvml()
+    def __init__(self, machine: Machine | None = None) -> None:
+        super().__init__(machine)
+        self._nvml = self.machine.library(Nvml)
 
     def is_available(self) -> bool:
         return self.get_device_count() > 0
@@ -80,12 +81,12 @@ class NvidiaAccelerators(AcceleratorBackend):
         )
 
     def facts(self) -> VendorFacts:
-        opening = self._nvml.open()
+        opening = self._opening()
         count = self._nvml.ask("nvmlDeviceGetCount")
         on_bus = self._on_bus()
-        module_loaded = (self.sys_root / "module" / "nvidia").is_dir()
+        module_loaded = self.machine.is_folder("/sys/module/nvidia")
         driver = opening.driver
-        if opening.library is LibraryState.MISSING and (self.sys_root / "module").is_dir():
+        if opening.library is LibraryState.MISSING and self.machine.is_folder("/sys/module"):
             driver = DriverState.OK if module_loaded else DriverState.MISSING
         if count.value or on_bus:
             hardware = HardwareState.PRESENT
@@ -109,8 +110,24 @@ class NvidiaAccelerators(AcceleratorBackend):
         )
 
     def read(self, index: int, function: str, *arguments: Any) -> Reading[Any]:
-        """Any other NVML function of device `index`: its answer, or why there is none."""
-        return self._nvml.ask_device(index, function, *arguments)
+        """Any NVML function of device `index`: its answer, or why there is none.
+
+        Raises `NoSuchIndex` (an `IndexError`) beyond the driver's range.
+        """
+        count = self._nvml.ask("nvmlDeviceGetCount")
+        if count.value is None:
+            return count
+        if not 0 <= index < count.value:
+            known = f"known are 0 to {count.value - 1}" if count.value else "the driver lists none"
+            raise NoSuchIndex(f"there is no NVIDIA device {index}", why=known)
+        return self._nvml.ask(function, index, *arguments)
+
+    def _opening(self) -> Opening:
+        told = self._nvml.ask(OPENING)
+        if told.value is None:
+            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=told.reason)
+        library, driver, reason = told.value
+        return Opening(library=LibraryState(library), driver=DriverState(driver), reason=reason)
 
     def get_temperature(self, index: int) -> float | None:
         celsius = self.read(index, "nvmlDeviceGetTemperature", 0).value
@@ -120,11 +137,11 @@ class NvidiaAccelerators(AcceleratorBackend):
         memory = self.read(index, "nvmlDeviceGetMemoryInfo").value
         if memory is None:
             return None
-        return {"total": int(memory.total), "used": int(memory.used), "free": int(memory.free)}
+        return {name: int(memory[name]) for name in ("total", "used", "free")}
 
     def get_utilization(self, index: int) -> dict[str, float] | None:
         rates = self.read(index, "nvmlDeviceGetUtilizationRates").value
-        return None if rates is None else {"compute": float(rates.gpu), "memory": float(rates.memory)}
+        return None if rates is None else {"compute": float(rates["gpu"]), "memory": float(rates["memory"])}
 
     def get_power_usage(self, index: int) -> float | None:
         milliwatts = self.read(index, "nvmlDeviceGetPowerUsage").value
@@ -141,7 +158,7 @@ class NvidiaAccelerators(AcceleratorBackend):
         self._nvml.close()
 
     def _on_bus(self) -> tuple[PciDevice, ...] | None:
-        devices = pci_accelerators(self.sys_root)
+        devices = pci_accelerators(self.machine)
         if devices is None:
             return None
         return tuple(
@@ -161,7 +178,7 @@ class NvidiaAccelerators(AcceleratorBackend):
         }
         pci = self.read(index, "nvmlDeviceGetPciInfo").value
         if pci is not None:
-            extra["pci_address"] = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+            extra["pci_address"] = f"{pci['domain']:04x}:{pci['bus']:02x}:{pci['device']:02x}.0"
         limit = self.read(index, "nvmlDeviceGetEnforcedPowerLimit").value
         if limit is not None:
             extra["power_limit_w"] = limit / 1000
@@ -181,7 +198,7 @@ class NvidiaAccelerators(AcceleratorBackend):
             model=name.value or "unknown",
             index=index,
             compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
-            memory_bytes=None if memory.value is None else int(memory.value.total),
+            memory_bytes=None if memory.value is None else int(memory.value["total"]),
             memory_type=_memory_type(extra, memory.value is not None),
             bus_type=self._bus_type(index, name.value or ""),
             pcie_gen=self.read(index, "nvmlDeviceGetMaxPcieLinkGeneration").value,

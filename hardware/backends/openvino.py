@@ -208,6 +208,8 @@ class OpenVINOBackend(BaseBackend):
         told = set(core.get_property(name, "SUPPORTED_PROPERTIES"))
         facts: dict[str, Any] = {k: core.get_property(name, asked) for k, asked in _FACTS.items() if asked in told}
         capable = facts.pop("capabilities", [])
+        if name not in CHOICES:  # whoever chooses has no arithmetic
+            facts["bf16"] = "BF16" in capable
         if "driver" in facts:
             facts["driver"] = str(facts["driver"])  # of an NPU a number
         return self.device_info(
@@ -215,7 +217,6 @@ class OpenVINOBackend(BaseBackend):
             str(core.get_property(name, "FULL_DEVICE_NAME")).strip(),
             device_id=device_id,
             capabilities=", ".join(sorted(capable)),
-            **({} if name in CHOICES else {"bf16": "BF16" in capable}),  # whoever chooses has no arithmetic
             **facts,
         )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import platform
 import re
-import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from ..machine import Library, LiveMachine, Machine, Reading
 
 _HERE = Path(__file__).parent
 
@@ -55,34 +57,34 @@ class CPUInfo:
     source: str = ""
 
 
-def read_cpu(*, proc_root: Path = Path("/proc"), sys_root: Path = Path("/sys")) -> CPUInfo:
-    """The processor of this host, or of the one whose `/proc` and `/sys` lie under the given folders."""
-    try:
-        text = (proc_root / "cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return _from_library()
-    return _from_linux(text, sys_root / "devices" / "system" / "cpu")
+_SYSFS = "/sys/devices/system/cpu"
 
 
-def _from_linux(text: str, folder: Path) -> CPUInfo:
+def read_cpu(machine: Machine | None = None) -> CPUInfo:
+    """The processor of a machine, of this one where none is given."""
+    machine = machine or LiveMachine()
+    text = machine.text("/proc/cpuinfo")
+    return _from_library(machine) if text is None else _from_linux(text, machine)
+
+
+def _from_linux(text: str, machine: Machine) -> CPUInfo:
     facts = _first_processor(text)
     vendor, model = _identity(facts)
-    numbers = _online(folder) or tuple(range(len(re.findall(r"(?m)^processor\s*:", text))))
-    details = _sockets(folder, numbers)
+    numbers = _online(machine) or tuple(range(len(re.findall(r"(?m)^processor\s*:", text))))
+    details = _sockets(machine, numbers)
     return CPUInfo(
         vendor=vendor,
         model=model,
-        architecture=platform.machine(),
+        architecture=machine.host().machine,
         sockets=len(details) or None,
         cores=sum(socket.cores for socket in details) or None,
         threads=len(numbers) or None,
-        usable_threads=_usable(),
+        usable_threads=_usable(machine),
         socket_details=details,
-        caches=_caches(folder, numbers),
-        base_frequency_mhz=_megahertz(folder / "cpu0" / "cpufreq" / "base_frequency"),
-        boost_frequency_mhz=_megahertz(folder / "cpu0" / "cpufreq" / "cpuinfo_max_freq"),
-        current_frequency_mhz=_megahertz(folder / "cpu0" / "cpufreq" / "scaling_cur_freq")
-        or _number(facts.get("cpu MHz", "")),
+        caches=_caches(machine, numbers),
+        base_frequency_mhz=_megahertz(machine, "base_frequency"),
+        boost_frequency_mhz=_megahertz(machine, "cpuinfo_max_freq"),
+        current_frequency_mhz=_megahertz(machine, "scaling_cur_freq") or _number(facts.get("cpu MHz", "")),
         instruction_sets=_instruction_sets(facts),
         source="/proc/cpuinfo and sysfs",
     )
@@ -125,40 +127,41 @@ def _riscv(isa: str) -> tuple[str, ...]:
     return (base, *(["V"] if "v" in base[4:] else []), *named)
 
 
-def _online(folder: Path) -> tuple[int, ...]:
-    return _cpu_list(_text(folder / "online"))
+def _online(machine: Machine) -> tuple[int, ...]:
+    return _cpu_list(machine.text(f"{_SYSFS}/online") or "")
 
 
-def _sockets(folder: Path, numbers: Iterable[int]) -> tuple[SocketInfo, ...]:
+def _sockets(machine: Machine, numbers: Iterable[int]) -> tuple[SocketInfo, ...]:
     threads: dict[int, int] = {}
     cores: dict[int, set[str]] = {}
     for number in numbers:
-        topology = folder / f"cpu{number}" / "topology"
-        package = _text(topology / "physical_package_id")
+        topology = f"{_SYSFS}/cpu{number}/topology"
+        package = machine.text(f"{topology}/physical_package_id")
         if not package:
             return ()
         # Boards without packages say -1; they have one.
         socket = max(int(package), 0)
         threads[socket] = threads.get(socket, 0) + 1
-        cores.setdefault(socket, set()).add(_text(topology / "thread_siblings_list") or str(number))
+        cores.setdefault(socket, set()).add(machine.text(f"{topology}/thread_siblings_list") or str(number))
     return tuple(
         SocketInfo(socket=socket, cores=len(cores[socket]), threads=threads[socket]) for socket in sorted(threads)
     )
 
 
-def _caches(folder: Path, numbers: Iterable[int]) -> tuple[CacheInfo, ...]:
+def _caches(machine: Machine, numbers: Iterable[int]) -> tuple[CacheInfo, ...]:
     """Each instance is read once, at the first processor that shares it."""
     counts: dict[tuple[int, str, int], int] = {}
-    seen: dict[str, set[int]] = {}
+    seen: dict[int, set[int]] = {}
     for number in numbers:
         for index in range(8):
-            cache = folder / f"cpu{number}" / "cache" / f"index{index}"
-            if number in seen.setdefault(cache.name, set()):
+            cache = f"{_SYSFS}/cpu{number}/cache/index{index}"
+            shared = seen.setdefault(index, set())
+            if number in shared:
                 continue
-            level, kind, size = (_text(cache / name) for name in ("level", "type", "size"))
+            level, kind, size = (machine.text(f"{cache}/{name}") or "" for name in ("level", "type", "size"))
             if not level:
                 break
-            seen[cache.name] |= {number, *_cpu_list(_text(cache / "shared_cpu_list"))}
+            shared |= {number, *_cpu_list(machine.text(f"{cache}/shared_cpu_list") or "")}
             if size:
                 key = (int(level), kind.lower(), _bytes(size))
                 counts[key] = counts.get(key, 0) + 1
@@ -168,12 +171,11 @@ def _caches(folder: Path, numbers: Iterable[int]) -> tuple[CacheInfo, ...]:
     )
 
 
-def _usable() -> int | None:
-    if sys.platform == "linux":
-        import os
-
-        return len(os.sched_getaffinity(0))
-    return None
+def _usable(machine: Machine) -> int | None:
+    """How many processors this process may run on, as the kernel says in its status."""
+    status = machine.text("/proc/self/status") or ""
+    allowed = re.search(r"(?m)^Cpus_allowed_list:\s*(\S+)", status)
+    return len(_cpu_list(allowed[1])) if allowed else None
 
 
 def _bytes(text: str) -> int:
@@ -191,9 +193,9 @@ def _cpu_list(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _megahertz(path: Path) -> float | None:
+def _megahertz(machine: Machine, name: str) -> float | None:
     """sysfs counts in kHz."""
-    kilohertz = _number(_text(path))
+    kilohertz = _number(machine.text(f"{_SYSFS}/cpu0/cpufreq/{name}") or "")
     return None if kilohertz is None else kilohertz / 1000
 
 
@@ -205,46 +207,47 @@ def _number(text: str) -> float | None:
     return value if value > 0 else None
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        # Virtual machines and boards leave files out; what isn't told stays unknown.
-        return ""
-
-
 def _table(name: str) -> dict[str, dict[str, str]]:
     return tomllib.loads((_HERE / name).read_text(encoding="utf-8"))
 
 
-def _from_library() -> CPUInfo:
-    fallback = CPUInfo(
-        model=platform.processor(),
-        architecture=platform.machine(),
-        usable_threads=_usable(),
-        source="platform",
-    )
-    try:
-        import cpuinfo
-        import psutil
-
-        found = cpuinfo.get_cpu_info()
-    except Exception as error:  # py-cpuinfo2 runs other programs and may raise anything
-        from dataclasses import replace
-
-        return replace(fallback, source=f"platform only: {type(error).__name__}: {error}")
+def _from_library(machine: Machine) -> CPUInfo:
+    told = machine.library(CpuInfoLibrary).ask("get_cpu_info")
+    if told.value is None:
+        return CPUInfo(architecture=machine.host().machine, source=f"platform only: {told.reason}")
+    found = told.value
     flags = set(found.get("flags", []))
     names = _table("instruction_sets.toml")
     hertz = (found.get("hz_advertised") or (0,))[0]
     return CPUInfo(
         vendor=found.get("vendor_id_raw", ""),
-        model=found.get("brand_raw", "") or fallback.model,
-        architecture=fallback.architecture,
-        cores=psutil.cpu_count(logical=False),
-        threads=psutil.cpu_count(),
+        model=found.get("brand_raw", ""),
+        architecture=machine.host().machine,
+        cores=found.get("cores"),
+        threads=found.get("threads"),
         base_frequency_mhz=hertz / 1e6 if hertz else None,
         instruction_sets=tuple(
             dict.fromkeys(name for table in names.values() for flag, name in table.items() if flag in flags)
         ),
         source="py-cpuinfo2",
     )
+
+
+class CpuInfoLibrary(Library):
+    """py-cpuinfo2 and psutil, for systems that aren't Linux."""
+
+    NAME = "cpuinfo"
+
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+        """`get_cpu_info`: what py-cpuinfo2 calls the processor, with psutil's `cores` and `threads`."""
+        try:
+            import cpuinfo
+            import psutil
+
+            found = dict(cpuinfo.get_cpu_info())
+            found.setdefault("brand_raw", platform.processor())
+            return Reading(
+                value=found | {"cores": psutil.cpu_count(logical=False), "threads": psutil.cpu_count()},
+            )
+        except Exception as error:  # py-cpuinfo2 runs other programs and may raise anything
+            return Reading(value=None, reason=f"{type(error).__name__}: {error}")

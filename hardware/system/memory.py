@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from ..errors import BackendUnavailable
+from ..machine import Library, LiveMachine, Machine, Reading
 
+_GROUPS = "/sys/fs/cgroup"
+_REGIONS = "/sys/bus/nd/devices"
+_FIRMWARE = "/run/udev/data/+dmi:id"
 _NO_LIMIT = 2**60
 """Control groups of version 1 write a number near 2^63 for "no limit"."""
 
@@ -46,19 +50,15 @@ def free_bytes() -> int:
     return min(memory.available_bytes, memory.cgroup_limit_bytes - (memory.cgroup_used_bytes or 0))
 
 
-def read_memory(
-    *,
-    proc_root: Path = Path("/proc"),
-    sys_root: Path = Path("/sys"),
-    udev_root: Path = Path("/run/udev/data"),
-) -> MemoryInfo:
-    """Memory of this host; totals come from the running system whatever the folders are.
+def read_memory(machine: Machine | None = None) -> MemoryInfo:
+    """Memory of a machine, of this one where none is given.
 
-    Raises `BackendUnavailable` where neither psutil nor Linux's own account is there to tell.
+    Raises `BackendUnavailable` where neither Linux's own account nor psutil is there to tell.
     """
-    total, available, swap_total, swap_free = _totals()
-    limit, used = cgroup_memory(proc_root=proc_root, sys_root=sys_root)
-    kind, speed, channels = _modules(udev_root / "+dmi:id")
+    machine = machine or LiveMachine()
+    total, available, swap_total, swap_free = _totals(machine)
+    limit, used = cgroup_memory(machine)
+    kind, speed, channels = _modules(machine)
     return MemoryInfo(
         total_bytes=total,
         available_bytes=available,
@@ -66,82 +66,84 @@ def read_memory(
         swap_free_bytes=swap_free,
         cgroup_limit_bytes=limit,
         cgroup_used_bytes=used,
-        persistent_bytes=_persistent(sys_root / "bus" / "nd" / "devices"),
+        persistent_bytes=_persistent(machine),
         kind=kind,
         speed_mts=speed,
         channels=channels,
     )
 
 
-def _totals(meminfo: Path = Path("/proc/meminfo")) -> tuple[int, int, int, int]:
-    """Memory in all, available, swap in all, free swap, in bytes. psutil is missing where a bundle is carried to."""
+def _totals(machine: Machine) -> tuple[int, int, int, int]:
+    """Memory in all, available, swap in all, free swap, in bytes: the kernel's account, elsewhere psutil's."""
+    lines = (machine.text("/proc/meminfo") or "").splitlines()
     try:
-        import psutil
-    except ImportError as error:
+        found = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
+        return found["MemTotal"], found["MemAvailable"], found["SwapTotal"], found["SwapFree"]
+    except (ValueError, KeyError, IndexError):
+        told = machine.library(PsutilMemory).ask("memory")
+    if told.value is None:
+        raise BackendUnavailable("this machine's memory cannot be read", why=told.reason, fix="pip install psutil")
+    total, available, swap_total, swap_free = told.value
+    return total, available, swap_total, swap_free
+
+
+class PsutilMemory(Library):
+    """psutil, for systems that aren't Linux."""
+
+    NAME = "psutil_memory"
+
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+        """`memory`: main memory in all and available, swap in all and free, in bytes."""
         try:
-            lines = meminfo.read_text(encoding="ascii").splitlines()
-            found = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
-            return found["MemTotal"], found["MemAvailable"], found["SwapTotal"], found["SwapFree"]
-        except (OSError, ValueError, KeyError, IndexError):
-            raise BackendUnavailable(
-                "this machine's memory cannot be read", why="psutil isn't installed", fix="pip install psutil"
-            ) from error
-    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
-    return memory.total, memory.available, swap.total, swap.free
+            import psutil
+
+            memory, swap = psutil.virtual_memory(), psutil.swap_memory()
+        except (ImportError, OSError, RuntimeError) as error:
+            return Reading(value=None, reason=f"psutil: {type(error).__name__}: {error}")
+        return Reading(value=[memory.total, memory.available, swap.total, swap.free])
 
 
-def cgroup_memory(*, proc_root: Path = Path("/proc"), sys_root: Path = Path("/sys")) -> tuple[int | None, int | None]:
+def cgroup_memory(machine: Machine | None = None) -> tuple[int | None, int | None]:
     """Smallest limit over this process's control group and its parents, and that group's use."""
+    machine = machine or LiveMachine()
     smallest: tuple[int | None, int | None] = (None, None)
-    for folder, limit_file, used_file in _groups(proc_root / "self" / "cgroup", sys_root / "fs" / "cgroup"):
-        limit = _integer(folder / limit_file)
+    for folder, limit_file, used_file in _groups(machine.text("/proc/self/cgroup") or ""):
+        limit = machine.number(f"{folder}/{limit_file}")  # absent, or the word "max": no limit here
         if limit is not None and limit < _NO_LIMIT and (smallest[0] is None or limit < smallest[0]):
-            smallest = (limit, _integer(folder / used_file))
+            smallest = (limit, machine.number(f"{folder}/{used_file}"))
     return smallest
 
 
-def _groups(membership: Path, root: Path) -> Iterator[tuple[Path, str, str]]:
-    try:
-        lines = membership.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return  # no control groups: not Linux, or a kernel without them
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
+def _groups(membership: str) -> Iterator[tuple[str, str, str]]:
+    for line in membership.splitlines():
+        _, _, named = line.partition(":")
+        controllers, _, group = named.partition(":")
         parts = [part for part in group.split("/") if part and part != ".."]
         # Inside a container the group's own path is often not mounted; its root then stands for it.
-        inside = [Path(*parts[:length]) for length in range(len(parts), -1, -1)]
+        inside = ["/".join(["", *parts[:length]]) for length in range(len(parts), -1, -1)]
         if controllers == "":
-            for base in (root, root / "unified"):
-                yield from ((base / path, "memory.max", "memory.current") for path in inside)
+            for base in (_GROUPS, f"{_GROUPS}/unified"):
+                yield from ((base + path, "memory.max", "memory.current") for path in inside)
         elif "memory" in controllers.split(","):
-            yield from ((root / "memory" / path, "memory.limit_in_bytes", "memory.usage_in_bytes") for path in inside)
+            yield from (
+                (f"{_GROUPS}/memory{path}", "memory.limit_in_bytes", "memory.usage_in_bytes") for path in inside
+            )
 
 
-def _integer(path: Path) -> int | None:
-    try:
-        return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        # Absent, or the word "max": no limit here.
-        return None
-
-
-def _persistent(folder: Path) -> int | None:
+def _persistent(machine: Machine) -> int | None:
     """Sum over the regions of the kernel's libnvdimm that are of the type pmem."""
-    if not folder.is_dir():
+    names = machine.names(_REGIONS)
+    if names is None:
         return None
-    sizes = [
-        _integer(region / "size")
-        for region in folder.glob("region*")
-        if (region / "devtype").is_file() and (region / "devtype").read_text().strip() == "nd_pmem"
-    ]
+    regions = [f"{_REGIONS}/{name}" for name in names if name.startswith("region")]
+    sizes = [machine.number(f"{region}/size") for region in regions if machine.text(f"{region}/devtype") == "nd_pmem"]
     return sum(size for size in sizes if size is not None)
 
 
-def _modules(record: Path) -> tuple[str | None, int | None, int | None]:
+def _modules(machine: Machine) -> tuple[str | None, int | None, int | None]:
     """Kind, speed and channels of the modules, from systemd's `dmi_memory_id`; needs no root."""
-    try:
-        text = record.read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    text = machine.text(_FIRMWARE)
+    if text is None:
         return None, None, None
     fields = dict(re.findall(r"(?m)^E:MEMORY_DEVICE_(\d+_\w+)=(.*)$", text))
     present = [key.partition("_")[0] for key, size in fields.items() if key.endswith("_SIZE") and int(size or 0)]

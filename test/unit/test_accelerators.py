@@ -12,6 +12,7 @@ import pytest
 from hardware import accelerators
 from hardware.accelerators import _pci
 from hardware.errors import HwCompatError
+from hardware.machine import LiveMachine
 
 ROOT = Path(__file__).parents[2]
 
@@ -173,8 +174,8 @@ def test_listing_vendors_imports_no_vendor_library() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_names_on_the_bus_come_from_the_id_database(tmp_path: Path) -> None:
-    device = tmp_path / "bus" / "pci" / "devices" / "0000:01:00.0"
+def test_names_on_the_bus_come_from_the_id_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = tmp_path / "sys" / "bus" / "pci" / "devices" / "0000:01:00.0"
     device.mkdir(parents=True)
     for name, text in (("vendor", "0x1002"), ("device", "0x744c"), ("class", "0x030000")):
         (device / name).write_text(text)
@@ -183,7 +184,9 @@ def test_names_on_the_bus_come_from_the_id_database(tmp_path: Path) -> None:
         "# comment\n1002  AMD/ATI\n\t744b  Other\n\t744c  Navi 31\n\t\t1002 0e3b  Board\n"
         "10de  NVIDIA\n\t744c  Wrong vendor\nC 03  Display controller\n\t744c  Wrong section\n"
     )
-    (found,) = _pci.pci_accelerators(tmp_path, id_databases=[database]) or ()
+    monkeypatch.setattr(_pci, "ID_DATABASES", [database])
+    (found,) = _pci.pci_accelerators(LiveMachine(tmp_path)) or ()
     assert found.name == "AMD/ATI Navi 31"
-    (unnamed,) = _pci.pci_accelerators(tmp_path, id_databases=[]) or ()
+    monkeypatch.setattr(_pci, "ID_DATABASES", [])
+    (unnamed,) = _pci.pci_accelerators(LiveMachine(tmp_path)) or ()
     assert unnamed.name == ""

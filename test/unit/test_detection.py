@@ -23,6 +23,7 @@ from hardware.errors import BackendUnavailable, UsageError
 from hardware.expected_targets import expected_targets
 from hardware.front_door import open_door
 from hardware.listing import list_text
+from hardware.machine import LiveMachine
 from hardware.software import TorchBuild, parse_torch_version
 from hardware.system.cpu import read_cpu
 from hardware.system.memory import cgroup_memory, read_memory
@@ -97,7 +98,7 @@ RISCV = "processor\t: 0\nhart\t\t: 0\nisa\t\t: rv64imafdcv_zicbom\nmmu\t\t: sv39
 
 def cpu(folder: Path, cpuinfo: str) -> Any:
     write(folder, {"proc/cpuinfo": cpuinfo, **ONE_SOCKET})
-    return read_cpu(proc_root=folder / "proc", sys_root=folder / "sys")
+    return read_cpu(LiveMachine(folder))
 
 
 def test_cores_threads_caches_and_frequencies_of_a_linux_machine(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_instruction_sets_of_three_architectures(tmp_path: Path, cpuinfo: str, m
 
 def test_a_bare_proc_folder_leaves_the_rest_unknown(tmp_path: Path) -> None:
     write(tmp_path, {"proc/cpuinfo": X86})
-    found = read_cpu(proc_root=tmp_path / "proc", sys_root=tmp_path / "sys")
+    found = read_cpu(LiveMachine(tmp_path))
     assert (found.threads, found.cores, found.sockets, found.caches) == (1, None, None, ())
 
 
@@ -160,7 +161,7 @@ def test_the_tightest_memory_limit_of_both_control_group_versions(
     tmp_path: Path, files: dict[str, str], limit: int | None
 ) -> None:
     write(tmp_path, files)
-    found, _ = cgroup_memory(proc_root=tmp_path / "proc", sys_root=tmp_path / "sys")
+    found, _ = cgroup_memory(LiveMachine(tmp_path))
     assert found == limit
 
 
@@ -173,10 +174,16 @@ def test_memory_modules_are_read_without_root(tmp_path: Path) -> None:
         "E:MEMORY_DEVICE_1_CONFIGURED_SPEED_MTS=4800\nE:MEMORY_DEVICE_1_BANK_LOCATOR=P0 CHANNEL B\n"
         "E:MEMORY_DEVICE_2_SIZE=0\nE:MEMORY_DEVICE_2_BANK_LOCATOR=P0 CHANNEL C\n"
     )
-    write(tmp_path, {"+dmi:id": record})
-    found = read_memory(udev_root=tmp_path)
+    account = "MemTotal: 4 kB\nMemAvailable: 2 kB\nSwapTotal: 1 kB\nSwapFree: 0 kB\n"
+    write(tmp_path / "with", {"proc/meminfo": account, "run/udev/data/+dmi:id": record})
+    write(tmp_path / "without", {"proc/meminfo": account})
+    found = read_memory(LiveMachine(tmp_path / "with"))
+    assert (found.total_bytes, found.available_bytes, found.swap_total_bytes, found.swap_free_bytes) == (
+        *(4096, 2048),
+        *(1024, 0),
+    )
     assert (found.kind, found.speed_mts, found.channels) == ("DDR5", 4800, 2)
-    unknown = read_memory(udev_root=tmp_path / "none")
+    unknown = read_memory(LiveMachine(tmp_path / "without"))
     assert (unknown.kind, unknown.speed_mts, unknown.channels) == (None, None, None)
 
 

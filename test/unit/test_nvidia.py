@@ -221,14 +221,14 @@ print(json.dumps(backend.get_temperature(0)))
 
 def fake_bus(folder: Path, devices: dict[str, tuple[str, str, str]], modules: tuple[str, ...] = ()) -> Path:
     for address, (vendor_id, device_id, class_code) in devices.items():
-        device = folder / "bus" / "pci" / "devices" / address
+        device = folder / "sys" / "bus" / "pci" / "devices" / address
         device.mkdir(parents=True)
         for name, text in (("vendor", vendor_id), ("device", device_id), ("class", class_code)):
             (device / name).write_text(text + "\n")
-    (folder / "bus" / "pci" / "devices").mkdir(parents=True, exist_ok=True)
-    (folder / "module").mkdir()
+    (folder / "sys" / "bus" / "pci" / "devices").mkdir(parents=True, exist_ok=True)
+    (folder / "sys" / "module").mkdir()
     for name in modules:
-        (folder / "module" / name).mkdir()
+        (folder / "sys" / "module" / name).mkdir()
     return folder
 
 
@@ -240,12 +240,16 @@ H200_AND_SWITCH = {
 }
 
 
-def without_library(sys_root: Path) -> dict[str, Any]:
+def without_library(root: Path) -> dict[str, Any]:
     code = f"""{NO_LIBRARY}
 import json
 from pathlib import Path
 from hardware.detection import detect
-print(json.dumps(detect(sys_root=Path({str(sys_root)!r})).to_dict()))
+from hardware.machine import LiveMachine
+class Elsewhere(LiveMachine):
+    def text(self, path):
+        return super().text(path) if path.startswith("/sys") else LiveMachine().text(path)
+print(json.dumps(detect(Elsewhere(Path({str(root)!r}))).to_dict()))
 """
     found: dict[str, Any] = python(code)
     return found

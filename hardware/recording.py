@@ -1,0 +1,251 @@
+"""Keeps what a machine answered in a folder, and answers from such a folder as that machine did.
+
+The folder holds what the tools really said, so that a person can read it and a test can be made of it:
+
+    machine.json       the index: host, packages, torch's build, variables, links, folders, commands
+    files/proc/...     each file that was read, under its own path
+    commands/          what each program printed
+    libraries/*.json   what each vendor's library answered, by function and arguments
+
+Serial numbers, unique identifiers, names and secrets are replaced before anything is written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from .errors import BrokenInput
+from .evidence.redaction import redact
+from .machine import Library, Machine, Reading
+from .software import HostInfo, TorchBuild
+from .whole_file import write_whole
+
+INDEX = "machine.json"
+_FORMAT = 1
+
+_PRIVATE = (
+    (re.compile(r"\b((?:GPU|MIG)-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"),
+     r"\g<1>00000000-0000-0000-0000-000000000000"),
+    (re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b"), "00:00:00:00:00:00"),
+    (re.compile(r"(?i)(serial(?:[ _-]?(?:number|num|no))?[\"']?\s*[:=>]\s*[\"']?)([^\s\"'<,]{4,})"), r"\1<serial>"),
+    (re.compile(r"(?i)(<serial>)[^<]+(</serial>)"), r"\1<serial>\2"),
+)  # fmt: skip
+
+
+def without_identity(text: str) -> str:
+    """`text` without secrets, names, serial numbers and unique identifiers."""
+    for pattern, instead in _PRIVATE:
+        text = pattern.sub(instead, text)
+    return redact(text)
+
+
+class Recorder(Machine):
+    """Answers as another machine does, and remembers; `write` puts it all into a folder."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._files: dict[str, str | None] = {}
+        self._folders: dict[str, tuple[str, ...] | None] = {}
+        self._links: dict[str, str | None] = {}
+        self._nodes: dict[str, bool | None] = {}
+        self._variables: dict[str, str | None] = {}
+        self._commands: dict[tuple[str, ...], Reading[str]] = {}
+        self._calls: dict[str, dict[str, Reading[Any]]] = {}
+        self._libraries: dict[type[Library], Library] = {}
+
+    def text(self, path: str) -> str | None:
+        return self._files.setdefault(path, self.machine.text(path))
+
+    def names(self, folder: str) -> tuple[str, ...] | None:
+        return self._folders.setdefault(folder, self.machine.names(folder))
+
+    def link(self, path: str) -> str | None:
+        return self._links.setdefault(path, self.machine.link(path))
+
+    def may_open(self, path: str) -> bool | None:
+        return self._nodes.setdefault(path, self.machine.may_open(path))
+
+    def variable(self, name: str) -> str | None:
+        return self._variables.setdefault(name, self.machine.variable(name))
+
+    def run(self, *words: str) -> Reading[str]:
+        if words not in self._commands:
+            self._commands[words] = self.machine.run(*words)
+        return self._commands[words]
+
+    def library(self, kind: type[Library]) -> Library:
+        if kind not in self._libraries:
+            calls = self._calls.setdefault(kind.NAME, {})
+            self._libraries[kind] = _Listening(self.machine.library(kind), calls)
+        return self._libraries[kind]
+
+    def host(self) -> HostInfo:
+        return self.machine.host()
+
+    def packages(self) -> dict[str, str | None]:
+        return self.machine.packages()
+
+    def torch(self) -> TorchBuild:
+        return self.machine.torch()
+
+    def close(self) -> None:
+        self.machine.close()
+
+    def write(self, folder: Path) -> list[str]:
+        """Write the recording; the names of what was written, below `folder`. Raises `OutputError`."""
+        files = {f"files{path}": text for path, text in self._files.items() if text is not None}
+        commands = []
+        for number, (words, told) in enumerate(sorted(self._commands.items())):
+            entry: dict[str, Any] = {"words": list(words)}
+            if told.value is None:
+                entry["reason"] = told.reason
+            else:
+                entry["output"] = f"commands/{number:02d}-{Path(words[0]).name}.txt"
+                files[entry["output"]] = told.value
+            commands.append(entry)
+        for name, calls in self._calls.items():
+            files[f"libraries/{name}.json"] = _as_json({key: _reading(one) for key, one in sorted(calls.items())})
+        index = {
+            "format": _FORMAT,
+            "host": asdict(self.host()),
+            "packages": {name: version for name, version in self.packages().items() if version},
+            "torch": asdict(self.torch()),
+            "variables": {name: value for name, value in sorted(self._variables.items()) if value is not None},
+            "links": {path: to for path, to in sorted(self._links.items()) if to is not None},
+            "nodes": {path: may for path, may in sorted(self._nodes.items()) if may is not None},
+            "folders": {path: list(names) for path, names in sorted(self._folders.items()) if names is not None},
+            "commands": commands,
+        }
+        files[INDEX] = _as_json(index)
+        for name, text in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, without_identity(text).rstrip("\n") + "\n")
+        return sorted(files)
+
+
+class _Listening(Library):
+    """A library whose answers are remembered."""
+
+    NAME = "recorded"
+
+    def __init__(self, library: Library, calls: dict[str, Reading[Any]]) -> None:
+        self._library = library
+        self._calls = calls
+
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+        answer = self._library.ask(function, *arguments)
+        self._calls.setdefault(_call(function, arguments), answer)
+        return answer
+
+    def close(self) -> str:
+        return self._library.close()
+
+
+class ReplayedMachine(Machine):
+    """The machine that a recording was made of. What wasn't read then isn't there.
+
+    Raises `BrokenInput` where the folder holds no recording.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            self._index: dict[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+            found = self._index.get("format")
+        except (OSError, ValueError, AttributeError) as error:
+            raise BrokenInput(
+                f"{folder} holds no recording of a machine",
+                why=f"{INDEX}: {error}",
+                fix="Make one with: python -m hardware doctor --record DIR",
+            ) from error
+        if found != _FORMAT:
+            raise BrokenInput(f"{folder} holds a recording of another format", why=f"{found!r}, not {_FORMAT}")
+        self._commands = {tuple(one["words"]): one for one in self._index.get("commands", [])}
+
+    def text(self, path: str) -> str | None:
+        try:
+            return (self.folder / "files" / path.lstrip("/")).read_text(encoding="utf-8", errors="replace").strip()
+        except (OSError, ValueError):
+            return None
+
+    def names(self, folder: str) -> tuple[str, ...] | None:
+        told = self._index.get("folders", {}).get(folder)
+        if told is not None:
+            return tuple(told)
+        here = self.folder / "files" / folder.lstrip("/")
+        return tuple(sorted(one.name for one in here.iterdir())) if here.is_dir() else None
+
+    def link(self, path: str) -> str | None:
+        told: str | None = self._told("links", path)
+        return told
+
+    def may_open(self, path: str) -> bool | None:
+        told: bool | None = self._told("nodes", path)
+        return told
+
+    def variable(self, name: str) -> str | None:
+        told: str | None = self._told("variables", name)
+        return told
+
+    def _told(self, kind: str, key: str) -> Any:
+        return self._index.get(kind, {}).get(key)
+
+    def run(self, *words: str) -> Reading[str]:
+        entry = self._commands.get(words)
+        if entry is None:
+            return Reading(value=None, reason=f"{words[0]} isn't installed")
+        if "output" not in entry:
+            return Reading(value=None, reason=str(entry.get("reason", "")))
+        try:
+            return Reading(value=(self.folder / entry["output"]).read_text(encoding="utf-8", errors="replace"))
+        except OSError as error:
+            return Reading(value=None, reason=f"the recording lacks {entry['output']}: {error.strerror}")
+
+    def library(self, kind: type[Library]) -> Library:
+        return _Remembering(kind.NAME, self.folder / "libraries" / f"{kind.NAME}.json")
+
+    def host(self) -> HostInfo:
+        return HostInfo(**self._index["host"])
+
+    def packages(self) -> dict[str, str | None]:
+        return dict(self._index.get("packages", {}))
+
+    def torch(self) -> TorchBuild:
+        return TorchBuild(**self._index.get("torch", {}))
+
+
+class _Remembering(Library):
+    """A library as it answered when the recording was made."""
+
+    NAME = "replayed"
+
+    def __init__(self, name: str, file: Path) -> None:
+        self._missing = f"{name} wasn't there"
+        try:
+            self._calls: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        except OSError:
+            self._calls = {}
+        except ValueError as error:
+            raise BrokenInput(f"{file.name} of the recording can't be read", why=str(error)) from error
+
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+        answer = self._calls.get(_call(function, arguments), {"reason": self._missing})
+        return Reading(value=answer.get("value"), reason=answer.get("reason", ""))
+
+
+def _call(function: str, arguments: tuple[Any, ...]) -> str:
+    return " ".join([function, *map(json.dumps, arguments)])
+
+
+def _reading(told: Reading[Any]) -> dict[str, Any]:
+    return {"reason": told.reason} if told.value is None else {"value": told.value}
+
+
+def _as_json(data: Any) -> str:
+    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
