@@ -24,9 +24,7 @@ def main() -> None:
 @main.command("list", help="Print CPU, memory, accelerators by vendor, and the targets that may be here.")
 @click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
-@click.option(
-    "--replay", type=click.Path(path_type=Path), metavar="DIR", help="Of a machine that was recorded."
-)
+@click.option("--replay", type=click.Path(path_type=Path), metavar="DIR", help="Of a machine that was recorded.")
 def list_command(format_: str, output: Path | None, replay: Path | None) -> None:
     """Detect and print."""
     from .detection import detect
