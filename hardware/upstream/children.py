@@ -13,9 +13,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ from .plugin import LEFT_VARIABLE, RECORD_VARIABLE, TARGET_VARIABLE
 
 MOST_BREAKDOWNS = 5
 """After so many crashes and timeouts of one file the device is given up."""
+
+LONGEST_START_S = 300.0
+"""Before the tests are collected: importing torch and transformers from a cold disk takes most of it."""
 
 _ROOT = Path(__file__).parents[2]
 _MOMENT_S = 0.05
@@ -96,19 +100,39 @@ def run_file(
         with suppress(OSError):  # where links can't be made, tests that read ./tests/fixtures say so themselves
             (folder / "tests").symlink_to(checkout.folder / "tests", target_is_directory=True)
         breakdowns = 0
-        while True:
-            child = _Child(checkout, path, target, folder, run, pytest_arguments, timeout_s, on_test)
-            try:
-                over = child.watch()
-            except KeyboardInterrupt:
-                run.interrupted = True
-                break
-            breakdowns += not over
-            run.given_up = breakdowns >= MOST_BREAKDOWNS
-            if over or run.given_up or not child.left():
-                break
+        with _terminated_as_interrupted():
+            while True:
+                child = _Child(checkout, path, target, folder, run, pytest_arguments, timeout_s, on_test)
+                try:
+                    over = child.watch()
+                except KeyboardInterrupt:
+                    run.interrupted = True
+                    break
+                breakdowns += not over
+                run.given_up = breakdowns >= MOST_BREAKDOWNS
+                if over or run.given_up or not child.left():
+                    break
+    if run.interrupted and not run.found:
+        raise KeyboardInterrupt
     _check_device(run, target)
     return run
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """A polite request to end is treated like Ctrl-C, so that the record is closed. In the main thread alone."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_device(run: FileRun, target: Target) -> None:
@@ -145,7 +169,7 @@ class _Child:
         self._record.write_bytes(b"")
         self._read = 0
         self._running = ""
-        self._over = False
+        self._collected = self._over = False
         self._began = time.monotonic()
         left = folder / "left.json"
         if run.names:
@@ -172,8 +196,8 @@ class _Child:
             while (status := self._process.poll()) is None:
                 if self._listen():
                     alive = time.monotonic()
-                elif time.monotonic() - alive > self.timeout_s:
-                    return self._broke_down(Outcome.TIMEOUT, f"no sign of life for {self.timeout_s:g} s")
+                elif time.monotonic() - alive > (limit := self._limit_s()):
+                    return self._broke_down(Outcome.TIMEOUT, f"no sign of life for {limit:g} s")
                 else:
                     time.sleep(_MOMENT_S)
         finally:
@@ -182,6 +206,9 @@ class _Child:
         if self._over:
             return self._collected_something()
         return self._broke_down(Outcome.CRASHED, f"ended by {_said_of(status)}")
+
+    def _limit_s(self) -> float:
+        return self.timeout_s if self._collected else max(self.timeout_s, LONGEST_START_S)
 
     def _end(self) -> None:
         """End the process and all that it started."""
@@ -207,10 +234,14 @@ class _Child:
             case "refused":
                 raise BackendUnavailable("transformers' tests were not run", why=str(record["reason"]))
             case "unreadable":
-                why = str(record["reason"]).strip().splitlines()[-1:]
-                raise NothingMatched(f"{self.path.name} can't be collected", why="".join(why))
-            case "collected" if not self.run.names:
-                self.run.names = list(record["tests"])
+                why = str(record["reason"]).strip().rpartition("\n")[2].removeprefix("E ").strip()
+                fix = "What the tests need beyond the library: pip install -r requirements-upstream.txt"
+                raise NothingMatched(
+                    f"{self.path.name} can't be collected", why=why, fix=fix if "No module named" in why else ""
+                )
+            case "collected":
+                self._collected = True
+                self.run.names = self.run.names or list(record["tests"])
             case "began":
                 self._running, self._began = record["test"], time.monotonic()
                 self.on_test(self._running)

@@ -14,9 +14,12 @@ over       `code`: pytest's exit code
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import json
 import os
+import signal
 import time
 import tomllib
 from collections.abc import Generator, Iterator, Sequence
@@ -26,6 +29,7 @@ from typing import Any
 
 import pytest
 
+from ..errors import BackendUnavailable, HwCompatError
 from ..evidence.record import Outcome
 from .device_spec import SPEC_VARIABLE
 
@@ -38,6 +42,7 @@ FAILED = "upstream_test_failed"
 NEEDS_NETWORK = "needs_network"
 SKIPPED = "skipped"
 
+_PR_SET_PDEATHSIG = 1
 _NETWORK = Path(__file__).with_name("network.toml")
 _LONGEST_MESSAGE = 2_000
 _LONGEST_TRACEBACK = 12_000
@@ -199,14 +204,14 @@ def prepare(recorder: UpstreamRecorder, target: str) -> None:
     try:
         facts = _prepared(target)
     except Exception as error:  # a vendor's runtime may raise anything; that it did is the answer
-        recorder.write("refused", reason=f"{type(error).__name__}: {error}")
-        raise pytest.UsageError(f"{target} can't be used: {error}") from error
+        why = str(error) if isinstance(error, HwCompatError) else f"{type(error).__name__}: {error}"
+        recorder.write("refused", reason=why)
+        raise pytest.UsageError(why) from error
     recorder.write("session", **facts)
 
 
 def _prepared(target: str) -> dict[str, Any]:
     from ..backends.factory import get_backend
-    from ..errors import BackendUnavailable
     from ..known_answer import agrees
 
     backend = get_backend(target)  # before torch is imported: it reads the environment then
@@ -237,6 +242,8 @@ _RECORDERS: list[UpstreamRecorder] = []
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
     """Before any conftest, so that the library that is tested is the installed one."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # on Linux: don't outlive the caller
     left = os.environ.get(LEFT_VARIABLE)
     names = json.loads(Path(left).read_text(encoding="utf-8")) if left else None
     recorder = UpstreamRecorder(Path(os.environ[RECORD_VARIABLE]), names)
