@@ -89,6 +89,32 @@ def run_upstream(
         writer.close()
         writer.path.unlink(missing_ok=True)
         raise
+    _record(writer, run, cell, target, path, checkout, inventory, started_at, command, machine or machine_label())
+    return UpstreamResult(
+        model=model,
+        target=target,
+        run_id=writer.run_id,
+        evidence=writer.path,
+        tests=run.tests,
+        library=f"transformers {checkout.version}",
+        device=run.session.get("torch_device", ""),
+        interrupted=run.interrupted,
+    )
+
+
+def _record(
+    writer: EvidenceWriter,
+    run: FileRun,
+    cell: Cell,
+    target: Target,
+    path: Path,
+    checkout: Checkout,
+    inventory: HardwareInfo,
+    started_at: str,
+    command: str,
+    machine: str,
+) -> None:
+    """Write the run, a line for each test, and the end."""
     suite_hash = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     planned = PlannedCell(
         cell_id=cell.id,
@@ -102,7 +128,7 @@ def run_upstream(
             run_id=writer.run_id,
             started_at=started_at,
             command=command,
-            machine=machine or machine_label(),
+            machine=machine,
             inventory=inventory.to_dict(),
             versions=versions_of(inventory),
             plan=(planned,),
@@ -116,16 +142,6 @@ def run_upstream(
     reason = "interrupted" if run.interrupted else "done"
     writer.write(EndLine(run_id=writer.run_id, ended_at=now(), reason=reason, counts=dict(counts)))
     writer.close()
-    return UpstreamResult(
-        model=model,
-        target=target,
-        run_id=writer.run_id,
-        evidence=writer.path,
-        tests=run.tests,
-        library=f"transformers {checkout.version}",
-        device=run.session.get("torch_device", ""),
-        interrupted=run.interrupted,
-    )
 
 
 def _line(
