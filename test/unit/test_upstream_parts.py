@@ -189,3 +189,16 @@ def test_the_network_is_told_by_the_exceptions_in_the_chain():
 def test_a_device_that_refuses_a_connection_of_its_own_is_no_missing_network():
     assert not needs_network(ConnectionRefusedError("the device's daemon is gone"))
     assert not needs_network(FileNotFoundError("kernel.bin"))
+
+
+def test_the_file_can_be_printed_and_written(tmp_path):
+    from click.testing import CliRunner
+
+    from hardware.__main__ import main
+
+    printed = CliRunner().invoke(main, ["device-spec", "nvidia"])
+    assert printed.output == spec_text(Target(name="cuda"))
+    path = tmp_path / "spec.py"
+    assert CliRunner().invoke(main, ["device-spec", "simulated", "--output", str(path)]).exit_code == 0
+    assert path.read_text() == spec_text(Target(name="simulated"))
+    assert isinstance(CliRunner().invoke(main, ["device-spec", "qnn"]).exception, UsageError)
