@@ -2,6 +2,7 @@
 #   make run MODEL=bert DEVICE=auto      the main job, in an environment of its own
 #   make test                            all tests
 #   make setup-qnn                       the environment of target qnn (.venv-qnn)
+#   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
 # More: make lint | test-gpu | mutants | mutants-drawn | mutants-all | test-versions | test-newest | bench | recipes | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
@@ -17,7 +18,7 @@ VERSIONS ?= 5.23.0 4.57.6
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test test-gpu lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn bundle-environment clean
+.PHONY: help run test test-gpu lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn setup-upstream bundle-environment clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -103,6 +104,10 @@ setup-qnn: .venv-qnn/.ready
 	@test -x .venv-qnn/bin/python || $(BASE_PYTHON) -m venv .venv-qnn
 	@.venv-qnn/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-qnn.txt
 	@touch $@
+
+# What transformers' own tests import beyond the library: a second, and no more than a few hundred kB.
+setup-upstream: $(VENV)/.ready
+	@$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements-upstream.txt
 
 # Two models on QNN's emulator, strictly: 1 where a check fails or anything would run on the host.
 run-qnn: setup-qnn

@@ -12,6 +12,7 @@ Examples:
   python run_test_generation.py --check hwcompat-out/suites
   python run_test_generation.py --verify hwcompat-out/suites
   python run_test_generation.py --config hwcompat.toml --run
+  python run_test_generation.py --upstream ./transformers --model bert --device cpu
 
 Without --run the suites are written, and the command that runs them is printed. What follows a lone -- goes to
 pytest. Options are taken from the command line first, then from HWCOMPAT_... variables, then from the project file.
@@ -75,6 +76,10 @@ def main(context: click.Context, /, **options: object) -> int:
         from reports.coverage_command import report_coverage
 
         return report_coverage(asked, _own_command())
+    if asked.upstream:
+        from reports.upstream_command import report_upstream
+
+        return report_upstream(asked, asked.upstream, _own_command())
     if asked.check_folder or asked.update_folder:
         return _compare(asked)
     if (folder := asked.folder_to_verify()) is not None:

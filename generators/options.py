@@ -138,6 +138,13 @@ _OPTIONS = (
         help="Does each suite compile, get collected, pass on CPU, and fail when its model is broken? In DIR, of the "
         "selection, or in --output-dir.",
     ),
+    click.option(
+        "--upstream",
+        type=_FOLDER_THAT_IS_THERE,
+        metavar="CHECKOUT",
+        help="Run transformers' own tests of the models, from a checkout of the installed version: a second opinion, "
+        "which makes no level.",
+    ),
     click.option("--debug", is_flag=True, help="Show tracebacks."),
 )
 
@@ -189,6 +196,7 @@ class Options:
     check_folder: Path | None
     update_folder: Path | None
     verify: str | None
+    upstream: Path | None
     debug: bool
     pytest_arguments: Sequence[str]
 

@@ -36,6 +36,21 @@ def list_command(format_: str, output: Path | None, replay: Path | None) -> None
         _write(output, text)
 
 
+@main.command("device-spec", help="Print the file by which transformers' own tests learn of a target.")
+@click.argument("target")
+@click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
+def device_spec_command(target: str, output: Path | None) -> None:
+    """Name the target, print the file."""
+    from .backends.factory import resolve_target
+    from .upstream.device_spec import spec_text
+
+    text = spec_text(resolve_target(target))
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        _write(output, text)
+
+
 def _recorded(folder: Path | None) -> Machine | None:
     if folder is None:
         return None

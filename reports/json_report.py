@@ -9,6 +9,7 @@ from typing import Any
 from hardware.evidence.record import CheckLine, to_dict
 
 from .report import SCHEMA_VERSION, Report
+from .second_opinion import second_opinion_object
 
 SCHEMA = Path(__file__).with_name("schemas") / "report.json"
 
@@ -77,6 +78,8 @@ def report_object(report: Report) -> dict[str, Any]:
     }
     if report.model_checks:
         data["model_checks"] = list(report.model_checks)
+    if report.second_opinions:
+        data["second_opinions"] = [second_opinion_object(one) for one in report.second_opinions]
     if report.project is not None:
         data["project"] = report.project.to_dict()
     if report.matrix is not None:

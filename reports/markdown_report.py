@@ -8,6 +8,7 @@ from .finding import Finding, Severity
 from .markdown_cells import cell_section, cells_table, run_section
 from .project import project_markdown
 from .report import Report
+from .second_opinion import second_opinion_markdown
 from .stack import STACK_COMPONENT
 from .text import advice_markdown, fenced, markdown, markdown_table
 
@@ -28,6 +29,7 @@ def markdown_report(report: Report) -> str:
         _stack(report),
         _measured(report),
         *([cell_section(cell) for cell in report.cells] if report.runs else [cells_table(report.cells)]),
+        second_opinion_markdown(report.second_opinions),
         _findings_table(shown),
         *(_finding(finding) for finding in shown),
         _components(report),

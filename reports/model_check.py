@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from generators.compatibility.current import verdict_of
 from generators.compatibility.facts import facts_here
 from generators.compatibility.rules import load_rules, predict
+from generators.compatibility.second_opinion import second_opinions
 from generators.compatibility.selection import Suggestion, select, suggest
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.architectures import UNKNOWN
@@ -123,6 +124,8 @@ def check_model(
     if found.confidence == "low":
         notes = (*notes, f"{name} is not in the local cache and was classified by its name alone ({found.source})")
     present = predicted if measured.level is Level.UNKNOWN else measured
+    opinions = second_opinions(evidence, inventory)
+    notes = (*notes, *(one.text for one in opinions if (one.model, one.target) == (cell.model, str(cell.target))))
     poor = present.level in (Level.LOW, Level.NONE)
     return ModelCheck(
         model=name,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from generators.compatibility.second_opinion import SecondOpinion
 from generators.project.finding import ProjectOutcome
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 
@@ -26,7 +27,8 @@ class Report:
     single runs: then it shows each cell with all its checks. `evidence_asked` is whether anybody asked what was
     measured. `matrix` and `model_checks` are JSON objects of what else was asked for in the same call; `versions` are
     those of this machine, which decide what of the matrix is measured and what has expired. `project` is what a
-    project file makes of the run; its findings are among the others.
+    project file makes of the run; its findings are among the others. `second_opinions` are what others' tests showed;
+    they are among neither `checks` nor `outcomes`.
     """
 
     timestamp: str
@@ -41,6 +43,7 @@ class Report:
     versions: Mapping[str, str] = field(default_factory=dict)
     model_checks: tuple[dict[str, Any], ...] = ()
     project: ProjectOutcome | None = None
+    second_opinions: tuple[SecondOpinion, ...] = ()
 
     @property
     def error_counts(self) -> dict[str, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from generators.compatibility.current_checks import current_checks
+from generators.compatibility.second_opinion import SecondOpinion, second_opinions
 from hardware.errors import HwCompatError, OutputError, UsageError, echo
 from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
@@ -22,6 +23,7 @@ from .diagnosis import diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
 from .report import Report
+from .second_opinion import second_opinion_findings
 from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class HardwareCompatibilityReporter:
         self.checks: tuple[CheckLine, ...] = current_checks(self.evidence)
         self.components: tuple[Component, ...] = ()
         self.cells: tuple[CellReport, ...] = ()
+        self.opinions: tuple[SecondOpinion, ...] = ()
         self.stack: tuple[StackResult, ...] = ()
         self._asked_for_evidence = False
         self._findings: dict[tuple[str, tuple[str, ...]], Finding] = {}
@@ -186,6 +189,7 @@ class HardwareCompatibilityReporter:
             self.cells = cell_reports(self.evidence, self.checks, self.inventory(), models, self.own_limits)
         except Exception as error:  # without this machine's versions no verdict holds, and the findings still do
             found.append(self._failed("compatibility_test", error))
+        found += self._second_opinions(models)
         found += self._evidence_errors()
         if not lines:
             what = f"of {', '.join(models)}" if models else "of any model"
@@ -202,6 +206,15 @@ class HardwareCompatibilityReporter:
                 )
             )
         return found
+
+    def _second_opinions(self, models: Sequence[str] | None) -> list[Finding]:
+        """What others' tests showed of those models, and findings where they contradict what we measured."""
+        if not self.evidence.other_checks:
+            return []
+        opinions = second_opinions(self.evidence, self.inventory())
+        self.opinions = tuple(one for one in opinions if models is None or one.model in models)
+        findings = second_opinion_findings([cell.verdict for cell in self.cells], self.opinions)
+        return [self._keep(finding) for finding in findings]
 
     def _evidence_errors(self) -> list[Finding]:
         component = "evidence"
@@ -287,6 +300,7 @@ class HardwareCompatibilityReporter:
             cells=self.cells,
             evidence_asked=self._asked_for_evidence or not self.stack,
             stack=self.stack,
+            second_opinions=self.opinions,
         )
 
     def generate_report(self, format: str = "markdown") -> str:

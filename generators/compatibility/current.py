@@ -26,6 +26,7 @@ from .made_from import made_from
 from .matrix import Matrix, build_matrix
 from .required import required_checks
 from .rules import RuleSet, load_rules, predict
+from .second_opinion import second_opinions, told_beside
 from .verdict import Verdict
 from .vocabulary import vocabulary
 
@@ -48,6 +49,7 @@ def current_matrix(
     for verdict in measured_verdicts(evidence, inventory) if evidence else ():
         before = predicted.get(verdict.cell)
         verdicts.append(final(before, verdict) if before else verdict)
+    verdicts = list(told_beside(verdicts, second_opinions(evidence, inventory)))
     models = sorted({Cell.parse(verdict.cell).model for verdict in verdicts})
     return build_matrix(rules, verdicts, _families(models, recipes), timestamp=timestamp, precision=precision)
 
@@ -72,7 +74,8 @@ def _families(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str,
 def measured_verdicts(
     evidence: Evidence, inventory: HardwareInfo, own_limits: Mapping[str, float] = _NONE
 ) -> tuple[Verdict, ...]:
-    """The verdicts of all cells that the evidence names, in the order of their ids.
+    """The verdicts of all cells that the evidence names, in the order of their ids, with what others' tests showed as
+    a last reason.
 
     `own_limits` are a repository's own tolerances by cell id; without them the product's count.
     """
@@ -85,7 +88,8 @@ def measured_verdicts(
         except HwCompatError:  # reported as broken evidence by the reporter, and no cell to conclude about
             continue
     index = _indexed(evidence, checks)
-    return tuple(_verdict(cell, index, inventory, own_limit=own_limits.get(cell.id)) for cell in cells)
+    verdicts = [_verdict(cell, index, inventory, own_limit=own_limits.get(cell.id)) for cell in cells]
+    return told_beside(verdicts, second_opinions(evidence, inventory))
 
 
 def verdict_of(

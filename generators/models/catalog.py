@@ -258,6 +258,15 @@ def _config_file(model_type: str) -> Path | None:
     return None
 
 
+def source_names(model_type: str) -> tuple[tuple[str, str], ...]:
+    """Folders and modules by which a type's files may be called, the likeliest first: by its own name, then by where
+    its configuration is defined (`openai`, `openai` for `openai-gpt`). Raises `ModelError` for an unknown type."""
+    own = model_type.replace("-", "_")
+    path = _config_file(model_type)
+    defined = [] if path is None else [(path.parent.name, path.stem.removeprefix("configuration_"))]
+    return tuple(dict.fromkeys([(own, own), *defined]))
+
+
 def _config_files(models: Path) -> Iterator[Path]:
     """Every configuration module, those of 4.x's deprecated types last; a generator, because listing them costs more
     than most look-ups."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import BrokenInput, HwCompatError, OutputError, echo
 from ..whole_file import write_whole
-from .record import CheckLine, EndLine, PlannedCell, RunLine, from_dict
+from .record import CheckLine, EndLine, Origin, PlannedCell, RunLine, from_dict
 from .store import LONGEST_LINE
 
 _SCHEMA = Path(__file__).with_name("schemas") / "evidence.json"
@@ -92,6 +92,7 @@ def _check(read: dict[Path, tuple[bytes, list[dict[str, Any]], bool]]) -> None:
         for kind in ("run", "check", "end")
     }
     planned: dict[str, dict[str, PlannedCell]] = {}
+    origins: dict[str, Origin] = {}
     lines: list[tuple[str, RunLine | CheckLine | EndLine]] = []
     for path, (_, objects, _) in read.items():
         for number, plain in enumerate(objects, start=1):
@@ -109,12 +110,16 @@ def _check(read: dict[Path, tuple[bytes, list[dict[str, Any]], bool]]) -> None:
                 if line.run_id in planned:
                     raise BrokenInput(f"{where} plans a run for the second time", why=f"run {line.run_id}")
                 planned[line.run_id] = {cell.cell_id: cell for cell in line.plan}
+                origins[line.run_id] = line.origin
             lines.append((where, line))
     for where, line in lines:
         if line.run_id not in planned:
             raise BrokenInput(f"{where} has no plan", why=f"no file holds the run line of {line.run_id}")
         if isinstance(line, CheckLine):
             _check_planned(where, line, planned[line.run_id].get(line.cell_id))
+            if line.origin is not origins[line.run_id]:
+                why = f"the check is of {line.origin}, the run of {origins[line.run_id]}"
+                raise BrokenInput(f"{where} is of another origin than its run", why=why)
 
 
 def _check_planned(where: str, line: CheckLine, cell: PlannedCell | None) -> None:

@@ -16,6 +16,14 @@ from ..errors import BrokenInput
 
 SCHEMA_VERSION = 1
 
+
+class Origin(StrEnum):
+    """Whose tests a line is of. Only our own hold a model against our reference, and only they make a level."""
+
+    HWCOMPAT = "hwcompat"
+    TRANSFORMERS = "transformers"
+
+
 EDITED = "suite edited"
 """The condition that every line of an edited suite carries: what its checks assert isn't known."""
 
@@ -92,7 +100,8 @@ class RunLine:
     """Written before the first child starts: machine, versions, plan and the sealed predictions.
 
     `resumes` names the runs, newest first, that this one goes on with: the plan holds only what it runs itself.
-    `jobs` is how many children ran at a time: with several, latencies were measured beside other work.
+    `jobs` is how many children ran at a time: with several, latencies were measured beside other work. A run of
+    another `origin` knows its plan only when its tests were collected, and is written after them.
     """
 
     run_id: str
@@ -105,6 +114,7 @@ class RunLine:
     isolation: str = "process"
     resumes: tuple[str, ...] = ()
     jobs: int = 1
+    origin: Origin = Origin.HWCOMPAT
     schema_version: int = SCHEMA_VERSION
     kind: str = "run"
 
@@ -151,6 +161,7 @@ class CheckLine:
     unseen: str = ""
     latency_ms: float | None = None
     peak_memory_bytes: int | None = None
+    origin: Origin = Origin.HWCOMPAT
     schema_version: int = SCHEMA_VERSION
     kind: str = "check"
 
@@ -208,11 +219,12 @@ def from_dict(data: Mapping[str, Any]) -> Line:
     try:
         if kind == "run":
             cells = tuple(_build(PlannedCell, cell, checks=tuple(cell["checks"])) for cell in data["plan"])
-            return _build(RunLine, data, plan=cells, resumes=_names(data.get("resumes", ())))
+            return _build(RunLine, data, plan=cells, resumes=_names(data.get("resumes", ())), origin=_origin(data))
         if kind == "check":
             stage = data.get("stage")
             outcome = Outcome(data["outcome"])
-            return _build(CheckLine, data, outcome=outcome, stage=Stage(stage) if stage else None)
+            stage = Stage(stage) if stage else None
+            return _build(CheckLine, data, outcome=outcome, stage=stage, origin=_origin(data))
         if kind == "end":
             return _build(EndLine, data)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -223,6 +235,11 @@ def from_dict(data: Mapping[str, Any]) -> Line:
 def _build(cls: Callable[..., _Built], data: Mapping[str, Any], **parsed: Any) -> _Built:
     known = {f.name: str(f.type) for f in dataclasses.fields(cast(Any, cls)) if f.name not in parsed}
     return cls(**{name: _typed(name, kind, data[name]) for name, kind in known.items() if name in data}, **parsed)
+
+
+def _origin(data: Mapping[str, Any]) -> Origin:
+    """Evidence that was written before there was another origin is our own."""
+    return Origin(data.get("origin", Origin.HWCOMPAT))
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BrokenInput, HwCompatError
-from .record import CheckLine, EndLine, Line, RunLine, from_dict
+from .record import CheckLine, EndLine, Line, Origin, RunLine, from_dict
 
 LONGEST_LINE = 16 * 1024 * 1024
 
@@ -29,12 +29,18 @@ class BrokenLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """All that a folder holds, in the order of file names and lines."""
+    """All that a folder holds, in the order of file names and lines.
+
+    `runs` and `checks` are our own, of which verdicts are made. What others' tests showed stands apart, in
+    `other_runs` and `other_checks`, so that nothing that reads evidence can take it for ours.
+    """
 
     runs: tuple[RunLine, ...]
     checks: tuple[CheckLine, ...]
     ends: tuple[EndLine, ...]
     broken: tuple[BrokenLine, ...]
+    other_runs: tuple[RunLine, ...] = ()
+    other_checks: tuple[CheckLine, ...] = ()
 
     def run(self, run_id: str) -> RunLine | None:
         """The run line of a run; None where it is missing."""
@@ -81,11 +87,17 @@ def _gather(paths: Sequence[Path]) -> Evidence:
         found, bad = read_file(path)
         lines += found
         broken += bad
+    runs = [line for line in lines if isinstance(line, RunLine)]
+    checks = [line for line in lines if isinstance(line, CheckLine)]
+    foreign = {run.run_id for run in runs if run.origin is not Origin.HWCOMPAT}
+    foreign |= {line.run_id for line in checks if line.origin is not Origin.HWCOMPAT}
     return Evidence(
-        runs=tuple(line for line in lines if isinstance(line, RunLine)),
-        checks=tuple(line for line in lines if isinstance(line, CheckLine)),
+        runs=tuple(line for line in runs if line.run_id not in foreign),
+        checks=tuple(line for line in checks if line.run_id not in foreign),
         ends=tuple(line for line in lines if isinstance(line, EndLine)),
         broken=tuple(broken),
+        other_runs=tuple(line for line in runs if line.run_id in foreign),
+        other_checks=tuple(line for line in checks if line.run_id in foreign),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from generators.compatibility.rules import load_rules
 
+from ..second_opinion import second_opinion_headings, second_opinion_rows
 from .matrix_html import SCRIPTS as MATRIX_SCRIPTS
 from .matrix_html import VIEWS, matrix_view
 from .page import Facts, render_page
@@ -43,6 +44,8 @@ def html_report(report: Report) -> str:
         report=report,
         cells=cells,
         few=len(cells) <= _FEW_CELLS,
+        opinion_headings=second_opinion_headings(),
+        opinion_rows=second_opinion_rows(report.second_opinions),
         subjects=subjects,
         not_passed=not_passed(cells),
         runs=[_Run(line=run, machine=machine_facts(run), inventory=inventory_text(run)) for run in report.runs],

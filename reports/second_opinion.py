@@ -1,0 +1,106 @@
+"""What transformers' own tests showed, beside our verdicts: a finding where they disagree, rows for reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from generators.compatibility.second_opinion import SecondOpinion, disagreements
+from generators.compatibility.verdict import Verdict
+from hardware.evidence.record import Outcome
+
+from .advice import recommend
+from .diagnosis import error_types
+from .finding import Confidence, Finding
+from .text import markdown, markdown_table, one_line
+
+ERROR_TYPE = "second_opinion_disagrees"
+COMPONENT = "second_opinion"
+
+_NAMED = 5
+_HEADINGS = ("model", "target", "tests of", "passed", "failed", "skipped", "not run", "note")
+
+
+def second_opinion_findings(verdicts: Sequence[Verdict], opinions: Sequence[SecondOpinion]) -> list[Finding]:
+    """One warning for each model and target where we measured `high` and transformers' tests fail: it names them."""
+    return [_finding(one, cells) for one, cells in disagreements(verdicts, opinions)]
+
+
+def _finding(one: SecondOpinion, cells: Sequence[str]) -> Finding:
+    kind = error_types()[ERROR_TYPE]
+    names = [line.check_name for line in one.failures]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    first = one_line(one.failures[0].error_message, longest=200)
+    message = f"{kind.says} ({one.text}; {one.library}): {', '.join(names[:_NAMED])}{more}. The first says: {first}"
+    return Finding(
+        hardware_type=one.target,
+        error_type=kind.name,
+        severity=kind.severity,
+        confidence=Confidence.LOW,
+        message=one_line(message, longest=900),
+        component=COMPONENT,
+        timestamp=min(line.started_at for line in one.failures),
+        model_name=one.model,
+        recommendations=recommend(kind.name, one.target),
+        traceback=one.failures[0].traceback,
+        cells=tuple(cells),
+        checks=tuple(names),
+        evidence_ids=tuple(line.evidence_id for line in one.failures),
+    )
+
+
+def _failed(one: SecondOpinion) -> int:
+    return len(one.failures)
+
+
+def _note(one: SecondOpinion) -> str:
+    why = ", ".join(f"{number} {name}" for name, number in sorted(one.not_asked.items()))
+    moved = f"with other versions: {', '.join(one.moved)}" if one.moved else ""
+    return "; ".join(filter(None, [why, moved]))
+
+
+def second_opinion_rows(opinions: Sequence[SecondOpinion]) -> list[tuple[str, ...]]:
+    """A row of texts for each opinion, as `second_opinion_headings` names them."""
+    return [
+        (
+            one.model,
+            one.target,
+            one.library,
+            str(one.counts.get(Outcome.PASSED, 0)),
+            str(_failed(one)),
+            str(one.counts.get(Outcome.SKIPPED, 0)),
+            str(one.counts.get(Outcome.NOT_RUN, 0)),
+            _note(one) or "-",
+        )
+        for one in opinions
+    ]
+
+
+def second_opinion_headings() -> tuple[str, ...]:
+    """What the columns of the rows are."""
+    return _HEADINGS
+
+
+def second_opinion_markdown(opinions: Sequence[SecondOpinion]) -> str:
+    """A section with one row for each opinion; empty where there is none."""
+    if not opinions:
+        return ""
+    head = "## Second opinion\n\nTests of others, on the same device. They make no level, and no pass of a check.\n\n"
+    rows = [[markdown(text) for text in row] for row in second_opinion_rows(opinions)]
+    return head + markdown_table(_HEADINGS, rows)
+
+
+def second_opinion_object(one: SecondOpinion) -> dict[str, Any]:
+    """Plain JSON values."""
+    return {
+        "origin": str(one.origin),
+        "library": one.library,
+        "model": one.model,
+        "target": one.target,
+        "machine": one.machine,
+        "outcomes": {str(outcome): one.counts[outcome] for outcome in Outcome if one.counts.get(outcome)},
+        "failed": [{"test": line.check_name, "message": line.error_message} for line in one.failures],
+        "not_run": dict(sorted(one.not_asked.items())),
+        "expired": list(one.moved),
+        "run_ids": sorted({line.run_id for line in one.lines}),
+    }
