@@ -200,6 +200,18 @@ def _tensor_class(device: _Device) -> Any:
         def __repr__(self, *_: Any, **__: Any) -> str:
             return f"tensor({self.raw.tolist()!r}, device='{device.place}')"
 
+        def __format__(self, wish: str) -> str:
+            return format(self.raw, wish) if wish else repr(self)
+
+        @property
+        def data(self) -> Any:
+            return torch.Tensor.data.__get__(self)
+
+        @data.setter
+        def data(self, other: Any) -> None:
+            torch.Tensor.data.__set__(self, other)
+            self.raw = other.raw  # torch takes over the other's shape, and knows nothing of its bytes
+
         def __deepcopy__(self, memo: dict[int, Any]) -> Any:
             copied = type(self)(self.raw.clone(), self.requires_grad)
             memo[id(self)] = copied

@@ -10,13 +10,12 @@ import click
 
 from generators.models.catalog import load_catalog, source_names
 from generators.options import Options
-from hardware.backends.factory import detect_best_backend, resolve_target
+from hardware.backends.factory import backend_class, detect_best_backend, resolve_target
 from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.front_door import INTERRUPTED, terminal_width
 from hardware.target import Target
 from hardware.testing.progress import counted
-from hardware.testing.runner import DEFAULT_TIMEOUT_S
 from hardware.upstream.checkout import agree_with_installed, read_checkout
 from hardware.upstream.device_spec import torch_backend
 from hardware.upstream.session import UpstreamResult, run_upstream
@@ -48,7 +47,7 @@ def report_upstream(asked: Options, folder: Path, command: str) -> int:
                 evidence=asked.evidence,
                 command=command,
                 machine=asked.machine,
-                timeout_s=asked.timeout or DEFAULT_TIMEOUT_S,
+                timeout_s=asked.timeout or backend_class(target.name).DEADLINE_S,
                 pytest_arguments=asked.pytest_arguments,
                 on_test=_show,
             )

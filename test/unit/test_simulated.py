@@ -288,3 +288,15 @@ def test_whole_numbers_are_counted_as_on_other_accelerators():
 
     there = torch.tensor([0, 2, 2, 1], dtype=torch.int32).to(get_backend("simulated").torch_device())
     assert torch.histc(there, bins=3, min=0, max=2).cpu().tolist() == [1, 1, 2]
+
+
+def test_a_tensor_takes_over_the_bytes_of_another_with_its_shape():
+    import torch
+
+    place = get_backend("simulated").torch_device()
+    layer, other = torch.nn.Linear(2, 3).to(place), torch.arange(20.0).reshape(5, 4).to(place)
+    layer.weight.data = other
+    assert layer.weight.shape == (5, 4)
+    assert torch.equal(layer.weight.detach().cpu(), torch.arange(20.0).reshape(5, 4))
+    assert torch.equal(layer.weight.data.cpu(), torch.arange(20.0).reshape(5, 4))
+    assert f"{other.sum():.1f}" == "190.0"
