@@ -238,6 +238,6 @@ def test_a_seed_draws_one_site_and_other_seeds_draw_others() -> None:
 
 
 def test_a_model_without_a_site_is_an_error_and_not_a_silent_mutant() -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    model = torch.nn.Sequential(torch.nn.ReLU())
     with pytest.raises(ValueError, match="no attention"):
         mutate(model, "attention_scale", 0, Anatomy(model, {}))
