@@ -26,6 +26,7 @@ import click
 from tabulate import tabulate
 
 from generators.models.priority import types_of_priority
+from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
 from hardware.evidence.store import read_folder
 from hardware.paths import cache_folder
@@ -49,6 +50,9 @@ _BACKWARD = (
 )
 _LEFT = {"boxed_all": ("*",), "boxed_product": _PRODUCTS, "boxed_norm": _NORMS, "boxed_backward": _BACKWARD}
 _STUB = "cuda_management_stub"
+_STANDS_IN = {"tpu": "tpu:xla-cpu"}
+"""The same runtime and lowering on the host's processor."""
+
 BY_DEVICE = frozenset({*_LEFT, _STUB})
 """Plants that are another device or library, not a patch."""
 
@@ -112,7 +116,7 @@ class Bench:
         if plant.name == _STUB:
             environment["LD_LIBRARY_PATH"] = str(_stub(folder))
         started = time.perf_counter()
-        self._product(folder, environment, "--model", plant.model, "--device", plant.target)
+        self._product(folder, environment, "--model", plant.model, "--device", _device(plant.target))
         level, reason = self._verdict(folder)
         return Found(
             plant=plant,
@@ -165,6 +169,12 @@ class Bench:
             said = (folder / "out").read_text(encoding="utf-8").strip().splitlines()
             return "no verdict", said[-1] if said else ""
         return verdicts[0]["level"], " ".join(verdicts[0]["reasons"][:1])
+
+
+def _device(target: str) -> str:
+    """What a run is told: the target, or what stands in for one that has such a thing and isn't here."""
+    instead = _STANDS_IN.get(target)
+    return target if instead is None or get_backend(target).is_available else instead
 
 
 def _stub(folder: Path) -> Path:

@@ -137,6 +137,8 @@ class TPUBackend(BaseBackend):
         if self.stands_in:
             found["label"] = XLA_CPU
             found["stands_in"] = NOT_A_TPU
+        if here["flags"]:
+            found["xla_flags"] = str(here["flags"])
         return found
 
     @property

@@ -25,6 +25,9 @@ LANGUAGE = "language.json"
 """What a program's file carries besides: the names of its inputs and outputs, in order."""
 
 STABLEHLO, WEIGHTS = "model.stablehlo", "weights.npz"
+CPU_FLAGS = "--xla_backend_optimization_level=0"
+"""How XLA's CPU client compiles: LLVM's passes cost more than they save on one pass of a small model."""
+
 _ASSERTIONS = ("_assert", "sym_constrain_range")
 """What begins the name of operators that check shapes while a program is traced, and compute nothing."""
 
@@ -34,6 +37,8 @@ _compiled: dict[Any, Compiled] = {}
 def jax_on(platform: str) -> Any:
     """jax, with products in all the bits of their operands, and one platform: there is no other to fall back to."""
     os.environ["JAX_PLATFORMS"] = platform
+    if platform == "cpu":
+        os.environ["XLA_FLAGS"] = CPU_FLAGS
     jax = importlib.import_module("jax")
     jax.config.update("jax_platforms", platform)
     jax.config.update("jax_default_matmul_precision", "highest")
@@ -345,6 +350,7 @@ def describe(*, platform: str) -> dict[str, Any]:
         "torchax": lowerings().__version__,
         "torch": importlib.import_module("torch").__version__,
         "machine": host.machine(),
+        "flags": os.environ.get("XLA_FLAGS", ""),
         "runtime": str(devices[0].client.platform_version).splitlines()[0],
         "devices": [{"name": str(one), "kind": one.device_kind, "platform": one.platform} for one in devices],
         "memory": (devices[0].memory_stats() or {}).get("bytes_limit"),
