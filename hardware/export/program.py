@@ -128,7 +128,7 @@ def _export(
     with torch.no_grad():
         want = compute(tensors)
         try:
-            with _quiet():
+            with _quiet(), _lengths_of_one():
                 made = torch.export.export(
                     by_position(part, compute, names), tuple(tensors.values()), dynamic_shapes=shapes, strict=False
                 )
@@ -164,6 +164,13 @@ def _quiet() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # tracing warns of what it specialises; the result is held against torch
         yield
+
+
+def _lengths_of_one() -> Any:
+    """Have a length that is 1 in the example stay one that grows: a decoder's first states have it."""
+    from torch.fx.experimental import _config
+
+    return _config.patch(backed_size_oblivious=True)
 
 
 def _refused(reason: str, stage: Stage) -> Unsupported:

@@ -1,4 +1,4 @@
-"""Target `tpu` without its runtime: what of a TPU is here, what counts as beside the device, and what `auto` takes."""
+"""Target `tpu` without its runtime: what of a TPU is here, what counts as beside it, and what `auto` takes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A fallback of XLA: an operator that is computed on the host in the middle of a compiled program.
 
-torch_xla counts such operators as `aten::`. torchax has no fallback: an operator without a lowering raises. What would
-be one here is a lowering that calls the host, and that is what is planted: nothing raises, and all numbers are right.
+torch_xla counts such operators as `aten::`. torchax has no fallback: an operator without a lowering raises. What
+would be one here is a lowering that calls the host, and that is planted: nothing raises, and all numbers are right.
 """
 
 from __future__ import annotations

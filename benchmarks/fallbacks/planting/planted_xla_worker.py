@@ -1,4 +1,4 @@
-"""The worker of target tpu with one lowering taken away: aten computes GELU, and its gradient, on the host instead."""
+"""The worker of target tpu without one lowering: aten computes GELU, and its gradient, on the host instead."""
 
 from __future__ import annotations
 
