@@ -84,7 +84,7 @@ class GoogleAccelerators(AcceleratorBackend):
         found = []
         for device in sorted(folder.iterdir()):
             vendor, number = (_hexadecimal(device / name) for name in ("vendor", "device"))
-            if vendor == PCI_VENDOR_ID and number in CHIPS:
+            if vendor == PCI_VENDOR_ID and number is not None and number in CHIPS:
                 found.append((device.name, CHIPS[number]))
         return tuple(found)
 

@@ -238,6 +238,7 @@ class Compiled:
         jax = importlib.import_module("jax")
         with _torch_seen() as self.torch:
             lowered = jax.jit(function).lower(*arguments)
+        self.lowered = Counter(_PRODUCT.findall(lowered.as_text()))
         self.executable = lowered.compile()
         self.calls = 0
         self.instructions, self.products = _instructions(self.executable.as_text())
@@ -259,12 +260,16 @@ class Compiled:
             "platforms": platforms,
             "instructions": dict(self.instructions),
             "products": dict(self.products),
+            "lowered": dict(self.lowered),
             "torch": dict(self.torch),
             "calls": self.calls,
         }
 
 
 _LINE = re.compile(r"^\s*(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z][a-z0-9\-]*)\((.*)$")
+_PRODUCT = re.compile(r"stablehlo\.(?:dot_general|convolution)\b.*: \(tensor<(?:[0-9?]+x)*([a-z]+[0-9]+)")
+"""The dtype of what a product is taken of, in StableHLO."""
+
 _NO_WORK = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"})
 
 

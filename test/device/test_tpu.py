@@ -146,7 +146,8 @@ def test_bfloat16_is_computed_from_bfloat16(backend: tpu.TPUBackend, small: Smal
     want = small.wanted(subject)
     runnable = backend.load(subject, small.inputs, "bfloat16")
     assert 1e-4 < _error(runnable(**small.inputs)["output"], want) < 8e-2
-    assert runnable.execution().dtype == runnable.actual_dtype
+    assert runnable.execution().dtype == runnable.actual_dtype == "bfloat16"
+    assert runnable._proofs["forward"]["lowered"] == {"bf16": 2}
     runnable.close()
 
 
