@@ -113,8 +113,10 @@ class Program:
         table = {**torch.export.default_decompositions(), **torchax.decompositions.DECOMPOSITIONS}
         table[torch.ops.aten._safe_softmax.default] = _safe_softmax
         attention = importlib.import_module("torch.nn.attention")
-        # torch's kernel for CPU is told to have other strides than it has, where views of its result then fail.
-        with attention.sdpa_kernel(attention.SDPBackend.MATH):
+        shapes = importlib.import_module("torch.fx.experimental._config")
+        # torch's kernel for CPU is told to have other strides than it has, where views of its result then fail. And a
+        # length that is 1 in the example stays one that grows.
+        with attention.sdpa_kernel(attention.SDPBackend.MATH), shapes.patch(backed_size_oblivious=True):
             self.exported = exported.run_decompositions(table)
         language = json.loads(extra[LANGUAGE])
         self.inputs: list[str] = language["inputs"]
