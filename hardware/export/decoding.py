@@ -63,6 +63,7 @@ def slots(value: Any, name: str = "") -> Iterator[Slot]:
 
 
 def present(name: str) -> str:
+    """The output that gives the state which the input `name` takes."""
     return PRESENT + name.removeprefix(PAST)
 
 

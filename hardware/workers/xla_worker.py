@@ -1,7 +1,7 @@
 """The worker's side of target tpu: lowers programs of torch.export with torchax and runs them on a PJRT device.
 
-It runs with another environment's Python and imports nothing of ours but the loop that answers: torch, torchax, jax
-and NumPy. An operator without a lowering is refused before anything is compiled. Sources: torchax's
+It runs with another environment's Python and imports nothing of ours but its neighbours here: torch, torchax, jax and
+NumPy. An operator without a lowering is refused before anything is compiled. Sources: torchax's
 `export.py` (its interpreter of exported programs) and jax's documentation of ahead-of-time lowering.
 """
 
@@ -12,12 +12,10 @@ import importlib
 import json
 import os
 import platform as host
-import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,7 @@ CPU_FLAGS = "--xla_backend_optimization_level=0"
 _ASSERTIONS = ("_assert", "sym_constrain_range")
 """What begins the name of operators that check shapes while a program is traced, and compute nothing."""
 
-_compiled: dict[Any, Compiled] = {}
+_compiled: dict[Any, Any] = {}
 
 
 def jax_on(platform: str) -> Any:
@@ -233,86 +231,6 @@ class Saved:
         return [jnp.asarray(arrays[name], dtype=dtype) for name, dtype in zip(self.inputs, self.dtypes, strict=True)]
 
 
-class Compiled:
-    """An executable of XLA, and what it says of itself."""
-
-    def __init__(self, function: Any, *arguments: Any) -> None:
-        jax = importlib.import_module("jax")
-        with _torch_seen() as self.torch:
-            lowered = jax.jit(function).lower(*arguments)
-        self.lowered = Counter(_PRODUCT.findall(lowered.as_text()))
-        self.executable = lowered.compile()
-        self.calls = 0
-        self.instructions, self.products = _instructions(self.executable.as_text())
-
-    def __call__(self, *arguments: Any) -> Any:
-        with _torch_seen() as seen:
-            results = importlib.import_module("jax").block_until_ready(self.executable(*arguments))
-        self.torch += seen
-        self.calls += 1
-        return results
-
-    def proof(self, results: Any) -> dict[str, Any]:
-        """Where the results lie, and the instructions of the compiled module by name."""
-        leaves = importlib.import_module("jax").tree.leaves(results)
-        devices = sorted({str(device) for one in leaves for device in one.devices()})
-        platforms = sorted({device.platform for one in leaves for device in one.devices()})
-        return {
-            "devices": devices,
-            "platforms": platforms,
-            "instructions": dict(self.instructions),
-            "products": dict(self.products),
-            "lowered": dict(self.lowered),
-            "torch": dict(self.torch),
-            "calls": self.calls,
-        }
-
-
-_LINE = re.compile(r"^\s*(?:ROOT )?%?[\w.\-]+ = (.*?) ([a-z][a-z0-9\-]*)\((.*)$")
-_PRODUCT = re.compile(r"stablehlo\.(?:dot_general|convolution)\b.*: \(tensor<(?:[0-9?]+x)*([a-z]+[0-9]+)")
-"""The dtype of what a product is taken of, in StableHLO."""
-
-_NO_WORK = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"})
-
-
-def _instructions(text: str) -> tuple[Counter[str], Counter[str]]:
-    """The instructions of a compiled module, fused ones too, and the dtypes that products give.
-
-    A custom call is named by what it calls; what moves between device and host by that.
-    """
-    found: Counter[str] = Counter()
-    products: Counter[str] = Counter()
-    for line in text.splitlines():
-        match = _LINE.match(line)
-        if match is None or match[2] in _NO_WORK:
-            continue
-        name = match[2]
-        if name == "custom-call":
-            target = re.search(r'custom_call_target="([^"]*)"', line)
-            name = f"custom-call:{target[1] if target else ''}"
-        elif "is_host_transfer=true" in line:
-            name = f"{name}:host"
-        found[name] += 1
-        if match[2] in ("dot", "convolution"):
-            products[match[1].partition("[")[0]] += 1
-    return found, products
-
-
-@contextmanager
-def _torch_seen() -> Iterator[Counter[str]]:
-    """Operators that torch itself computes meanwhile, which is on the host."""
-    mode = importlib.import_module("torch.utils._python_dispatch").TorchDispatchMode
-    seen: Counter[str] = Counter()
-
-    class Seen(mode):  # type: ignore[misc, valid-type]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            seen["aten." + func._schema.name.removeprefix("aten::")] += 1
-            return func(*args, **(kwargs or {}))
-
-    with Seen():
-        yield seen
-
-
 @functools.cache
 def _program(path: str) -> Any:
     return Saved(path) if Path(path).is_dir() else Program(path)
@@ -333,10 +251,10 @@ def _shapes(arguments: Any) -> tuple[Any, ...]:
     return tuple((tuple(one.shape), str(one.dtype)) for one in leaves)
 
 
-def _once(path: str, what: str, function: Any, *arguments: Any) -> Compiled:
+def _once(path: str, what: str, function: Any, *arguments: Any) -> Any:
     key = (path, what, _shapes(arguments))
     if key not in _compiled:
-        _compiled[key] = Compiled(function, *arguments)
+        _compiled[key] = importlib.import_module("xla_compiled").Compiled(function, *arguments)
     return _compiled[key]
 
 
@@ -406,7 +324,7 @@ def gradients(
     compiled = _once(program, "gradients", pull, learned, states, arguments, weights)
     got = compiled(learned, states, arguments, weights)
     _write(outputs, {found.parameters[name]: one for name, one in zip(learning, got, strict=True)})
-    proof = compiled.proof(got)
+    proof: dict[str, Any] = compiled.proof(got)
     Path(execution).write_text(json.dumps(proof), encoding="utf-8")
     return proof
 

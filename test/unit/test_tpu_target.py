@@ -18,7 +18,7 @@ from hardware.backends.tpu import TPUBackend
 from hardware.errors import UsageError
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
-from hardware.workers.xla_worker import _instructions
+from hardware.workers.xla_compiled import instructions_of
 
 HLO = """HloModule jit_compute, is_scheduled=true
 
@@ -135,7 +135,7 @@ def test_no_tolerance_is_its_own() -> None:
 
 
 def test_instructions_are_read_off_a_compiled_module() -> None:
-    found, products = _instructions(HLO)
+    found, products = instructions_of(HLO)
     assert found == {
         "tanh": 1,
         "dot": 1,
