@@ -2,6 +2,7 @@
 #   make run MODEL=bert DEVICE=auto      the main job, in an environment of its own
 #   make test                            all tests
 #   make setup-qnn                       the environment of target qnn (.venv-qnn)
+#   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
 # More: make lint | test-gpu | mutants | mutants-drawn | mutants-all | test-versions | test-newest | bench | recipes | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
@@ -18,7 +19,7 @@ VERSIONS ?= 5.23.0 4.57.6
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test test-gpu lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn setup-upstream bundle-environment clean
+.PHONY: help run test test-gpu lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla setup-upstream bundle-environment clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -112,6 +113,20 @@ setup-upstream: $(VENV)/.ready
 # Two models on QNN's emulator, strictly: 1 where a check fails or anything would run on the host.
 run-qnn: setup-qnn
 	$(OWN) run_test_generation.py --model bert --model vit --device qnn --run $(ARGS)
+
+# The environment of target tpu: 450 MB on top of .venv, whose torch it takes.
+setup-xla: .venv-xla/.ready
+
+.venv-xla/.ready: requirements-xla.txt $(VENV)/.ready
+	@test -x .venv-xla/bin/python || $(BASE_PYTHON) -m venv .venv-xla
+	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	    > "$$(.venv-xla/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
+	@.venv-xla/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-xla.txt
+	@touch $@
+
+# Two models on XLA's CPU client, which stands for no TPU: 1 where a check fails or anything would run beside XLA.
+run-xla: setup-xla
+	$(OWN) run_test_generation.py --model bert --model vit --device tpu:xla-cpu --run $(ARGS)
 
 # torch, transformers and pytest alone, as on a machine that a bundle is carried to
 bundle-environment: $(BUNDLE)/.ready

@@ -6,24 +6,13 @@ The last run of a check counts.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from hardware.cell import Cell
-from hardware.evidence.record import CheckLine, Outcome, RunLine
-from hardware.evidence.store import read_folder
 from hardware.target import Target
-from hardware.testing.tolerances import tolerance_for
 
-_LEFT = re.compile(r"it leaves (.+?) to the host")
-_NAMED = re.compile(r"type: (\w+) \}")
-_LONGEST = 160
-_VERSIONS = ("onnxruntime-qnn", "onnxruntime (qnn)", "onnx", "torch", "transformers", "hwcompat")
+from .target_table import Wording, print_page
 
 _HEAD = """# Target qnn
 
@@ -40,110 +29,28 @@ computes float32 graphs in a float16 of its own: 11 bits of mantissa, no infinit
 loaded again (`save_reload`) is a context binary that was compiled ahead of time. It doesn't decode with a cache.
 """
 
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """What became of one cell: its checks that passed, the largest error, and the reason where one didn't."""
-
-    cell: Cell
-    passed: int
-    checks: int
-    error: float | None
-    native: int
-    offloaded: int
-    reason: str
-
-    @property
-    def works(self) -> bool:
-        """Whether every check passed and nothing ran on the host."""
-        return self.passed == self.checks and not self.offloaded and self.native > 0
-
-
-def _rows(lines: Sequence[CheckLine]) -> Iterator[Row]:
-    cells: dict[str, dict[str, CheckLine]] = {}
-    for line in sorted(lines, key=lambda one: one.started_at):
-        if line.outcome is not Outcome.NOT_RUN and Target.parse(line.requested_target).name == "qnn":
-            cells.setdefault(line.cell_id, {})[line.check_name] = line
-    for name, checks in sorted(cells.items()):
-        if "runs_natively" not in checks:  # a run that was cut off
-            continue
-        errors = [one.max_rel_error for one in checks.values() if one.max_rel_error is not None]
-        failed = [one for one in checks.values() if one.outcome is not Outcome.PASSED]
-        proof = checks["runs_natively"]
-        yield Row(
-            cell=Cell.parse(name),
-            passed=len(checks) - len(failed),
-            checks=len(checks),
-            error=max(errors, default=None),
-            native=sum(proof.native_ops.values()),
-            offloaded=sum(proof.offloaded_ops.values()),
-            reason=_reason(failed[0]) if failed else "",
-        )
-
-
-def _reason(line: CheckLine) -> str:
-    """What stands in the way: operators where they are named, else the message, on one line of a table."""
-    left = _LEFT.search(line.error_message)
-    if left:
-        return f"HTP doesn't take {left[1]}"
-    text = line.error_message.removeprefix("Unsupported: ").removeprefix("QNN doesn't run the model: ")
-    named = Counter(_NAMED.findall(text))
-    operators = ", ".join(f"{name} ({count})" for name, count in sorted(named.items()))
-    text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text.partition("; Unsupported nodes")[0])
-    text = " ".join(text.split()).replace("|", "/")
-    short = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-    words = f"{line.check_name}, {line.error_type or line.outcome}: {short}"
-    return f"{words} (refused: {operators})" if operators else words
-
-
-def _head(runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> str:
-    found: Mapping[str, set[str]] = {
-        name: {run.versions[name] for run in runs if name in run.versions} for name in _VERSIONS
-    }
-    dates = sorted(run.started_at[:10] for run in runs)
-    devices = sorted({line.accelerator for line in lines if line.accelerator and line.actual_target == "qnn"})
-    return _HEAD.format(
-        first=dates[0],
-        last=dates[-1],
-        versions=", ".join(f"{name} {' and '.join(sorted(found[name]))}" for name in _VERSIONS if found[name]),
-        device=" and ".join(devices),
-    )
-
-
-def _section(precision: str, rows: Sequence[Row]) -> Iterator[str]:
-    right, wrong = [row for row in rows if row.works], [row for row in rows if not row.works]
-    stated = tolerance_for(Target(name="qnn"), precision)
-    yield f"\n## {precision}\n"
-    yield (
-        f"{len(right)} of {len(rows)} cells pass every check within {stated.limit:g} ({stated.reason}), with no "
-        "operator on the host.\n"
-    )
-    yield "| model | task | checks | largest error | nodes on HTP |\n|---|---|---|---|---|"
-    for row in right:
-        error = "-" if row.error is None else f"{row.error:.1e}"
-        yield f"| {row.cell.model} | {row.cell.task} | {row.passed} | {error} | {row.native} |"
-    if wrong:
-        yield "\n| model | task | checks | what stands in the way |\n|---|---|---|---|"
-        for row in wrong:
-            yield f"| {row.cell.model} | {row.cell.task} | {row.passed} of {row.checks} | {row.reason} |"
-
-
-def page(runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> str:
-    """The whole page. Raises `ValueError` where there is nothing of target qnn."""
-    rows = list(_rows(lines))
-    if not rows:
-        raise ValueError("no evidence on target qnn")
-    precisions = sorted({row.cell.precision for row in rows})
-    sections = (text for name in precisions for text in _section(name, [r for r in rows if r.cell.precision == name]))
-    return "\n".join([_head(runs, lines), *sections])
+WORDING = Wording(
+    target=Target(name="qnn"),
+    head=_HEAD,
+    versions=("onnxruntime-qnn", "onnxruntime (qnn)", "onnx", "torch", "transformers", "hwcompat"),
+    column="nodes on HTP",
+    left=r"it leaves (.+?) to the host",
+    refuses="HTP doesn't take",
+    named=r"type: (\w+) \}",
+    noise=(
+        "^Unsupported: ",
+        "^QNN doesn't run the model: ",
+        r"; Unsupported nodes(?s:.*)",
+        r"\[ONNXRuntimeError\] : \d+ : \w+ : ",
+    ),
+)
 
 
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
 def main(folders: tuple[Path, ...]) -> None:
     """Print the page."""
-    found = [read_folder(folder) for folder in folders]
-    click.echo(page([run for one in found for run in one.runs], [line for one in found for line in one.checks]))
+    print_page(WORDING, folders)
 
 
 if __name__ == "__main__":

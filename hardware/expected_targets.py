@@ -154,6 +154,18 @@ def _qnn(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatu
     )
 
 
+def _tpu(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+    version = inventory.packages.get("torchax")
+    facts = next((one for one in inventory.vendors if one.vendor == "Google"), None)
+    devices = [one for one in inventory.accelerators if one.vendor == "Google"]
+    here = f"; tpu:xla-cpu (torchax {version}) is XLA on the host's CPU, not a TPU" if version else ""
+    if version is None:
+        reason = "torchax has no environment here: make setup-xla"
+    else:
+        reason = facts.reason if facts is not None else "nothing here tells whether there is a TPU"
+    return TargetStatus(target="tpu", expected=not reason, reason=f"{reason}{here}", device_name=_names(devices))
+
+
 def _simulated(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
     return TargetStatus(
         target="simulated",
@@ -170,5 +182,6 @@ _RULES: dict[str, Callable[[HardwareInfo, Mapping[str, str]], TargetStatus]] = {
     "xpu": _xpu,
     "openvino": _openvino,
     "qnn": _qnn,
+    "tpu": _tpu,
     "simulated": _simulated,
 }

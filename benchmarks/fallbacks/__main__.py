@@ -26,6 +26,7 @@ import click
 from tabulate import tabulate
 
 from generators.models.priority import types_of_priority
+from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
 from hardware.evidence.store import read_folder
 from hardware.paths import cache_folder
@@ -49,6 +50,9 @@ _BACKWARD = (
 )
 _LEFT = {"boxed_all": ("*",), "boxed_product": _PRODUCTS, "boxed_norm": _NORMS, "boxed_backward": _BACKWARD}
 _STUB = "cuda_management_stub"
+_STANDS_IN = {"tpu": "tpu:xla-cpu"}
+"""The same runtime and lowering on the host's processor."""
+
 BY_DEVICE = frozenset({*_LEFT, _STUB})
 """Plants that are another device or library, not a patch."""
 
@@ -112,7 +116,7 @@ class Bench:
         if plant.name == _STUB:
             environment["LD_LIBRARY_PATH"] = str(_stub(folder))
         started = time.perf_counter()
-        self._product(folder, environment, "--model", plant.model, "--device", plant.target)
+        self._product(folder, environment, "--model", plant.model, "--device", _device(plant.target))
         level, reason = self._verdict(folder)
         return Found(
             plant=plant,
@@ -167,6 +171,12 @@ class Bench:
         return verdicts[0]["level"], " ".join(verdicts[0]["reasons"][:1])
 
 
+def _device(target: str) -> str:
+    """What a run is told: the target, or what stands in for one that has such a thing and isn't here."""
+    instead = _STANDS_IN.get(target)
+    return target if instead is None or get_backend(target).is_available else instead
+
+
 def _stub(folder: Path) -> Path:
     """A folder with a stub of NVIDIA's management library, compiled now."""
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -202,8 +212,9 @@ def main(
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as temporary:
         folder = keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(folder, _build_device())
         wants_plants = bool(names or targets or not honest)
+        told_of = {plant.target for plant in chosen if wants_plants} | set(honest)
+        bench = Bench(folder, _build_device() if "boxed" in told_of else Path("not-built"))
         found = [_told(bench.run(plant)) for plant in chosen] if wants_plants else []
         honesty = [_honest_runs(bench, target) for target in honest]
     told = _page(found, honesty)

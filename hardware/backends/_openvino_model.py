@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +11,10 @@ import numpy as np
 
 from ..evidence.record import Stage
 from ..export import Exported
-from ..export.decoding import decoder_of, encoders_of, past, replaced_forward, slots
 from ..export.exported import ENCODER, FORWARD, PROMPT, STEP
 from ..export.exporter import openvino_names
 from ..export.positions import host_positions
+from ._graph_decoding import decode
 from ._outputs import ruled_out
 from .base import Generation, ModelSubject, Unsupported
 
@@ -135,85 +133,7 @@ class DecodingModel(BareModel):
         self.compiled += [graph.compiled for graph in self.graphs.values()]
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
-        import torch
-
-        from ._decoding import greedy
-        from ._tensors import to_tensors
-
-        decoder = decoder_of(self.model)
-        encoders = encoders_of(self.model) if ENCODER in self.graphs else []
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(replaced_forward(decoder, _Decoding(decoder, self.graphs)))
-            for encoder in encoders:
-                stack.enter_context(replaced_forward(encoder, self._encode))
-            stack.enter_context(_none_of_it_in_torch(self.model, decoder, *encoders))
-            return greedy(self.model, to_tensors(inputs, "cpu", torch.float32), steps=steps, use_cache=True)
-
-    def _encode(self, **arguments: Any) -> Any:
-        import torch
-        from transformers.utils import ModelOutput
-
-        result = self.graphs[ENCODER](arrays_of(arguments))
-        return ModelOutput(**{name: torch.as_tensor(array) for name, array in result.items()})
-
-
-@contextlib.contextmanager
-def _none_of_it_in_torch(model: Any, *replaced: Any) -> Iterator[None]:
-    """Refuse, at its call, any part of the model that would compute on the host while the graphs should."""
-    from torch.nn.modules.module import register_module_forward_pre_hook
-
-    parts = {id(part): name for name, part in model.named_modules()}
-    allowed = {id(model), *map(id, replaced)}
-
-    def refuse(module: Any, _: Any) -> None:
-        if id(module) in parts and id(module) not in allowed:
-            reason = f"{parts[id(module)]} would run in torch while the graphs decode"
-            raise Unsupported(reason, error_type="silent_offload", stage=Stage.RUN)
-
-    hook = register_module_forward_pre_hook(refuse)
-    try:
-        yield
-    finally:
-        hook.remove()
-
-
-class _Decoding:
-    """A model's forward pass while it decodes: the prompt's graph first, then a token's, the states in between."""
-
-    def __init__(self, model: Any, graphs: Mapping[str, Graph]) -> None:
-        self.graphs = graphs
-        takes = inspect.signature(model.forward).parameters
-        self.cache_name = "cache_params" if "cache_params" in takes else "past_key_values"
-        self.states: dict[str, Any] = {}
-        self.length = 0
-
-    def __call__(self, **arguments: Any) -> Any:
-        import torch
-        from transformers.utils import ModelOutput
-
-        graph = self.graphs[STEP if self.states else PROMPT]
-        result = graph({**arrays_of(arguments), **self.states})
-        logits = torch.as_tensor(result.pop("logits"))
-        self.states |= {past(name): array for name, array in result.items()}
-        tokens = "decoder_input_ids" if "decoder_input_ids" in arguments else "input_ids"
-        self.length += arguments[tokens].shape[1]
-        return ModelOutput(logits=logits, **{self.cache_name: _cache_of_length(self.length)})
-
-
-def _cache_of_length(length: int) -> Any:
-    """What stands for a cache in the library's loop: it knows its length, and the states lie elsewhere."""
-    from transformers.cache_utils import DynamicCache
-
-    class Cached(DynamicCache):  # type: ignore[misc] # transformers is Any to mypy
-        def get_seq_length(self, layer_idx: int = 0) -> int:
-            return length
-
-    return Cached()
-
-
-def arrays_of(arguments: Mapping[str, Any]) -> dict[str, Array]:
-    """The tensors of a call of the recorded kind, as arrays by name."""
-    return {slot.name: slot.tensor.numpy() for slot in slots(dict(arguments))}
+        return decode(self.model, self.graphs, inputs, steps=steps)
 
 
 class ClassModel(OpenedModel):

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 ENTRY_POINT_GROUP = "hwcompat.backends"
 
-ALIASES = {"nvidia": "cuda", "gpu": "cuda", "amd": "rocm", "hip": "rocm", "intel": "xpu", "apple": "mps"}
+ALIASES = {
+    "nvidia": "cuda",
+    "gpu": "cuda",
+    "amd": "rocm",
+    "hip": "rocm",
+    "intel": "xpu",
+    "apple": "mps",
+    "google": "tpu",
+}
 """Vendor names that are accepted for targets."""
 
 _NOT_TARGETS = {"base", "factory", "settings"}
@@ -112,6 +120,7 @@ class BackendType(StrEnum):
     AMD = "rocm"
     INTEL = "xpu"
     APPLE = "mps"
+    GOOGLE = "tpu"
     OPENVINO = "openvino"
     QNN = "qnn"
     SIMULATED = "simulated"

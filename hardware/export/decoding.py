@@ -62,7 +62,8 @@ def slots(value: Any, name: str = "") -> Iterator[Slot]:
             yield from slots(entry, inner)
 
 
-def _present(name: str) -> str:
+def present(name: str) -> str:
+    """The output that gives the state which the input `name` takes."""
     return PRESENT + name.removeprefix(PAST)
 
 
@@ -116,7 +117,7 @@ def _compute(part: Any, call: Mapping[str, Any], values: Mapping[str, torch.Tens
     caches = [entry for entry in dict(output).values() if isinstance(entry, Cache)]
     found = [slot for cache in caches for slot in slots(cache)]
     same = {id(tensor) for tensor in values.values()}  # as keys of the encoder's output, from the prompt on
-    states = {_present(slot.name): slot.tensor for slot in found if id(slot.tensor) not in same}
+    states = {present(slot.name): slot.tensor for slot in found if id(slot.tensor) not in same}
     floating = floating_outputs(output)
     main = {"logits": floating["logits"]} if "logits" in floating else floating
     return {**main, **states}
@@ -124,6 +125,17 @@ def _compute(part: Any, call: Mapping[str, Any], values: Mapping[str, torch.Tens
 
 def _recorded(model: Any, tensors: Mapping[str, torch.Tensor]) -> list[tuple[Any, str, Any]]:
     """The calls that the library makes while it decodes: of the encoder, for the prompt, and for one token."""
+    encoded, seen = recorded_calls(model, tensors, steps=2)
+    return [*encoded, (decoder_of(model), PROMPT, seen[0]), (decoder_of(model), STEP, seen[1])]
+
+
+def recorded_calls(
+    model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int
+) -> tuple[list[tuple[Any, str, Any]], list[Any]]:
+    """What the library calls its encoder with, where there is one, and its decoder for each of `steps` tokens.
+
+    Raises `ValueError` where the calls can't be told apart.
+    """
     from ..backends._decoding import greedy
 
     seen: list[Any] = []
@@ -133,11 +145,11 @@ def _recorded(model: Any, tensors: Mapping[str, torch.Tensor]) -> list[tuple[Any
         stack.enter_context(_watched(decoder, seen.append))
         for encoder, calls in encoded:
             stack.enter_context(_watched(encoder, calls.append))
-        greedy(model, tensors, steps=2, use_cache=True)
+        greedy(model, tensors, steps=steps, use_cache=True)
     prepared = [(encoder, ENCODER, call) for encoder, calls in encoded for call in calls]
-    if len(seen) < 2 or len(prepared) > 1:
+    if len(seen) < steps or len(prepared) > 1:
         raise ValueError(f"{type(model).__name__} decodes in a way of its own, whose calls can't be told apart")
-    return [*prepared, (decoder, PROMPT, seen[0]), (decoder, STEP, seen[1])]
+    return prepared, seen
 
 
 def decoder_of(model: Any) -> Any:

@@ -1,17 +1,14 @@
 """The worker's side: runs ONNX files with an execution provider that is registered as a plugin library.
 
-It runs with another environment's Python and imports nothing of ours: onnxruntime, NumPy and, to quantise, onnx.
-A JSON object a line comes in, one goes out; standard output is kept for them, native code writes to standard error.
+It runs with another environment's Python and imports nothing of ours but the loop that answers: onnxruntime, NumPy
+and, to quantise, onnx.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import json
-import os
 import platform
-import signal
 import sys
 import tempfile
 import time
@@ -167,23 +164,10 @@ _CALLS: dict[str, Callable[..., dict[str, Any]]] = {
 }
 
 
-def _answer(line: str) -> dict[str, Any]:
-    request = json.loads(line)
-    try:
-        return {"id": request["id"], "result": _CALLS[request["do"]](**request["arguments"])}
-    except Exception as error:  # whatever it is, the caller is told, and the next call may be right
-        return {"id": request["id"], "error": {"type": type(error).__name__, "message": str(error)}}
-
-
 def main() -> None:
     """Answer until standard input ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: don't outlive the caller
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what native code prints is no answer
-    for line in sys.stdin:
-        answers.write(json.dumps(_answer(line)) + "\n")
-        answers.flush()
+    sys.path.append(str(Path(__file__).parent))
+    importlib.import_module("serving").serve(_CALLS)
 
 
 if __name__ == "__main__":

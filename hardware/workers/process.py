@@ -7,6 +7,7 @@ import json
 import queue
 import re
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -101,7 +102,7 @@ class Worker:
         process.wait()
         self._folder.cleanup()
         for stream in (process.stdin, process.stdout):
-            if stream is not None:
+            if stream is not None and not sys.is_finalizing():  # then the reader holds it for ever
                 with contextlib.suppress(OSError):
                     stream.close()
 

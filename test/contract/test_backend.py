@@ -20,6 +20,7 @@ from hardware.backends.base import BaseBackend, ModelSubject, Runnable, Unsuppor
 from hardware.backends.factory import get_backend, known_targets
 from hardware.errors import BackendUnavailable
 from hardware.output_masks import masks_of
+from hardware.target import Target
 from hardware.testing import reference
 from hardware.testing.loud_weights import fill
 from hardware.testing.parity import compare, compare_gradients
@@ -40,11 +41,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def backend(name: str, tmp_path_factory: pytest.TempPathFactory) -> BaseBackend:
-    found = get_backend(name)
-    if reason := found.unavailable():
-        pytest.skip(f"{name}: {reason}")
-    return found
+def backend(name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BaseBackend]:
+    with get_backend(name) as found:
+        if reason := found.unavailable():
+            pytest.skip(f"{name}: {reason}")
+        yield found
 
 
 def subject_of(model_type: str) -> tuple[ModelSubject, dict[str, Any], Any]:
@@ -75,9 +76,11 @@ def exact(recipe: Any) -> Any:
 
 
 def test_it_is_known_by_its_name(name: str) -> None:
-    assert name in known_targets()
+    target = Target.parse(name)
+    assert target.name in known_targets()
     backend = get_backend(name)
-    assert name == backend.BACKEND_NAME
+    assert target.name == backend.BACKEND_NAME
+    assert target == backend.target
     assert isinstance(backend.unavailable(), str)
     assert backend.is_available is not bool(backend.unavailable())
 

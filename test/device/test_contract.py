@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from command_line import REPOSITORY, CommandLine
 
+from hardware.workers import environment_of
+
 pytestmark = pytest.mark.slow
 
 
@@ -38,7 +40,11 @@ def ask(name: str, cache: Path, *folders: Path) -> subprocess.CompletedProcess[s
     )
 
 
-@pytest.mark.parametrize("name", ["openvino"])
+NO_XLA = environment_of("tpu").reason
+XLA = pytest.param("tpu:xla-cpu", marks=pytest.mark.skipif(bool(NO_XLA), reason=f"target tpu isn't here: {NO_XLA}"))
+
+
+@pytest.mark.parametrize("name", ["openvino", XLA])
 def test_a_built_in_backend_keeps_the_contract(name: str, tmp_path: Path) -> None:
     ran = ask(name, tmp_path)
     assert ran.returncode == 0, ran.stdout

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hardware.backends._openvino_model import _none_of_it_in_torch, class_name
+from hardware.backends._graph_decoding import none_of_it_in_torch
+from hardware.backends._openvino_model import class_name
 from hardware.backends._torch import without_cache
 from hardware.backends.base import Generation, ModelSubject, Unsupported
 from hardware.evidence.record import Stage
@@ -288,7 +289,7 @@ def test_no_part_of_a_model_computes_in_torch_while_its_graphs_decode() -> None:
     import torch
 
     model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU())
-    with _none_of_it_in_torch(model, model[1]):
+    with none_of_it_in_torch(model, model[1]):
         model[1](torch.ones(1))
         torch.nn.Linear(1, 1)(torch.ones(1))
         with pytest.raises(Unsupported, match="0 would run in torch"):

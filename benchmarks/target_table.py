@@ -1,0 +1,150 @@
+"""A page about one target from evidence: what became of each cell, and which operator stands in the others' way.
+
+The last run of a check counts. `benchmarks/qnn_table.py` and `benchmarks/xla_table.py` say it in their words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from hardware.cell import Cell
+from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.store import read_folder
+from hardware.target import Target
+from hardware.testing.tolerances import tolerance_for
+
+_LONGEST = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wording:
+    """What a target's page says in its own words.
+
+    `head` takes `first`, `last`, `versions` and `device`. `column` heads the number of operators. `left` finds the
+    operators that it doesn't take in a message, `refuses` says so of them; `named` finds single operators in a
+    message, and `noise` is left out of one.
+    """
+
+    target: Target
+    head: str
+    versions: Sequence[str]
+    column: str
+    left: str
+    refuses: str
+    noise: Sequence[str]
+    named: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What became of one cell: its checks that passed, the largest error, and the reason where one didn't."""
+
+    cell: Cell
+    passed: int
+    checks: int
+    error: float | None
+    native: int
+    offloaded: int
+    reason: str
+
+    @property
+    def works(self) -> bool:
+        """Whether every check passed and nothing ran on the host."""
+        return self.passed == self.checks and not self.offloaded and self.native > 0
+
+
+def _rows(wording: Wording, lines: Sequence[CheckLine]) -> Iterator[Row]:
+    cells: dict[str, dict[str, CheckLine]] = {}
+    for line in sorted(lines, key=lambda one: one.started_at):
+        if line.outcome is not Outcome.NOT_RUN and Target.parse(line.requested_target).kind == wording.target:
+            cells.setdefault(line.cell_id, {})[line.check_name] = line
+    for name, checks in sorted(cells.items()):
+        if "runs_natively" not in checks:  # a run that was cut off
+            continue
+        errors = [one.max_rel_error for one in checks.values() if one.max_rel_error is not None]
+        failed = [one for one in checks.values() if one.outcome is not Outcome.PASSED]
+        proof = checks["runs_natively"]
+        yield Row(
+            cell=Cell.parse(name),
+            passed=len(checks) - len(failed),
+            checks=len(checks),
+            error=max(errors, default=None),
+            native=sum(proof.native_ops.values()),
+            offloaded=sum(proof.offloaded_ops.values()),
+            reason=_reason(wording, failed[0]) if failed else "",
+        )
+
+
+def _reason(wording: Wording, line: CheckLine) -> str:
+    """What stands in the way: operators where they are named, else the message, on one line of a table."""
+    left = re.search(wording.left, line.error_message)
+    if left:
+        return f"{wording.refuses} {left[1]}"
+    text = line.error_message
+    named = Counter(re.findall(wording.named, text) if wording.named else ())
+    operators = ", ".join(f"{name} ({count})" for name, count in sorted(named.items()))
+    for noise in wording.noise:
+        text = re.sub(noise, "", text)
+    text = " ".join(text.split()).replace("|", "/")
+    short = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    words = f"{line.check_name}, {line.error_type or line.outcome}: {short}"
+    return f"{words} (refused: {operators})" if operators else words
+
+
+def _head(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> str:
+    found: Mapping[str, set[str]] = {
+        name: {run.versions[name] for run in runs if name in run.versions} for name in wording.versions
+    }
+    dates = sorted(run.started_at[:10] for run in runs)
+    devices = sorted(
+        {line.accelerator for line in lines if line.accelerator and line.actual_target == str(wording.target)}
+    )
+    return wording.head.format(
+        first=dates[0],
+        last=dates[-1],
+        versions=", ".join(f"{name} {' and '.join(sorted(found[name]))}" for name in wording.versions if found[name]),
+        device=" and ".join(devices),
+    )
+
+
+def _section(wording: Wording, precision: str, rows: Sequence[Row]) -> Iterator[str]:
+    right, wrong = [row for row in rows if row.works], [row for row in rows if not row.works]
+    stated = tolerance_for(wording.target, precision)
+    yield f"\n## {precision}\n"
+    yield (
+        f"{len(right)} of {len(rows)} cells pass every check within {stated.limit:g} ({stated.reason}), with no "
+        "operator on the host.\n"
+    )
+    yield f"| model | task | checks | largest error | {wording.column} |\n|---|---|---|---|---|"
+    for row in right:
+        error = "-" if row.error is None else f"{row.error:.1e}"
+        yield f"| {row.cell.model} | {row.cell.task} | {row.passed} | {error} | {row.native} |"
+    if wrong:
+        yield "\n| model | task | checks | what stands in the way |\n|---|---|---|---|"
+        for row in wrong:
+            yield f"| {row.cell.model} | {row.cell.task} | {row.passed} of {row.checks} | {row.reason} |"
+
+
+def page(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> str:
+    """The whole page. Raises `ValueError` where there is nothing of the target."""
+    rows = list(_rows(wording, lines))
+    if not rows:
+        raise ValueError(f"no evidence on target {wording.target}")
+    precisions = sorted({row.cell.precision for row in rows})
+    sections = (
+        text for name in precisions for text in _section(wording, name, [r for r in rows if r.cell.precision == name])
+    )
+    return "\n".join([_head(wording, runs, lines), *sections])
+
+
+def print_page(wording: Wording, folders: Sequence[Path]) -> None:
+    """Print what the evidence in these folders says."""
+    found = [read_folder(folder) for folder in folders]
+    runs = [run for one in found for run in one.runs]
+    click.echo(page(wording, runs, [line for one in found for line in one.checks]))

@@ -1,0 +1,284 @@
+"""A torch module on a PJRT device: a program of torch.export for each shape, lowered and compiled in the worker."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..evidence.record import Stage
+from ..export.program import INNER, Program, export_decoding, export_forward
+from ..output_masks import covering, masks_of
+from ._graph_decoding import Graph, decode
+from ._outputs import ruled_out
+from ._tensors import to_tensors
+from ._torch import in_dtype, listed, torch_dtype
+from ._trace import PARAMETER_OPERATORS, operator_trace
+from .base import Execution, Generation, ModelSubject, Runnable, Unsupported
+
+if TYPE_CHECKING:
+    import torch
+
+    from .base import Array, Inputs
+    from .tpu import TPUBackend
+
+UNSEEN = (
+    "what XLA does inside one instruction; what torch.export and the lowering fold into constants; copies between "
+    "device and host around each call, the cache's while decoding among them"
+)
+
+ON_DEVICE = frozenset({"TopK", "Sharding", "tpu_custom_call"})
+"""Custom calls that XLA itself compiles for the device: its sort of the largest, marks of placement, and kernels of
+Mosaic. Any other counts as offloaded, Python's callbacks among them."""
+
+_TRANSFERS = ("infeed", "outfeed")
+_DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64"}
+_BITS = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
+"""Of a mantissa."""
+
+Proof = Mapping[str, Any]
+
+
+class XLARunnable(Runnable):
+    """One program for each shape. What is saved is StableHLO, lowered for a TPU as well."""
+
+    CAN: ClassVar[frozenset[str]] = frozenset({"generate", "backward", "save"})
+    gives_all = True
+
+    def __init__(
+        self, backend: TPUBackend, subject: ModelSubject, example: Inputs, precision: str, saved: Path | None = None
+    ) -> None:
+        self.backend, self.subject, self.precision, self.saved = backend, subject, precision, saved
+        self.example = dict(example)
+        self.dtype = torch_dtype(precision)
+        self.model: Any = in_dtype(subject.model, self.dtype).eval()
+        self._folder = Path(tempfile.mkdtemp(prefix="hwcompat-xla-"))
+        self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._programs: dict[tuple[Any, ...], Path] = {}
+        self._proofs: dict[str, Proof] = {}
+        self._graphs: dict[str, Graph] = {}
+        self.conditions: Mapping[str, str] = {
+            "optimisation": "O0",
+            "export": "torch.export",
+            "shapes": "static",
+            **backend.facts(),
+        }
+        self._run(self.example)
+        self.actual_dtype = self._computed_in()
+        self.can = frozenset() if saved else self._abilities()
+
+    def _abilities(self) -> frozenset[str]:
+        found = {"save"} if self.subject.trains_only else {"save", "backward"}
+        if self.subject.generates != "none":
+            try:
+                self._open_decoding()
+                found.add("generate")
+            except Unsupported as error:
+                self.conditions = {**self.conditions, "why_no_cache": str(error)}
+        return frozenset(found)
+
+    def __call__(self, **inputs: Array) -> dict[str, Array]:
+        return {name: _numbers(array) for name, array in self._run(inputs).items()}
+
+    def _run(self, inputs: Inputs) -> dict[str, Array]:
+        program = self.saved or self._program(inputs)
+        got, self._proofs["forward"] = self.backend.exchange("run", program, {"inputs": self._given(inputs)})
+        return got
+
+    def _given(self, inputs: Inputs) -> dict[str, Array]:
+        return {name: tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy()
+                for name, tensor in self._tensors(inputs).items()}  # fmt: skip
+
+    def _tensors(self, inputs: Inputs) -> dict[str, torch.Tensor]:
+        from ..export.positions import host_positions
+
+        tensors = to_tensors(inputs, "cpu", self.dtype)
+        return {**tensors, **host_positions(self.model, tensors)}
+
+    def _program(self, inputs: Inputs) -> Path:
+        shapes = tuple((name, tuple(array.shape)) for name, array in sorted(inputs.items()))
+        if shapes not in self._programs:
+            file = self._folder / f"{len(self._programs)}.pt2"
+            self._programs[shapes] = export_forward(self.model, self._tensors(inputs), file).file
+        return self._programs[shapes]
+
+    # Decoding
+
+    def _open_decoding(self) -> None:
+        programs = export_decoding(self.model, self._tensors(self.example), self._folder)
+        in_torch = {name: _in_torch(program) for name, program in programs.items()}
+        self._hold_decoding(in_torch)
+        self._graphs = {name: self._on_device(name, program) for name, program in programs.items()}
+
+    def _hold_decoding(self, graphs: Mapping[str, Graph]) -> None:
+        """Raises `Unsupported` where the programs, computed by torch, decode other tokens than the module."""
+        import torch
+
+        from ._decoding import greedy
+
+        steps = 4
+        try:
+            got = decode(self.model, graphs, self.example, steps=steps)
+        except Exception as error:  # whatever the library raises, these programs don't decode
+            reason = f"the exported programs don't decode: {type(error).__name__}: {str(error)[:400]}"
+            raise Unsupported(reason, error_type="export_failed", stage=Stage.CONVERT) from error
+        want = greedy(self.model, to_tensors(self.example, "cpu", self.dtype), steps=steps, use_cache=True)
+        if not np.array_equal(got.tokens, want.tokens) and self.dtype == torch.float32:
+            raise Unsupported(
+                "the exported programs decode other tokens", error_type="conversion_wrong", stage=Stage.CONVERT
+            )
+
+    def _on_device(self, name: str, program: Program) -> Graph:
+        def graph(arrays: Mapping[str, Any]) -> dict[str, Array]:
+            given = {key: np.asarray(one) for key, one in arrays.items()}
+            got, self._proofs[name] = self.backend.exchange("run", program.file, {"inputs": given})
+            return got
+
+        return graph
+
+    def generate(self, inputs: Inputs, *, steps: int) -> Generation:
+        if "generate" not in self.can:
+            raise Unsupported("this program doesn't decode", error_type="unsupported_format")
+        return decode(self.model, self._graphs, inputs, steps=steps)
+
+    # Gradients
+
+    def gradients(self, inputs: Inputs) -> dict[str, Array]:
+        """By reverse differentiation of the lowered program; the weights of the loss are those of `loss_of`."""
+        if "backward" not in self.can:
+            raise Unsupported("this program has no gradients", error_type="unsupported_format")
+        outputs = self._run(inputs)
+        weights = _weights_of_loss(outputs, masks_of(self.subject.masked_by, inputs))
+        given = {"inputs": self._given(inputs), "cotangents": weights}
+        got, self._proofs["gradients"] = self.backend.exchange("gradients", self._program(inputs), given)
+        return self._by_parameter(got)
+
+    def _by_parameter(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
+        """By the first name of each parameter; what comes to a tied one under several names is one sum."""
+        first: dict[int, str] = {}
+        found: dict[str, Array] = {}
+        for name, parameter in self.model.named_parameters(remove_duplicate=False):
+            own = first.setdefault(id(parameter), name)
+            if INNER + name in gradients and parameter.requires_grad:
+                array = gradients[INNER + name].astype(np.float64)
+                found[own] = found[own] + array if own in found else array
+        return found
+
+    # Proof
+
+    def execution(self) -> Execution:
+        """The compiled module's instructions and where its results lie; decoding and gradients where they can be."""
+        with operator_trace("cpu") as trace:
+            self._run(self.example)
+        unseen = "" if self.saved else self._beyond_forward()
+        native, offloaded = self._placed("forward")
+        for name in self._proofs:
+            offloaded |= {one: n for one, n in self._placed(name)[1].items() if one not in offloaded}
+        offloaded.update({one: n for one, n in trace.native.items() if one in PARAMETER_OPERATORS})
+        return Execution(
+            native=dict(native),
+            offloaded=dict(offloaded),
+            dtype=self._computed_in(),
+            device=", ".join(self._proofs["forward"]["devices"]),
+            unseen=listed(UNSEEN, unseen),
+            host_allowed=self.backend.HOST_ALLOWED,
+        )
+
+    def _beyond_forward(self) -> str:
+        """Decode and differentiate, so that there are proofs of both. Returns what of it raises and isn't seen."""
+        said = []
+        if "generate" in self.can:
+            said.append(_what_raises("decoding", lambda: self.generate(self.example, steps=2)))
+        if "backward" in self.can:
+            said.append(_what_raises("gradients", lambda: self.gradients(self.example)))
+        return listed(*said)
+
+    def _placed(self, name: str) -> tuple[Counter[str], Counter[str]]:
+        """What a compiled module computes on the device, and beside it."""
+        proof = self._proofs[name]
+        native: Counter[str] = Counter()
+        offloaded: Counter[str] = Counter(proof["torch"])
+        on_device = proof["platforms"] == [self.backend.platform]
+        for one, count in proof["instructions"].items():
+            (native if on_device and not _leaves_device(one) else offloaded)[f"hlo.{one}"] += count
+        return native, offloaded
+
+    def _computed_in(self) -> str:
+        """The dtype that most products are taken of, or that they give in the compiled module where that is less.
+
+        XLA's CPU client takes products of bfloat16 in float32: they are no less exact for that.
+        """
+        lowered, compiled = (_most(self._proofs["forward"][part], self.precision) for part in ("lowered", "products"))
+        return min(lowered, compiled, key=lambda name: _BITS.get(name, 0))
+
+    def save_and_reload(self, folder: Path) -> Runnable:
+        """StableHLO, as jax.export writes it for this platform and for a TPU, and the weights beside it."""
+        platforms = sorted({self.backend.platform, "tpu"})
+        with tempfile.TemporaryDirectory(dir=self._folder) as name:
+            inputs = Path(name) / "inputs.npz"
+            given: dict[str, Any] = self._given(self.example)
+            np.savez(inputs, **given)
+            places = {"inputs": str(inputs), "folder": str(folder.absolute())}
+            program = str(self._program(self.example).absolute())
+            self.backend.call("save", stage=Stage.CONVERT, program=program, lower_for=platforms, **places)
+        return type(self)(self.backend, self.subject, self.example, self.precision, folder)
+
+    def close(self) -> None:
+        self._clean()
+
+
+def _most(counts: Mapping[str, int], otherwise: str) -> str:
+    """The name of the dtype that most products have; another where there is no product."""
+    found = Counter(counts).most_common(1)
+    return _DTYPES.get(found[0][0], found[0][0]) if found else otherwise
+
+
+def _what_raises(what: str, use: Callable[[], object]) -> str:
+    """Nothing where it works; else what of it isn't seen. Its own check says why."""
+    try:
+        use()
+    except Exception as error:
+        return f"{what}, raising {type(error).__name__}"
+    return ""
+
+
+def _leaves_device(instruction: str) -> bool:
+    kind, _, target = instruction.partition(":")
+    if kind == "custom-call":
+        return target not in ON_DEVICE
+    return kind.startswith(_TRANSFERS) or target == "host"
+
+
+def _in_torch(program: Program) -> Graph:
+    import torch
+
+    def graph(arrays: Mapping[str, Any]) -> dict[str, Array]:
+        got = program.graph({name: torch.as_tensor(np.asarray(one)) for name, one in arrays.items()})
+        return {name: (one.float() if one.is_floating_point() else one).numpy() for name, one in got.items()}
+
+    return graph
+
+
+def _weights_of_loss(outputs: Mapping[str, Array], masks: Mapping[str, Array]) -> dict[str, Array]:
+    """What each element of the floating outputs weighs in the loss: see `_torch.loss_gradients`."""
+    found: dict[str, Array] = {}
+    for name, output in outputs.items():
+        if output.dtype.kind != "f":
+            continue
+        weights = np.cos(0.7 * np.arange(output.size, dtype=np.float64)).reshape(output.shape)
+        if name in masks:
+            meant = covering(masks[name], weights)
+            weights = weights * meant.reshape(*meant.shape, *[1] * (output.ndim - meant.ndim))
+        found[name] = weights / output.size
+    return found
+
+
+def _numbers(array: Array) -> Array:
+    """float64, with what is ruled out as minus infinity; whole numbers as they are."""
+    return ruled_out(array).astype(np.float64) if array.dtype.kind == "f" else array

@@ -1,0 +1,182 @@
+"""Programs of torch.export, for runtimes that lower operators of torch: one file for the shapes of its example.
+
+A program is held against the module that it was made of, on CPU and in the same dtype, before anything else takes it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..backends.base import Unsupported
+from ..evidence.record import Stage
+from .decoding import decoder_of, present, recorded_calls, slots
+from .exported import PROMPT, STEP
+from .tracing import by_position, traceable_parts
+
+if TYPE_CHECKING:
+    import torch
+
+LANGUAGE = "language.json"
+"""What a program's file carries besides: the names of its inputs and outputs, in order."""
+
+INNER = "model."
+"""What the names of a program's parameters begin with: the module lies inside the one that was exported."""
+
+LIMITS = {"float32": 1e-4, "bfloat16": 4e-2}
+"""The same operators compute on both sides; half the tolerance of bfloat16, since sums may be taken otherwise."""
+
+Tensors = Mapping[str, "torch.Tensor"]
+Compute = Callable[[Tensors], dict[str, "torch.Tensor"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A file of torch.export; `graph` computes it in torch, from tensors by name to tensors by name."""
+
+    file: Path
+    graph: Compute
+
+
+def export_forward(model: Any, tensors: Tensors, file: Path) -> Program:
+    """The bare forward pass, without a cache, with all its results. Raises `Unsupported` with the reason."""
+    from ..backends._outputs import nested, results
+    from ..backends._torch import without_cache
+
+    wishes = without_cache(model)
+
+    def compute(values: Tensors) -> dict[str, torch.Tensor]:
+        return results(model(**nested(values), **wishes))
+
+    with traceable_parts(model):
+        return _export(model, compute, tensors, file)
+
+
+def export_module(module: Any, tensors: Tensors, file: Path) -> Program:
+    """A module that takes tensors by name and gives tensors by name."""
+    return _export(module, lambda values: dict(module(**values)), tensors, file)
+
+
+def export_decoding(model: Any, tensors: Tensors, folder: Path) -> dict[str, Program]:
+    """Programs for the encoder where there is one, the prompt and each further token, by `ENCODER`, `PROMPT`, `STEP`.
+
+    The prompt has the shapes of the example; the states that a token is given may have another length each time.
+    Raises `Unsupported`.
+    """
+    try:
+        with traceable_parts(model):
+            encoded, seen = recorded_calls(model, tensors, steps=3)
+    except Exception as error:  # the library's, of a model that decodes in no way that is known here
+        raise _refused(f"decoding can't be recorded: {_said(error)}", Stage.EXPORT) from error
+    decoder = decoder_of(model)
+    found: dict[str, Program] = {}
+    for part, name, call in [*encoded, (decoder, PROMPT, seen[0]), (decoder, STEP, seen[1])]:
+        given = {slot.name: slot.tensor for slot in slots(call)}
+        growing = _growing(given, {slot.name: slot.tensor for slot in slots(seen[2])}) if name == STEP else {}
+        compute = _step_of(part, call)
+        with traceable_parts(model):
+            found[name] = _export(part, compute, given, folder / f"{name}.pt2", growing)
+    return found
+
+
+def _growing(now: Tensors, next_: Tensors) -> dict[str, list[int]]:
+    """The axes that are longer at the next token, by input."""
+    return {
+        name: [axis for axis, size in enumerate(now[name].shape) if size != next_[name].shape[axis]]
+        for name in now
+        if name in next_ and now[name].dim() == next_[name].dim()
+    }
+
+
+def _step_of(part: Any, call: Mapping[str, Any]) -> Compute:
+    """One recorded call with other tensors: its logits, or an encoder's results, and what it changed of its cache."""
+    from transformers.cache_utils import Cache
+
+    from ..backends._outputs import floating_outputs
+
+    places = [(slot.name, slot.tensor) for slot in slots(call)]
+
+    def compute(values: Tensors) -> dict[str, torch.Tensor]:
+        instead = {id(tensor): values[name] for name, tensor in places}
+        output = part(**copy.deepcopy(dict(call), instead))  # a call writes into its cache
+        caches = [entry for entry in dict(output).values() if isinstance(entry, Cache)]
+        same = {id(tensor) for tensor in values.values()}  # as keys of the encoder's output, from the prompt on
+        found = (slot for cache in caches for slot in slots(cache))
+        states = {present(slot.name): slot.tensor for slot in found if id(slot.tensor) not in same}
+        floating = floating_outputs(output)
+        main = {"logits": floating["logits"]} if "logits" in floating else floating
+        return {**main, **states}
+
+    return compute
+
+
+def _export(
+    part: Any, compute: Compute, tensors: Tensors, file: Path, growing: Mapping[str, list[int]] | None = None
+) -> Program:
+    import torch
+
+    names = list(tensors)
+    dims = torch.export.Dim
+    free = {name: dict.fromkeys(axes, dims.AUTO) for name, axes in (growing or {}).items()}
+    shapes = {"values": tuple(free.get(name) for name in names)} if any(free.values()) else None
+    with torch.no_grad():
+        want = compute(tensors)
+        try:
+            with _quiet(), _lengths_of_one():
+                made = torch.export.export(
+                    by_position(part, compute, names), tuple(tensors.values()), dynamic_shapes=shapes, strict=False
+                )
+        except Exception as error:  # the exporter raises whatever it met; its reason is kept
+            raise _refused(f"torch.export doesn't take the model: {_said(error)}", Stage.EXPORT) from error
+    outputs = list(want)
+    language = json.dumps({"inputs": names, "outputs": outputs})
+    torch.export.save(made, str(file), extra_files={LANGUAGE: language})
+    module = made.module()
+
+    def graph(values: Tensors) -> dict[str, torch.Tensor]:
+        with torch.no_grad():
+            given = (values[name].to(tensors[name].dtype) for name in names)
+            return dict(zip(outputs, module(*given), strict=True))
+
+    _hold_against(graph(tensors), want)
+    return Program(file=file, graph=graph)
+
+
+def _hold_against(got: Tensors, want: Tensors) -> None:
+    """Raises `Unsupported` where a program gives other numbers than the module."""
+    from ..backends._tensors import to_arrays
+    from ..testing.parity import compare
+
+    half = any(str(one.dtype) == "torch.bfloat16" for one in want.values())
+    comparison = compare(to_arrays(got), to_arrays(want))
+    if not comparison.max_rel_error <= LIMITS["bfloat16" if half else "float32"]:
+        raise _refused(f"the program gives other numbers than torch: {comparison}", Stage.CONVERT)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tracing warns of what it specialises; the result is held against torch
+        yield
+
+
+def _lengths_of_one() -> Any:
+    """Have a length that is 1 in the example stay one that grows: a decoder's first states have it."""
+    from torch.fx.experimental import _config
+
+    return _config.patch(backed_size_oblivious=True)
+
+
+def _refused(reason: str, stage: Stage) -> Unsupported:
+    kind = "conversion_wrong" if stage is Stage.CONVERT else "export_failed"
+    return Unsupported(reason, error_type=kind, stage=stage)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:600]}"

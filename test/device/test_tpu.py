@@ -1,0 +1,167 @@
+"""Target `tpu` on XLA's CPU client: what it proves, what it refuses, and that nothing of it counts for a TPU.
+
+Every test here needs the environment that `make setup-xla` makes, and is skipped by name where it isn't there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import CommandLine, Ran
+
+from hardware.backends import tpu
+from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.factory import get_backend
+from hardware.evidence.record import Outcome
+from hardware.known_answer import agrees
+from hardware.workers import environment_of
+from hardware.workers.xla_worker import STABLEHLO
+
+REASON = environment_of("tpu").reason
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=f"target tpu isn't here: {REASON}")]
+
+BERT = "bert/fill-mask/tpu:xla-cpu/float32"
+PLANTED = Path(__file__).parents[2] / "benchmarks" / "fallbacks" / "planting" / "planted_xla_worker.py"
+
+
+@pytest.fixture(scope="module")
+def ran(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """bert as a user would run it."""
+    return command_line.run(tmp_path_factory.mktemp("tpu"), "--model", "bert", "--device", "tpu:xla-cpu", "--run")
+
+
+def test_every_check_passes_and_the_level_says_where(ran: Ran) -> None:
+    assert ran.code == 0, ran.err
+    outcomes = ran.outcomes(BERT)
+    assert set(outcomes.values()) == {Outcome.PASSED}
+    assert {"save_reload", "backward", "runs_natively"} <= set(outcomes)
+    assert ran.verdict(BERT) == "medium"
+    proof = ran.lines(BERT)["runs_natively"]
+    assert proof.native_ops["hlo.dot"] > 0
+    assert not proof.offloaded_ops
+
+
+def test_evidence_says_that_it_is_no_tpu(ran: Ran) -> None:
+    line = ran.lines(BERT)["matches_reference"]
+    assert line.actual_target == line.requested_target == "tpu:xla-cpu"
+    assert "not a TPU" in line.accelerator
+    assert line.conditions["label"] == "xla-cpu"
+    assert line.conditions["stands_in"] == "XLA on the host's CPU, not a TPU"
+    assert line.conditions["matmul_precision"] == "highest"
+    assert line.actual_dtype == "float32"
+    assert ran.run_line.versions["torchax"]
+    assert ran.run_line.versions["jax (tpu)"]
+
+
+class Small:
+    """A two-layer network with a GELU, and with an operator that XLA hasn't got where it is `special`."""
+
+    def __init__(self) -> None:
+        import torch
+
+        class Network(torch.nn.Module):
+            def __init__(self, special: bool) -> None:
+                super().__init__()
+                self.first, self.second = torch.nn.Linear(12, 16), torch.nn.Linear(16, 4)
+                self.special = special
+
+            def forward(self, values: Any) -> Any:
+                hidden = torch.nn.functional.gelu(self.first(values))
+                if self.special:
+                    hidden = torch.special.airy_ai(hidden)
+                return {"output": self.second(hidden)}
+
+        self.network = Network
+        torch.manual_seed(0)
+        self.inputs = {"values": np.random.default_rng(0).normal(size=(2, 12)).astype(np.float32)}
+
+    def subject(self, *, special: bool = False) -> ModelSubject:
+        return ModelSubject(model=self.network(special).eval(), task="other", identity=f"small {special}")
+
+    def wanted(self, subject: ModelSubject) -> Any:
+        import torch
+
+        with torch.no_grad():
+            return subject.model(torch.as_tensor(self.inputs["values"]))["output"].numpy()
+
+
+@pytest.fixture(scope="module")
+def small() -> Small:
+    return Small()
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[tpu.TPUBackend]:
+    with get_backend("tpu:xla-cpu") as found:
+        assert isinstance(found, tpu.TPUBackend)
+        yield found
+
+
+def _error(got: Any, want: Any) -> float:
+    return float(np.abs(got - want).max() / want.std())
+
+
+def test_a_tpu_is_refused_with_what_is_missing_and_the_host_isnt_taken_for_it() -> None:
+    with get_backend("tpu") as backend:
+        reason = backend.unavailable()
+        if not reason:
+            pytest.skip("a TPU is here")
+        assert "libtpu" in reason or "PJRT offers no tpu" in reason
+        assert "tpu:xla-cpu is XLA on the host's CPU, not a TPU" in reason
+        with pytest.raises(Unsupported):
+            backend.known_answer()
+
+
+def test_the_known_answer_comes_from_xla(backend: tpu.TPUBackend) -> None:
+    assert backend.unavailable() == ""
+    assert agrees(backend.known_answer())
+    assert backend.get_device_info().device_type == "xla-cpu"
+
+
+def test_an_operator_without_a_lowering_is_refused_by_its_name(backend: tpu.TPUBackend, small: Small) -> None:
+    with pytest.raises(Unsupported, match=r"torchax has no lowering for .*special_airy_ai.*\(1\)") as caught:
+        backend.load(small.subject(special=True), small.inputs, "float32")
+    assert caught.value.error_type == "unsupported_operator"
+
+
+def test_what_is_saved_is_stablehlo_for_a_tpu_too(backend: tpu.TPUBackend, small: Small, tmp_path: Path) -> None:
+    subject = small.subject()
+    want = small.wanted(subject)
+    runnable = backend.load(subject, small.inputs, "float32")
+    again = runnable.save_and_reload(tmp_path)
+    assert b"tpu" in (tmp_path / STABLEHLO).read_bytes()
+    assert _error(again(**small.inputs)["output"], want) < 2e-5
+    with pytest.raises(Unsupported):
+        again.gradients(small.inputs)
+    again.close()
+    runnable.close()
+
+
+def test_bfloat16_is_computed_from_bfloat16(backend: tpu.TPUBackend, small: Small) -> None:
+    subject = small.subject()
+    want = small.wanted(subject)
+    runnable = backend.load(subject, small.inputs, "bfloat16")
+    assert 1e-4 < _error(runnable(**small.inputs)["output"], want) < 8e-2
+    assert runnable.execution().dtype == runnable.actual_dtype == "bfloat16"
+    assert runnable._proofs["forward"]["lowered"] == {"bf16": 2}
+    runnable.close()
+
+
+def test_a_callback_into_torch_is_seen_though_the_numbers_are_right(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HWCOMPAT_PLANTED", str(tmp_path / "took_effect"))
+    monkeypatch.setattr(tpu, "XLA_SCRIPT", PLANTED)
+    subject = small.subject()
+    want = small.wanted(subject)
+    with get_backend("tpu:xla-cpu") as backend:
+        runnable = backend.load(subject, small.inputs, "float32")
+        assert _error(runnable(**small.inputs)["output"], want) < 2e-5
+        proof = runnable.execution()
+        runnable.close()
+    assert (tmp_path / "took_effect").exists()
+    assert any("callback" in name for name in proof.beyond_allowed), proof
