@@ -46,10 +46,11 @@ Ten reference models at every level of `prepare_model` on target {target}, in fl
 {faster} of {tries} rounds in which both are timed in turns, and by 3 % in the median; what is kept is then measured
 once more as a whole against the model as it came, and taken back where that isn't faster.
 
-The ratio is the time of a call over that of O0 in the same round, the median of {rounds} rounds (the shortest of
-{calls} calls each) in which all levels take turns, measured after the decisions; a level that left the model alone shows how far noise goes. Errors are the
-largest of all outputs relative to their scale: against O0, and against float64. *allowed* is the tolerance that the
-steps in force state. *prepared* is the time that `prepare_model` took, compilation and measurements included.
+The ratio is the time of a call over that of O0 in the same round, the median of {rounds} rounds (the shortest of {calls}
+calls each) in which all levels take turns, measured after the decisions; a level that left the model alone shows how
+far noise goes. Errors are the largest of all outputs relative to their scale: against O0, and against float64.
+*allowed* is the tolerance that the steps in force state. *prepared* is the time that `prepare_model` took,
+compilation and measurements included.
 """
 
 
@@ -103,7 +104,7 @@ def _prepared(
 
 
 def _in_turns(calls: Sequence[tuple[Any, Mapping[str, Any]]], backend: BaseBackend) -> list[list[float]]:
-    """Seconds of the shortest of some calls of each module in each round; who comes first changes from round to round."""
+    """Seconds of the shortest of some calls of each module in each round; the first changes from round to round."""
     times: list[list[float]] = [[] for _ in calls]
     with torch.no_grad():
         for turn in range(WARM_UPS + ROUNDS):
