@@ -142,7 +142,7 @@ def page(found: Mapping[str, tuple[str, Mapping[str, Level]]], head: Mapping[str
 def _summary(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
     ratios = {name: levels["O2"].ratio for name, (_, levels) in found.items()}
     over = [name for name, (_, levels) in found.items() if _breaks(levels)]
-    kept = [name for name, (_, levels) in found.items() if not levels["O2"].applied]
+    kept = [name for name, (_, levels) in found.items() if levels["O2"].applied]
     yield (
         f"O2 left {len(found) - len(kept)} of {len(found)} models alone; on the others it takes "
         f"{_range(ratios[name] for name in kept)} of the time of O0. More than {MOST_OVER:.0%} slower "

@@ -19,6 +19,7 @@ from generators.compatibility.current import measured_verdicts
 from generators.compatibility.verdict import Level, Verdict
 from hardware.backends.factory import get_backend, known_targets
 from hardware.detection import detect
+from hardware.errors import HwCompatError
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.versions import relevant_versions
 
@@ -31,15 +32,14 @@ _USUAL = (0, 1)
 
 _HEAD = """# The ten reference models on every target
 
-Made by `{command}`, which runs `run_test_generation.py --device TARGET --run` for each target that can be used on the
-machine it is started on, with runs from {first} to {last}. Subject: tiny, with loud weights, in float32.
-
-{counts}
+Made by `{command}`, which runs `run_test_generation.py --device TARGET --run` for each target
+that can be used on the machine it is started on, with runs from {first} to {last}. Subject: tiny, with loud weights,
+in float32. What a row stands for is said by the table of the targets: an emulator is no device.
 
 A level says what `README.md` says of it. *checks* are those that passed of those that ran; *error* is that of the
 check which came nearest to its tolerance, relative to the output's scale, against a float64 reference on the host.
 Operators are what the execution proof saw: *native* ones ran on the target, *offloaded* ones on the host. *computes
-in* is what the backend measured or declared; conditions stand beside the level.
+in* is what the backend measured or declared.
 """
 
 
@@ -78,52 +78,54 @@ def page(targets: Sequence[OnTarget], runs: Sequence[str], command: str) -> str:
     """The whole page; `runs` are the times at which runs began. Raises `ValueError` where nothing was run."""
     if not runs:
         raise ValueError("no target can be used here, or nothing ran")
-    counts = "\n".join(f"- {one.name}: {_counted(one)}" for one in targets)
-    head = _HEAD.format(command=command, first=min(runs)[:10], last=max(runs)[:10], counts=counts)
-    return "\n".join([head, *_table(targets), "", *_computed_by(targets)])
+    head = _HEAD.format(command=command, first=min(runs)[:10], last=max(runs)[:10])
+    return "\n".join([head, *_of_targets(targets), "", *_of_models([one for one in targets if one.rows])])
 
 
-def _counted(target: OnTarget) -> str:
-    if not target.rows:
-        return f"not here: {target.missing}" if target.missing else "nothing ran"
-    levels = [verdict.level for verdict in target.verdicts.values()]
-    said = ", ".join(f"{levels.count(level)} {level}" for level in Level if level in levels)
-    passed, ran = sum(row.passed for row in target.rows), sum(row.checks for row in target.rows)
-    return f"{len(target.rows)} models, {said}; {passed} of {ran} checks passed"
+def _of_targets(targets: Sequence[OnTarget]) -> Iterator[str]:
+    yield "| target | models | checks | computed by | all on condition | versions |\n|---|---|---|---|---|---|"
+    for target in targets:
+        if not target.rows:
+            why = f"not here: {_cell(target.missing)}" if target.missing else "nothing ran"
+            yield f"| {target.name} | {why} | - | - | - | - |"
+            continue
+        levels = [verdict.level for verdict in target.verdicts.values()]
+        said = ", ".join(f"{levels.count(level)} {level}" for level in Level if level in levels)
+        passed, ran = sum(row.passed for row in target.rows), sum(row.checks for row in target.rows)
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(target.versions.items()))
+        yield (
+            f"| {target.name} | {said} | {passed} of {ran} | {_cell(' and '.join(target.devices))} | "
+            f"{_cell('; '.join(sorted(_shared(target))))} | {versions} |"
+        )
 
 
-def _table(targets: Sequence[OnTarget]) -> Iterator[str]:
+def _shared(target: OnTarget) -> frozenset[str]:
+    """The conditions that all cells of a target are under."""
+    return frozenset.intersection(*(frozenset(one.conditions) for one in target.verdicts.values()))
+
+
+def _of_models(targets: Sequence[OnTarget]) -> Iterator[str]:
     yield "| model | target | level | checks | error / tolerance | native | offloaded | computes in |"
     yield "|---|---|---|---|---|---|---|---|"
     here = {target.name: {row.cell.model: row for row in target.rows} for target in targets}
     for model in REFERENCE_MODELS:
         for target in targets:
             row = here[target.name].get(model)
-            if row is not None:
-                yield _line(row, target.verdicts[row.cell.id])
+            if row is None:
+                yield f"| {model} | {target.name} | unknown: its run was cut off | - | - | - | - | - |"
             else:
-                why = _cell(target.missing or "nothing ran")
-                yield f"| {model} | {target.name} | unknown: {why} | - | - | - | - | - |"
+                yield _line(row, target.verdicts[row.cell.id], _shared(target))
 
 
-def _line(row: Row, verdict: Verdict) -> str:
-    why = verdict.conditions if verdict.level in (Level.HIGH, Level.MEDIUM) else verdict.reasons
-    level = f"{verdict.level} ({_cell('; '.join(why))})" if why else f"{verdict.level}"
+def _line(row: Row, verdict: Verdict, shared: frozenset[str]) -> str:
+    works = verdict.level in (Level.HIGH, Level.MEDIUM)
+    why = [one for one in (verdict.conditions if works else verdict.reasons) if one not in shared]
+    level = f"**{verdict.level}** {_cell('; '.join(why))}".strip()
     error = "-" if row.nearest is None else f"{row.nearest:.1e} / {row.allowed:g}"
     return (
         f"| {row.cell.model} | {row.cell.target} | {level} | {row.passed} of {row.checks} | {error} | {row.native} | "
         f"{row.offloaded} | {', '.join(row.dtypes) or '-'} |"
     )
-
-
-def _computed_by(targets: Sequence[OnTarget]) -> Iterator[str]:
-    yield "| target | computed by | versions |\n|---|---|---|"
-    for target in targets:
-        if target.rows:
-            versions = ", ".join(f"{name} {version}" for name, version in sorted(target.versions.items()))
-            yield f"| {target.name} | {_cell(' and '.join(target.devices))} | {versions} |"
-        else:
-            yield f"| {target.name} | nothing: {_cell(target.missing or 'nothing ran')} | - |"
 
 
 def _cell(text: str) -> str:
@@ -155,7 +157,11 @@ def main(names: tuple[str, ...], evidence: Path | None, read: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = (evidence or Path(folder)).resolve()
         for name in () if read else names or known_targets():
-            if reason := get_backend(name).unavailable():
+            try:
+                reason = get_backend(name).unavailable()
+            except HwCompatError as error:
+                raise click.UsageError(str(error)) from error
+            if reason:
                 click.echo(f"{name}: {reason}", err=True)
             else:
                 _run(name, place)
