@@ -51,11 +51,12 @@ Ten reference models at every level of `prepare_model` on target {target}, in fl
 {faster} of {tries} rounds in which both are timed in turns, and by 3 % in the median; what is kept is then measured
 once more as a whole against the model as it came, and taken back where that isn't faster.
 
-The ratio is the time of a call over that of O0 in the same round, the median of {rounds} rounds (the shortest of
-{calls} calls each) in which all levels take turns, measured after the decisions; a level that left the model alone
-shows how far noise goes. Errors are the largest of all outputs relative to their scale: against O0, and against
-float64. *allowed* is the tolerance that the steps in force state. *prepared* is the time that `prepare_model` took,
-compilation and measurements included.
+Times on one thread are those that the process had of a processor, else those on the wall. The ratio is the time of a
+call over that of O0 in the same round, the median of {rounds} rounds (the shortest of {calls} calls each) in which
+all levels take turns, measured after the decisions; a level that left the model alone shows how far noise goes.
+Errors are the largest of all outputs relative to their scale: against O0, and against float64. *allowed* is the
+tolerance that the steps in force state. *prepared* is the time on the wall that `prepare_model` took, compilation
+and measurements included.
 """
 
 
@@ -125,12 +126,13 @@ def _in_turns(calls: Sequence[tuple[Any, Mapping[str, Any]]], backend: BaseBacke
 
 def _shortest(model: Any, sample: Mapping[str, Any], backend: BaseBackend) -> float:
     """Of some calls the shortest, in seconds; long ones are called once."""
+    clock = timing.clock_of(backend.device)
     taken: list[float] = []
     while len(taken) < CALLS and (not taken or taken[0] < LONG):
-        started = time.perf_counter()
+        started = clock()
         model(**sample)
         backend.synchronize()
-        taken.append(time.perf_counter() - started)
+        taken.append(clock() - started)
     return min(taken)
 
 

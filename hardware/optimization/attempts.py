@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .changes import Change, together
 from .result import OptimizationResult, Step
-from .timing import Timing, compared
+from .timing import Timing, clock_of, compared
 
 if TYPE_CHECKING:
     from .levels import OptimizationLevel
@@ -78,7 +78,7 @@ class Run:
         if (kept := self._pass.kept_bytes()) is not None and self._kept_bytes is not None:
             self._metrics |= {"kept_bytes_before": float(self._kept_bytes), "kept_bytes_after": float(kept)}
         whole = together([change for _, change in self._applied])
-        timing = compared(whole, self._pass.call)
+        timing = compared(whole, self._pass.call, clock_of(self._setting.device))
         if all(one.speeds_up for one, _ in self._applied) and not timing.pays:
             whole.off()
             self.warn(f"all of it: taken back, {_said(timing)}")
@@ -121,7 +121,7 @@ class Run:
             return f"outputs move by {error:.1e} of their scale ({limit:g} is allowed)"
         if not any(one.speeds_up for one, _ in done):
             return self._saved(measured)
-        timing = compared(together([change for _, change in done]), self._pass.call)
+        timing = compared(together([change for _, change in done]), self._pass.call, clock_of(self._setting.device))
         measured["speedup"] = 1 / timing.ratio
         self.speedups |= {one.name: 1 / timing.ratio for one, _ in done}
         return "" if timing.pays else _said(timing)

@@ -74,9 +74,9 @@ def _classes() -> tuple[Any, Any]:
             zero = (-low / scale).round()
             narrow = (wide / scale + zero).round().clamp(0, self.most).to(torch.uint8)
             bias = None if self.bias is None else self.bias.float()
-            kind, post = torch.float32, ("none", [], "")
             made = torch.ops.onednn.qlinear_pointwise.tensor(
-                narrow, scale, zero.int(), self.packed, self.scales, self.zeros, bias, 1.0, 0, kind, *post
+                *(narrow, scale, zero.int(), self.packed, self.scales, self.zeros, bias),
+                *(1.0, 0, torch.float32, "none", [], ""),  # of the output: scale, zero, dtype, nothing behind it
             )
             return made.to(x.dtype)
 

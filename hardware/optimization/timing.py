@@ -7,8 +7,12 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .changes import Change
+
+if TYPE_CHECKING:
+    import torch
 
 WORTH_KEEPING = 0.97
 """What is there for speed stays only if a call takes at most this part of the time that it takes without it."""
@@ -40,7 +44,19 @@ class Timing:
         return sum(one < 1 for one in self.ratios) >= FASTER and self.ratio <= WORTH_KEEPING
 
 
-def compared(change: Change, call: Callable[[], None]) -> Timing:
+def clock_of(device: torch.device) -> Callable[[], float]:
+    """What tells the time of calls on a device, in seconds.
+
+    Where torch computes on one thread of the host, that is the time that this process had of a processor, to which
+    other processes add nothing; else it is the time on the wall.
+    """
+    import torch
+
+    alone = device.type == "cpu" and torch.get_num_threads() == 1
+    return time.process_time if alone else time.perf_counter
+
+
+def compared(change: Change, call: Callable[[], None], clock: Callable[[], float] = time.perf_counter) -> Timing:
     """Time calls with and without a change that is in force, and leave it in force.
 
     Both are timed in each round, in turns which comes first, so that what else the machine does meets both alike.
@@ -48,7 +64,7 @@ def compared(change: Change, call: Callable[[], None]) -> Timing:
     """
     for _ in range(_WARM_UPS):
         call()
-    once = _seconds(call, 1)
+    once = _seconds(call, 1, clock)
     calls = max(1, min(_CALLS, int(_ROUND_SECONDS / max(once, 1e-9))))
     before: list[float] = []
     after: list[float] = []
@@ -58,7 +74,7 @@ def compared(change: Change, call: Callable[[], None]) -> Timing:
             switch()
             if once < _ROUND_SECONDS:  # what a switch does to caches doesn't show in longer calls
                 call()
-            times.append(_seconds(call, calls))
+            times.append(_seconds(call, calls, clock))
     change.on()
     return Timing(
         before=statistics.median(before),
@@ -67,11 +83,11 @@ def compared(change: Change, call: Callable[[], None]) -> Timing:
     )
 
 
-def _seconds(call: Callable[[], None], calls: int) -> float:
+def _seconds(call: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
     """The time of the shortest of some calls: what else the machine does only ever adds to it."""
     shortest = math.inf
     for _ in range(calls):
-        started = time.perf_counter()
+        started = clock()
         call()
-        shortest = min(shortest, time.perf_counter() - started)
+        shortest = min(shortest, clock() - started)
     return shortest

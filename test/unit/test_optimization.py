@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -83,7 +84,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def set_to(**factors: float) -> None:
         ways = {one: factors[one.name] for one in map(_made, CPUOptimizer.STRATEGIES) if one.name in factors}
 
-        def told(call: Any, calls: int) -> float:
+        def told(call: Any, calls: int, clock: Any) -> float:
             model = call.__self__._setting.model
             return math.prod(factor for one, factor in ways.items() if one.is_applied(model))
 
@@ -469,7 +470,7 @@ def test_noise_keeps_nothing_that_is_no_faster(monkeypatch, slower, most):
         drawn, on = random.Random(seed), [True]
         change = Change(on=lambda on=on: on.__setitem__(0, True), off=lambda on=on: on.__setitem__(0, False))
 
-        def told(call: Any, calls: int, drawn: Any = drawn, on: Any = on) -> float:
+        def told(call: Any, calls: int, clock: Any, drawn: Any = drawn, on: Any = on) -> float:
             busy = 3.0 if drawn.random() < 0.1 else 1.0
             return busy * (slower if on[0] else 1.0) * math.exp(drawn.gauss(0, 0.2))
 
@@ -486,10 +487,22 @@ def test_what_is_faster_is_kept_through_noise(monkeypatch):
         monkeypatch.setattr(
             timing,
             "_seconds",
-            lambda call, calls, drawn=drawn, on=on: (0.6 if on[0] else 1.0) * math.exp(drawn.gauss(0, 0.1)),
+            lambda call, calls, clock, drawn=drawn, on=on: (0.6 if on[0] else 1.0) * math.exp(drawn.gauss(0, 0.1)),
         )
         kept += timing.compared(change, lambda: None).pays
     assert kept > 95
+
+
+def test_on_one_thread_of_the_host_other_processes_add_nothing_to_a_time():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert timing.clock_of(CPU) is time.process_time
+        assert timing.clock_of(torch.device("cuda")) is time.perf_counter
+        torch.set_num_threads(2)
+        assert timing.clock_of(CPU) is time.perf_counter
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_what_was_kept_is_measured_once_more_as_a_whole(only, monkeypatch):
@@ -497,7 +510,7 @@ def test_what_was_kept_is_measured_once_more_as_a_whole(only, monkeypatch):
     only(FoldedBatchNorms)
     asked: list[int] = []
 
-    def told(call: Any, calls: int) -> float:
+    def told(call: Any, calls: int, clock: Any) -> float:
         asked.append(1)
         first = len(asked) <= 1 + 2 * timing.ROUNDS
         return 0.5 if first and FoldedBatchNorms().is_applied(call.__self__._setting.model) else 1.0
