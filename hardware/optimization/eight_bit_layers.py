@@ -40,8 +40,8 @@ def products(model: torch.nn.Module) -> dict[str, Product]:
 
 
 @functools.cache
-def _classes() -> tuple[Any, Any]:
-    """`Int8Linear` and `Float8Linear`. Made on first use, since importing us imports no torch."""
+def _eight_bits() -> Any:
+    """What both layers are. The classes are made on first use, since importing us imports no torch."""
     import torch
 
     class EightBits(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
@@ -51,7 +51,14 @@ def _classes() -> tuple[Any, Any]:
             self.weight = torch.empty_like(weight, device="meta")  # for code that asks a layer for its dtype
             self.bias = None if bias is None else torch.nn.Parameter(bias.detach(), requires_grad=False)
 
-    class Int8Linear(EightBits):
+    return EightBits
+
+
+@functools.cache
+def _int8_linear() -> Any:
+    import torch
+
+    class Int8Linear(_eight_bits()):  # type: ignore[misc] # made on first use
         """Weights in int8 with a scale for each row; activations in uint8 with a scale and a zero for each call.
 
         Without VNNI, sums of two products are kept in 16 bits, and activations use 7 of their 8.
@@ -80,7 +87,14 @@ def _classes() -> tuple[Any, Any]:
             )
             return made.to(x.dtype)
 
-    class Float8Linear(EightBits):
+    return Int8Linear
+
+
+@functools.cache
+def _float8_linear() -> Any:
+    import torch
+
+    class Float8Linear(_eight_bits()):  # type: ignore[misc] # made on first use
         """Weights in float8 with a scale for all; activations in float8 with a scale for each call."""
 
         def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, form: Float8) -> None:
@@ -105,18 +119,18 @@ def _classes() -> tuple[Any, Any]:
             ).reshape(*x.shape[:-1], self.out_features)
             return made if self.bias is None else made + self.bias.to(made.dtype)
 
-    return Int8Linear, Float8Linear
+    return Float8Linear
 
 
 def int8_layers(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """A layer in int8 for each of the `products` of a module on the host."""
-    return {name: _classes()[0](*product) for name, product in products(model).items()}
+    return {name: _int8_linear()(*product) for name, product in products(model).items()}
 
 
 def float8_layers(model: torch.nn.Module, form: Float8) -> dict[str, torch.nn.Module]:
     """A layer in float8 for each of the `products` whose sizes the kernel takes."""
     return {
-        name: _classes()[1](weight, bias, form)
+        name: _float8_linear()(weight, bias, form)
         for name, (weight, bias) in products(model).items()
         if all(size % FLOAT8_MULTIPLE == 0 for size in weight.shape)
     }
@@ -124,12 +138,12 @@ def float8_layers(model: torch.nn.Module, form: Float8) -> dict[str, torch.nn.Mo
 
 def holds_int8(model: torch.nn.Module) -> bool:
     """Whether a module has layers of `int8_layers`."""
-    return any(isinstance(one, _classes()[0]) for one in model.modules())
+    return any(isinstance(one, _int8_linear()) for one in model.modules())
 
 
 def holds_float8(model: torch.nn.Module) -> bool:
     """Whether a module has layers of `float8_layers`, with their weights in float8."""
-    return any(isinstance(one, _classes()[1]) and one.narrow.element_size() == 1 for one in model.modules())
+    return any(isinstance(one, _float8_linear()) and one.narrow.element_size() == 1 for one in model.modules())
 
 
 def float8_of(device: torch.device) -> Float8 | str:
