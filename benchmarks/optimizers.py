@@ -46,10 +46,10 @@ _HEAD = """# Optimisers
 Made by `{command}` on {date}: {machine}, {threads} thread(s), torch {torch}, transformers {transformers}, Python
 {python}.
 
-Ten reference models at every level of `prepare_model` on target {target}, in float32 with loud weights, one row of
-{length} tokens (or one picture, one sound). A step is kept only if calls with it are faster than calls without it in
-{faster} of {tries} rounds in which both are timed in turns, and by 3 % in the median; what is kept is then measured
-once more as a whole against the model as it came, and taken back where that isn't faster.
+{count} of the ten reference models at every level of `prepare_model` on target {target}, in float32 with loud weights,
+one row of {length} tokens (or one picture, one sound). A step is kept only if calls with it are faster than calls
+without it in {faster} of {tries} rounds in which both are timed in turns, and by 3 % in the median; what is kept is
+then measured once more as a whole against the model as it came, and taken back where that isn't faster.
 
 Times on one thread are those that the process had of a processor, else those on the wall. The ratio is the time of a
 call over that of O0 in the same round, the median of {rounds} rounds (the shortest of {calls} calls each) in which
@@ -138,7 +138,7 @@ def _shortest(model: Any, sample: Mapping[str, Any], backend: BaseBackend) -> fl
 
 def page(found: Mapping[str, tuple[str, Mapping[str, Level]]], head: Mapping[str, Any]) -> str:
     """The whole page."""
-    return "\n".join([_HEAD.format(**head), *_summary(found), *_table(found), *_taken_back(found)])
+    return "\n".join([_HEAD.format(**head, count=len(found)), *_summary(found), *_table(found), *_taken_back(found)])
 
 
 def _summary(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:

@@ -33,8 +33,8 @@ _USUAL = (0, 1)
 _HEAD = """# The ten reference models on every target
 
 Made by `{command}`, which runs `run_test_generation.py --device TARGET --run` for each target
-that can be used on the machine it is started on, with runs from {first} to {last}. Subject: tiny, with loud weights,
-in float32. What a row stands for is said by the table of the targets: an emulator is no device.
+that can be used on the machine it is started on, with runs from {first} to {last}. Subject: tiny, with loud
+weights, in float32. What a row stands for is said by the table of the targets: an emulator is no device.
 
 A level says what `README.md` says of it. *checks* are those that passed of those that ran; *error* is that of the
 check which came nearest to its tolerance, relative to the output's scale, against a float64 reference on the host.
@@ -100,8 +100,11 @@ def _of_targets(targets: Sequence[OnTarget]) -> Iterator[str]:
 
 
 def _shared(target: OnTarget) -> frozenset[str]:
-    """The conditions that all cells of a target are under."""
-    return frozenset.intersection(*(frozenset(one.conditions) for one in target.verdicts.values()))
+    """The conditions that all cells of a target are under, those that don't work and have none aside."""
+    found = [
+        frozenset(one.conditions) for one in target.verdicts.values() if one.level.is_supported and one.conditions
+    ]
+    return frozenset.intersection(*found) if found else frozenset()
 
 
 def _of_models(targets: Sequence[OnTarget]) -> Iterator[str]:
