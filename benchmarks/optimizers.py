@@ -46,7 +46,7 @@ _HEAD = """# Optimisers
 Made by `{command}` on {date}: {machine}, {threads} thread(s), torch {torch}, transformers {transformers}, Python
 {python}.
 
-{count} of the ten reference models at every level of `prepare_model` on target {target}, in float32 with loud weights,
+{count} of the ten reference models at every level of `prepare_model` on target {target}, in float32, loud weights,
 one row of {length} tokens (or one picture, one sound). A step is kept only if calls with it are faster than calls
 without it in {faster} of {tries} rounds in which both are timed in turns, and by 3 % in the median; what is kept is
 then measured once more as a whole against the model as it came, and taken back where that isn't faster.
