@@ -13,11 +13,12 @@ from pathlib import Path
 
 import click
 
-from hardware.cell import Cell
-from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.record import CheckLine, RunLine
 from hardware.evidence.store import read_folder
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
+
+from .evidence_rows import Row, rows_of
 
 _LONGEST = 160
 
@@ -39,46 +40,6 @@ class Wording:
     refuses: str
     noise: Sequence[str]
     named: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """What became of one cell: its checks that passed, the largest error, and the reason where one didn't."""
-
-    cell: Cell
-    passed: int
-    checks: int
-    error: float | None
-    native: int
-    offloaded: int
-    reason: str
-
-    @property
-    def works(self) -> bool:
-        """Whether every check passed and nothing ran on the host."""
-        return self.passed == self.checks and not self.offloaded and self.native > 0
-
-
-def _rows(wording: Wording, lines: Sequence[CheckLine]) -> Iterator[Row]:
-    cells: dict[str, dict[str, CheckLine]] = {}
-    for line in sorted(lines, key=lambda one: one.started_at):
-        if line.outcome is not Outcome.NOT_RUN and Target.parse(line.requested_target).kind == wording.target:
-            cells.setdefault(line.cell_id, {})[line.check_name] = line
-    for name, checks in sorted(cells.items()):
-        if "runs_natively" not in checks:  # a run that was cut off
-            continue
-        errors = [one.max_rel_error for one in checks.values() if one.max_rel_error is not None]
-        failed = [one for one in checks.values() if one.outcome is not Outcome.PASSED]
-        proof = checks["runs_natively"]
-        yield Row(
-            cell=Cell.parse(name),
-            passed=len(checks) - len(failed),
-            checks=len(checks),
-            error=max(errors, default=None),
-            native=sum(proof.native_ops.values()),
-            offloaded=sum(proof.offloaded_ops.values()),
-            reason=_reason(wording, failed[0]) if failed else "",
-        )
 
 
 def _reason(wording: Wording, line: CheckLine) -> str:
@@ -128,12 +89,13 @@ def _section(wording: Wording, precision: str, rows: Sequence[Row]) -> Iterator[
     if wrong:
         yield "\n| model | task | checks | what stands in the way |\n|---|---|---|---|"
         for row in wrong:
-            yield f"| {row.cell.model} | {row.cell.task} | {row.passed} of {row.checks} | {row.reason} |"
+            reason = _reason(wording, row.failed) if row.failed else ""
+            yield f"| {row.cell.model} | {row.cell.task} | {row.passed} of {row.checks} | {reason} |"
 
 
 def page(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> str:
     """The whole page. Raises `ValueError` where there is nothing of the target."""
-    rows = list(_rows(wording, lines))
+    rows = list(rows_of(lines, wording.target))
     if not rows:
         raise ValueError(f"no evidence on target {wording.target}")
     precisions = sorted({row.cell.precision for row in rows})

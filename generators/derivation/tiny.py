@@ -7,7 +7,7 @@ product stays so; names are understood by the roles in roles.toml, exceptions ar
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from generators.models.catalog import Catalog
@@ -207,9 +207,15 @@ def _text_width(parts: Mapping[str, Any], found: Mapping[str, Any]) -> int | Non
     return next(iter(widths), None)
 
 
-def tiny_configs(model_type: str, catalog: Catalog, task: str = "") -> Iterator[dict[str, Any]]:
+def tiny_configs(
+    model_type: str,
+    catalog: Catalog,
+    task: str = "",
+    *,
+    divisions: Callable[[Any], Sequence[Division]] = divisions_of,
+) -> Iterator[dict[str, Any]]:
     """Constructor arguments of small configurations of `model_type`, the smallest first; `task` where its entry in
-    overrides may be another.
+    overrides may be another, `divisions` by what a whole configuration is divided.
 
     JSON values, only what differs from the defaults; nested dicts are sub-configurations. Behind those come the same
     with the padding token where a table of positions can count from it; not every model needs that, and none says so
@@ -220,7 +226,8 @@ def tiny_configs(model_type: str, catalog: Catalog, task: str = "") -> Iterator[
     told = next(filter(None, (overrides(name, task) for name in catalog.names_of(model_type))), {})
     changes, parts = (told.get(key, {}) for key in ("config", "parts"))
     if parts:
-        for made in zip(*(tiny_configs(part, catalog) for part in parts.values()), strict=False):
+        of_parts = (tiny_configs(part, catalog, divisions=divisions) for part in parts.values())
+        for made in zip(*of_parts, strict=False):
             composed = {
                 name: {"model_type": part, **arguments}
                 for (name, part), arguments in zip(parts.items(), made, strict=True)
@@ -235,7 +242,7 @@ def tiny_configs(model_type: str, catalog: Catalog, task: str = "") -> Iterator[
     low = _padding_tokens(config)
     seen: list[dict[str, Any]] = []
     for tokens in [high, high | low] if low else [high]:
-        for division in divisions_of(config):
+        for division in divisions(config):
             arguments = overridden(_arguments(config, config, division, tokens), changes, config)
             if arguments not in seen:
                 seen.append(arguments)

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .changes import Change, replaced
+
 if TYPE_CHECKING:
     import torch
 
@@ -32,11 +34,11 @@ def foldable_pairs(model: torch.nn.Module, sample: Mapping[str, torch.Tensor], l
 def _moved(model: torch.nn.Module, pairs: list[Pair], sample: Mapping[str, torch.Tensor], want: Any) -> float:
     from ..testing.parity import compare
 
-    undo = folded(model, pairs)
+    change = folded(model, pairs)
     try:
         return compare(outputs_of(model, sample), want).max_rel_error
     finally:
-        undo()
+        change.off()
 
 
 def outputs_of(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> Any:
@@ -87,23 +89,15 @@ def _handed_over(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> 
     return [pair for pair in pairs if all(runs[name] == 1 for name in pair)]
 
 
-def folded(model: torch.nn.Module, pairs: list[Pair]) -> Callable[[], None]:
-    """Fold each pair in place: the convolution gets the normalisation's scale and shift, which becomes an identity.
-
-    Returns what takes it back.
-    """
+def folded(model: torch.nn.Module, pairs: list[Pair]) -> Change:
+    """Fold each pair in place: the convolution gets the scale and shift of the normalisation, which does nothing."""
     import torch
     from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-    before = [(name, model.get_submodule(name)) for pair in pairs for name in pair]
+    before = {name: model.get_submodule(name) for pair in pairs for name in pair}
+    after: dict[str, torch.nn.Module] = {}
     for convolution, norm in pairs:
-        whole = fuse_conv_bn_eval(model.get_submodule(convolution), model.get_submodule(norm))
+        whole = fuse_conv_bn_eval(before[convolution], before[norm])
         whole._hwcompat_folded = norm
-        model.set_submodule(convolution, whole)
-        model.set_submodule(norm, torch.nn.Identity())
-
-    def undo() -> None:
-        for name, module in before:
-            model.set_submodule(name, module)
-
-    return undo
+        after |= {convolution: whole, norm: torch.nn.Identity()}
+    return replaced(model, after)

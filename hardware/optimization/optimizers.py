@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import UsageError, did_you_mean, echo
-from .batch_norms import outputs_of
+from .attempts import Run
+from .eight_bits import Float8, Int8, Int8Kernels
 from .levels import OptimizationLevel
+from .passes import ForwardPass, TrainingStep
 from .result import OptimizationResult
 from .strategies import (
     ChannelsLast,
@@ -18,23 +18,14 @@ from .strategies import (
     CompiledForLong,
     FoldedBatchNorms,
     GradientCheckpointing,
-    Int8,
     MixedPrecision,
     Setting,
     Strategy,
     TrainingPrecision,
-    Undo,
 )
 
 if TYPE_CHECKING:
     import torch
-
-    Outputs = Mapping[str, Any]
-
-WORTH_KEEPING = 0.97
-"""What is there for speed stays only if a call takes at most this part of the time it took before."""
-
-_WARM_UPS, _CALLS = 3, 9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +45,11 @@ class StrategyInfo:
 class BaseOptimizer:
     """Optimises modules for one torch device.
 
-    Nothing is kept on trust: each step is measured on the sample against the module as it was, in its outputs and in
-    its time, and is taken back where outputs move by more than it may cost or where it isn't faster. Without a
-    sample, and without inputs of the model's own that run, nothing can be measured and the model is left alone.
+    Nothing is kept on trust: each step is measured on the sample against the module without it, in its outputs and in
+    its time, and is taken back where outputs move by more than it may cost or where it isn't faster. In the end all
+    that was kept is measured once more against the module as it came, and taken back where that isn't faster. Times
+    are taken by turns, with and without. Without a sample, and without inputs of the model's own that run, nothing
+    can be measured and the model is left alone; in training it gets what its class and its hardware can, unmeasured.
     """
 
     BACKEND_NAME: ClassVar[str]
@@ -64,6 +57,8 @@ class BaseOptimizer:
         MixedPrecision,
         FoldedBatchNorms,
         ChannelsLast,
+        Float8,
+        Int8Kernels,
         Int8,
         Compiled,
         CompiledForLong,
@@ -104,122 +99,35 @@ class BaseOptimizer:
         """
         level = OptimizationLevel.from_string(level) if isinstance(level, str) else level
         model = model.to(self.device).train(training)
-        run = _Run(self, model, level, training)
         if level is OptimizationLevel.O0:
-            return model, run.result()
-        sample, why = _usable_sample(model, sample_input, self.device)
-        if why and not training:
-            run.warn(f"left alone: nothing can be measured, since {why}")
-            return model, run.result()
+            return model, OptimizationResult(success=True, model=model, level=level)
+        sample, why = _usable_sample(model.eval(), sample_input, self.device)
+        model.train(training)
         setting = Setting(model=model, device=self.device, sample=sample, dtype=dtype)
-        for steps in self._plan(level, training):
-            run.attempt(steps, setting)
+        measured = TrainingStep(setting) if training else ForwardPass(setting)
+        run = Run(setting, level, None if why else measured)
+        if why:
+            run.warn(f"{'not measured' if training else 'left alone: nothing can be measured'}, since {why}")
+        if training or not why:
+            for steps in self._plan(level, training):
+                run.attempt(steps)
+            run.conclude()
+        self._speedups |= run.speedups
         return model, run.result()
 
     def _plan(self, level: OptimizationLevel, training: bool) -> list[tuple[Strategy, ...]]:
         """What is tried, in order; what stands together is kept or taken back together.
 
-        8 bits are slow unless they are compiled, and at O3 the longer search stands for the plain compilation.
+        Some 8 bits are slow unless they are compiled, and at O3 the longer search stands for the plain compilation.
+        Of the ways to 8 bits the first that pays is kept.
         """
         chosen = [one() for one in self.STRATEGIES if one.training is training and one.level.rank <= level.rank]
         if training or level is not OptimizationLevel.O3:
             return [(one,) for one in chosen]
         compiled = [one for one in chosen if isinstance(one, CompiledForLong)]
         others = [one for one in chosen if not isinstance(one, Compiled)]
-        plan: list[tuple[Strategy, ...]] = [(one, *compiled) if isinstance(one, Int8) else (one,) for one in others]
+        plan = [(one, *compiled) if one.compiled_only else (one,) for one in others]
         return [*plan, *((one,) for one in compiled)]
-
-    def measured(self, steps: Sequence[Strategy], speedup: float) -> None:
-        """Remember what a step brought."""
-        for one in steps:
-            self._speedups[one.name] = speedup
-
-
-class _Run:
-    """One `optimize` under way: what is in force, what was measured, what there is to warn of."""
-
-    def __init__(
-        self, optimizer: BaseOptimizer, model: torch.nn.Module, level: OptimizationLevel, training: bool
-    ) -> None:
-        self.optimizer = optimizer
-        self.model = model
-        self.level = level
-        self.training = training
-        self.applied: list[Strategy] = []
-        self.warnings: list[str] = []
-        self.metrics: dict[str, float] = {}
-        self.success = True
-        self._before: tuple[Outputs, float] | None = None
-        self._now = 0.0
-
-    def warn(self, text: str) -> None:
-        self.warnings.append(text)
-
-    def attempt(self, steps: Sequence[Strategy], setting: Setting) -> None:
-        """Do these steps together; keep them, or take them back and say why."""
-        if any(one.is_applied(self.model) for one in steps):
-            return
-        name = " with ".join(one.name for one in steps)
-        for one in steps:
-            if why := one.obstacle(setting):
-                self.warn(f"{one.name}: {why}")
-                return
-        undone: list[Undo] = []
-        try:
-            if not self.training:
-                self._measure_before(setting)
-            for one in steps:
-                undone.append(one.apply(setting))
-            why = "" if self.training else self._judged(steps, setting)
-        except Exception as error:  # a compiler or a kernel may raise anything; the model goes on as it was
-            why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
-            self.success = False
-        if not why and not all(one.is_applied(self.model) for one in steps):
-            why = "it isn't in force in the model"
-        if why:
-            for undo in reversed(undone):
-                undo()
-            self.warn(f"{name}: taken back, {why}")
-        else:
-            self.applied += steps
-
-    def _measure_before(self, setting: Setting) -> None:
-        if self._before is None:
-            self._now = _latency(self.model, setting)
-            self._before = outputs_of(self.model, setting.sample), self._now
-
-    def _judged(self, steps: Sequence[Strategy], setting: Setting) -> str:
-        """Why these steps aren't worth keeping; the empty string where they are."""
-        from ..testing.parity import compare
-
-        assert self._before is not None
-        want, first = self._before
-        error = compare(outputs_of(self.model, setting.sample), want).max_rel_error
-        limit = max(one.limit for one in (*self.applied, *steps))
-        if not error <= limit:
-            return f"outputs move by {error:.1e} of their scale ({limit:g} is allowed)"
-        after = _latency(self.model, setting)
-        self.optimizer.measured(steps, self._now / after)
-        if any(one.speeds_up for one in steps) and not after <= WORTH_KEEPING * self._now:
-            return f"a call takes {after * 1e3:.2f} ms, {self._now * 1e3:.2f} ms without it"
-        self._now = after
-        self.metrics = {
-            "latency_before_ms": first * 1e3,
-            "latency_after_ms": after * 1e3,
-            "speedup": first / after,
-            "max_rel_error": error,
-        }
-        return ""
-
-    def result(self) -> OptimizationResult:
-        return OptimizationResult(
-            success=self.success,
-            model=self.model,
-            level=self.level,
-            optimizations_applied=tuple(one.name for one in self.applied),
-            warnings=tuple(self.warnings),
-            metrics=self.metrics,
-        )
 
 
 def _usable_sample(
@@ -243,30 +151,6 @@ def _usable_sample(
         except Exception as error:  # inputs of another kind of model; what it raises is up to the model
             return {}, f"no sample_input was given, and it doesn't take inputs of its own ({type(error).__name__})"
     return sample, ""
-
-
-def _latency(model: torch.nn.Module, setting: Setting) -> float:
-    """The median time of a call in seconds, after some that warm up."""
-    import torch
-
-    wait = _synchronizer(setting.device)
-    times = []
-    with torch.no_grad():
-        for _ in range(_WARM_UPS + _CALLS):
-            started = time.perf_counter()
-            model(**setting.sample)
-            wait()
-            times.append(time.perf_counter() - started)
-    return statistics.median(times[_WARM_UPS:])
-
-
-def _synchronizer(device: torch.device) -> Callable[[], None]:
-    import torch
-
-    if device.type == "cpu":
-        return lambda: None
-    synchronize: Callable[[], None] = getattr(torch, device.type).synchronize
-    return synchronize
 
 
 class CPUOptimizer(BaseOptimizer):
@@ -294,10 +178,10 @@ class IntelOptimizer(BaseOptimizer):
 
 
 class AppleOptimizer(BaseOptimizer):
-    """Metal devices: torchao has no kernels for them."""
+    """Metal devices: there are no kernels in 8 bits for them."""
 
     BACKEND_NAME = "mps"
-    STRATEGIES = tuple(one for one in BaseOptimizer.STRATEGIES if one is not Int8)
+    STRATEGIES = tuple(one for one in BaseOptimizer.STRATEGIES if one not in (Float8, Int8Kernels, Int8))
 
 
 _OPTIMIZERS: dict[str, type[BaseOptimizer]] = {

@@ -1,31 +1,27 @@
 """The single things that can be done to a module in place, each of which can be taken back.
 
-A strategy says why it doesn't fit (`obstacle`), does it (`apply`, which gives what takes it back), and can look into
-the module whether it is in force (`is_applied`).
+A strategy says why it doesn't fit (`obstacle`), does it (`apply`, which gives what turns it off and on again), and
+can look into the module whether it is in force (`is_applied`). Those in 8 bits are in `eight_bits.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .batch_norms import foldable_pairs, folded
+from .changes import Change
 from .levels import OptimizationLevel
 
 if TYPE_CHECKING:
     import torch
-
-Undo = Callable[[], None]
 
 FLOAT32_LIMIT = 1e-4
 """What reorders sums in float32 may move an output by, relative to its scale: five times what suites allow, since it
 is added to what they allow."""
 HALF_LIMIT = 8e-2
 """That of bfloat16 in suites."""
-INT8_LIMIT = 0.25
-"""Weights and activations in 8 bits: a hundredth of their range each, in every layer. Loud random weights show more
-of it than trained ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +45,10 @@ class Strategy:
     """Whether it is for training; else for inference."""
     speeds_up: ClassVar[bool] = True
     """Whether it is there for speed, and is taken back where it brings none; else for memory."""
+    compiled_only: ClassVar[bool] = False
+    """Whether it is slow by itself, and tried only together with compilation."""
+    instead_of: ClassVar[str] = ""
+    """What it is one of several ways to: of those with the same, one is enough. Empty where there is no other."""
 
     @property
     def applicable_levels(self) -> tuple[OptimizationLevel, ...]:
@@ -59,8 +59,11 @@ class Strategy:
         """Why it isn't done here; the empty string where it can be."""
         raise NotImplementedError
 
-    def apply(self, setting: Setting) -> Undo:
-        """Do it, in place. Raises whatever the library does, and then leaves the module as it was."""
+    def apply(self, setting: Setting) -> Change:
+        """Do it, in place. Raises whatever the library does, and then leaves the module as it was.
+
+        What was on before is on again when the change is turned off; nothing is made anew when it is turned on.
+        """
         raise NotImplementedError
 
     def is_applied(self, model: torch.nn.Module) -> bool:
@@ -94,28 +97,42 @@ class MixedPrecision(Strategy):
             return "its weights are in half precision already"
         return "" if _half(setting.device) else f"this {setting.device.type} doesn't compute in half precision"
 
-    def apply(self, setting: Setting) -> Undo:
+    def apply(self, setting: Setting) -> Change:
         import torch
 
         dtype = setting.dtype or _half(setting.device)
-        plain = setting.model.forward
-        context = torch.autocast(setting.device.type, dtype=dtype)
-        setting.model.forward = context(plain)
-        setting.model.forward._hwcompat_autocast = dtype
+        model, before = setting.model, vars(setting.model).get("forward")
+        mixed = torch.autocast(setting.device.type, dtype=dtype)(model.forward)
+        mixed._hwcompat_autocast = dtype
 
-        def undo() -> None:
-            del setting.model.forward
+        def on() -> None:
+            model.forward = mixed
 
-        return undo
+        def off() -> None:
+            vars(model).pop("forward", None)
+            if before is not None:
+                model.forward = before
+
+        on()
+        return Change(on=on, off=off)
 
     def is_applied(self, model: torch.nn.Module) -> bool:
         return hasattr(vars(model).get("forward"), "_hwcompat_autocast")
 
 
 class TrainingPrecision(MixedPrecision):
-    """The same for a training step."""
+    """The same for a training step, in a half precision with float32's range."""
 
     training = True
+
+    def obstacle(self, setting: Setting) -> str:
+        import torch
+
+        if why := super().obstacle(setting):
+            return why
+        if (setting.dtype or _half(setting.device)) is torch.float16:
+            return "small gradients are 0 in float16, unless the training loop scales its loss"
+        return ""
 
 
 class ChannelsLast(Strategy):
@@ -132,7 +149,7 @@ class ChannelsLast(Strategy):
             return "it has no convolutions over images"
         return ""
 
-    def apply(self, setting: Setting) -> Undo:
+    def apply(self, setting: Setting) -> Change:
         import torch
 
         def pictures_last(module: Any, args: Any, kwargs: Any) -> Any:
@@ -144,14 +161,20 @@ class ChannelsLast(Strategy):
 
             return tree_map(last, args), tree_map(last, kwargs)
 
-        setting.model.to(memory_format=torch.channels_last)
-        hook = setting.model.register_forward_pre_hook(pictures_last, with_kwargs=True)
+        hooks: list[Any] = []
 
-        def undo() -> None:
-            hook.remove()
-            setting.model.to(memory_format=torch.contiguous_format)
+        def on() -> None:
+            if not hooks:
+                setting.model.to(memory_format=torch.channels_last)
+                hooks.append(setting.model.register_forward_pre_hook(pictures_last, with_kwargs=True))
 
-        return undo
+        def off() -> None:
+            while hooks:
+                hooks.pop().remove()
+                setting.model.to(memory_format=torch.contiguous_format)
+
+        on()
+        return Change(on=on, off=off)
 
     def is_applied(self, model: torch.nn.Module) -> bool:
         import torch
@@ -178,7 +201,7 @@ class FoldedBatchNorms(Strategy):
             return "no batch normalisation is all that takes a convolution's output"
         return ""
 
-    def apply(self, setting: Setting) -> Undo:
+    def apply(self, setting: Setting) -> Change:
         return folded(setting.model, foldable_pairs(setting.model, setting.sample, self.limit))
 
     def is_applied(self, model: torch.nn.Module) -> bool:
@@ -204,13 +227,15 @@ class Compiled(Strategy):
             return "torch.compile needs a C++ compiler, and there is none"
         return ""
 
-    def apply(self, setting: Setting) -> Undo:
-        setting.model.compile(mode=self.mode)
+    def apply(self, setting: Setting) -> Change:
+        model = setting.model
+        model.compile(mode=self.mode)
+        compiled = model._compiled_call_impl
 
-        def undo() -> None:
-            setting.model._compiled_call_impl = None
+        def switch(call: Any) -> None:
+            model._compiled_call_impl = call
 
-        return undo
+        return Change(on=lambda: switch(compiled), off=lambda: switch(None))
 
     def is_applied(self, model: torch.nn.Module) -> bool:
         return model._compiled_call_impl is not None
@@ -223,55 +248,6 @@ class CompiledForLong(Compiled):
     description = "torch.compile with a search for the fastest kernels"
     level = OptimizationLevel.O3
     mode = "max-autotune-no-cudagraphs"
-
-
-class Int8(Strategy):
-    """Linear layers in 8 bits."""
-
-    name = "int8_dynamic"
-    description = "torchao: weights of linear layers in int8, activations made so while it runs"
-    level = OptimizationLevel.O3
-    limit = INT8_LIMIT
-
-    def obstacle(self, setting: Setting) -> str:
-        import importlib.util
-
-        import torch
-
-        if importlib.util.find_spec("torchao") is None:
-            return "torchao isn't installed (pip install -r requirements-optimise.txt)"
-        if setting.device.type not in ("cpu", "cuda", "xpu"):
-            return f"torchao has no int8 kernels for {setting.device.type}"
-        if not any(type(module) is torch.nn.Linear for module in setting.model.modules()):
-            return "it has no linear layers"
-        return ""
-
-    def apply(self, setting: Setting) -> Undo:
-        import torch
-        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
-
-        weights = {
-            name: module.weight for name, module in setting.model.named_modules() if type(module) is torch.nn.Linear
-        }
-
-        def undo() -> None:
-            for name, weight in weights.items():
-                setting.model.get_submodule(name).weight = weight
-
-        try:
-            quantize_(setting.model, Int8DynamicActivationInt8WeightConfig(version=2, set_inductor_config=False))
-        except Exception:
-            undo()
-            raise
-        return undo
-
-    def is_applied(self, model: torch.nn.Module) -> bool:
-        import torch
-
-        return any(
-            type(module) is torch.nn.Linear and type(module.weight.data).__name__ == "Int8Tensor"
-            for module in model.modules()
-        )
 
 
 class GradientCheckpointing(Strategy):
@@ -288,13 +264,12 @@ class GradientCheckpointing(Strategy):
             return "its class doesn't support it"
         return ""
 
-    def apply(self, setting: Setting) -> Undo:
-        setting.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    def apply(self, setting: Setting) -> Change:
+        def on() -> None:
+            setting.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
-        def undo() -> None:
-            setting.model.gradient_checkpointing_disable()
-
-        return undo
+        on()
+        return Change(on=on, off=setting.model.gradient_checkpointing_disable)
 
     def is_applied(self, model: torch.nn.Module) -> bool:
         return bool(getattr(model, "is_gradient_checkpointing", False))

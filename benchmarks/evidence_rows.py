@@ -1,0 +1,69 @@
+"""What evidence says of each cell of a target, as one row: what the pages about targets are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hardware.cell import Cell
+from hardware.evidence.record import CheckLine, Outcome
+from hardware.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What became of one cell in the last run of each of its checks.
+
+    `error` is the largest of all checks that compare, relative to the output's scale. `nearest` and `allowed` are
+    error and tolerance of the check that came nearest to its tolerance, or went furthest beyond it. `native` and
+    `offloaded` count operators as the execution proof saw them. `failed` is the first check that didn't pass.
+    """
+
+    cell: Cell
+    passed: int
+    checks: int
+    error: float | None
+    nearest: float | None
+    allowed: float | None
+    native: int
+    offloaded: int
+    dtypes: tuple[str, ...]
+    failed: CheckLine | None
+
+    @property
+    def works(self) -> bool:
+        """Whether every check passed and nothing ran on the host."""
+        return self.passed == self.checks and not self.offloaded and self.native > 0
+
+
+def rows_of(lines: Sequence[CheckLine], target: Target) -> Iterator[Row]:
+    """A row for each cell of a target, by id; of every variant where it names none. Those of a run that was cut off
+    before its proof aren't among them."""
+    cells: dict[str, dict[str, CheckLine]] = {}
+    for line in sorted(lines, key=lambda one: one.started_at):
+        asked = Target.parse(line.requested_target)
+        is_meant = asked.name == target.name and target.variant in ("", asked.variant)
+        if line.outcome is not Outcome.NOT_RUN and is_meant:
+            cells.setdefault(line.cell_id, {})[line.check_name] = line
+    for name, checks in sorted(cells.items()):
+        if "runs_natively" in checks:
+            yield _row(Cell.parse(name), list(checks.values()), checks["runs_natively"])
+
+
+def _row(cell: Cell, checks: Sequence[CheckLine], proof: CheckLine) -> Row:
+    failed = [one for one in checks if one.outcome is not Outcome.PASSED]
+    compared = [(one.max_rel_error, one.tolerance) for one in checks if one.max_rel_error is not None]
+    held = [(error, limit) for error, limit in compared if limit]
+    nearest, allowed = max(held, key=lambda pair: pair[0] / pair[1], default=(None, None))
+    return Row(
+        cell=cell,
+        passed=len(checks) - len(failed),
+        checks=len(checks),
+        error=max((error for error, _ in compared), default=None),
+        nearest=nearest,
+        allowed=allowed,
+        native=sum(proof.native_ops.values()),
+        offloaded=sum(proof.offloaded_ops.values()),
+        dtypes=tuple(sorted({one.actual_dtype for one in checks if one.actual_dtype})),
+        failed=failed[0] if failed else None,
+    )

@@ -1,0 +1,257 @@
+"""Prints docs/OPTIMIZERS.md: the ten reference models at levels O0 to O3 on a target, side by side in one run.
+
+`python -m benchmarks.optimizers > docs/OPTIMIZERS.md`; with `--keep FOLDER` it goes on where it was cut off. Each
+level gets a model of its own; then calls of all levels are timed in turns, so that what else the machine does meets
+all alike, and each is held against O0 of the same round.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from hardware.backends._tensors import to_tensors
+from hardware.backends.base import BaseBackend
+from hardware.backends.factory import get_backend
+from hardware.errors import HwCompatError
+from hardware.optimization import OptimizationLevel, OptimizationResult, timing
+from hardware.optimization.batch_norms import outputs_of
+from hardware.system.cpu import read_cpu
+from hardware.testing.parity import compare
+from hardware.testing.reference import as_reference, float64_outputs
+
+from .reference_models import LENGTHS, REFERENCE_MODELS, larger
+
+WARM_UPS, ROUNDS, CALLS = 1, 9, 2
+LONG = 1.0
+"""Seconds."""
+MOST_OVER = 0.05
+"""By how much O2 may be slower than O0."""
+
+_HEAD = """# Optimisers
+
+Made by `{command}` on {date}: {machine}, {threads} thread(s), torch {torch}, transformers {transformers}, Python
+{python}.
+
+{count} of the ten reference models at every level of `prepare_model` on target {target}, in float32, loud weights,
+one row of {length} tokens (or one picture, one sound). A step is kept only if calls with it are faster than calls
+without it in {faster} of {tries} rounds in which both are timed in turns, and by 3 % in the median; what is kept is
+then measured once more as a whole against the model as it came, and taken back where that isn't faster.
+
+Times on one thread are those that the process had of a processor, else those on the wall. The ratio is the time of a
+call over that of O0 in the same round, the median of {rounds} rounds (the shortest of {calls} calls each) in which
+all levels take turns, measured after the decisions; a level that left the model alone shows how far noise goes.
+Errors are the largest of all outputs relative to their scale: against O0, and against float64. *allowed* is the
+tolerance that the steps in force state. *prepared* is the time on the wall that `prepare_model` took, compilation
+and measurements included.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """One model at one level: what was done, and what was measured."""
+
+    applied: Sequence[str]
+    warnings: Sequence[str]
+    allowed: float
+    prepared: float
+    milliseconds: float
+    ratio: float
+    error: float
+    error_float64: float
+
+
+def measured(name: str, target: str) -> tuple[str, dict[str, Level]]:
+    """What the model is, and each level of it. Raises `HwCompatError` where the model or the target isn't there."""
+    backend = get_backend(target)
+    made = {level: _prepared(name, level, backend) for level in OptimizationLevel}
+    sample = next(iter(made.values()))[2]
+    want = outputs_of(made[OptimizationLevel.O0][0], sample)
+    model, arrays, said = larger(name)
+    exact = float64_outputs(as_reference(model), arrays)
+    del model
+    times = _in_turns([(one, sample) for one, _, _, _ in made.values()], backend)
+    first = times[0]
+    levels = {
+        level.value: Level(
+            applied=result.optimizations_applied,
+            warnings=result.warnings,
+            allowed=result.metrics.get("allowed_rel_error", 0.0),
+            prepared=seconds,
+            milliseconds=statistics.median(taken) * 1e3,
+            ratio=statistics.median(one / zero for one, zero in zip(taken, first, strict=True)),
+            error=compare(outputs_of(module, sample), want).max_rel_error,
+            error_float64=compare(outputs_of(module, sample), exact).max_rel_error,
+        )
+        for (level, (module, result, _, seconds)), taken in zip(made.items(), times, strict=True)
+    }
+    return said, levels
+
+
+def _prepared(
+    name: str, level: OptimizationLevel, backend: BaseBackend
+) -> tuple[Any, OptimizationResult, Mapping[str, Any], float]:
+    model, arrays, _ = larger(name)
+    sample = to_tensors(arrays, backend.device, torch.float32)
+    started = time.perf_counter()
+    model = backend.prepare_model(model, level, sample)
+    seconds = time.perf_counter() - started
+    assert backend.optimized is not None
+    return model, backend.optimized, sample, seconds
+
+
+def _in_turns(calls: Sequence[tuple[Any, Mapping[str, Any]]], backend: BaseBackend) -> list[list[float]]:
+    """Seconds of the shortest of some calls of each module in each round; the first changes from round to round."""
+    times: list[list[float]] = [[] for _ in calls]
+    with torch.no_grad():
+        for turn in range(WARM_UPS + ROUNDS):
+            order = list(range(len(calls)))
+            for place in order[turn % len(calls) :] + order[: turn % len(calls)]:
+                times[place].append(_shortest(*calls[place], backend))
+    return [taken[WARM_UPS:] for taken in times]
+
+
+def _shortest(model: Any, sample: Mapping[str, Any], backend: BaseBackend) -> float:
+    """Of some calls the shortest, in seconds; long ones are called once."""
+    clock = timing.clock_of(backend.device)
+    taken: list[float] = []
+    while len(taken) < CALLS and (not taken or taken[0] < LONG):
+        started = clock()
+        model(**sample)
+        backend.synchronize()
+        taken.append(clock() - started)
+    return min(taken)
+
+
+def page(found: Mapping[str, tuple[str, Mapping[str, Level]]], head: Mapping[str, Any]) -> str:
+    """The whole page."""
+    return "\n".join([_HEAD.format(**head, count=len(found)), *_summary(found), *_table(found), *_taken_back(found)])
+
+
+def _summary(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
+    ratios = {name: levels["O2"].ratio for name, (_, levels) in found.items()}
+    over = [name for name, (_, levels) in found.items() if _breaks(levels)]
+    kept = [name for name, (_, levels) in found.items() if levels["O2"].applied]
+    yield (
+        f"O2 left {len(found) - len(kept)} of {len(found)} models alone; on the others it takes "
+        f"{_range(ratios[name] for name in kept)} of the time of O0. More than {MOST_OVER:.0%} slower "
+        f"than O0 without having left it alone: {', '.join(over) or 'none'}. Beyond its tolerance: "
+        f"{', '.join(_beyond(found)) or 'none'}.\n"
+    )
+
+
+def _breaks(levels: Mapping[str, Level]) -> bool:
+    return levels["O2"].ratio > 1 + MOST_OVER and bool(levels["O2"].applied)
+
+
+def _range(ratios: Iterator[float]) -> str:
+    listed = sorted(ratios)
+    return f"{listed[0]:.2f} to {listed[-1]:.2f}" if listed else "none"
+
+
+def _beyond(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> list[str]:
+    return [
+        f"{name} at {level}"
+        for name, (_, levels) in found.items()
+        for level, one in levels.items()
+        if not one.error <= one.allowed
+    ]
+
+
+def _table(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
+    yield "| model | level | ms | of O0 | error to O0 (allowed) | to float64 | prepared | applied |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for name, (said, levels) in found.items():
+        for level, one in levels.items():
+            applied = ", ".join(one.applied) or ("placement" if level == "O0" else "left alone")
+            model = f"{name} ({said})" if level == "O0" else ""
+            yield (
+                f"| {model} | {level} | {one.milliseconds:.1f} | {one.ratio:.2f} | "
+                f"{one.error:.1e} ({one.allowed:g}) | {one.error_float64:.1e} | {one.prepared:.1f} s | {applied} |"
+            )
+
+
+def _taken_back(found: Mapping[str, tuple[str, Mapping[str, Level]]]) -> Iterator[str]:
+    """What wasn't done or was taken back, with the reason: that of a level isn't said again at the next."""
+    yield "\n## What was tried, and why it isn't in force\n"
+    yield "| model | level | step | why |\n|---|---|---|---|"
+    for name, (_, levels) in found.items():
+        for level, one in levels.items():
+            for warning in one.warnings:
+                step, _, why = warning.partition(": ")
+                yield f"| {name} | {level} | {step} | {' '.join(why.split()).replace('|', '/')} |"
+
+
+def _head(target: str, threads: int, command: str) -> dict[str, Any]:
+    import transformers
+
+    return {
+        "command": command,
+        "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
+        "machine": read_cpu().model,
+        "threads": threads,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+        "target": target,
+        "length": max(LENGTHS),
+        "rounds": ROUNDS,
+        "calls": CALLS,
+        "faster": timing.FASTER,
+        "tries": timing.ROUNDS,
+    }
+
+
+@click.command()
+@click.argument("models", nargs=-1)
+@click.option("--target", default="cpu", show_default=True)
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(min=1), help="Of torch, on the host.")
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Where each model's figures are kept.")
+def main(models: tuple[str, ...], target: str, threads: int, keep: Path | None) -> None:
+    """Print the page."""
+    torch.set_num_threads(threads)
+    with tempfile.TemporaryDirectory() as folder:  # nothing that was compiled before
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        found = _all(models or REFERENCE_MODELS, target, keep or Path(folder))
+    elsewhere = [] if target == "cpu" else [f"--target {target}"]
+    command = " ".join(["python -m benchmarks.optimizers", *models, *elsewhere])
+    click.echo(page(found, _head(target, threads, command)))
+
+
+def _all(models: Sequence[str], target: str, keep: Path) -> dict[str, tuple[str, dict[str, Level]]]:
+    """Measure what isn't kept yet; a run that was cut off goes on where it was."""
+    keep.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for name in models:
+        file = keep / f"{name}-{target.replace(':', '_')}.json"
+        if not file.is_file():
+            started = time.perf_counter()
+            try:
+                said, levels = measured(name, target)
+            except HwCompatError as error:
+                raise click.ClickException(str(error)) from error
+            torch._dynamo.reset()
+            gc.collect()
+            plain = {level: asdict(one) for level, one in levels.items()}
+            file.write_text(json.dumps({"model": said, "levels": plain}), encoding="utf-8")
+            click.echo(f"{name}: {time.perf_counter() - started:.0f} s", err=True)
+        read = json.loads(file.read_text(encoding="utf-8"))
+        found[name] = read["model"], {level: Level(**one) for level, one in read["levels"].items()}
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The ten reference models, and each of them large enough that the time of a call means something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from generators.derivation.building import build
+from generators.derivation.derive import task_class
+from generators.derivation.division import Division
+from generators.derivation.scopes import numbers, role_of, tree
+from generators.derivation.specs import input_specs
+from generators.derivation.tiny import tiny_configs
+from generators.models.catalog import load_catalog
+from generators.models.classifier import classify_type
+from generators.models.inputs import make_inputs
+from generators.models.store import load_recipe
+from hardware.errors import ModelError
+from hardware.testing.loud_weights import fill
+from hardware.testing.parity import Array
+
+REFERENCE_MODELS = ("bert", "gpt2", "llama", "t5", "vit", "clip", "whisper", "resnet", "mixtral", "mamba")
+"""One for each kind of model: an encoder, two decoders (learned and rotary positions), an encoder-decoder, images,
+images beside texts, speech, convolutions, experts, a state space."""
+
+LEAST_WIDTH = 256
+LENGTHS = (96,)
+_FACTORS = (64, 32, 16, 8, 4, 2)
+
+
+def larger(model_type: str) -> tuple[Any, dict[str, Array], str]:
+    """A model of a type in float32 with loud weights, inputs of `LENGTHS`, and what it is in words.
+
+    Its widths are the type's defaults divided by the largest power of two that leaves `LEAST_WIDTH`; it has four
+    layers, or one in each stage. Raises `ModelError` where it can't be built.
+    """
+    what, chosen, recipe = classify_type(model_type), task_class(model_type, None), load_recipe(model_type)
+    if recipe is None or recipe.gain is None:
+        raise ModelError(f"no recipe ships for {model_type}")
+    config = next(tiny_configs(model_type, load_catalog(), chosen.task, divisions=_divisions))
+    model = fill(build(recipe.config_class, recipe.model_class, config), gain=recipe.gain)
+    side = next((spec["side"] for spec in recipe.inputs.values() if spec["kind"] == "mask"), "right")
+    specs = input_specs(model, chosen.entry, what.architecture, side, max(LENGTHS))
+    count = sum(parameter.numel() for parameter in model.parameters())
+    widths = sorted({width for scope in tree(model.config) for width in numbers(role_of(scope, "hidden"))})
+    said = f"{count / 1e6:.1f} M parameters, width {' and '.join(map(str, widths))}"
+    return model, make_inputs(specs, 0, LENGTHS), said
+
+
+def _divisions(config: Any) -> list[Division]:
+    widths = [width for scope in tree(config) for width in numbers(role_of(scope, "hidden"))]
+    fitting = [one for one in _FACTORS if min(widths) % one == 0 and min(widths) // one >= LEAST_WIDTH]
+    return [Division(factor=fitting[0] if fitting else 1, deeper=True)]

@@ -1,0 +1,146 @@
+"""One optimisation under way: tries steps, judges them by what is measured, and takes back what doesn't hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .changes import Change, together
+from .result import OptimizationResult, Step
+from .timing import Timing, clock_of, compared
+
+if TYPE_CHECKING:
+    from .levels import OptimizationLevel
+    from .passes import ForwardPass
+    from .strategies import Setting, Strategy
+
+
+class Run:
+    """What is in force, what was measured, and what there is to warn of. `measured` is None where nothing can be."""
+
+    def __init__(self, setting: Setting, level: OptimizationLevel, measured: ForwardPass | None) -> None:
+        self.speedups: dict[str, float] = {}
+        self._setting = setting
+        self._level = level
+        self._pass = measured
+        self._applied: list[tuple[Strategy, Change]] = []
+        self._steps: list[Step] = []
+        self._warnings: list[str] = []
+        self._metrics: dict[str, float] = {}
+        self._success = True
+        self._before: Any = None
+        self._kept_bytes: int | None = None
+        self._error: float | None = None
+
+    def warn(self, text: str) -> None:
+        """Add a warning to the result."""
+        self._warnings.append(text)
+
+    def attempt(self, steps: Sequence[Strategy]) -> None:
+        """Do these steps together; keep them, or take them back and say why."""
+        ways = {one.instead_of for one, _ in self._applied} - {""}
+        model = self._setting.model
+        if any(one.is_applied(model) or one.instead_of in ways for one in steps):
+            return
+        for one in steps:
+            if why := one.obstacle(self._setting):
+                self.warn(f"{one.name}: {why}")
+                return
+        started = time.perf_counter()
+        done: list[tuple[Strategy, Change]] = []
+        measured: dict[str, float] = {}
+        try:
+            self._measure_before()
+            for one in steps:
+                done.append((one, one.apply(self._setting)))
+            in_force = all(one.is_applied(model) for one in steps)
+            why = self._judged(done, measured) if in_force else "it isn't in force in the model"
+        except Exception as error:  # a compiler or a kernel may raise anything; the model goes on as it was
+            why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
+            self._success = False
+        name = " with ".join(one.name for one in steps)
+        if why:
+            together([change for _, change in done]).off()
+            self.warn(f"{name}: taken back, {why}")
+        else:
+            self._applied += done
+            self._error = measured.get("max_rel_error")
+        seconds = time.perf_counter() - started
+        self._steps.append(Step(name=name, kept=not why, reason=why, seconds=seconds, measured=measured))
+
+    def conclude(self) -> None:
+        """Measure all that was kept once more against the module as it came; take it back where it isn't faster."""
+        if self._pass is None or not self._applied:
+            return
+        self._metrics["max_rel_error"] = self._error or 0.0
+        self._metrics["allowed_rel_error"] = max(one.limit for one, _ in self._applied)
+        if (kept := self._pass.kept_bytes()) is not None and self._kept_bytes is not None:
+            self._metrics |= {"kept_bytes_before": float(self._kept_bytes), "kept_bytes_after": float(kept)}
+        whole = together([change for _, change in self._applied])
+        timing = compared(whole, self._pass.call, clock_of(self._setting.device))
+        if all(one.speeds_up for one, _ in self._applied) and not timing.pays:
+            whole.off()
+            self.warn(f"all of it: taken back, {_said(timing)}")
+            self._applied, self._metrics = [], {}
+            return
+        self._metrics |= {
+            "latency_before_ms": timing.before * 1e3,
+            "latency_after_ms": timing.after * 1e3,
+            "speedup": 1 / timing.ratio,
+        }
+
+    def result(self) -> OptimizationResult:
+        """What there is to say in the end."""
+        return OptimizationResult(
+            success=self._success,
+            model=self._setting.model,
+            level=self._level,
+            optimizations_applied=tuple(one.name for one, _ in self._applied),
+            warnings=tuple(self._warnings),
+            metrics=self._metrics,
+            steps=tuple(self._steps),
+        )
+
+    def _measure_before(self) -> None:
+        if self._before is None and self._pass is not None:
+            self._before, self._kept_bytes = self._pass.outputs(), self._pass.kept_bytes()
+
+    def _judged(self, done: Sequence[tuple[Strategy, Change]], measured: dict[str, float]) -> str:
+        """Why these steps aren't worth keeping; the empty string where they are, or where nothing can be measured."""
+        from ..testing.parity import compare
+
+        if self._pass is None:
+            return ""
+        started = time.perf_counter()
+        outputs = self._pass.outputs()
+        measured["first_call_s"] = time.perf_counter() - started
+        error = measured["max_rel_error"] = compare(outputs, self._before).max_rel_error
+        limit = max(one.limit for one, _ in (*self._applied, *done))
+        if not error <= limit:
+            return f"outputs move by {error:.1e} of their scale ({limit:g} is allowed)"
+        if not any(one.speeds_up for one, _ in done):
+            return self._saved(measured)
+        timing = compared(together([change for _, change in done]), self._pass.call, clock_of(self._setting.device))
+        measured["speedup"] = 1 / timing.ratio
+        self.speedups |= {one.name: 1 / timing.ratio for one, _ in done}
+        return "" if timing.pays else _said(timing)
+
+    def _saved(self, measured: dict[str, float]) -> str:
+        """Why a step that is there for memory isn't worth keeping."""
+        assert self._pass is not None
+        kept = self._pass.kept_bytes()
+        if kept is None or self._kept_bytes is None:
+            return "nothing is kept for a backward pass"
+        measured["kept_bytes"] = float(kept)
+        if kept < self._kept_bytes:
+            return ""
+        return f"a step keeps {kept / 1e6:.2f} MB for its backward pass, {self._kept_bytes / 1e6:.2f} MB without it"
+
+
+def _said(timing: Timing) -> str:
+    faster = sum(one < 1 for one in timing.ratios)
+    return (
+        f"a call takes {timing.after * 1e3:.2f} ms, {timing.before * 1e3:.2f} ms without it (faster in {faster} of "
+        f"{len(timing.ratios)} rounds)"
+    )

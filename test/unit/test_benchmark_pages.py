@@ -1,0 +1,121 @@
+"""The pages that benchmarks make: what evidence and measurements say is what they say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from coverage_evidence import BERT, GPT2, VIT, write_run
+
+from benchmarks import optimizers, targets_table
+from benchmarks.evidence_rows import rows_of
+from benchmarks.optimizers import Level
+from benchmarks.reference_models import LEAST_WIDTH, REFERENCE_MODELS, larger
+from hardware.backends.factory import known_targets
+from hardware.evidence.store import read_folder
+from hardware.target import Target
+
+
+def test_a_row_says_what_became_of_a_cell(tmp_path: Path) -> None:
+    write_run(tmp_path, BERT, of_all={"max_rel_error": 5e-6})
+    write_run(tmp_path, GPT2, "backward", run_id="r2", max_rel_error=4e-3, tolerance=1e-3)
+    write_run(tmp_path, VIT, "runs_natively", run_id="r3", offloaded_ops={"aten.conv": 2})
+    lines = read_folder(tmp_path).checks
+    bert, gpt2, vit = rows_of(lines, Target(name="cpu"))
+    assert bert.works
+    assert bert.failed is None
+    assert (bert.native, bert.offloaded, bert.dtypes) == (1, 0, ("float32",))
+    assert (bert.error, bert.nearest, bert.allowed) == (5e-6, 5e-6, 2e-5)
+    assert not gpt2.works
+    assert gpt2.passed == gpt2.checks - 1
+    assert gpt2.failed is not None
+    assert (gpt2.failed.check_name, gpt2.nearest, gpt2.allowed) == ("backward", 4e-3, 1e-3)
+    assert not vit.works
+    assert vit.offloaded == 2
+    assert list(rows_of(lines, Target(name="openvino"))) == []
+    cut_off = [line for line in lines if line.check_name != "runs_natively"]
+    assert list(rows_of(cut_off, Target(name="cpu"))) == []
+
+
+def test_the_last_run_of_a_check_counts(tmp_path: Path) -> None:
+    write_run(tmp_path, BERT, "matches_reference", run_id="r1")
+    write_run(tmp_path, BERT, run_id="r2")
+    (row,) = rows_of(read_folder(tmp_path).checks, Target(name="cpu"))
+    assert row.works
+
+
+def test_every_target_is_on_the_page_and_those_not_here_say_why(tmp_path: Path) -> None:
+    write_run(tmp_path, BERT)
+    write_run(tmp_path, GPT2, "backward", run_id="r2", error_type="numerical_mismatch", error_message="a | b\nc")
+    found = read_folder(tmp_path)
+    targets = [targets_table.on_target(name, found) for name in known_targets()]
+    text = targets_table.page(targets, ["2026-01-01T00:00:00"], "the command")
+    lines = text.splitlines()
+    for target in targets:
+        (line,) = [one for one in lines if one.startswith(f"| {target.name} |")]
+        assert target.rows or (target.missing or "nothing ran") in line
+    assert not next(one for one in targets if one.name == "cpu").missing
+    (bert,) = [one for one in lines if one.startswith("| bert | cpu |")]
+    assert "**high**" in bert
+    assert "1.0e-06 / 2e-05 | 1 | 0 | float32 |" in bert
+    (gpt2,) = [one for one in lines if one.startswith("| gpt2 | cpu |")]
+    assert "**high**" not in gpt2
+    assert "backward" in gpt2
+    assert len({one.count("|") for one in lines if one.startswith(("| bert", "| gpt2", "| vit"))}) == 1
+    assert "| vit | cpu | unknown: its run was cut off |" in text
+    versions = next(one for one in lines if one.startswith("| cpu |"))
+    assert "torch " in versions
+    assert "hwcompat " in versions
+    with pytest.raises(ValueError, match="nothing ran"):
+        targets_table.page(targets, [], "the command")
+
+
+def _level(**changes: object) -> Level:
+    plain = Level(
+        applied=(),
+        warnings=(),
+        allowed=0.0,
+        prepared=1.0,
+        milliseconds=2.0,
+        ratio=1.0,
+        error=0.0,
+        error_float64=1e-6,
+    )
+    return replace(plain, **changes)
+
+
+def test_the_page_of_optimisers_names_what_breaks_its_rules() -> None:
+    alone = {"O0": _level(), "O1": _level(ratio=1.2), "O2": _level(ratio=1.2), "O3": _level()}
+    slower = alone | {"O2": _level(ratio=1.06, applied=("torch_compile",), allowed=1e-4)}
+    beyond = alone | {"O3": _level(ratio=0.5, applied=("int8_kernels",), allowed=0.25, error=0.3)}
+    faster = alone | {"O2": _level(ratio=0.5, applied=("torch_compile",), allowed=1e-4, error=1e-6)}
+    head = dict.fromkeys(
+        ("command", "date", "machine", "threads", "torch", "transformers", "python", "target", "length"), "x"
+    )
+    head |= {"rounds": "9", "calls": "2", "faster": "12", "tries": "15"}
+    text = optimizers.page({n: (n, v) for n, v in (("a", alone), ("b", faster))}, head)
+    assert "left 1 of 2 models alone; on the others it takes 0.50 to 0.50" in text
+    assert "without having left it alone: none" in text
+    assert "Beyond its tolerance: none" in text
+    text = optimizers.page({"a": ("a", slower), "b": ("b", beyond)}, head)
+    assert "without having left it alone: a." in text
+    assert "Beyond its tolerance: b at O3." in text
+    warned = {"a": ("a", alone | {"O1": _level(warnings=("channels_last: taken back, a | b\nc",))})}
+    assert "| a | O1 | channels_last | taken back, a / b c |" in optimizers.page(warned, head)
+
+
+@pytest.mark.parametrize("model_type", ["bert", "resnet"])
+def test_a_larger_reference_model_is_large_and_runs(model_type: str) -> None:
+    import torch
+
+    from hardware.backends._tensors import to_tensors
+
+    assert model_type in REFERENCE_MODELS
+    model, arrays, said = larger(model_type)
+    assert sum(one.numel() for one in model.parameters()) > 5e6
+    assert str(LEAST_WIDTH if model_type == "resnet" else 384) in said
+    with torch.no_grad():
+        logits = model(**to_tensors(arrays, "cpu", torch.float32)).logits
+    assert torch.isfinite(logits).all()
+    assert float(logits.std()) > 1e-3, "loud enough to be compared"
