@@ -33,7 +33,7 @@ from hardware.system.cpu import read_cpu
 from hardware.testing.parity import compare
 from hardware.testing.reference import as_reference, float64_outputs
 
-from .reference_models import LENGTHS, REFERENCE_MODELS, larger
+from .reference_models import LENGTH, REFERENCE_MODELS, larger
 
 WARM_UPS, ROUNDS, CALLS = 1, 9, 2
 LONG = 1.0
@@ -207,7 +207,7 @@ def _head(target: str, threads: int, command: str) -> dict[str, Any]:
         "transformers": transformers.__version__,
         "python": platform.python_version(),
         "target": target,
-        "length": max(LENGTHS),
+        "length": LENGTH,
         "rounds": ROUNDS,
         "calls": CALLS,
         "faster": timing.FASTER,

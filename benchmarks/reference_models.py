@@ -23,12 +23,13 @@ REFERENCE_MODELS = ("bert", "gpt2", "llama", "t5", "vit", "clip", "whisper", "re
 images beside texts, speech, convolutions, experts, a state space."""
 
 LEAST_WIDTH = 256
-LENGTHS = (96,)
+LENGTH = 96
 _FACTORS = (64, 32, 16, 8, 4, 2)
 
 
 def larger(model_type: str) -> tuple[Any, dict[str, Array], str]:
-    """A model of a type in float32 with loud weights, inputs of `LENGTHS`, and what it is in words.
+    """A model of a type in float32 with loud weights, one row of `LENGTH` tokens or as many as it has positions for,
+    and what it is in words.
 
     Its widths are the type's defaults divided by the largest power of two that leaves `LEAST_WIDTH`; it has four
     layers, or one in each stage. Raises `ModelError` where it can't be built.
@@ -39,11 +40,13 @@ def larger(model_type: str) -> tuple[Any, dict[str, Array], str]:
     config = next(tiny_configs(model_type, load_catalog(), chosen.task, divisions=_divisions))
     model = fill(build(recipe.config_class, recipe.model_class, config), gain=recipe.gain)
     side = next((spec["side"] for spec in recipe.inputs.values() if spec["kind"] == "mask"), "right")
-    specs = input_specs(model, chosen.entry, what.architecture, side, max(LENGTHS))
+    places = [count for scope in tree(model.config) for count in numbers(role_of(scope, "positions"))]
+    length = min([LENGTH, *places])
+    specs = input_specs(model, chosen.entry, what.architecture, side, length)
     count = sum(parameter.numel() for parameter in model.parameters())
     widths = sorted({width for scope in tree(model.config) for width in numbers(role_of(scope, "hidden"))})
     said = f"{count / 1e6:.1f} M parameters, width {' and '.join(map(str, widths))}"
-    return model, make_inputs(specs, 0, LENGTHS), said
+    return model, make_inputs(specs, 0, (length,)), said if length == LENGTH else f"{said}, {length} tokens"
 
 
 def _divisions(config: Any) -> list[Division]:

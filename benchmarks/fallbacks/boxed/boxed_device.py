@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import tempfile
 from pathlib import Path
 
 from hardware.plugin import BackendUnavailable, DeviceInfo, TorchBackend
@@ -24,7 +25,10 @@ def build(folder: Path) -> Path:
     if not library.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         source = Path(__file__).with_name("boxed.cpp")
-        load("boxed_device", [str(source)], is_python_module=False, build_directory=str(folder), extra_cflags=["-O0"])
+        # Elsewhere: a build that was killed leaves a lock behind, which the next one would wait for.
+        with tempfile.TemporaryDirectory(dir=folder) as aside:
+            load("boxed_device", [str(source)], is_python_module=False, build_directory=aside, extra_cflags=["-O0"])
+            os.replace(Path(aside) / library.name, library)
     return library
 
 
