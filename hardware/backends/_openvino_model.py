@@ -75,13 +75,15 @@ class Graph:
 
     def __init__(self, core: Any, file: Path, device: str, options: Options) -> None:
         model = core.read_model(file)
-        self.outputs = [port.get_any_name() for port in model.outputs]  # a compiled model may have lost them
+        # A compiled model may have lost names of its ports, and inputs that it doesn't depend on.
+        self.outputs = [port.get_any_name() for port in model.outputs]
+        names = {port.get_node().get_friendly_name(): port.get_any_name() for port in model.inputs}
         self.compiled = core.compile_model(model, device, dict(options))
-        self.inputs = [port.get_any_name() for port in self.compiled.inputs]
+        self.inputs = [names[port.get_node().get_friendly_name()] for port in self.compiled.inputs]
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs as the graph gives them; an input that the model doesn't depend on is no longer in its graph."""
-        result = self.compiled({name: np.ascontiguousarray(inputs[name]) for name in self.inputs})
+        """Outputs as the graph gives them."""
+        result = self.compiled([np.ascontiguousarray(inputs[name]) for name in self.inputs])
         return {name: np.array(result[number]) for number, name in enumerate(self.outputs)}
 
 

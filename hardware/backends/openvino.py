@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..export import Exported, export_openvino, quiet_telemetry
+from ..export.verification import held_inputs
 from ._openvino_model import OpenedModel, open_model
 from ._trace import PARAMETER_OPERATORS, operator_trace
 from .base import BaseBackend, DeviceInfo, Execution, FileSubject, Generation, ModelSubject, Runnable, Unsupported
@@ -45,8 +46,12 @@ def _open_on_cpu(subject: ModelSubject) -> Callable[[Exported], OpenedModel]:
     return lambda exported: open_model(exported, subject, "CPU", OPENVINO_OPTIONS["float32"])
 
 
-def _shapes(inputs: Inputs) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    return tuple((name, tuple(array.shape)) for name, array in sorted(inputs.items()))
+def _made_for(inputs: Inputs) -> tuple[object, ...]:
+    """What a static export is made for: shapes, and the values of inputs that may be constants in it."""
+    numbers = held_inputs(inputs)
+    return tuple(
+        (name, array.shape, array.tobytes() if name in numbers else b"") for name, array in sorted(inputs.items())
+    )
 
 
 class OpenVINORunnable(Runnable):
@@ -59,7 +64,7 @@ class OpenVINORunnable(Runnable):
         self.precision = precision
         self.exported = export_openvino(subject, example, _open_on_cpu(subject))
         self._open(self.exported)
-        self._by_shape = {_shapes(example): self.opened}
+        self._by_shape = {_made_for(example): self.opened}
 
     def _open(self, exported: Exported) -> None:
         self.opened = self._open_one(exported)
@@ -73,11 +78,11 @@ class OpenVINORunnable(Runnable):
     def __call__(self, **inputs: Array) -> dict[str, Array]:
         if not self.exported.static:
             return self.opened(inputs)
-        shapes = _shapes(inputs)
-        if shapes not in self._by_shape:
+        wanted = _made_for(inputs)
+        if wanted not in self._by_shape:
             again = export_openvino(self.subject, inputs, _open_on_cpu(self.subject), traced_anew=True)
-            self._by_shape[shapes] = self._open_one(again)
-        return self._by_shape[shapes](inputs)
+            self._by_shape[wanted] = self._open_one(again)
+        return self._by_shape[wanted](inputs)
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
         if not self.opened.generates:
@@ -91,7 +96,7 @@ class OpenVINORunnable(Runnable):
         again.example = self.example
         again.exported = replace(self.exported, folder=folder)
         again._open(again.exported)
-        again._by_shape = {_shapes(self.example): again.opened}
+        again._by_shape = {_made_for(self.example): again.opened}
         return again
 
     def execution(self) -> Execution:

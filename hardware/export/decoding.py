@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..backends.base import ModelSubject
+from .caches import growing_caches
 from .exported import ENCODER, PROMPT, STEP
 from .tracing import convert, traceable
 from .verification import follows_length
@@ -79,23 +80,26 @@ def _entries(value: Any) -> list[tuple[Any, Any]]:
     return list(vars(value).items()) if type(value).__module__ == "transformers.cache_utils" else []
 
 
-def write_decoding(subject: ModelSubject, example: Inputs, folder: Path, *, static: bool) -> None:
+def write_decoding(subject: ModelSubject, example: Inputs, folder: Path, *, static: bool, held: str = "") -> None:
     """Write the graphs beside the forward pass.
 
-    With `static` the prompt keeps the shapes of the example. Raises what the library or the converter raises.
+    With `static` the prompt keeps the shapes of the example; inputs that are `held` are constants. Raises what the
+    library or the converter raises.
     """
     import torch
 
     from ..backends._tensors import to_tensors
 
     model: Any = subject.model
-    calls = _recorded(model, to_tensors(example, "cpu", torch.float32))
+    with growing_caches():
+        calls = _recorded(model, to_tensors(example, "cpu", torch.float32))
     with traceable(model):
         for part, file, call in calls:
             given = {slot.name: slot.tensor for slot in slots(call)}
             fixed = static and file != STEP  # a cache grows with every token
             axes = {name: 0 if fixed else _free_axes(name, tensor, example) for name, tensor in given.items()}
-            convert(part, functools.partial(_compute, part, call), given, axes, folder / file)
+            constants = frozenset(held.split(", "))
+            convert(part, functools.partial(_compute, part, call), given, axes, folder / file, held=constants)
 
 
 def _free_axes(name: str, tensor: torch.Tensor, example: Inputs) -> int:
@@ -107,18 +111,21 @@ def _compute(part: Any, call: Mapping[str, Any], values: Mapping[str, torch.Tens
     """One recorded call with other tensors: its logits (or an encoder's outputs) and what it changed of its cache."""
     from transformers.cache_utils import Cache
 
-    from ..backends._outputs import floating_outputs
+    from ..backends._outputs import results
 
     arguments = copy.deepcopy(dict(call))
+    given = {name: tensor.clone() for name, tensor in values.items()}  # some models write over a state in place
     for slot in list(slots(arguments)):
-        slot.put(values[slot.name])
+        slot.put(given[slot.name])
+    before = {id(tensor): tensor._version for tensor in given.values()}
     output = part(**arguments)
     caches = [entry for entry in dict(output).values() if isinstance(entry, Cache)]
     found = [slot for cache in caches for slot in slots(cache)]
-    same = {id(tensor) for tensor in values.values()}  # as keys of the encoder's output, from the prompt on
-    states = {_present(slot.name): slot.tensor for slot in found if id(slot.tensor) not in same}
-    floating = floating_outputs(output)
-    main = {"logits": floating["logits"]} if "logits" in floating else floating
+    # What is as it was, as keys of the encoder's output from the prompt on, is no state.
+    changed = [slot for slot in found if before.get(id(slot.tensor)) != slot.tensor._version]
+    states = {_present(slot.name): slot.tensor for slot in changed}
+    named = results(output)  # an encoder may give a mask as well
+    main = {"logits": named["logits"]} if "logits" in named else named
     return {**main, **states}
 
 

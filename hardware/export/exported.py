@@ -25,7 +25,8 @@ class Exported:
     `method` is `optimum-intel`, `convert_model` or `torchscript`; `why_not_exporter` says why the first wasn't used.
     `exporter_limit` is the newest version of transformers that the exporter allows, where it had to be told to go
     beyond it. With `static` the model is right for the shapes of its example only: tracing froze loops over the
-    length. `decodes` says whether the model decodes with a cache; `why_no_cache` why one that could doesn't.
+    length. Inputs that are `held` (names with commas between) are constants in it, so that it is right for their
+    values only. `decodes` says whether the model decodes with a cache; `why_no_cache` why one that could doesn't.
     """
 
     folder: Path
@@ -33,6 +34,7 @@ class Exported:
     why_not_exporter: str = ""
     exporter_limit: str = ""
     static: bool = False
+    held: str = ""
     decodes: bool = False
     why_no_cache: str = ""
 
@@ -43,7 +45,7 @@ class Exported:
     def conditions(self) -> dict[str, str]:
         """What evidence has to say of this export."""
         said = {"export": self.method}
-        for name in ("why_not_exporter", "exporter_limit", "why_no_cache"):
+        for name in ("why_not_exporter", "exporter_limit", "held", "why_no_cache"):
             if text := getattr(self, name):
                 said[name] = text
         if self.static:

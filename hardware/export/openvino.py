@@ -11,7 +11,7 @@ from ..backends.base import ModelSubject, Unsupported
 from . import decoding, exporter, tracing
 from .exported import ENCODER, PROMPT, STEP, Exported, Opener
 from .keeping import Route, Way, export_failure, export_once, opened
-from .verification import Proof
+from .verification import Proof, held_inputs
 
 if TYPE_CHECKING:
     from ..backends.base import Inputs
@@ -46,7 +46,7 @@ def export_openvino(
     if traced_anew:
         subject = replace(subject, generates="none")
     route = Route(
-        ways=(_TRACE,) if traced_anew else tuple(_ways(subject)),
+        ways=tuple(_traces(example) if traced_anew else _ways(subject, example)),
         prove=_proven,
         runtime="OpenVINO's own CPU device",
         packages=("openvino", "optimum-intel", "nncf"),
@@ -56,11 +56,17 @@ def export_openvino(
     return export_once(subject, example, open_on_cpu, route)
 
 
-def _ways(subject: ModelSubject) -> Iterator[tuple[str, Way]]:
+def _ways(subject: ModelSubject, example: Inputs) -> Iterator[tuple[str, Way]]:
     yield "optimum-intel", exporter.with_exporter
     if exporter.limit_of(subject):
         yield "optimum-intel beyond its limit", exporter.beyond_limit
+    yield from _traces(example)
+
+
+def _traces(example: Inputs) -> Iterator[tuple[str, Way]]:
     yield _TRACE
+    if held_inputs(example):
+        yield "convert_model with sizes as constants", tracing.holding_numbers
 
 
 def _proven(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Exported, float]:
@@ -74,14 +80,15 @@ def _proven_trace(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Ex
     trace = opened(open_on_cpu, made)
     error = proof.of_forward(trace, made)
     try:
-        proof.of_other_shapes(trace, made)
+        if not made.static:
+            proof.of_other_shapes(trace, made)
     except Unsupported:  # the runtime refuses shapes that the trace froze, or computes with what it froze
         made = replace(made, static=True)
     if proof.subject.generates == "none":
         return made, error
     decodes = replace(made, decodes=True)
     try:
-        decoding.write_decoding(proof.subject, proof.example, made.folder, static=made.static)
+        decoding.write_decoding(proof.subject, proof.example, made.folder, static=made.static, held=made.held)
         proof.of_decoding(open_on_cpu(decodes), decodes)
     except MemoryError:
         raise

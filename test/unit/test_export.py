@@ -159,7 +159,7 @@ class DecodesWrongly(Runs):
 
 @pytest.mark.usefixtures("decodes")
 def test_an_exporter_whose_cache_is_wrong_is_refused(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "write_decoding", lambda *_, static: None)
+    monkeypatch.setattr(decoding, "write_decoding", lambda *_, static, held: None)
     made = export({"optimum-intel": DecodesWrongly(2), "convert_model": Runs(2)}, generates="causal")
     assert (made.method, made.decodes) == ("convert_model", True)
     assert "decodes with other numbers than torch" in made.why_not_exporter
@@ -167,7 +167,7 @@ def test_an_exporter_whose_cache_is_wrong_is_refused(ways: None, monkeypatch: py
 
 @pytest.mark.usefixtures("decodes")
 def test_graphs_that_decode_wrongly_are_left_out_with_the_reason(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(subject: Any, example: Any, folder: Path, *, static: bool) -> None:
+    def write(subject: Any, example: Any, folder: Path, *, static: bool, held: str) -> None:
         (folder / "openvino_step_model.xml").write_text("a graph")
 
     monkeypatch.setattr(decoding, "write_decoding", write)
