@@ -13,7 +13,7 @@ import numpy as np
 
 from ..evidence.record import Stage
 from ..export import Exported
-from ..export.decoding import decoder_of, encoders_of, past, replaced_forward, slots
+from ..export.decoding import PRESENT, decoder_of, encoders_of, past, replaced_forward, slots
 from ..export.exported import ENCODER, FORWARD, PROMPT, STEP
 from ..export.exporter import openvino_names
 from ..export.positions import host_positions
@@ -61,6 +61,10 @@ class OpenedModel(ABC):
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The floating-point outputs of one forward pass, by name, as float64."""
 
+    def takes(self, inputs: Mapping[str, Array]) -> bool:
+        """Whether the graph was made for inputs of these shapes."""
+        return True
+
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write the graphs in OpenVINO's own format."""
@@ -103,6 +107,16 @@ class BareModel(OpenedModel):
         missing = set(self.forward.inputs) - set(inputs)
         given = {**inputs, **self._positions(inputs)} if missing else inputs
         return {name: ruled_out(np.asarray(value)).astype(np.float64) for name, value in self.forward(given).items()}
+
+    def takes(self, inputs: Mapping[str, Array]) -> bool:
+        import openvino
+
+        shapes = zip(self.forward.inputs, self.forward.compiled.inputs, strict=True)
+        return all(
+            port.get_partial_shape().compatible(openvino.PartialShape(list(inputs[name].shape)))
+            for name, port in shapes
+            if name in inputs
+        )
 
     def _positions(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch
@@ -195,11 +209,11 @@ class _Decoding:
 
         graph = self.graphs[STEP if self.states else PROMPT]
         result = graph({**arrays_of(arguments), **self.states})
-        logits = torch.as_tensor(result.pop("logits"))
-        self.states |= {past(name): array for name, array in result.items()}
+        self.states |= {past(name): array for name, array in result.items() if name.startswith(PRESENT)}
+        given = {name: torch.as_tensor(one) for name, one in result.items() if not name.startswith(PRESENT)}
         tokens = "decoder_input_ids" if "decoder_input_ids" in arguments else "input_ids"
         self.length += arguments[tokens].shape[1]
-        return ModelOutput(logits=logits, **{self.cache_name: _cache_of_length(self.length)})
+        return ModelOutput(**given, **{self.cache_name: _cache_of_length(self.length)})
 
 
 def _cache_of_length(length: int) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.base import ModelSubject
 from .caches import growing_caches
-from .exported import ENCODER, PROMPT, STEP
+from .exported import ENCODER, PROMPT, STEP, Exported
 from .tracing import convert, traceable
 from .verification import follows_length
 
@@ -80,11 +80,11 @@ def _entries(value: Any) -> list[tuple[Any, Any]]:
     return list(vars(value).items()) if type(value).__module__ == "transformers.cache_utils" else []
 
 
-def write_decoding(subject: ModelSubject, example: Inputs, folder: Path, *, static: bool, held: str = "") -> None:
+def write_decoding(subject: ModelSubject, example: Inputs, folder: Path, forward: Exported) -> None:
     """Write the graphs beside the forward pass.
 
-    With `static` the prompt keeps the shapes of the example; inputs that are `held` are constants. Raises what the
-    library or the converter raises.
+    Where that is static the prompt keeps the shapes of the example too; inputs that it holds are constants here as
+    well. Raises what the library or the converter raises.
     """
     import torch
 
@@ -96,10 +96,10 @@ def write_decoding(subject: ModelSubject, example: Inputs, folder: Path, *, stat
     with traceable(model):
         for part, file, call in calls:
             given = {slot.name: slot.tensor for slot in slots(call)}
-            fixed = static and file != STEP  # a cache grows with every token
+            fixed = forward.static and file != STEP  # a cache grows with every token
             axes = {name: 0 if fixed else _free_axes(name, tensor, example) for name, tensor in given.items()}
-            constants = frozenset(held.split(", "))
-            convert(part, functools.partial(_compute, part, call), given, axes, folder / file, held=constants)
+            held = frozenset(forward.held.split(", ")) if forward.held and fixed else None
+            convert(part, functools.partial(_compute, part, call), given, axes, folder / file, held=held)
 
 
 def _free_axes(name: str, tensor: torch.Tensor, example: Inputs) -> int:
@@ -108,7 +108,7 @@ def _free_axes(name: str, tensor: torch.Tensor, example: Inputs) -> int:
 
 
 def _compute(part: Any, call: Mapping[str, Any], values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """One recorded call with other tensors: its logits (or an encoder's outputs) and what it changed of its cache."""
+    """One recorded call with other tensors: its outputs and what it changed of its cache."""
     from transformers.cache_utils import Cache
 
     from ..backends._outputs import results
@@ -124,8 +124,7 @@ def _compute(part: Any, call: Mapping[str, Any], values: Mapping[str, torch.Tens
     # What is as it was, as keys of the encoder's output from the prompt on, is no state.
     changed = [slot for slot in found if before.get(id(slot.tensor)) != slot.tensor._version]
     states = {_present(slot.name): slot.tensor for slot in changed}
-    named = results(output)  # an encoder may give a mask as well
-    main = {"logits": named["logits"]} if "logits" in named else named
+    main = results(output)  # an encoder may give a mask as well, and a decoder what it saw
     return {**main, **states}
 
 
@@ -164,10 +163,21 @@ def encoders_of(model: Any) -> list[Any]:
         return [part for part in model.children() if part is not decoder]
     if not getattr(model.config, "is_encoder_decoder", False):
         return []
-    owners = [part for part in model.modules() if hasattr(part, "get_encoder")]  # several in RAG, which has two
+    decodes = {id(part) for part in _inner_decoder(model).modules()}
+    owners = [  # several in RAG, which has two
+        part for part in model.modules() if hasattr(part, "get_encoder") and id(part) not in decodes
+    ]
     found = {id(encoder): encoder for part in owners if (encoder := part.get_encoder()) is not part}
     inner = {id(part) for encoder in found.values() for part in encoder.modules() if part is not encoder}
     return [encoder for key, encoder in found.items() if key not in inner]
+
+
+def _inner_decoder(model: Any) -> Any:
+    """What a model of an encoder and a decoder names as the latter; an empty module where it names none."""
+    import torch
+
+    found = model.get_decoder() if hasattr(model, "get_decoder") else None
+    return found if isinstance(found, torch.nn.Module) and found is not model else torch.nn.Module()
 
 
 @contextlib.contextmanager

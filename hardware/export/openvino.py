@@ -11,12 +11,15 @@ from ..backends.base import ModelSubject, Unsupported
 from . import decoding, exporter, tracing
 from .exported import ENCODER, PROMPT, STEP, Exported, Opener
 from .keeping import Route, Way, export_failure, export_once, opened
-from .verification import Proof, held_inputs
+from .verification import Proof
 
 if TYPE_CHECKING:
     from ..backends.base import Inputs
 
-_TRACE: tuple[str, Way] = ("convert_model", tracing.with_convert_model)
+_TRACES: tuple[tuple[str, Way], ...] = (
+    ("convert_model", tracing.with_convert_model),
+    ("convert_model with sizes as constants", tracing.holding_numbers),
+)
 _OPERATORS = {
     "No conversion rule found for operations: ": "no conversion rule for",
     "Conversion is failed for: ": "the conversion rule fails for",
@@ -27,6 +30,7 @@ _OPERATORS = {
 def quiet_telemetry() -> None:
     """Switch off what OpenVINO and its tools would send, before they are imported."""
     os.environ["CI"] = "true"  # `import openvino` looks for this very word
+    os.environ["NNCF_CI"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
 
@@ -46,7 +50,7 @@ def export_openvino(
     if traced_anew:
         subject = replace(subject, generates="none")
     route = Route(
-        ways=tuple(_traces(example) if traced_anew else _ways(subject, example)),
+        ways=_TRACES if traced_anew else tuple(_ways(subject)),
         prove=_proven,
         runtime="OpenVINO's own CPU device",
         packages=("openvino", "optimum-intel", "nncf"),
@@ -56,17 +60,11 @@ def export_openvino(
     return export_once(subject, example, open_on_cpu, route)
 
 
-def _ways(subject: ModelSubject, example: Inputs) -> Iterator[tuple[str, Way]]:
+def _ways(subject: ModelSubject) -> Iterator[tuple[str, Way]]:
     yield "optimum-intel", exporter.with_exporter
     if exporter.limit_of(subject):
         yield "optimum-intel beyond its limit", exporter.beyond_limit
-    yield from _traces(example)
-
-
-def _traces(example: Inputs) -> Iterator[tuple[str, Way]]:
-    yield _TRACE
-    if held_inputs(example):
-        yield "convert_model with sizes as constants", tracing.holding_numbers
+    yield from _TRACES
 
 
 def _proven(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Exported, float]:
@@ -88,7 +86,7 @@ def _proven_trace(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Ex
         return made, error
     decodes = replace(made, decodes=True)
     try:
-        decoding.write_decoding(proof.subject, proof.example, made.folder, static=made.static, held=made.held)
+        decoding.write_decoding(proof.subject, proof.example, made.folder, made)
         proof.of_decoding(open_on_cpu(decodes), decodes)
     except MemoryError:
         raise

@@ -25,11 +25,11 @@ _TRACEABLE_EXPERTS = "batched_mm"
 
 
 def with_convert_model(
-    subject: ModelSubject, example: Inputs, folder: Path, *, held: frozenset[str] = frozenset()
+    subject: ModelSubject, example: Inputs, folder: Path, *, held: frozenset[str] | None = None
 ) -> Exported:
     """Trace the bare forward pass, without a cache, all axes that follow batch or length left dynamic.
 
-    Inputs that are `held` are constants of the trace.
+    With `held`, maybe of none, the inputs of these names and all sizes are constants of the trace.
     """
     import torch
 
@@ -51,12 +51,15 @@ def with_convert_model(
         convert(model, compute, {**tensors, **positions}, dynamic, folder / FORWARD, held=held)
     if hasattr(model, "config"):  # a user's own module needs none
         model.config.save_pretrained(folder)
-    return Exported(folder=folder, method="convert_model", held=", ".join(sorted(held)), static=bool(held))
+    if held is None:
+        return Exported(folder=folder, method="convert_model")
+    return Exported(folder=folder, method="convert_model", held=", ".join(sorted(held)), static=True)
 
 
 def holding_numbers(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
-    """The same with whole numbers that tell nothing of a text's tokens as constants: sizes and places of pictures,
-    from which a model makes loops and lists in Python, which no trace can follow.
+    """The same for the shapes of the example alone, with whole numbers that tell nothing of a text's tokens as
+    constants: sizes and places of pictures, from which a model makes loops and lists in Python, which no trace can
+    follow.
     """
     return with_convert_model(subject, example, folder, held=held_inputs(example))
 
@@ -68,22 +71,22 @@ def convert(
     dynamic: Mapping[str, int],
     file: Path,
     *,
-    held: frozenset[str] = frozenset(),
+    held: frozenset[str] | None = None,
 ) -> None:
     """Trace `compute`, a function of `model` from tensors by name to tensors by name, and save it with those names.
 
-    `dynamic` says how many leading axes of each input may have another size; those `held` are constants. Raises what
-    the converter raises.
+    `dynamic` says how many leading axes of each input may have another size; those `held` are constants, and with
+    them, or with none, all sizes. Raises what the converter raises.
     """
     import openvino
     import torch
 
-    constants = {name: tensor for name, tensor in tensors.items() if name in held}
-    tensors = {name: tensor for name, tensor in tensors.items() if name not in held}
+    constants = {name: tensor for name, tensor in tensors.items() if name in (held or ())}
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in constants}
     names = list(tensors)
 
     def completed(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        with computed_beforehand(list(constants.values())) if constants else contextlib.nullcontext():
+        with contextlib.nullcontext() if held is None else computed_beforehand(list(constants.values())):
             return compute({**values, **constants})
 
     with torch.no_grad():
@@ -94,7 +97,7 @@ def convert(
         port.get_tensor().set_names({name})
     for port, name in zip(converted.inputs, names, strict=True):
         port.get_tensor().set_names({name})
-        free = dynamic[name]
+        free = dynamic[name] if held is None else 0
         shape = openvino.PartialShape([-1] * free + list(tensors[name].shape[free:]))
         port.get_node().set_partial_shape(shape)
     converted.validate_nodes_and_infer_types()

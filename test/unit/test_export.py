@@ -69,7 +69,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(exporter, "with_exporter", make("optimum-intel"))
     monkeypatch.setattr(exporter, "limit_of", lambda subject: "")
-    monkeypatch.setattr(openvino, "_TRACE", ("convert_model", make("convert_model")))
+    monkeypatch.setattr(openvino, "_TRACES", (("convert_model", make("convert_model")),))
 
 
 def export(openers: dict[str, Callable[..., Any]], **facts: Any) -> Exported:
@@ -80,7 +80,7 @@ def test_where_neither_way_works_both_reasons_are_told_at_the_stage_export(
     ways: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exporter, "with_exporter", raising("no such type"))
-    monkeypatch.setattr(openvino, "_TRACE", trace_raising("no such operator"))
+    monkeypatch.setattr(openvino, "_TRACES", (trace_raising("no such operator"),))
     with pytest.raises(Unsupported, match=r"optimum-intel: .*no such type.*convert_model: .*no such op") as caught:
         export({})
     assert (caught.value.error_type, caught.value.stage) == ("export_failed", Stage.EXPORT)
@@ -97,7 +97,7 @@ def test_an_operator_that_cannot_be_converted_is_named(
     ways: None, monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
     monkeypatch.setattr(exporter, "with_exporter", raising("no such type"))
-    monkeypatch.setattr(openvino, "_TRACE", trace_raising(text))
+    monkeypatch.setattr(openvino, "_TRACES", (trace_raising(text),))
     with pytest.raises(Unsupported, match=said) as caught:
         export({})
     assert (caught.value.error_type, caught.value.stage) == ("unsupported_operator", Stage.EXPORT)
@@ -159,7 +159,7 @@ class DecodesWrongly(Runs):
 
 @pytest.mark.usefixtures("decodes")
 def test_an_exporter_whose_cache_is_wrong_is_refused(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "write_decoding", lambda *_, static, held: None)
+    monkeypatch.setattr(decoding, "write_decoding", lambda *_: None)
     made = export({"optimum-intel": DecodesWrongly(2), "convert_model": Runs(2)}, generates="causal")
     assert (made.method, made.decodes) == ("convert_model", True)
     assert "decodes with other numbers than torch" in made.why_not_exporter
@@ -167,7 +167,7 @@ def test_an_exporter_whose_cache_is_wrong_is_refused(ways: None, monkeypatch: py
 
 @pytest.mark.usefixtures("decodes")
 def test_graphs_that_decode_wrongly_are_left_out_with_the_reason(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(subject: Any, example: Any, folder: Path, *, static: bool, held: str) -> None:
+    def write(subject: Any, example: Any, folder: Path, forward: Any) -> None:
         (folder / "openvino_step_model.xml").write_text("a graph")
 
     monkeypatch.setattr(decoding, "write_decoding", write)
@@ -179,7 +179,7 @@ def test_graphs_that_decode_wrongly_are_left_out_with_the_reason(ways: None, mon
 
 def test_what_was_exported_once_is_taken_from_the_cache(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
     first = export({"optimum-intel": Runs(3), "convert_model": Runs(2)})
-    monkeypatch.setattr(openvino, "_TRACE", trace_raising("not again"))
+    monkeypatch.setattr(openvino, "_TRACES", (trace_raising("not again"),))
     assert export({"optimum-intel": Runs(3)}) == first
 
 
