@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from benchmarks.evidence_table import dates_said, gathered, last_checks, one_line, versions_said
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome, RunLine
-from hardware.evidence.store import read_folder
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
 _LEFT = re.compile(r"it leaves (.+?) to the host")
 _NAMED = re.compile(r"type: (\w+) \}")
-_LONGEST = 160
 _VERSIONS = ("onnxruntime-qnn", "onnxruntime (qnn)", "onnx", "torch", "transformers", "hwcompat")
 
 _HEAD = """# Target qnn
 
 Made by `python -m benchmarks.qnn_table` from the evidence of `python run_test_generation.py --device qnn --run`, with
-runs from {first} to {last}. Versions: {versions}.
+runs from {dates}. Versions: {versions}.
 
 Everything here was computed by {device}.
 It stands for a device: operators and arithmetic are HTP's, speed and memory aren't, and nothing here ran on an NPU.
@@ -60,13 +59,7 @@ class Row:
 
 
 def _rows(lines: Sequence[CheckLine]) -> Iterator[Row]:
-    cells: dict[str, dict[str, CheckLine]] = {}
-    for line in sorted(lines, key=lambda one: one.started_at):
-        if line.outcome is not Outcome.NOT_RUN and Target.parse(line.requested_target).name == "qnn":
-            cells.setdefault(line.cell_id, {})[line.check_name] = line
-    for name, checks in sorted(cells.items()):
-        if "runs_natively" not in checks:  # a run that was cut off
-            continue
+    for name, checks in last_checks(lines, "qnn").items():
         errors = [one.max_rel_error for one in checks.values() if one.max_rel_error is not None]
         failed = [one for one in checks.values() if one.outcome is not Outcome.PASSED]
         proof = checks["runs_natively"]
@@ -90,22 +83,15 @@ def _reason(line: CheckLine) -> str:
     named = Counter(_NAMED.findall(text))
     operators = ", ".join(f"{name} ({count})" for name, count in sorted(named.items()))
     text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text.partition("; Unsupported nodes")[0])
-    text = " ".join(text.split()).replace("|", "/")
-    short = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-    words = f"{line.check_name}, {line.error_type or line.outcome}: {short}"
+    words = f"{line.check_name}, {line.error_type or line.outcome}: {one_line(text)}"
     return f"{words} (refused: {operators})" if operators else words
 
 
 def _head(runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> str:
-    found: Mapping[str, set[str]] = {
-        name: {run.versions[name] for run in runs if name in run.versions} for name in _VERSIONS
-    }
-    dates = sorted(run.started_at[:10] for run in runs)
     devices = sorted({line.accelerator for line in lines if line.accelerator and line.actual_target == "qnn"})
     return _HEAD.format(
-        first=dates[0],
-        last=dates[-1],
-        versions=", ".join(f"{name} {' and '.join(sorted(found[name]))}" for name in _VERSIONS if found[name]),
+        dates=dates_said(runs),
+        versions=versions_said(runs, _VERSIONS),
         device=" and ".join(devices),
     )
 
@@ -142,8 +128,8 @@ def page(runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> str:
 @click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
 def main(folders: tuple[Path, ...]) -> None:
     """Print the page."""
-    found = [read_folder(folder) for folder in folders]
-    click.echo(page([run for one in found for run in one.runs], [line for one in found for line in one.checks]))
+    found = gathered(folders)
+    click.echo(page(found.runs, found.checks))
 
 
 if __name__ == "__main__":

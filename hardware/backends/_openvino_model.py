@@ -14,7 +14,7 @@ import numpy as np
 from ..evidence.record import Stage
 from ..export import Exported
 from ..export.decoding import PRESENT, decoder_of, encoders_of, past, replaced_forward, slots
-from ..export.exported import ENCODER, FORWARD, PROMPT, STEP
+from ..export.exported import ENCODER, FORWARD, PROMPT, RESULT, STEP
 from ..export.exporter import openvino_names
 from ..export.positions import host_positions
 from ._outputs import ruled_out
@@ -80,8 +80,7 @@ class Graph:
     def __init__(self, core: Any, file: Path, device: str, options: Options) -> None:
         model = core.read_model(file)
         # A compiled model may have lost names of its ports, and inputs that it doesn't depend on.
-        self.outputs = [port.get_any_name() for port in model.outputs]
-        names = {port.get_node().get_friendly_name(): port.get_any_name() for port in model.inputs}
+        names, self.outputs = _names(model)
         self.compiled = core.compile_model(model, device, dict(options))
         self.inputs = [names[port.get_node().get_friendly_name()] for port in self.compiled.inputs]
 
@@ -89,6 +88,16 @@ class Graph:
         """Outputs as the graph gives them."""
         result = self.compiled([np.ascontiguousarray(inputs[name]) for name in self.inputs])
         return {name: np.array(result[number]) for number, name in enumerate(self.outputs)}
+
+
+def _names(model: Any) -> tuple[dict[str, str], list[str]]:
+    """The names of a graph's inputs, by node, and of its outputs. Nodes of our own graphs are called so themselves:
+    what a model hands on as it is has one tensor, with one name, for input and output."""
+    nodes = [str(port.get_node().get_friendly_name()) for port in model.outputs]
+    inputs = {str(port.get_node().get_friendly_name()): str(port.get_any_name()) for port in model.inputs}
+    if not all(node.startswith(RESULT) for node in nodes):
+        return inputs, [str(port.get_any_name()) for port in model.outputs]
+    return {node: node for node in inputs}, [node.removeprefix(RESULT) for node in nodes]
 
 
 class BareModel(OpenedModel):

@@ -40,6 +40,7 @@ UNSEEN = (
     "products of torch"
 )
 
+_LONGEST_REASON = 400
 _COMPUTE_LAYERS = {"FullyConnected", "MatMul", "Convolution", "GroupConvolution", "ScaledDotProductAttention"}
 _PRECISION_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "i8": "int8", "u8": "int8"}
 
@@ -55,6 +56,14 @@ def _made_for(inputs: Inputs) -> tuple[object, ...]:
     return tuple(
         (name, array.shape, array.tobytes() if name in numbers else b"") for name, array in sorted(inputs.items())
     )
+
+
+def _product_precision(facts: Mapping[str, str]) -> str:
+    """What a node multiplies in, as the runtime calls it. Where weights alone have 8 bits, `runtimePrecision` is
+    theirs, and the kernel's name ends with the products' (`brgemm_avx2_f32`)."""
+    stated = facts["runtimePrecision"]
+    kernel = facts.get("primitiveType", "").rpartition("_")[2].lower()
+    return kernel if stated in ("i8", "u8") and kernel in _PRECISION_NAMES else stated
 
 
 class OpenVINORunnable(Runnable):
@@ -87,7 +96,12 @@ class OpenVINORunnable(Runnable):
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:
         if not self.exported.static and self.opened.takes(inputs):
-            return self.opened(inputs)
+            try:
+                return self.opened(inputs)
+            except RuntimeError as error:  # the plug-in's, which may fail at one length and not at another
+                if self.exported.method != "convert_model":
+                    raise
+                self._said["why_static"] = " ".join(str(error).split())[:_LONGEST_REASON]
         self._said["shapes"] = "static"
         wanted = _made_for(inputs)
         if wanted not in self._by_shape:
@@ -137,7 +151,7 @@ class OpenVINORunnable(Runnable):
                     continue
                 (native if on_target else offloaded)[f"openvino.{layer}"] += 1
                 if layer in _COMPUTE_LAYERS and "runtimePrecision" in facts:
-                    precisions[str(facts["runtimePrecision"].astype(str))] += 1
+                    precisions[_product_precision({name: str(fact.astype(str)) for name, fact in facts.items()})] += 1
         return Execution(
             native=dict(native),
             offloaded=dict(offloaded),

@@ -15,6 +15,8 @@ ENCODER = "openvino_prompt_encoder_model.xml"
 PROMPT = "openvino_prompt_model.xml"
 STEP = "openvino_step_model.xml"
 ONNX = "model.onnx"
+RESULT = "result."
+"""What the nodes of a traced graph's outputs are called, before the output's name."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ def convertible_operators() -> Iterator[None]:
     """What OpenVINO's converter can't read (2026.4.1).
 
     It counts the axis of `unfold` from the front only, puts values into a tensor in place only, and refuses an
-    average over more than there is. It has no rule for `diff`, `histc` and `nan_to_num`. The CPU plug-in adds a
+    average over more than there is. It has no rule for others that stand below. The CPU plug-in adds a
     constant to a sum over the last axis wrongly (https://github.com/openvinotoolkit/openvino/issues/23616, also in
     2026.4.1), not to a product; and where it joins a division of whole numbers to the comparison behind it, 3 is less
     than 7 // 2: what is left over is taken off before. Of several largest whole numbers it finds any.
@@ -41,6 +41,12 @@ def convertible_operators() -> Iterator[None]:
             (torch.Tensor, "diff", _difference(torch.Tensor.diff)),
             (torch, "histc", _counts),
             (torch.Tensor, "histc", _counts),
+            (torch, "isin", _is_among),
+            (torch.special, "logit", _log_odds),
+            (torch, "logit", _log_odds),
+            (torch, "cummax", _running(torch.cummax, largest=True)),
+            (torch, "cummin", _running(torch.cummin, largest=False)),
+            (functions, "mse_loss", _squared_error(functions.mse_loss)),
             (torch, "nan_to_num", _without_nan),
             (torch.Tensor, "nan_to_num", _without_nan),
         ):
@@ -148,6 +154,46 @@ def _counts(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 
     place = torch.where((values >= min) & (values <= max), place, torch.full_like(place, -1))
     numbers = torch.arange(bins, device=tensor.device, dtype=place.dtype)
     return (place[:, None] == numbers[None]).to(tensor.dtype).sum(0)
+
+
+def _is_among(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
+    return (elements.unsqueeze(-1) == test_elements.flatten()).any(-1)
+
+
+def _log_odds(tensor: torch.Tensor, eps: float | None = None) -> torch.Tensor:
+    within = tensor if eps is None else tensor.clamp(eps, 1 - eps)
+    return (within / (1 - within)).log()
+
+
+def _running(compute: Any, *, largest: bool) -> Any:
+    """The largest, or smallest, of all whole numbers so far along an axis, with the place of the last such one."""
+
+    def running(tensor: torch.Tensor, dim: int) -> Any:
+        import torch
+
+        if tensor.is_floating_point():
+            return compute(tensor, dim)
+        last = tensor.transpose(dim, -1)
+        length = last.shape[-1]
+        places = torch.arange(length, device=tensor.device)
+        limits = torch.iinfo(tensor.dtype)
+        later = places[None] > places[:, None]
+        each = last.unsqueeze(-2).masked_fill(later, limits.min if largest else limits.max)
+        found = each.amax(-1) if largest else each.amin(-1)
+        place = torch.where(each == found.unsqueeze(-1), places, -1).amax(-1)
+        return found.transpose(dim, -1), place.transpose(dim, -1)
+
+    return running
+
+
+def _squared_error(compute: Any) -> Any:
+    def error(got: torch.Tensor, want: torch.Tensor, *rest: Any, reduction: str = "mean", **how: Any) -> Any:
+        if rest or how or reduction not in ("mean", "sum", "none"):
+            return compute(got, want, *rest, reduction=reduction, **how)
+        squares = (got - want).square()
+        return squares if reduction == "none" else getattr(squares, reduction)()
+
+    return error
 
 
 def _without_nan(

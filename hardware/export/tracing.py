@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..backends.base import ModelSubject
 from .caches import replaced, traceable_caches
 from .constants import computed_beforehand
-from .exported import FORWARD, Exported
+from .exported import FORWARD, RESULT, Exported
 from .operators import convertible_operators
 from .positions import host_positions
 from .verification import follows_length, held_inputs
@@ -95,8 +95,10 @@ def convert(
         converted = openvino.convert_model(traced, example_input=tuple(tensors.values()))
     for port, name in zip(converted.outputs, outputs, strict=True):
         port.get_tensor().set_names({name})
+        port.get_node().set_friendly_name(RESULT + name)
     for port, name in zip(converted.inputs, names, strict=True):
         port.get_tensor().set_names({name})
+        port.get_node().set_friendly_name(name)
         free = dynamic[name] if held is None else 0
         shape = openvino.PartialShape([-1] * free + list(tensors[name].shape[free:]))
         port.get_node().set_partial_shape(shape)
