@@ -111,7 +111,7 @@ def _compute(part: Any, call: Mapping[str, Any], values: Mapping[str, torch.Tens
     """One recorded call with other tensors: its outputs and what it changed of its cache."""
     from transformers.cache_utils import Cache
 
-    from ..backends._outputs import results
+    from ..backends._outputs import floating_outputs, results
 
     arguments = copy.deepcopy(dict(call))
     given = {name: tensor.clone() for name, tensor in values.items()}  # some models write over a state in place
@@ -124,7 +124,9 @@ def _compute(part: Any, call: Mapping[str, Any], values: Mapping[str, torch.Tens
     # What is as it was, as keys of the encoder's output from the prompt on, is no state.
     changed = [slot for slot in found if before.get(id(slot.tensor)) != slot.tensor._version]
     states = {_present(slot.name): slot.tensor for slot in changed}
-    main = results(output)  # an encoder may give a mask as well, and a decoder what it saw
+    named = results(output)
+    # A decoder gives what it saw as well, and an encoder a mask; what else a decoder counts, nobody reads.
+    main = floating_outputs(output) if "logits" in named else named
     return {**main, **states}
 
 

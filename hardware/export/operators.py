@@ -41,6 +41,9 @@ def convertible_operators() -> Iterator[None]:
             (torch.Tensor, "diff", _difference(torch.Tensor.diff)),
             (torch, "histc", _counts),
             (torch.Tensor, "histc", _counts),
+            (torch, "divide", torch.div),
+            (torch, "subtract", torch.sub),
+            (functions, "scaled_dot_product_attention", _attending(functions.scaled_dot_product_attention)),
             (torch, "isin", _is_among),
             (torch.special, "logit", _log_odds),
             (torch, "logit", _log_odds),
@@ -154,6 +157,24 @@ def _counts(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 
     place = torch.where((values >= min) & (values <= max), place, torch.full_like(place, -1))
     numbers = torch.arange(bins, device=tensor.device, dtype=place.dtype)
     return (place[:, None] == numbers[None]).to(tensor.dtype).sum(0)
+
+
+def _attending(attend: Any) -> Any:
+    """A row that may attend to nothing, as those of padding, attends to everything: OpenVINO gives NaN instead, which
+    spreads, where torch gives zeros. Such rows mean nothing."""
+
+    def compute(query: torch.Tensor, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **how: Any) -> Any:
+        import torch
+
+        if attn_mask is not None:
+            smallest = torch.finfo(query.dtype).min
+            if attn_mask.dtype is torch.bool:
+                attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, smallest)
+            else:
+                attn_mask = attn_mask.clamp(min=smallest)
+        return attend(query, key, value, attn_mask, *rest, **how)
+
+    return compute
 
 
 def _is_among(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:

@@ -308,6 +308,49 @@ def test_positions_that_a_model_counts_by_hand_are_computed_beside_the_graph() -
     assert host_positions(torch.nn.Identity(), given) == {}
 
 
+def test_a_count_that_another_part_makes_is_left_to_the_model() -> None:
+    import torch
+
+    class Counts(torch.nn.Module):
+        def compute_3d_position_ids(self, input_ids: Any, image_grid_thw: Any, past_key_values: Any) -> Any:
+            if image_grid_thw is not None:
+                raise ValueError("no token types")
+            return input_ids.expand(3, -1, -1)
+
+    given = {"input_ids": torch.ones(2, 5)}
+    assert host_positions(torch.nn.Sequential(Counts()), given)["position_ids"].shape == (3, 2, 5)
+    assert host_positions(torch.nn.Sequential(Counts()), {**given, "image_grid_thw": torch.ones(2, 3)}) == {}
+
+
+def test_an_exporter_gets_a_copy_with_the_very_same_weights() -> None:
+    import torch
+
+    model = torch.nn.Linear(2, 2)
+    copied = exporter._copy_of(model)
+    copied.forward = None
+    assert copied.weight is model.weight
+    assert model(torch.ones(1, 2)).shape == (1, 2)
+
+
+def test_a_state_that_is_written_over_in_place_is_an_output_of_its_graph() -> None:
+    import torch
+    from transformers.cache_utils import DynamicCache
+    from transformers.utils import ModelOutput
+
+    cache = DynamicCache()
+    cache.update(torch.zeros(1, 1, 2, 1), torch.zeros(1, 1, 2, 1), 0)
+
+    class Decoder(torch.nn.Module):
+        def forward(self, input_ids: Any, past_key_values: Any) -> Any:
+            past_key_values.layers[0].keys.copy_(torch.ones(1, 1, 2, 1))
+            return ModelOutput(logits=input_ids * 2.0, past_key_values=past_key_values)
+
+    call = {"input_ids": torch.ones(1, 3), "past_key_values": cache}
+    values = {slot.name: slot.tensor for slot in decoding.slots(call)}
+    assert set(decoding._compute(Decoder(), call, values)) == {"logits", "present.layers.0.keys"}
+    assert float(values["past.layers.0.keys"].sum()) == 0
+
+
 def test_a_pass_without_a_cache_is_asked_only_of_models_that_take_the_wish() -> None:
     import torch
 
