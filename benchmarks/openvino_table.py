@@ -182,7 +182,8 @@ def _precisions(rows: Sequence[Row]) -> Iterator[str]:
     yield (
         "The largest error of all checks that compare against float64 with the weights as they were, relative to the "
         "output's scale, with the precision that the plug-in says it computed products in. With int8, NNCF's weight "
-        "compression (asymmetric, a scale a row) leaves the other side of each product in float32.\n"
+        "compression (asymmetric, a scale a row) leaves the other side of each product in float32. A plug-in without "
+        "arithmetic of a precision computes in another without a word: then the level is low, and that is said.\n"
     )
     for name in asked:
         stated = tolerance_for(Cell.parse(f"bert/fill-mask/openvino/{name}").target, name)
