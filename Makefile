@@ -4,7 +4,7 @@
 #   make setup-qnn                       the environment of target qnn (.venv-qnn)
 #   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
-# More: make lint | test-gpu | mutants | mutants-drawn | mutants-all | test-versions | test-newest | bench | recipes | clean
+# More: make lint | test-gpu | mutants | mutants-drawn | mutants-all | openvino-all | test-versions | test-newest | bench | recipes | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -19,7 +19,7 @@ VERSIONS ?= 5.23.0 4.57.6
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test test-gpu lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla setup-upstream bundle-environment clean
+.PHONY: help run test test-gpu lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla openvino-all setup-upstream bundle-environment clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -127,6 +127,29 @@ setup-xla: .venv-xla/.ready
 # Two models on XLA's CPU client, which stands for no TPU: 1 where a check fails or anything would run beside XLA.
 run-xla: setup-xla
 	$(OWN) run_test_generation.py --model bert --model vit --device tpu:xla-cpu --run $(ARGS)
+
+# Every type on OpenVINO, what its precisions cost and which devices it takes, and docs/OPENVINO.md from that: hours.
+# Cut off, it goes on where it was when started again.
+OPENVINO_OUT ?= hwcompat-out/openvino
+OPENVINO_RUN = $(OWN) run_test_generation.py --run --resume --output-dir $(OPENVINO_OUT)/$@/suites \
+    --evidence $(OPENVINO_OUT)/$@/evidence --report-dir $(OPENVINO_OUT)/$@/reports $(ARGS)
+TEN := $(foreach type,bert gpt2 llama t5 vit clip whisper resnet mixtral mamba,--model $(type))
+OPENVINO_PARTS := openvino-types openvino-float16 openvino-int8 openvino-devices
+
+.PHONY: $(OPENVINO_PARTS)
+
+openvino-all: $(OPENVINO_PARTS)
+	$(OWN) -m benchmarks.openvino_table --keep $(OPENVINO_PARTS:%=$(OPENVINO_OUT)/%/evidence) > docs/OPENVINO.md
+
+# Failing cells are what is looked for: exit code 1 says that there are some.
+openvino-types: $(VENV)/.ready
+	$(OPENVINO_RUN) --priority all --device openvino || test $$? -eq 1
+
+openvino-float16 openvino-int8: openvino-%: $(VENV)/.ready
+	$(OPENVINO_RUN) $(TEN) --device openvino --precision $* || test $$? -eq 1
+
+openvino-devices: $(VENV)/.ready
+	$(OPENVINO_RUN) --model bert --model vit $(foreach name,CPU GPU NPU AUTO HETERO,--device openvino:$(name)) || test $$? -eq 1
 
 # torch, transformers and pytest alone, as on a machine that a bundle is carried to
 bundle-environment: $(BUNDLE)/.ready

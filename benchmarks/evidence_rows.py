@@ -9,6 +9,8 @@ from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.target import Target
 
+from .evidence_table import last_checks
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -37,17 +39,9 @@ class Row:
 
 
 def rows_of(lines: Sequence[CheckLine], target: Target) -> Iterator[Row]:
-    """A row for each cell of a target, by id; of every variant where it names none. Those of a run that was cut off
-    before its proof aren't among them."""
-    cells: dict[str, dict[str, CheckLine]] = {}
-    for line in sorted(lines, key=lambda one: one.started_at):
-        asked = Target.parse(line.requested_target)
-        is_meant = asked.name == target.name and target.variant in ("", asked.variant)
-        if line.outcome is not Outcome.NOT_RUN and is_meant:
-            cells.setdefault(line.cell_id, {})[line.check_name] = line
-    for name, checks in sorted(cells.items()):
-        if "runs_natively" in checks:
-            yield _row(Cell.parse(name), list(checks.values()), checks["runs_natively"])
+    """A row for each cell of a target, by id; of every variant where it names none."""
+    for name, checks in last_checks(lines, target).items():
+        yield _row(Cell.parse(name), list(checks.values()), checks["runs_natively"])
 
 
 def _row(cell: Cell, checks: Sequence[CheckLine], proof: CheckLine) -> Row:

@@ -17,7 +17,7 @@ from .target_table import Wording, print_page
 _HEAD = """# Target qnn
 
 Made by `python -m benchmarks.qnn_table` from the evidence of `python run_test_generation.py --device qnn --run`, with
-runs from {first} to {last}. Versions: {versions}.
+runs from {dates}. Versions: {versions}.
 
 Everything here was computed by {device}.
 It stands for a device: operators and arithmetic are HTP's, speed and memory aren't, and nothing here ran on an NPU.

@@ -7,27 +7,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from hardware.evidence.record import CheckLine, RunLine
-from hardware.evidence.store import read_folder
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
 from .evidence_rows import Row, rows_of
-
-_LONGEST = 160
+from .evidence_table import dates_said, gathered, one_line, versions_said
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wording:
     """What a target's page says in its own words.
 
-    `head` takes `first`, `last`, `versions` and `device`. `column` heads the number of operators. `left` finds the
+    `head` takes `dates`, `versions` and `device`. `column` heads the number of operators. `left` finds the
     operators that it doesn't take in a message, `refuses` says so of them; `named` finds single operators in a
     message, and `noise` is left out of one.
     """
@@ -52,24 +50,17 @@ def _reason(wording: Wording, line: CheckLine) -> str:
     operators = ", ".join(f"{name} ({count})" for name, count in sorted(named.items()))
     for noise in wording.noise:
         text = re.sub(noise, "", text)
-    text = " ".join(text.split()).replace("|", "/")
-    short = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-    words = f"{line.check_name}, {line.error_type or line.outcome}: {short}"
+    words = f"{line.check_name}, {line.error_type or line.outcome}: {one_line(text)}"
     return f"{words} (refused: {operators})" if operators else words
 
 
 def _head(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> str:
-    found: Mapping[str, set[str]] = {
-        name: {run.versions[name] for run in runs if name in run.versions} for name in wording.versions
-    }
-    dates = sorted(run.started_at[:10] for run in runs)
     devices = sorted(
         {line.accelerator for line in lines if line.accelerator and line.actual_target == str(wording.target)}
     )
     return wording.head.format(
-        first=dates[0],
-        last=dates[-1],
-        versions=", ".join(f"{name} {' and '.join(sorted(found[name]))}" for name in wording.versions if found[name]),
+        dates=dates_said(runs),
+        versions=versions_said(runs, wording.versions),
         device=" and ".join(devices),
     )
 
@@ -105,8 +96,7 @@ def page(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) 
     return "\n".join([_head(wording, runs, lines), *sections])
 
 
-def print_page(wording: Wording, folders: Sequence[Path]) -> None:
-    """Print what the evidence in these folders says."""
-    found = [read_folder(folder) for folder in folders]
-    runs = [run for one in found for run in one.runs]
-    click.echo(page(wording, runs, [line for one in found for line in one.checks]))
+def print_page(wording: Wording, places: Sequence[Path]) -> None:
+    """Print what the evidence in these folders and kept files says."""
+    found = gathered(places)
+    click.echo(page(wording, found.runs, found.checks))

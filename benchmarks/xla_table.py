@@ -17,7 +17,7 @@ from .target_table import Wording, print_page
 _HEAD = """# Target tpu:xla-cpu
 
 Made by `python -m benchmarks.xla_table` from the evidence of `python run_test_generation.py --device tpu:xla-cpu
---run`, with runs from {first} to {last}. Versions: {versions}.
+--run`, with runs from {dates}. Versions: {versions}.
 
 Everything here was computed by {device}.
 It is no TPU and stands for none: what is shown is that each operator of a model has a lowering to XLA's, that XLA

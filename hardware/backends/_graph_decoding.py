@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..evidence.record import Stage
-from ..export.decoding import decoder_of, encoders_of, past, replaced_forward, slots
+from ..export.decoding import PRESENT, decoder_of, encoders_of, past, replaced_forward, slots
 from ..export.exported import ENCODER, PROMPT, STEP
 from .base import Generation, Unsupported
 
@@ -82,11 +82,11 @@ class _Decoding:
 
         graph = self.graphs[STEP if self.states else PROMPT]
         result = graph({**arrays_of(arguments), **self.states})
-        logits = torch.as_tensor(result.pop("logits"))
-        self.states |= {past(name): array for name, array in result.items()}
+        self.states |= {past(name): array for name, array in result.items() if name.startswith(PRESENT)}
+        given = {name: torch.as_tensor(one) for name, one in result.items() if not name.startswith(PRESENT)}
         tokens = "decoder_input_ids" if "decoder_input_ids" in arguments else "input_ids"
         self.length += arguments[tokens].shape[1]
-        return ModelOutput(logits=logits, **{self.cache_name: _cache_of_length(self.length)})
+        return ModelOutput(**given, **{self.cache_name: _cache_of_length(self.length)})
 
 
 def _cache_of_length(length: int) -> Any:

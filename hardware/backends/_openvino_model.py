@@ -11,7 +11,7 @@ import numpy as np
 
 from ..evidence.record import Stage
 from ..export import Exported
-from ..export.exported import ENCODER, FORWARD, PROMPT, STEP
+from ..export.exported import ENCODER, FORWARD, PROMPT, RESULT, STEP
 from ..export.exporter import openvino_names
 from ..export.positions import host_positions
 from ._graph_decoding import decode
@@ -59,6 +59,10 @@ class OpenedModel(ABC):
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The floating-point outputs of one forward pass, by name, as float64."""
 
+    def takes(self, inputs: Mapping[str, Array]) -> bool:
+        """Whether the graph was made for inputs of these shapes."""
+        return True
+
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write the graphs in OpenVINO's own format."""
@@ -73,14 +77,25 @@ class Graph:
 
     def __init__(self, core: Any, file: Path, device: str, options: Options) -> None:
         model = core.read_model(file)
-        self.outputs = [port.get_any_name() for port in model.outputs]  # a compiled model may have lost them
+        # A compiled model may have lost names of its ports, and inputs that it doesn't depend on.
+        names, self.outputs = _names(model)
         self.compiled = core.compile_model(model, device, dict(options))
-        self.inputs = [port.get_any_name() for port in self.compiled.inputs]
+        self.inputs = [names[port.get_node().get_friendly_name()] for port in self.compiled.inputs]
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs as the graph gives them; an input that the model doesn't depend on is no longer in its graph."""
-        result = self.compiled({name: np.ascontiguousarray(inputs[name]) for name in self.inputs})
+        """Outputs as the graph gives them."""
+        result = self.compiled([np.ascontiguousarray(inputs[name]) for name in self.inputs])
         return {name: np.array(result[number]) for number, name in enumerate(self.outputs)}
+
+
+def _names(model: Any) -> tuple[dict[str, str], list[str]]:
+    """The names of a graph's inputs, by node, and of its outputs. Nodes of our own graphs are called so themselves:
+    what a model hands on as it is has one tensor, with one name, for input and output."""
+    nodes = [str(port.get_node().get_friendly_name()) for port in model.outputs]
+    inputs = {str(port.get_node().get_friendly_name()): str(port.get_any_name()) for port in model.inputs}
+    if not all(node.startswith(RESULT) for node in nodes):
+        return inputs, [str(port.get_any_name()) for port in model.outputs]
+    return {node: node for node in inputs}, [node.removeprefix(RESULT) for node in nodes]
 
 
 class BareModel(OpenedModel):
@@ -99,6 +114,16 @@ class BareModel(OpenedModel):
         missing = set(self.forward.inputs) - set(inputs)
         given = {**inputs, **self._positions(inputs)} if missing else inputs
         return {name: ruled_out(np.asarray(value)).astype(np.float64) for name, value in self.forward(given).items()}
+
+    def takes(self, inputs: Mapping[str, Array]) -> bool:
+        import openvino
+
+        shapes = zip(self.forward.inputs, self.forward.compiled.inputs, strict=True)
+        return all(
+            port.get_partial_shape().compatible(openvino.PartialShape(list(inputs[name].shape)))
+            for name, port in shapes
+            if name in inputs
+        )
 
     def _positions(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch

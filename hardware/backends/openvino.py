@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ..export import Exported, export_openvino, quiet_telemetry
+from ..export.compressing import with_int8_weights
+from ..export.verification import held_inputs
 from ._openvino_model import OpenedModel, open_model
 from ._trace import PARAMETER_OPERATORS, operator_trace
 from .base import BaseBackend, DeviceInfo, Execution, FileSubject, Generation, ModelSubject, Runnable, Unsupported
@@ -26,16 +28,19 @@ OPENVINO_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "float32": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"},
     "bfloat16": {"INFERENCE_PRECISION_HINT": "bf16", "KV_CACHE_PRECISION": "bf16"},
     "float16": {"INFERENCE_PRECISION_HINT": "f16", "KV_CACHE_PRECISION": "f16"},
+    # Weights alone have 8 bits: what they are multiplied with isn't to be rounded as well.
+    "int8": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"},
 }
 
 CHOICES = ("AUTO", "HETERO", "MULTI", "BATCH")
-"""OpenVINO's devices that stand for a choice between devices: what ran there would say nothing about any of them."""
+"""OpenVINO's devices that stand for a choice between devices: evidence says which one it took (`executed_on`)."""
 
 UNSEEN = (
     "what a plug-in does inside one node; transfers between host and device; what Python does around graphs, but for "
     "products of torch"
 )
 
+_LONGEST_REASON = 400
 _COMPUTE_LAYERS = {"FullyConnected", "MatMul", "Convolution", "GroupConvolution", "ScaledDotProductAttention"}
 _FACTS = {
     "capabilities": "OPTIMIZATION_CAPABILITIES",
@@ -52,8 +57,20 @@ def _open_on_cpu(subject: ModelSubject) -> Callable[[Exported], OpenedModel]:
     return lambda exported: open_model(exported, subject, "CPU", OPENVINO_OPTIONS["float32"])
 
 
-def _shapes(inputs: Inputs) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    return tuple((name, tuple(array.shape)) for name, array in sorted(inputs.items()))
+def _made_for(inputs: Inputs) -> tuple[object, ...]:
+    """What a static export is made for: shapes, and the values of inputs that may be constants in it."""
+    numbers = held_inputs(inputs)
+    return tuple(
+        (name, array.shape, array.tobytes() if name in numbers else b"") for name, array in sorted(inputs.items())
+    )
+
+
+def _product_precision(facts: Mapping[str, str]) -> str:
+    """What a node multiplies in, as the runtime calls it. Where weights alone have 8 bits, `runtimePrecision` is
+    theirs, and the kernel's name ends with the products' (`brgemm_avx2_f32`)."""
+    stated = facts["runtimePrecision"]
+    kernel = facts.get("primitiveType", "").rpartition("_")[2].lower()
+    return kernel if stated in ("i8", "u8") and kernel in _PRECISION_NAMES else stated
 
 
 class OpenVINORunnable(Runnable):
@@ -64,27 +81,40 @@ class OpenVINORunnable(Runnable):
         self.subject = subject
         self.example = dict(example)
         self.precision = precision
-        self.exported = export_openvino(subject, example, _open_on_cpu(subject))
+        self.exported = self._of_precision(export_openvino(subject, example, _open_on_cpu(subject)))
         self._open(self.exported)
-        self._by_shape = {_shapes(example): self.opened}
+        self._by_shape = {_made_for(example): self.opened}
+
+    def _of_precision(self, exported: Exported) -> Exported:
+        return with_int8_weights(exported) if self.precision == "int8" else exported
 
     def _open(self, exported: Exported) -> None:
         self.opened = self._open_one(exported)
         self.can = frozenset({"save", "generate"} if self.opened.generates else {"save"})
-        self.conditions = {**exported.conditions(), "optimisation": "O0"}
-        self.actual_dtype = self._placement().dtype
+        self._said = {**exported.conditions(), "optimisation": "O0"}
+        placed = self._placement()
+        if self.backend.target.variant in CHOICES:
+            self._said["executed_on"] = placed.device
+        self.conditions = self._said
+        self.actual_dtype = placed.dtype
 
     def _open_one(self, exported: Exported) -> OpenedModel:
         return open_model(exported, self.subject, self.backend.device, OPENVINO_OPTIONS[self.precision])
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:
-        if not self.exported.static:
-            return self.opened(inputs)
-        shapes = _shapes(inputs)
-        if shapes not in self._by_shape:
+        if not self.exported.static and self.opened.takes(inputs):
+            try:
+                return self.opened(inputs)
+            except RuntimeError as error:  # the plug-in's, which may fail at one length and not at another
+                if self.exported.method != "convert_model":
+                    raise
+                self._said["why_static"] = " ".join(str(error).split())[:_LONGEST_REASON]
+        self._said["shapes"] = "static"
+        wanted = _made_for(inputs)
+        if wanted not in self._by_shape:
             again = export_openvino(self.subject, inputs, _open_on_cpu(self.subject), traced_anew=True)
-            self._by_shape[shapes] = self._open_one(again)
-        return self._by_shape[shapes](inputs)
+            self._by_shape[wanted] = self._open_one(self._of_precision(again))
+        return self._by_shape[wanted](inputs)
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
         if not self.opened.generates:
@@ -98,7 +128,7 @@ class OpenVINORunnable(Runnable):
         again.example = self.example
         again.exported = replace(self.exported, folder=folder)
         again._open(again.exported)
-        again._by_shape = {_shapes(self.example): again.opened}
+        again._by_shape = {_made_for(self.example): again.opened}
         return again
 
     def execution(self) -> Execution:
@@ -118,8 +148,8 @@ class OpenVINORunnable(Runnable):
         for compiled in self.opened.compiled:
             used = [str(device) for device in compiled.get_property("EXECUTION_DEVICES")]
             devices += used
-            # HETERO's and AUTO's graphs name no device per node: the whole model counts as offloaded when
-            # any other device than the one asked for took part.
+            # Graphs over several devices name none per node: the whole model counts as offloaded when any other
+            # device than the one asked for took part.
             on_target = bool(used) and all(self.backend.is_asked_device(device) for device in used)
             for node in compiled.get_runtime_model().get_ordered_ops():
                 facts = node.get_rt_info()
@@ -128,7 +158,7 @@ class OpenVINORunnable(Runnable):
                     continue
                 (native if on_target else offloaded)[f"openvino.{layer}"] += 1
                 if layer in _COMPUTE_LAYERS and "runtimePrecision" in facts:
-                    precisions[str(facts["runtimePrecision"].astype(str))] += 1
+                    precisions[_product_precision({name: str(fact.astype(str)) for name, fact in facts.items()})] += 1
         return Execution(
             native=dict(native),
             offloaded=dict(offloaded),
@@ -143,7 +173,8 @@ class OpenVINORunnable(Runnable):
         found = precisions.most_common(1)
         name = found[0][0] if found else "unknown"
         computed = _PRECISION_NAMES.get(name, name)
-        asked = next(name for name, precision in _PRECISION_NAMES.items() if precision == self.precision)
+        kept_in = self.backend.COMPUTES_IN.get(self.precision, self.precision)
+        asked = next(name for name, precision in _PRECISION_NAMES.items() if precision == kept_in)
         for compiled in self.opened.compiled if self.opened.generates else ():
             with contextlib.suppress(RuntimeError):  # a plug-in without this property keeps no cache of its own
                 kept = compiled.get_property("KV_CACHE_PRECISION").get_type_name()
@@ -159,7 +190,8 @@ class OpenVINOBackend(BaseBackend):
     EXPIRES_ON = ("openvino", "optimum-intel", "torch", "transformers")
     CAN = frozenset({"generate", "save"})
     WARM_IMPORTS = ("openvino", "optimum.intel", "optimum.exporters.openvino")
-    PRECISIONS = ("float32", "bfloat16", "float16")
+    PRECISIONS = ("float32", "bfloat16", "float16", "int8")
+    COMPUTES_IN: ClassVar[Mapping[str, str]] = {"int8": "float32"}
     VARIANTS = ("CPU", "GPU", "NPU", *CHOICES)
     DEADLINE_S = 600.0  # a model is exported, proven and compiled, for prompts and for tokens
 
@@ -168,8 +200,13 @@ class OpenVINOBackend(BaseBackend):
 
     @property
     def device(self) -> str:
-        """OpenVINO's own name of the device: `CPU`, `GPU.1`, `AUTO`."""
+        """OpenVINO's own name of the device: `CPU`, `GPU.1`, `HETERO:CPU`."""
         variant = self.target.variant or "CPU"
+        if variant in CHOICES:
+            import openvino
+
+            seen = openvino.Core().available_devices
+            return f"{variant}:{','.join(seen[:1] if variant == 'BATCH' else seen)}"
         return variant if self.target.index is None else f"{variant}.{self.target.index}"
 
     @classmethod
@@ -178,7 +215,9 @@ class OpenVINOBackend(BaseBackend):
         return target.variant in ("", "CPU")
 
     def is_asked_device(self, name: str) -> bool:
-        """Whether a name from `EXECUTION_DEVICES` is the device that this target stands for."""
+        """Whether a name from `EXECUTION_DEVICES` is the device of this target; a choice stands for all of them."""
+        if self.target.variant in CHOICES:
+            return True
         return name.strip("()") == self.device or name.strip("()").split(".")[0] == self.device
 
     def _check_availability(self) -> str:
@@ -188,7 +227,7 @@ class OpenVINOBackend(BaseBackend):
             return "openvino isn't installed (pip install -r requirements.txt)"
         devices = openvino.Core().available_devices
         if self.target.variant in CHOICES:
-            return f"{self.target} is a choice between devices, not a device; name one of {', '.join(devices)}"
+            return "" if devices else f"{self.target} chooses between devices, and OpenVINO sees none"
         if not any(name == self.device or name.split(".")[0] == self.device for name in devices):
             return f"OpenVINO sees no {self.device}; it sees {', '.join(devices) or 'nothing'}"
         return ""
@@ -203,6 +242,10 @@ class OpenVINOBackend(BaseBackend):
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         import openvino
 
+        if self.target.variant in CHOICES:  # it is one of those that are there
+            device = self.device.partition(":")[2].split(",")[0]
+            full = openvino.Core().get_property(device, "FULL_DEVICE_NAME")
+            return self.device_info(self.device, f"{self.device}, {str(full).strip()}", device_id=device_id)
         name = self.device if device_id == self.device_id else f"{self.target.variant}.{device_id}"
         core = openvino.Core()
         told = set(core.get_property(name, "SUPPORTED_PROPERTIES"))

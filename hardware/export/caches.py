@@ -41,6 +41,7 @@ def traceable_caches() -> Iterator[None]:
         return recurrent_states
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(growing_caches())
         stack.enter_context(replaced(DynamicLayer, "lazy_initialization", begin_empty))
         stack.enter_context(replaced(LinearAttentionLayer, "update_conv_state", replace_convolution))
         stack.enter_context(replaced(LinearAttentionLayer, "update_recurrent_state", replace_recurrent))
@@ -48,11 +49,31 @@ def traceable_caches() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def growing_caches() -> Iterator[None]:
+    """Caches of a sliding window that keep all keys, as others do: the mask rules out those before the window.
+
+    transformers counts the length of such a cache in Python, where a trace freezes it; that of one which keeps
+    everything is the size of its tensors.
+    """
+    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+    names = ("update", "get_mask_sizes", "get_seq_length", "get_max_cache_shape")
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            stack.enter_context(replaced(DynamicSlidingWindowLayer, name, getattr(DynamicLayer, name)))
+        yield
+
+
+@contextlib.contextmanager
 def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Let an attribute of a class or module have another value for a while."""
-    before = getattr(owner, name)
+    own = vars(owner)
+    had, before = name in own, own.get(name)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        setattr(owner, name, before)
+        if had:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)  # it was a base class's, or nobody's

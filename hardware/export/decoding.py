@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..backends.base import ModelSubject
-from .exported import ENCODER, PROMPT, STEP
+from .caches import growing_caches
+from .exported import ENCODER, PROMPT, STEP, Exported
 from .tracing import convert, traceable
 from .verification import follows_length
 
@@ -80,23 +81,26 @@ def _entries(value: Any) -> list[tuple[Any, Any]]:
     return list(vars(value).items()) if type(value).__module__ == "transformers.cache_utils" else []
 
 
-def write_decoding(subject: ModelSubject, example: Inputs, folder: Path, *, static: bool) -> None:
+def write_decoding(subject: ModelSubject, example: Inputs, folder: Path, forward: Exported) -> None:
     """Write the graphs beside the forward pass.
 
-    With `static` the prompt keeps the shapes of the example. Raises what the library or the converter raises.
+    Where that is static the prompt keeps the shapes of the example too; inputs that it holds are constants here as
+    well. Raises what the library or the converter raises.
     """
     import torch
 
     from ..backends._tensors import to_tensors
 
     model: Any = subject.model
-    calls = _recorded(model, to_tensors(example, "cpu", torch.float32))
+    with growing_caches():
+        calls = _recorded(model, to_tensors(example, "cpu", torch.float32))
     with traceable(model):
         for part, file, call in calls:
             given = {slot.name: slot.tensor for slot in slots(call)}
-            fixed = static and file != STEP  # a cache grows with every token
+            fixed = forward.static and file != STEP  # a cache grows with every token
             axes = {name: 0 if fixed else _free_axes(name, tensor, example) for name, tensor in given.items()}
-            convert(part, functools.partial(_compute, part, call), given, axes, folder / file)
+            held = frozenset(forward.held.split(", ")) if forward.held and fixed else None
+            convert(part, functools.partial(_compute, part, call), given, axes, folder / file, held=held)
 
 
 def _free_axes(name: str, tensor: torch.Tensor, example: Inputs) -> int:
@@ -105,21 +109,25 @@ def _free_axes(name: str, tensor: torch.Tensor, example: Inputs) -> int:
 
 
 def _compute(part: Any, call: Mapping[str, Any], values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """One recorded call with other tensors: its logits (or an encoder's outputs) and what it changed of its cache."""
+    """One recorded call with other tensors: its outputs and what it changed of its cache."""
     from transformers.cache_utils import Cache
 
-    from ..backends._outputs import floating_outputs
+    from ..backends._outputs import floating_outputs, results
 
     arguments = copy.deepcopy(dict(call))
+    given = {name: tensor.clone() for name, tensor in values.items()}  # some models write over a state in place
     for slot in list(slots(arguments)):
-        slot.put(values[slot.name])
+        slot.put(given[slot.name])
+    before = {id(tensor): tensor._version for tensor in given.values()}
     output = part(**arguments)
     caches = [entry for entry in dict(output).values() if isinstance(entry, Cache)]
     found = [slot for cache in caches for slot in slots(cache)]
-    same = {id(tensor) for tensor in values.values()}  # as keys of the encoder's output, from the prompt on
-    states = {present(slot.name): slot.tensor for slot in found if id(slot.tensor) not in same}
-    floating = floating_outputs(output)
-    main = {"logits": floating["logits"]} if "logits" in floating else floating
+    # What is as it was, as keys of the encoder's output from the prompt on, is no state.
+    changed = [slot for slot in found if before.get(id(slot.tensor)) != slot.tensor._version]
+    states = {present(slot.name): slot.tensor for slot in changed}
+    named = results(output)
+    # A decoder gives what it saw as well, and an encoder a mask; what else a decoder counts, nobody reads.
+    main = floating_outputs(output) if "logits" in named else named
     return {**main, **states}
 
 
@@ -169,10 +177,21 @@ def encoders_of(model: Any) -> list[Any]:
         return [part for part in model.children() if part is not decoder]
     if not getattr(model.config, "is_encoder_decoder", False):
         return []
-    owners = [part for part in model.modules() if hasattr(part, "get_encoder")]  # several in RAG, which has two
+    decodes = {id(part) for part in _inner_decoder(model).modules()}
+    owners = [  # several in RAG, which has two
+        part for part in model.modules() if hasattr(part, "get_encoder") and id(part) not in decodes
+    ]
     found = {id(encoder): encoder for part in owners if (encoder := part.get_encoder()) is not part}
     inner = {id(part) for encoder in found.values() for part in encoder.modules() if part is not encoder}
     return [encoder for key, encoder in found.items() if key not in inner]
+
+
+def _inner_decoder(model: Any) -> Any:
+    """What a model of an encoder and a decoder names as the latter; an empty module where it names none."""
+    import torch
+
+    found = model.get_decoder() if hasattr(model, "get_decoder") else None
+    return found if isinstance(found, torch.nn.Module) and found is not model else torch.nn.Module()
 
 
 @contextlib.contextmanager

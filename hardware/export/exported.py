@@ -15,6 +15,8 @@ ENCODER = "openvino_prompt_encoder_model.xml"
 PROMPT = "openvino_prompt_model.xml"
 STEP = "openvino_step_model.xml"
 ONNX = "model.onnx"
+RESULT = "result."
+"""What the nodes of a traced graph's outputs are called, before the output's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,8 @@ class Exported:
     `method` is `optimum-intel`, `convert_model` or `torchscript`; `why_not_exporter` says why the first wasn't used.
     `exporter_limit` is the newest version of transformers that the exporter allows, where it had to be told to go
     beyond it. With `static` the model is right for the shapes of its example only: tracing froze loops over the
-    length. `decodes` says whether the model decodes with a cache; `why_no_cache` why one that could doesn't.
+    length. Inputs that are `held` (names with commas between) are constants in it, so that it is right for their
+    values only. `decodes` says whether the model decodes with a cache; `why_no_cache` why one that could doesn't.
     """
 
     folder: Path
@@ -33,6 +36,7 @@ class Exported:
     why_not_exporter: str = ""
     exporter_limit: str = ""
     static: bool = False
+    held: str = ""
     decodes: bool = False
     why_no_cache: str = ""
 
@@ -43,7 +47,7 @@ class Exported:
     def conditions(self) -> dict[str, str]:
         """What evidence has to say of this export."""
         said = {"export": self.method}
-        for name in ("why_not_exporter", "exporter_limit", "why_no_cache"):
+        for name in ("why_not_exporter", "exporter_limit", "held", "why_no_cache"):
             if text := getattr(self, name):
                 said[name] = text
         if self.static:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,8 @@ from ..backends.base import ModelSubject
 from .exported import Exported
 
 if TYPE_CHECKING:
+    import torch
+
     from ..backends.base import Inputs
 
 _METHOD = "optimum-intel"
@@ -52,12 +55,18 @@ def limit_of(subject: ModelSubject) -> str:
 def _export(subject: ModelSubject, folder: Path) -> None:
     from optimum.exporters.openvino import export_from_model
 
-    model = subject.model
+    model = _copy_of(subject.model)
     config: Any = model.config
     config.architectures = [type(model).__name__]  # what save_pretrained would write; loading needs it
     if not hasattr(config, "pad_token_id"):  # a checkpoint's own file names it, and the exporter's classes read it
         config.pad_token_id = getattr(config.get_text_config(), "pad_token_id", None)
     export_from_model(model, folder, task=exporter_task(subject))
+
+
+def _copy_of(model: torch.nn.Module) -> Any:
+    """The module with the very same weights: an exporter that fails half-way leaves what it changed as it is."""
+    weights = [*model.parameters(), *model.buffers()]
+    return copy.deepcopy(model, {id(tensor): tensor for tensor in weights})
 
 
 def exporter_task(subject: ModelSubject) -> str:

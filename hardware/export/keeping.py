@@ -26,7 +26,7 @@ from ..errors import OutputError
 from ..evidence.record import Stage
 from ..paths import CACHE_VARIABLE, cache_folder
 from .exported import Exported, Opened, Opener
-from .verification import Proof
+from .verification import Proof, held_inputs
 
 if TYPE_CHECKING:
     from ..backends.base import Inputs
@@ -70,7 +70,8 @@ def export_once(subject: ModelSubject, example: Inputs, open_on_cpu: Opener, rou
 
 
 def _key(subject: ModelSubject, example: Inputs, route: Route) -> str:
-    shapes = {name: list(array.shape) for name, array in example.items()}
+    numbers = held_inputs(example)
+    shapes = {name: array.tolist() if name in numbers else list(array.shape) for name, array in example.items()}
     files = (path for path in sorted(Path(__file__).parent.iterdir()) if path.suffix in (".py", ".toml"))
     sources = [path.read_text(encoding="utf-8") for path in files]  # another way of exporting gives another export
     how = [versions_of(route.packages), [name for name, _ in route.ways], sources]

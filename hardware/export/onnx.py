@@ -19,8 +19,9 @@ from .caches import replaced
 from .exported import ONNX, Exported
 from .keeping import Route, Way, export_once, opened
 from .masks import RULED_OUT, arithmetic_masks
+from .operators import unfolding_from_the_front
 from .positions import host_positions
-from .tracing import by_position, traceable_parts, unfolding_from_the_front
+from .tracing import by_position, traceable_parts
 from .verification import Proof
 
 if TYPE_CHECKING:

@@ -16,7 +16,10 @@ from .verification import Proof
 if TYPE_CHECKING:
     from ..backends.base import Inputs
 
-_TRACE: tuple[str, Way] = ("convert_model", tracing.with_convert_model)
+_TRACES: tuple[tuple[str, Way], ...] = (
+    ("convert_model", tracing.with_convert_model),
+    ("convert_model with sizes as constants", tracing.holding_numbers),
+)
 _OPERATORS = {
     "No conversion rule found for operations: ": "no conversion rule for",
     "Conversion is failed for: ": "the conversion rule fails for",
@@ -27,6 +30,7 @@ _OPERATORS = {
 def quiet_telemetry() -> None:
     """Switch off what OpenVINO and its tools would send, before they are imported."""
     os.environ["CI"] = "true"  # `import openvino` looks for this very word
+    os.environ["NNCF_CI"] = "1"
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 
 
@@ -46,7 +50,7 @@ def export_openvino(
     if traced_anew:
         subject = replace(subject, generates="none")
     route = Route(
-        ways=(_TRACE,) if traced_anew else tuple(_ways(subject)),
+        ways=_TRACES if traced_anew else tuple(_ways(subject)),
         prove=_proven,
         runtime="OpenVINO's own CPU device",
         packages=("openvino", "optimum-intel", "nncf"),
@@ -60,7 +64,7 @@ def _ways(subject: ModelSubject) -> Iterator[tuple[str, Way]]:
     yield "optimum-intel", exporter.with_exporter
     if exporter.limit_of(subject):
         yield "optimum-intel beyond its limit", exporter.beyond_limit
-    yield _TRACE
+    yield from _TRACES
 
 
 def _proven(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Exported, float]:
@@ -74,14 +78,15 @@ def _proven_trace(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Ex
     trace = opened(open_on_cpu, made)
     error = proof.of_forward(trace, made)
     try:
-        proof.of_other_shapes(trace, made)
+        if not made.static:
+            proof.of_other_shapes(trace, made)
     except Unsupported:  # the runtime refuses shapes that the trace froze, or computes with what it froze
         made = replace(made, static=True)
     if proof.subject.generates == "none":
         return made, error
     decodes = replace(made, decodes=True)
     try:
-        decoding.write_decoding(proof.subject, proof.example, made.folder, static=made.static)
+        decoding.write_decoding(proof.subject, proof.example, made.folder, made)
         proof.of_decoding(open_on_cpu(decodes), decodes)
     except MemoryError:
         raise

@@ -19,6 +19,13 @@ def host_positions(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str,
     if part is None or "position_ids" in tensors:
         return {}
     count = getattr(part, _METHOD)
-    known = {name: tensors[name] for name in inspect.signature(count).parameters if name in tensors}
-    positions = count(**{"inputs_embeds": None, **known})
+    given = {
+        one.name: tensors.get(one.name)
+        for one in inspect.signature(count).parameters.values()
+        if one.name in tensors or one.default is inspect.Parameter.empty
+    }
+    try:
+        positions = count(**given)
+    except ValueError:  # the model around it counts in another way
+        return {}
     return {} if positions is None else {"position_ids": positions}

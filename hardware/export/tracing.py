@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..backends.base import ModelSubject
 from .caches import replaced, traceable_caches
-from .exported import FORWARD, Exported
+from .constants import computed_beforehand
+from .exported import FORWARD, RESULT, Exported
+from .operators import convertible_operators
 from .positions import host_positions
-from .verification import follows_length
+from .verification import follows_length, held_inputs
 
 if TYPE_CHECKING:
     import torch
@@ -22,11 +24,16 @@ _TRACEABLE_EXPERTS = "batched_mm"
 """transformers' way of computing experts that has no loop over those that were chosen (`integrations/moe.py`)."""
 
 
-def with_convert_model(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
-    """Trace the bare forward pass, without a cache, all axes that follow batch or length left dynamic."""
+def with_convert_model(
+    subject: ModelSubject, example: Inputs, folder: Path, *, held: frozenset[str] | None = None
+) -> Exported:
+    """Trace the bare forward pass, without a cache, all axes that follow batch or length left dynamic.
+
+    With `held`, maybe of none, the inputs of these names and all sizes are constants of the trace.
+    """
     import torch
 
-    from ..backends._outputs import floating_outputs
+    from ..backends._outputs import floating_outputs, nested
     from ..backends._tensors import to_tensors
     from ..backends._torch import without_cache
 
@@ -36,15 +43,25 @@ def with_convert_model(subject: ModelSubject, example: Inputs, folder: Path) -> 
     positions = host_positions(model, tensors)
 
     def compute(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return floating_outputs(model(**values, **wishes))
+        return floating_outputs(model(**nested(values), **wishes))
 
     with traceable(model):
         dynamic = {name: 2 if follows_length(array) else 1 for name, array in example.items()}
         dynamic |= {name: tensor.dim() for name, tensor in positions.items()}
-        convert(model, compute, {**tensors, **positions}, dynamic, folder / FORWARD)
+        convert(model, compute, {**tensors, **positions}, dynamic, folder / FORWARD, held=held)
     if hasattr(model, "config"):  # a user's own module needs none
         model.config.save_pretrained(folder)
-    return Exported(folder=folder, method="convert_model")
+    if held is None:
+        return Exported(folder=folder, method="convert_model")
+    return Exported(folder=folder, method="convert_model", held=", ".join(sorted(held)), static=True)
+
+
+def holding_numbers(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    """The same for the shapes of the example alone, with whole numbers that tell nothing of a text's tokens as
+    constants: sizes and places of pictures, from which a model makes loops and lists in Python, which no trace can
+    follow.
+    """
+    return with_convert_model(subject, example, folder, held=held_inputs(example))
 
 
 def convert(
@@ -53,24 +70,36 @@ def convert(
     tensors: Mapping[str, torch.Tensor],
     dynamic: Mapping[str, int],
     file: Path,
+    *,
+    held: frozenset[str] | None = None,
 ) -> None:
     """Trace `compute`, a function of `model` from tensors by name to tensors by name, and save it with those names.
 
-    `dynamic` says how many leading axes of each input may have another size. Raises what the converter raises.
+    `dynamic` says how many leading axes of each input may have another size; those `held` are constants, and with
+    them, or with none, all sizes. Raises what the converter raises.
     """
     import openvino
     import torch
 
+    constants = {name: tensor for name, tensor in tensors.items() if name in (held or ())}
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in constants}
     names = list(tensors)
+
+    def completed(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        with contextlib.nullcontext() if held is None else computed_beforehand(list(constants.values())):
+            return compute({**values, **constants})
+
     with torch.no_grad():
-        outputs = list(compute(tensors))
-        traced = by_position(model, compute, names)
+        outputs = list(completed(tensors))
+        traced = by_position(model, completed, names)
         converted = openvino.convert_model(traced, example_input=tuple(tensors.values()))
     for port, name in zip(converted.outputs, outputs, strict=True):
         port.get_tensor().set_names({name})
+        port.get_node().set_friendly_name(RESULT + name)
     for port, name in zip(converted.inputs, names, strict=True):
         port.get_tensor().set_names({name})
-        free = dynamic[name]
+        port.get_node().set_friendly_name(name)
+        free = dynamic[name] if held is None else 0
         shape = openvino.PartialShape([-1] * free + list(tensors[name].shape[free:]))
         port.get_node().set_partial_shape(shape)
     converted.validate_nodes_and_infer_types()
@@ -99,7 +128,7 @@ def by_position(
 @contextlib.contextmanager
 def traceable(model: torch.nn.Module) -> Iterator[None]:
     """For a while, what can't be traced or converted is computed in a way that can: the same numbers otherwise."""
-    with _traceable_masks(), traceable_parts(model), _convertible_operators():
+    with _traceable_masks(), traceable_parts(model), _traced_numbers(), convertible_operators():
         yield
 
 
@@ -156,34 +185,23 @@ def _traceable_experts(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _convertible_operators() -> Iterator[None]:
-    """What OpenVINO's converter has no rule for, or a wrong one.
+def _traced_numbers() -> Iterator[None]:
+    """Numbers that Python takes out of a tensor stay part of the trace, so far as it can hold them.
 
-    It counts the axis of `unfold` from the front only. The CPU plug-in adds a constant to a sum over the last axis
-    wrongly (https://github.com/openvinotoolkit/openvino/issues/23616, still so in 2026.4.1), not to a product.
+    How many rows each of some experts gets, or each of some pictures, comes as a list of whole numbers, which `split`
+    takes as tensors too. Sizes are tensors while a trace is made, and `round` knows no tensors.
     """
     import torch
 
-    summed = torch.sum
+    listed = torch.Tensor.tolist
 
-    def sum_as_product(tensor: torch.Tensor, *axes: Any, **how: Any) -> torch.Tensor:
-        if not axes and how == {"dim": -1} and tensor.is_floating_point():
-            return tensor @ tensor.new_ones(tensor.shape[-1])
-        return summed(tensor, *axes, **how)
+    def in_the_trace(tensor: torch.Tensor) -> Any:
+        if torch.jit.is_tracing() and tensor.dim() == 1 and not tensor.is_floating_point():
+            return [tensor[place] for place in range(tensor.shape[0])]
+        return listed(tensor)
 
-    with replaced(torch, "sum", sum_as_product), unfolding_from_the_front():
-        yield
+    def rounded(tensor: torch.Tensor, digits: int = 0) -> torch.Tensor:
+        return torch.round(tensor, decimals=digits)
 
-
-@contextlib.contextmanager
-def unfolding_from_the_front() -> Iterator[None]:
-    """For a while `unfold` counts its axis from the front, as converters do whatever they are told."""
-    import torch
-
-    unfold = torch.Tensor.unfold
-
-    def unfold_from_the_front(tensor: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
-        return unfold(tensor, dimension % tensor.dim(), size, step)
-
-    with replaced(torch.Tensor, "unfold", unfold_from_the_front):
+    with replaced(torch.Tensor, "tolist", in_the_trace), replaced(torch.Tensor, "__round__", rounded):
         yield

@@ -211,3 +211,13 @@ def _whole_numbers(array: Array) -> bool:
 def follows_length(array: Array) -> bool:
     """Whether an input's second axis is a length: of tokens, masks, positions and boxes, and of raw audio."""
     return array.ndim == 2 or _whole_numbers(array)
+
+
+def held_inputs(example: Inputs) -> frozenset[str]:
+    """Inputs of whole numbers that aren't rows of a text, by name."""
+    texts = {array.shape[:2] for name, array in example.items() if name.endswith(("input_ids", "attention_mask"))}
+    return frozenset(
+        name
+        for name, array in example.items()
+        if np.issubdtype(array.dtype, np.integer) and texts and array.shape[:2] not in texts
+    )

@@ -221,10 +221,15 @@ def openvino_devices(monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(Core=lambda: core))
 
 
-@pytest.mark.parametrize("choice", ["AUTO", "HETERO", "MULTI", "BATCH"])
-def test_a_choice_between_devices_is_no_device(openvino_devices, choice):
-    reason = get_backend(f"openvino:{choice}").unavailable()
-    assert reason == f"openvino:{choice} is a choice between devices, not a device; name one of CPU, GPU.0, GPU.1"
+@pytest.mark.parametrize(
+    ("choice", "device"),
+    [("AUTO", "AUTO:CPU,GPU.0,GPU.1"), ("HETERO", "HETERO:CPU,GPU.0,GPU.1"), ("BATCH", "BATCH:CPU")],
+)
+def test_a_choice_is_between_all_devices_that_are_there(openvino_devices, choice, device):
+    backend = get_backend(f"openvino:{choice}")
+    assert backend.unavailable() == ""
+    assert backend.device == device
+    assert backend.is_asked_device("GPU.1")
 
 
 @pytest.mark.parametrize(

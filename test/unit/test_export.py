@@ -70,7 +70,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(exporter, "with_exporter", make("optimum-intel"))
     monkeypatch.setattr(exporter, "limit_of", lambda subject: "")
-    monkeypatch.setattr(openvino, "_TRACE", ("convert_model", make("convert_model")))
+    monkeypatch.setattr(openvino, "_TRACES", (("convert_model", make("convert_model")),))
 
 
 def export(openers: dict[str, Callable[..., Any]], **facts: Any) -> Exported:
@@ -81,7 +81,7 @@ def test_where_neither_way_works_both_reasons_are_told_at_the_stage_export(
     ways: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exporter, "with_exporter", raising("no such type"))
-    monkeypatch.setattr(openvino, "_TRACE", trace_raising("no such operator"))
+    monkeypatch.setattr(openvino, "_TRACES", (trace_raising("no such operator"),))
     with pytest.raises(Unsupported, match=r"optimum-intel: .*no such type.*convert_model: .*no such op") as caught:
         export({})
     assert (caught.value.error_type, caught.value.stage) == ("export_failed", Stage.EXPORT)
@@ -98,7 +98,7 @@ def test_an_operator_that_cannot_be_converted_is_named(
     ways: None, monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
     monkeypatch.setattr(exporter, "with_exporter", raising("no such type"))
-    monkeypatch.setattr(openvino, "_TRACE", trace_raising(text))
+    monkeypatch.setattr(openvino, "_TRACES", (trace_raising(text),))
     with pytest.raises(Unsupported, match=said) as caught:
         export({})
     assert (caught.value.error_type, caught.value.stage) == ("unsupported_operator", Stage.EXPORT)
@@ -160,7 +160,7 @@ class DecodesWrongly(Runs):
 
 @pytest.mark.usefixtures("decodes")
 def test_an_exporter_whose_cache_is_wrong_is_refused(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "write_decoding", lambda *_, static: None)
+    monkeypatch.setattr(decoding, "write_decoding", lambda *_: None)
     made = export({"optimum-intel": DecodesWrongly(2), "convert_model": Runs(2)}, generates="causal")
     assert (made.method, made.decodes) == ("convert_model", True)
     assert "decodes with other numbers than torch" in made.why_not_exporter
@@ -168,7 +168,7 @@ def test_an_exporter_whose_cache_is_wrong_is_refused(ways: None, monkeypatch: py
 
 @pytest.mark.usefixtures("decodes")
 def test_graphs_that_decode_wrongly_are_left_out_with_the_reason(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(subject: Any, example: Any, folder: Path, *, static: bool) -> None:
+    def write(subject: Any, example: Any, folder: Path, forward: Any) -> None:
         (folder / "openvino_step_model.xml").write_text("a graph")
 
     monkeypatch.setattr(decoding, "write_decoding", write)
@@ -180,7 +180,7 @@ def test_graphs_that_decode_wrongly_are_left_out_with_the_reason(ways: None, mon
 
 def test_what_was_exported_once_is_taken_from_the_cache(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
     first = export({"optimum-intel": Runs(3), "convert_model": Runs(2)})
-    monkeypatch.setattr(openvino, "_TRACE", trace_raising("not again"))
+    monkeypatch.setattr(openvino, "_TRACES", (trace_raising("not again"),))
     assert export({"optimum-intel": Runs(3)}) == first
 
 
@@ -307,6 +307,49 @@ def test_positions_that_a_model_counts_by_hand_are_computed_beside_the_graph() -
     given = {"input_ids": torch.ones(2, 5), "attention_mask": torch.ones(2, 5), "pixel_values": torch.ones(1)}
     assert host_positions(torch.nn.Sequential(Counts()), given)["position_ids"].shape == (3, 2, 5)
     assert host_positions(torch.nn.Identity(), given) == {}
+
+
+def test_a_count_that_another_part_makes_is_left_to_the_model() -> None:
+    import torch
+
+    class Counts(torch.nn.Module):
+        def compute_3d_position_ids(self, input_ids: Any, image_grid_thw: Any, past_key_values: Any) -> Any:
+            if image_grid_thw is not None:
+                raise ValueError("no token types")
+            return input_ids.expand(3, -1, -1)
+
+    given = {"input_ids": torch.ones(2, 5)}
+    assert host_positions(torch.nn.Sequential(Counts()), given)["position_ids"].shape == (3, 2, 5)
+    assert host_positions(torch.nn.Sequential(Counts()), {**given, "image_grid_thw": torch.ones(2, 3)}) == {}
+
+
+def test_an_exporter_gets_a_copy_with_the_very_same_weights() -> None:
+    import torch
+
+    model = torch.nn.Linear(2, 2)
+    copied = exporter._copy_of(model)
+    copied.forward = None
+    assert copied.weight is model.weight
+    assert model(torch.ones(1, 2)).shape == (1, 2)
+
+
+def test_a_state_that_is_written_over_in_place_is_an_output_of_its_graph() -> None:
+    import torch
+    from transformers.cache_utils import DynamicCache
+    from transformers.utils import ModelOutput
+
+    cache = DynamicCache()
+    cache.update(torch.zeros(1, 1, 2, 1), torch.zeros(1, 1, 2, 1), 0)
+
+    class Decoder(torch.nn.Module):
+        def forward(self, input_ids: Any, past_key_values: Any) -> Any:
+            past_key_values.layers[0].keys.copy_(torch.ones(1, 1, 2, 1))
+            return ModelOutput(logits=input_ids * 2.0, past_key_values=past_key_values)
+
+    call = {"input_ids": torch.ones(1, 3), "past_key_values": cache}
+    values = {slot.name: slot.tensor for slot in decoding.slots(call)}
+    assert set(decoding._compute(Decoder(), call, values)) == {"logits", "present.layers.0.keys"}
+    assert float(values["past.layers.0.keys"].sum()) == 0
 
 
 def test_a_pass_without_a_cache_is_asked_only_of_models_that_take_the_wish() -> None:

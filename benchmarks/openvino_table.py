@@ -1,0 +1,246 @@
+"""Prints docs/OPENVINO.md: what evidence says of model types on target openvino, and why the others don't pass.
+
+`python -m benchmarks.openvino_table [--keep] [EVIDENCE…] > docs/OPENVINO.md`, where the folders are what
+`--run --device openvino` left; without one, what is kept in docs/evidence. `--keep` writes what counts there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from benchmarks.evidence_table import dates_said, gathered, keep, last_checks, one_line, versions_said
+from generators.compatibility.conclude import conclude
+from generators.compatibility.verdict import Level
+from hardware.cell import Cell
+from hardware.evidence.record import CheckLine, Outcome, RunLine, Stage
+from hardware.evidence.versions import relevant_versions
+from hardware.target import Target
+from hardware.testing.tolerances import tolerance_for
+
+KEPT = Path("docs/evidence/openvino.jsonl.gz")
+ON_CPU = Path("docs/coverage/transformers-5.5.4.md")
+TEN = ("bert", "gpt2", "llama", "t5", "vit", "clip", "whisper", "resnet", "mixtral", "mamba")
+"""The types that stand for the kinds of models, in whose losses precisions are compared."""
+
+_TARGET = Target(name="openvino")
+_VERSIONS = ("openvino", "optimum-intel", "nncf", "torch", "transformers", "hwcompat")
+_PASSES = (Level.HIGH, Level.MEDIUM)
+
+_CLASSES = (
+    (r"doesn't compile the model", "the plug-in doesn't compile it"),
+    (r"doesn't run on|doesn't run for|Exception from src/|Can't set the input", "the plug-in doesn't run it"),
+    (r"no conversion rule|conversion rule fails", "no conversion rule"),
+    (r"Couldn't get TorchScript|by tracing", "torch can't trace it"),
+    (r"other numbers than torch|decodes with other numbers", "the conversion computes something else"),
+    (r"in a way of its own", "decodes in a way of its own"),
+    (r"cannot generate|doesn't decode", "no graphs that decode"),
+    (r"^off by", "other numbers than float64"),
+)
+"""What a message says, in the order in which it is asked, and the class that it puts a failure in."""
+
+_HEAD = """# Target openvino
+
+Made by `python -m benchmarks.openvino_table` from the evidence of `make openvino-all`, which lies in
+`{kept}`, with runs from {dates}. Versions: {versions}.
+Where several versions of hwcompat stand there, cells were measured while exports were mended: each cell's last run
+counts, and cells that passed before a change weren't all run again after it.
+
+Everything here was computed by OpenVINO's CPU plug-in on {device}. Subjects are tiny models
+with random weights, which show operators and numerics, never size. An export is made at one shape (two rows of 16
+tokens, or the recipe's pictures and sounds), held against torch at that shape and another, and then against float64
+for other batches, lengths and values. A cell passes where its level is high, or medium under a condition.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One cell: its level, how it was exported, its largest error, and why it doesn't pass where it doesn't."""
+
+    cell: Cell
+    checks: Mapping[str, CheckLine]
+    level: Level
+
+    @property
+    def passes(self) -> bool:
+        """High, or medium under a condition that is stated."""
+        return self.level in _PASSES
+
+    @property
+    def failed(self) -> list[CheckLine]:
+        """Checks that didn't pass."""
+        return [line for line in self.checks.values() if line.outcome is not Outcome.PASSED]
+
+    @property
+    def conditions(self) -> Mapping[str, str]:
+        """What the proof was told of the export; of the first check that knows any."""
+        return next((line.conditions for line in reversed(self.checks.values()) if "export" in line.conditions), {})
+
+    @property
+    def error(self) -> float | None:
+        """The largest of all checks that compare, relative to the output's scale."""
+        errors = [line.max_rel_error for line in self.checks.values() if line.max_rel_error is not None]
+        return max(errors, default=None)
+
+    @property
+    def way(self) -> str:
+        """How the graphs were made."""
+        said = self.conditions
+        if said.get("export") == "optimum-intel":
+            limit = said.get("exporter_limit")
+            return f"optimum-intel beyond its limit ({limit})" if limit else "optimum-intel"
+        shapes = ", static" if "shapes" in said else ", dynamic"
+        constants = ", sizes of pictures as constants" if "held" in said else ""
+        return "traced" + shapes + constants
+
+
+def rows_of(runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> list[Row]:
+    """Each cell of the target, as its last run concludes with the versions that it had."""
+    versions = {run.run_id: run.versions for run in runs}
+    found = []
+    for name, checks in last_checks(lines, _TARGET).items():
+        cell = Cell.parse(name)
+        now = relevant_versions(cell, versions.get(next(iter(checks.values())).run_id, {}))
+        verdict = conclude(cell, tuple(checks), tuple(checks.values()), current_versions=now, run_versions=versions)
+        found.append(Row(cell=cell, checks=checks, level=verdict.level))
+    return found
+
+
+def passing_on_cpu(coverage: str) -> set[str]:
+    """The types that a coverage report (Markdown) lists as passed, with or without a condition."""
+    passed = coverage.partition("### Passed\n")[2].partition("\n## ")[0]
+    under = coverage.partition("### Passed under condition")[2].partition("\n###")[0]
+    listed = [line.partition(": ")[2] for line in passed.splitlines() if line.startswith("- ")]
+    listed += [line.split("|")[1] for line in under.splitlines() if line.startswith("| ")][1:]
+    return {name.strip() for names in listed for name in names.split(",")}
+
+
+def class_of(row: Row) -> tuple[str, str, Stage | None]:
+    """What kind of failure stands in a cell's way, its cause in the words of who refused, and the stage."""
+    first = row.failed[0]
+    text = first.error_message
+    reasons = re.split(r"; (?=optimum-intel|convert_model)", text.removeprefix("Unsupported: "))
+    cause = re.sub(r"^(NotApplicable: )?this model cannot generate on \S+: ", "", reasons[-1])
+    named = next((name for sign, name in _CLASSES if re.search(sign, reasons[-1])), first.error_type)
+    if first.outcome in (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY):
+        named = str(first.outcome)
+    return named, f"{first.check_name}: {one_line(cause, 220)}", first.stage
+
+
+def _all_types(rows: Sequence[Row], on_cpu: set[str]) -> Iterator[str]:
+    found = {row.cell.model: row for row in rows if row.cell.precision == "float32" and not row.cell.target.variant}
+    asked = [row for name, row in found.items() if name in on_cpu]
+    right = [row for row in asked if row.passes]
+    yield "\n## All types, float32\n"
+    share = 100 * len(right) / len(on_cpu)
+    yield (
+        f"**{len(right)} of the {len(on_cpu)} types that pass on cpu pass here ({share:.0f} %)**: "
+        f"{sum(row.level is Level.HIGH for row in right)} high, "
+        f"{sum(row.level is Level.MEDIUM for row in right)} medium. "
+        f"{len(asked) - len(right)} don't; {len(on_cpu) - len(asked)} have no evidence yet. The types are those of "
+        f"[the coverage of cpu](coverage/{ON_CPU.name}), doing their primary task.\n"
+    )
+    ways = Counter(row.way for row in right)
+    yield "| way of export | passing | types |\n|---|---:|---|"
+    for way, count in ways.most_common():
+        yield f"| {way} | {count} | {', '.join(sorted(row.cell.model for row in right if row.way == way))} |"
+    yield from _failing([row for row in asked if not row.passes])
+    if missing := sorted(on_cpu - set(found)):
+        yield f"\nWithout evidence: {', '.join(missing)}."
+    if others := sorted(set(found) - on_cpu):
+        passed = sum(found[name].passes for name in others)
+        yield (
+            f"\nBesides, {passed} of {len(others)} types pass that don't on cpu, or are other libraries': "
+            + ", ".join(f"{name} ({found[name].level})" for name in others)
+            + "."
+        )
+
+
+def _failing(rows: Sequence[Row]) -> Iterator[str]:
+    if not rows:
+        return
+    sorted_rows = sorted(((*class_of(row), row) for row in rows), key=lambda one: (one[0], one[3].cell.model))
+    counts = Counter(one[0] for one in sorted_rows)
+    yield "\n### Failing\n\n" + ", ".join(f"{name}: {count}" for name, count in counts.most_common()) + ".\n"
+    yield "| type | task | level | class | stage | cause |\n|---|---|---|---|---|---|"
+    for name, cause, stage, row in sorted_rows:
+        yield f"| {row.cell.model} | {row.cell.task} | {row.level} | {name} | {stage or '-'} | {cause} |"
+
+
+def _precisions(rows: Sequence[Row]) -> Iterator[str]:
+    found = {
+        (row.cell.model, row.cell.precision): row
+        for row in rows
+        if row.cell.model in TEN and not row.cell.target.variant
+    }
+    asked = [name for name in ("float32", "float16", "int8") if any(p == name for _, p in found)]
+    yield "\n## What a precision costs\n"
+    yield (
+        "The largest error of all checks that compare against float64 with the weights as they were, relative to the "
+        "output's scale, with the precision that the plug-in says it computed products in. With int8, NNCF's weight "
+        "compression (asymmetric, a scale a row) leaves the other side of each product in float32. A plug-in without "
+        "arithmetic of a precision computes in another without a word: then the level is low, and that is said.\n"
+    )
+    for name in asked:
+        stated = tolerance_for(Cell.parse(f"bert/fill-mask/openvino/{name}").target, name)
+        yield f"- {name}: tolerance {stated.limit:g} ({stated.reason})"
+    yield "\n| type | " + " | ".join(asked) + " |\n|---" * 1 + "|---" * len(asked) + "|"
+    for model in TEN:
+        yield f"| {model} | " + " | ".join(_loss(found.get((model, name))) for name in asked) + " |"
+
+
+def _loss(row: Row | None) -> str:
+    if row is None:
+        return "-"
+    dtype = next((line.actual_dtype for line in row.checks.values() if line.actual_dtype), "nothing")
+    error = "-" if row.error is None else f"{row.error:.1e}"
+    why = "" if row.passes else f"; {row.failed[0].check_name}: {one_line(row.failed[0].error_message, 100)}"
+    return f"{error}, in {dtype}, {row.level}{why}"
+
+
+def _variants(rows: Sequence[Row]) -> Iterator[str]:
+    found = [row for row in rows if row.cell.target.variant]
+    if not found:
+        return
+    yield "\n## Devices\n"
+    yield "What was asked for, and what `EXECUTION_DEVICES` said or why nothing ran there.\n"
+    yield "| asked for | model | level | executed on |\n|---|---|---|---|"
+    for row in sorted(found, key=lambda row: (str(row.cell.target), row.cell.model)):
+        first = next(iter(row.checks.values()))
+        elsewhere = f"not there, ran on {first.actual_target} instead: {one_line(first.substitution_reason)}"
+        chosen = row.conditions.get("executed_on") or f"{row.cell.target.variant}, {first.accelerator}"
+        where = elsewhere if first.substitution_reason else chosen
+        yield f"| {row.cell.target} | {row.cell.model} | {row.level} | {where} |"
+
+
+def page(runs: Sequence[RunLine], lines: Sequence[CheckLine], coverage: str) -> str:
+    """The whole page. Raises `ValueError` where there is nothing of target openvino."""
+    rows = rows_of(runs, lines)
+    if not rows:
+        raise ValueError("no evidence on target openvino")
+    devices = sorted({line.accelerator for line in lines if line.actual_target == str(_TARGET) and line.accelerator})
+    head = _HEAD.format(
+        kept=KEPT, dates=dates_said(runs), versions=versions_said(runs, _VERSIONS), device=" and ".join(devices)
+    )
+    return "\n".join([head, *_all_types(rows, passing_on_cpu(coverage)), *_precisions(rows), *_variants(rows)])
+
+
+@click.command()
+@click.option("--keep", "keeps", is_flag=True, help=f"Write the lines that count to {KEPT}.")
+@click.argument("places", nargs=-1, type=click.Path(path_type=Path, exists=True))
+def main(places: tuple[Path, ...], keeps: bool) -> None:
+    """Print the page."""
+    found = gathered(places or (KEPT,))
+    if keeps:
+        keep(found, _TARGET, KEPT)
+        found = gathered((KEPT,))
+    click.echo(page(found.runs, found.checks, ON_CPU.read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    main()

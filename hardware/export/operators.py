@@ -1,0 +1,246 @@
+"""Operators of torch that a converter has no rule for, or a wrong one, computed by others while a trace is made.
+
+The numbers are the same; an export is held against torch afterwards in any case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .caches import replaced
+
+if TYPE_CHECKING:
+    import torch
+
+
+@contextlib.contextmanager
+def convertible_operators() -> Iterator[None]:
+    """What OpenVINO's converter can't read (2026.4.1).
+
+    It counts the axis of `unfold` from the front only, puts values into a tensor in place only, and refuses an
+    average over more than there is. It has no rule for others that stand below. The CPU plug-in adds a
+    constant to a sum over the last axis wrongly (https://github.com/openvinotoolkit/openvino/issues/23616, also in
+    2026.4.1), not to a product; and where it joins a division of whole numbers to the comparison behind it, 3 is less
+    than 7 // 2: what is left over is taken off before. Of several largest whole numbers it finds any.
+    """
+    import torch
+
+    functions = torch.nn.functional
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in (
+            (torch, "sum", _sum_as_product(torch.sum)),
+            (torch.Tensor, "__floordiv__", _divided(torch.Tensor.__floordiv__)),
+            (torch, "div", _div(torch.div)),
+            (torch.Tensor, "argmax", _first_largest(torch.Tensor.argmax)),
+            (torch, "argmax", _first_largest(torch.argmax)),
+            (torch.Tensor, "index_put", _put_into_copy),
+            (functions, "avg_pool2d", _average_within(functions.avg_pool2d)),
+            (torch, "diff", _difference(torch.diff)),
+            (torch.Tensor, "diff", _difference(torch.Tensor.diff)),
+            (torch, "histc", _counts),
+            (torch.Tensor, "histc", _counts),
+            (torch, "divide", torch.div),
+            (torch, "subtract", torch.sub),
+            (functions, "scaled_dot_product_attention", _attending(functions.scaled_dot_product_attention)),
+            (torch, "isin", _is_among),
+            (torch.special, "logit", _log_odds),
+            (torch, "logit", _log_odds),
+            (torch, "cummax", _running(torch.cummax, largest=True)),
+            (torch, "cummin", _running(torch.cummin, largest=False)),
+            (functions, "mse_loss", _squared_error(functions.mse_loss)),
+            (torch, "nan_to_num", _without_nan),
+            (torch.Tensor, "nan_to_num", _without_nan),
+        ):
+            stack.enter_context(replaced(owner, name, value))
+        stack.enter_context(unfolding_from_the_front())
+        yield
+
+
+def _sum_as_product(summed: Any) -> Any:
+    def compute(tensor: torch.Tensor, *axes: Any, **how: Any) -> torch.Tensor:
+        if not axes and how == {"dim": -1} and tensor.is_floating_point():
+            return tensor @ tensor.new_ones(tensor.shape[-1])
+        found: torch.Tensor = summed(tensor, *axes, **how)
+        return found
+
+    return compute
+
+
+def _whole(tensor: Any, divisor: Any) -> bool:
+    """Whether this divides a tensor of whole numbers that isn't a size by whole numbers."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor) or tensor.dim() == 0 or tensor.is_floating_point():
+        return False
+    return isinstance(divisor, int) or (isinstance(divisor, torch.Tensor) and not divisor.is_floating_point())
+
+
+def _divided(divide: Any) -> Any:
+    def compute(tensor: torch.Tensor, divisor: Any) -> Any:
+        return divide(tensor - tensor % divisor if _whole(tensor, divisor) else tensor, divisor)
+
+    return compute
+
+
+def _div(divide: Any) -> Any:
+    def compute(tensor: Any, divisor: Any, *, rounding_mode: str | None = None, **how: Any) -> Any:
+        if rounding_mode == "floor" and _whole(tensor, divisor):
+            tensor = tensor - tensor % divisor
+        return divide(tensor, divisor, rounding_mode=rounding_mode, **how)
+
+    return compute
+
+
+def _first_largest(argmax: Any) -> Any:
+    """Among whole numbers, as those that say where a text ends, torch gives the first of several largest ones."""
+
+    def compute(tensor: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+        import torch
+
+        found: torch.Tensor
+        if dim is None or tensor.is_floating_point():
+            found = argmax(tensor, dim, keepdim)
+            return found
+        last = tensor.to(torch.int64).transpose(dim, -1)
+        places = torch.arange(last.shape[-1], device=tensor.device)
+        found = torch.where(last == last.amax(-1, keepdim=True), places, last.shape[-1]).amin(-1, keepdim=True)
+        return found.transpose(dim, -1) if keepdim else found.transpose(dim, -1).squeeze(dim)
+
+    return compute
+
+
+def _put_into_copy(
+    tensor: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: bool = False
+) -> torch.Tensor:
+    return tensor.clone().index_put_(indices, values, accumulate)
+
+
+def _average_within(average: Any) -> Any:
+    """A window that begins inside a picture counts what it covers of it: one that is larger is as large."""
+
+    def compute(
+        tensor: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, *rest: Any, **how: Any
+    ) -> torch.Tensor:
+        if padding in (0, (0, 0)):
+            sizes = kernel_size if isinstance(kernel_size, tuple | list) else (kernel_size, kernel_size)
+            stride = stride or sizes
+            kernel_size = tuple(min(one, int(size)) for one, size in zip(sizes, tensor.shape[-2:], strict=True))
+        found: torch.Tensor = average(tensor, kernel_size, stride, padding, *rest, **how)
+        return found
+
+    return compute
+
+
+def _difference(differ: Any) -> Any:
+    def compute(tensor: torch.Tensor, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+        import torch
+
+        if n != 1:
+            return differ(tensor, n, dim, prepend, append)
+        parts = [part for part in (prepend, tensor, append) if part is not None]
+        whole = torch.cat(parts, dim=dim) if len(parts) > 1 else tensor
+        length = whole.shape[dim]
+        later, earlier = whole.narrow(dim, 1, length - 1), whole.narrow(dim, 0, length - 1)
+        return later.ne(earlier) if tensor.dtype is torch.bool else later - earlier
+
+    return compute
+
+
+def _counts(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
+    """How many values lie in each of equal parts of the range from `min` to `max`; those outside count nowhere."""
+    import torch
+
+    values = tensor.flatten()
+    place = torch.floor((values - min) * (bins / (max - min))).clamp(max=bins - 1)
+    place = torch.where((values >= min) & (values <= max), place, torch.full_like(place, -1))
+    numbers = torch.arange(bins, device=tensor.device, dtype=place.dtype)
+    return (place[:, None] == numbers[None]).to(tensor.dtype).sum(0)
+
+
+def _attending(attend: Any) -> Any:
+    """A row that may attend to nothing, as those of padding, attends to everything: OpenVINO gives NaN instead, which
+    spreads, where torch gives zeros. Such rows mean nothing."""
+
+    def compute(query: torch.Tensor, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **how: Any) -> Any:
+        import torch
+
+        if attn_mask is not None:
+            smallest = torch.finfo(query.dtype).min
+            if attn_mask.dtype is torch.bool:
+                attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, smallest)
+            else:
+                attn_mask = attn_mask.clamp(min=smallest)
+        return attend(query, key, value, attn_mask, *rest, **how)
+
+    return compute
+
+
+def _is_among(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
+    return (elements.unsqueeze(-1) == test_elements.flatten()).any(-1)
+
+
+def _log_odds(tensor: torch.Tensor, eps: float | None = None) -> torch.Tensor:
+    within = tensor if eps is None else tensor.clamp(eps, 1 - eps)
+    return (within / (1 - within)).log()
+
+
+def _running(compute: Any, *, largest: bool) -> Any:
+    """The largest, or smallest, of all whole numbers so far along an axis, with the place of the last such one."""
+
+    def running(tensor: torch.Tensor, dim: int) -> Any:
+        import torch
+
+        if tensor.is_floating_point():
+            return compute(tensor, dim)
+        last = tensor.transpose(dim, -1)
+        length = last.shape[-1]
+        places = torch.arange(length, device=tensor.device)
+        limits = torch.iinfo(tensor.dtype)
+        later = places[None] > places[:, None]
+        each = last.unsqueeze(-2).masked_fill(later, limits.min if largest else limits.max)
+        found = each.amax(-1) if largest else each.amin(-1)
+        place = torch.where(each == found.unsqueeze(-1), places, -1).amax(-1)
+        return found.transpose(dim, -1), place.transpose(dim, -1)
+
+    return running
+
+
+def _squared_error(compute: Any) -> Any:
+    def error(got: torch.Tensor, want: torch.Tensor, *rest: Any, reduction: str = "mean", **how: Any) -> Any:
+        if rest or how or reduction not in ("mean", "sum", "none"):
+            return compute(got, want, *rest, reduction=reduction, **how)
+        squares = (got - want).square()
+        return squares if reduction == "none" else getattr(squares, reduction)()
+
+    return error
+
+
+def _without_nan(
+    tensor: torch.Tensor, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> torch.Tensor:
+    import torch
+
+    limits = torch.finfo(tensor.dtype)
+    for found, instead in (
+        (tensor != tensor, 0.0 if nan is None else nan),
+        (tensor == float("inf"), limits.max if posinf is None else posinf),
+        (tensor == float("-inf"), limits.min if neginf is None else neginf),
+    ):
+        tensor = torch.where(found, torch.full_like(tensor, instead), tensor)
+    return tensor
+
+
+@contextlib.contextmanager
+def unfolding_from_the_front() -> Iterator[None]:
+    """For a while `unfold` counts its axis from the front, as converters do whatever they are told."""
+    import torch
+
+    unfold = torch.Tensor.unfold
+
+    def unfold_from_the_front(tensor: torch.Tensor, dimension: int, size: int, step: int) -> torch.Tensor:
+        return unfold(tensor, dimension % tensor.dim(), size, step)
+
+    with replaced(torch.Tensor, "unfold", unfold_from_the_front):
+        yield

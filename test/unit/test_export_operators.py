@@ -1,0 +1,148 @@
+"""Operators that a converter can't read are computed by others with the same numbers, while a trace is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hardware.export.caches import growing_caches, replaced  # noqa: E402
+from hardware.export.constants import computed_beforehand  # noqa: E402
+from hardware.export.operators import convertible_operators  # noqa: E402
+from hardware.export.verification import held_inputs  # noqa: E402
+
+functions = torch.nn.functional
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(3, 7, generator=GENERATOR)
+WHOLE = torch.randint(-4, 9, (3, 7), generator=GENERATOR)
+BAD = X.clone()
+BAD[0, 0], BAD[1, 1], BAD[2, 2] = float("nan"), float("inf"), -float("inf")
+
+CALLS: dict[str, Callable[[], Any]] = {
+    "sum": lambda: torch.sum(X, dim=-1),
+    "index_put": lambda: X.index_put((torch.tensor([0]), torch.tensor([1])), torch.tensor([5.0])),
+    "avg_pool2d": lambda: functions.avg_pool2d(X[None, None], 9, ceil_mode=True),
+    "avg_pool2d within": lambda: functions.avg_pool2d(X[None, None], 3, stride=1, padding=1),
+    "diff": lambda: torch.diff(X),
+    "diff of rows": lambda: WHOLE.diff(dim=0),
+    "diff with a beginning": lambda: torch.diff(WHOLE, prepend=WHOLE[:, :1]),
+    "diff of diff": lambda: torch.diff(X, n=2),
+    "histc": lambda: torch.histc(WHOLE.float(), bins=6, min=-2, max=7),
+    "nan_to_num": lambda: BAD.nan_to_num(),
+    "nan_to_num by others": lambda: torch.nan_to_num(BAD, nan=2.0, posinf=9.0, neginf=-9.0),
+    "floor division": lambda: WHOLE // 3,
+    "floor division by a tensor": lambda: WHOLE // torch.tensor(3),
+    "div": lambda: torch.div(WHOLE, 4, rounding_mode="floor"),
+    "div of fractions": lambda: torch.div(X, 2),
+    "divide": lambda: torch.divide(X, 2),
+    "subtract": lambda: torch.subtract(X, 2),
+    "argmax": lambda: (WHOLE > 3).int().argmax(1),
+    "argmax of columns": lambda: WHOLE.argmax(dim=0, keepdim=True),
+    "argmax of all": lambda: torch.argmax(WHOLE),
+    "isin": lambda: torch.isin(WHOLE, torch.tensor([1, 4])),
+    "logit": lambda: torch.special.logit(X.sigmoid(), eps=1e-5),
+    "cummax": lambda: torch.cummax(WHOLE, dim=1)[0],
+    "cummax, where": lambda: torch.cummax(WHOLE, dim=1)[1],
+    "cummin": lambda: torch.cummin(WHOLE, 0)[0],
+    "mse_loss": lambda: functions.mse_loss(X, BAD.nan_to_num(0.0, 1.0, 1.0)),
+    "unfold": lambda: X.unfold(-1, 3, 2),
+    "attention": lambda: functions.scaled_dot_product_attention(X[None], X[None], X[None], (WHOLE[None, :, :3] > -9)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_another_way_gives_the_same(name: str) -> None:
+    want = CALLS[name]()
+    with convertible_operators():
+        got = CALLS[name]()
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    assert torch.allclose(got.double(), want.double(), atol=1e-6)
+
+
+def test_what_was_replaced_is_back_afterwards() -> None:
+    before = torch.sum, torch.Tensor.__floordiv__, functions.avg_pool2d, "argmax" in vars(torch.Tensor)
+    with convertible_operators():
+        assert torch.sum is not before[0]
+    assert before == (torch.sum, torch.Tensor.__floordiv__, functions.avg_pool2d, "argmax" in vars(torch.Tensor))
+
+
+def test_a_row_that_attends_to_nothing_is_finite() -> None:
+    mask = torch.zeros(1, 3, 3, dtype=torch.bool)
+    with convertible_operators():
+        out = functions.scaled_dot_product_attention(X[None], X[None], X[None], mask)
+    assert torch.isfinite(out).all()
+
+
+def test_replacing_what_a_base_class_has_leaves_nothing_behind() -> None:
+    class Base:
+        value = 1
+
+    class Inner(Base):
+        pass
+
+    with replaced(Inner, "value", 2):
+        assert Inner.value == 2
+    assert "value" not in vars(Inner)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+def test_a_trace_holds_nothing_of_what_follows_from_constants() -> None:
+    sizes = torch.tensor([[2, 2], [2, 2]])
+
+    class Model(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
+        def forward(self, x: Any) -> Any:
+            with computed_beforehand([sizes]):
+                found = torch.unique_consecutive(sizes.flatten())
+                assert isinstance(x.shape[0], int)
+                return x * found + len({x.shape[0]: 1}[x.shape[0]] * [1])
+
+    model = Model()
+    traced = torch.jit.trace(model, X)
+    assert "unique_consecutive" not in str(traced.graph)
+    assert torch.equal(traced(X), X * 2 + 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+def test_a_constant_that_is_written_into_belongs_to_the_trace() -> None:
+    sizes = torch.tensor([1.0, 2.0])
+
+    class Model(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
+        def forward(self, x: Any) -> Any:
+            with computed_beforehand([sizes]):
+                mine = sizes * 2
+                mine[0] = x
+                return mine + 1
+
+    traced = torch.jit.trace(Model(), torch.tensor(5.0))
+    assert traced(torch.tensor(7.0)).tolist() == [8.0, 5.0]
+
+
+def test_numbers_that_tell_nothing_of_tokens_can_be_held() -> None:
+    tokens = np.ones((2, 5), np.int64)
+    inputs = {
+        "input_ids": tokens,
+        "attention_mask": tokens,
+        "mm_token_type_ids": tokens,
+        "image_grid_thw": np.ones((2, 3), np.int64),
+        "pixel_values": np.ones((8, 12), np.float32),
+    }
+    assert held_inputs(inputs) == {"image_grid_thw"}
+    assert held_inputs({"image_sizes": tokens}) == frozenset()
+
+
+def test_a_sliding_cache_keeps_all_keys_while_it_is_traced() -> None:
+    from transformers.cache_utils import DynamicSlidingWindowLayer
+
+    keys = torch.ones(1, 1, 5, 2)
+    with growing_caches():
+        layer = DynamicSlidingWindowLayer(sliding_window=3)
+        layer.update(keys, keys)
+        assert (layer.keys.shape[-2], layer.get_seq_length(), layer.get_mask_sizes(1)) == (5, 5, (6, 0))
+    layer = DynamicSlidingWindowLayer(sliding_window=3)
+    layer.update(keys, keys)
+    assert layer.keys.shape[-2] == 2
