@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from ._torch import TorchBackend, TorchRunnable, listed
-from ._trace import operator_trace, products_on_host
+from ._trace import operator_trace
 from .base import Execution, Runnable
 
 
@@ -41,7 +41,7 @@ class LedgerRunnable(TorchRunnable):
         launched = dict(ledger)
         requested = forward.native + more.native
         missing = {n: c - launched.get(n, 0) for n, c in requested.items() if c > launched.get(n, 0)}
-        offloaded = dict(forward.offloaded + Counter(missing) + products_on_host(more))
+        offloaded = dict(forward.offloaded + Counter(missing) + more.on_host)
         proof = self._proof(forward)
         return replace(proof, native=launched, offloaded=offloaded, unseen=listed(proof.unseen, unseen))
 

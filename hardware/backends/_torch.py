@@ -11,6 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import numpy as np
+
 from ..errors import BackendUnavailable
 from ..optimization.optimizers import optimizer_for
 from ..output_masks import covering, masks_of
@@ -18,8 +20,8 @@ from ._decoding import greedy
 from ._outputs import nested, results
 from ._saving import saved_and_loaded, saved_and_rebuilt
 from ._tensors import to_arrays, to_tensors
-from ._trace import host_calls_inside, operator_trace, products_on_host
-from .base import BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
+from ._trace import host_calls_inside, operator_trace
+from .base import STEPS, BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
     import torch
@@ -105,8 +107,8 @@ def _loss(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by
     for name, output in sorted(forward(model, tensors).items()):
         if output.grad_fn is None:
             continue
-        weights = torch.arange(output.numel(), dtype=torch.float64).mul(0.7).cos()
-        weights = weights.to(device=output.device, dtype=output.dtype).reshape(output.shape)
+        cosines = np.cos(0.7 * np.arange(output.numel(), dtype=np.float64)).reshape(output.shape)
+        weights = torch.as_tensor(cosines).to(device=output.device, dtype=output.dtype)
         if name in masks:
             meant = torch.as_tensor(covering(masks[name], weights)).to(weights)
             weights *= meant.reshape(*meant.shape, *[1] * (output.ndim - meant.ndim))
@@ -132,6 +134,8 @@ class TorchRunnable(Runnable):
         self.precision = precision
         self.dtype = torch_dtype(precision)
         self.device = backend.torch_device()
+        if self.device.type != backend.DEVICE_TYPE:
+            raise BackendUnavailable(f"{backend.target} can't be used", why=f"its device is {self.device}")
         self.model = in_dtype(subject.model.to(device=self.device), self.dtype).eval()
         self.actual_dtype = precision if precision == "tf32" else str(self.dtype).removeprefix("torch.")
         self.conditions = {
@@ -178,7 +182,7 @@ class TorchRunnable(Runnable):
 
         with trace:
             unseen = self._decode_and_learn(tensors)
-        offloaded.update(products_on_host(trace))
+        offloaded.update(trace.on_host)
         for name, count in host_calls_inside(everything, self.device.type).items():
             offloaded[name] = max(offloaded[name], count)
         native = {name: count for name, count in proof.native.items() if name not in offloaded}
@@ -196,7 +200,7 @@ class TorchRunnable(Runnable):
         unseen = ""
         if self.subject.generates != "none":
             try:
-                greedy(self.model, tensors, steps=2, use_cache=True)
+                greedy(self.model, tensors, steps=STEPS, use_cache=True)
             except Exception as error:
                 unseen = f"decoding, which raises {type(error).__name__}"
         try:

@@ -51,15 +51,25 @@ _COPIES = frozenset(
 )
 """Operators whose work is to cross devices: the dispatch mode tells of those."""
 
+_MOVES = frozenset(
+    {
+        *(name.replace("aten::", "aten.") for name in _COPIES),
+        *("aten.clone", "aten.detach", "aten.alias", "aten.view", "aten._unsafe_view", "aten.slice", "aten.select"),
+        *("aten.unsqueeze", "aten.squeeze", "aten.expand", "aten.transpose", "aten.permute", "aten.t", "aten.split"),
+    }
+)
+"""Operators that compute nothing: copies and views."""
+
 _COMPOSITE = ("CompositeExplicitAutograd", "CompositeImplicitAutograd")
 _BY_OUT = "CompositeExplicitAutogradNonFunctional"
 """Made of the same operator's form with `out=`, which needs a kernel, where there is such a form."""
 
 
 def operator_trace(device_type: str) -> Any:
-    """A dispatch mode that counts operators by where their tensors lay: `.native`, `.offloaded`, `.dtypes`.
+    """A dispatch mode that counts operators by where tensors lay: `.native`, `.offloaded`, `.on_host`, `.dtypes`.
 
-    Offloaded are those that a tensor of another device takes part in, and those that the device has no kernel for.
+    Offloaded are those that a tensor of another device takes part in, and those that the device has no kernel for; on
+    the host are those that compute with the host's floating-point tensors.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -70,6 +80,7 @@ def operator_trace(device_type: str) -> Any:
             super().__init__()
             self.native: Counter[str] = Counter()
             self.offloaded: Counter[str] = Counter()
+            self.on_host: Counter[str] = Counter()
             self.dtypes: Counter[str] = Counter()
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -79,6 +90,8 @@ def operator_trace(device_type: str) -> Any:
             elsewhere = any(tensor.dim() > 0 and tensor.device.type != device_type for tensor in tensors)
             native = not elsewhere and (any(map(_dispatches, tensors)) or has_kernel(func, device_type))
             (self.native if native else self.offloaded)[name] += 1
+            if name not in _MOVES and any(map(_is_hosts_number, tree_leaves((args, kwargs)))):
+                self.on_host[name] += 1
             if name in _COMPUTE:
                 results = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
                 self.dtypes[str(results[0].dtype).removeprefix("torch.")] += 1
@@ -87,12 +100,15 @@ def operator_trace(device_type: str) -> Any:
     return OperatorTrace()
 
 
-def products_on_host(trace: Any) -> Counter[str]:
-    """Of a trace of decoding and of a backward pass, the model's own products elsewhere.
+def _is_hosts_number(value: Any) -> bool:
+    import torch
 
-    The rest of what is computed on the host there is how a loop over tokens and a loss work.
-    """
-    return Counter({name: count for name, count in trace.offloaded.items() if name in PARAMETER_OPERATORS})
+    return (
+        isinstance(value, torch.Tensor)
+        and value.device.type == "cpu"
+        and value.is_floating_point()
+        and value.dim() > 0
+    )
 
 
 def _dispatches(tensor: Any) -> bool:
@@ -137,20 +153,25 @@ def host_calls_inside(work: Callable[[], object], device_type: str) -> Counter[s
 
 
 def _leaving(event: Any, device_type: str) -> Iterator[str]:
-    """The innermost operators at or below an event that took tensors of the device and touched the host's."""
+    """The innermost operators at or below an event that took tensors of the device and touched the host's.
+
+    An operator of torch's own has no reason to copy to the host; one of somebody else's, or a step of the backward
+    pass, may hold a copy that modelling code makes, and is one of these where the host computes.
+    """
     deeper = [name for child in event.children for name in _leaving(child, device_type)]
     if deeper:
         yield from deeper
-    elif event.name.startswith("aten::") and event.name not in _COPIES:
-        on_device = any(one.device.type == device_type for one in _tensors(event))
-        if on_device and any(map(_touches_host, _below(event))):
+    elif event.name not in _COPIES and any(one.device.type == device_type for one in _tensors(event)):
+        copies = event.name.startswith("aten::")
+        if any(map(_touches_host, _below(event, copies=copies))):
             yield event.name
 
 
-def _below(event: Any) -> Iterator[Any]:
+def _below(event: Any, *, copies: bool) -> Iterator[Any]:
     for child in event.children:
-        yield child
-        yield from _below(child)
+        if copies or child.name not in _COPIES:
+            yield child
+            yield from _below(child, copies=copies)
 
 
 def _touches_host(event: Any) -> bool:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     Inputs = Mapping[str, Array]
 
 
+STEPS = 6
+"""Tokens that suites decode, and that a proof has to see decoded."""
+
+
 class Unsupported(Exception):
     """The runtime can't do what was asked of it (an operator, a dtype, a conversion); a failure with a cause.
 

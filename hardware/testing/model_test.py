@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..backends.base import BaseBackend, Execution, Generation, ModelSubject, Runnable, Unsupported
+from ..backends.base import STEPS, BaseBackend, Execution, Generation, ModelSubject, Runnable, Unsupported
 from ..backends.factory import get_backend
 from ..cell import Cell
 from ..errors import BackendUnavailable
@@ -33,9 +33,6 @@ from .whole_numbers import are_undecided, with_whole_numbers_of
 
 if TYPE_CHECKING:
     import torch
-
-STEPS = 6
-"""Tokens that a decoding check generates."""
 
 
 class ModelTest:
