@@ -35,7 +35,8 @@ _PRIVATE = (
     (re.compile(r"\b((?:GPU|MIG)-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"),
      r"\g<1>00000000-0000-0000-0000-000000000000"),
     (re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b"), "00:00:00:00:00:00"),
-    (re.compile(r"(?i)((?<!<)serial(?:[ _-]?(?:number|num|no))?[\"']?[ \t]*[:=>][ \t]*[\"']?)([^\s\"'<,]{4,})"), r"\1<serial>"),
+    (re.compile(r"(?i)((?<!<)serial(?:[ _-]?(?:number|num|no))?[\"']?[ \t]*[:=>][ \t]*[\"']?)([^\s\"'<,]{4,})"),
+     r"\1<serial>"),
     (re.compile(r"(?i)(<serial>)[^<]+(</serial>)"), r"\1<serial>\2"),
 )  # fmt: skip
 
@@ -103,7 +104,9 @@ class Recorder(Machine):
         """Write the recording; the names of what was written, below `folder`. Raises `OutputError`."""
         files = {f"files{path}": text for path, text in self._files.items() if text is not None}
         short = [name for name, text in files.items() if name.startswith("files/sys/") and "\n" not in text]
-        files[LINES] = "".join(f"{name[5:]} = {_kept(name, files.pop(name))}\n" for name in sorted(short))
+        files[LINES] = "".join(
+            f"{without_identity(name)[5:]} = {_kept(name, files.pop(name))}\n" for name in sorted(short)
+        )
         commands = []
         for number, (words, told) in enumerate(sorted(self._commands.items())):
             entry: dict[str, Any] = {"words": list(words)}

@@ -28,6 +28,8 @@ _SMBIOS_KINDS = {
 }
 """Types of memory devices by number: SMBIOS specification (DSP0134), table "Memory Device: Type"."""
 
+_CHANNEL = r"(?i).*?channel[ _-]?[a-z0-9](?![a-z0-9])"
+
 Totals = tuple[int | None, int | None, int | None, int | None]
 
 
@@ -229,7 +231,7 @@ def _modules(machine: Machine, programs: bool) -> tuple[str | None, int | None, 
         next((speed for name in names if (speed := whole(fields.get(f"{number}_{name}"), least=1))), None)
         for number in present
     ]
-    places = [fields.get(f"{number}_{name}", "") for number in present for name in ("LOCATOR", "BANK_LOCATOR")]
+    places = [[fields.get(f"{number}_{name}", "") for number in present] for name in ("BANK_LOCATOR", "LOCATOR")]
     return " + ".join(sorted(kinds)) or None, min(filter(None, speeds), default=None), _channels(places)
 
 
@@ -246,12 +248,15 @@ def _modules_by_programs(machine: Machine) -> tuple[str | None, int | None, int 
         kinds = sorted({_SMBIOS_KINDS[number] for number in numbers if number in _SMBIOS_KINDS})
         speeds = [whole(one.get("ConfiguredClockSpeed"), least=1) or whole(one.get("Speed"), least=1) or 0
                   for one in modules]  # fmt: skip
-        places = [str(one.get(name) or "") for one in modules for name in ("DeviceLocator", "BankLabel")]
+        places = [[str(one.get(name) or "") for one in modules] for name in ("BankLabel", "DeviceLocator")]
         return " + ".join(kinds) or None, min(filter(None, speeds), default=None), _channels(places)
     return None, None, None
 
 
-def _channels(places: list[str]) -> int | None:
-    """How many channels the names of the slots name (`P0 CHANNEL A`)."""
-    found = {match.upper() for place in places for match in re.findall(r"(?i)channel[ _-]?([a-z0-9])\b", place)}
-    return len(found) or None
+def _channels(places: list[list[str]]) -> int | None:
+    """How many channels the names of the slots name (`P0 CHANNEL A`, `Controller1-ChannelA-DIMM0`)."""
+    for names in places:
+        found = {match[0].upper() for name in names if (match := re.match(_CHANNEL, name))}
+        if found:
+            return len(found)
+    return None

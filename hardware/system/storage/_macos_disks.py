@@ -63,7 +63,7 @@ def _described(
     medium = str(profile.get("spsata_medium_type", "")).lower()
     if kind is None and bus == "mmc":
         kind = "flash"
-    elif kind is None and isinstance(solid, bool):
+    elif kind is None and isinstance(solid, bool) and (solid or bus != "usb"):  # sticks call themselves not solid
         kind = ("sata_ssd" if bus == "sata" else "ssd") if solid else "hdd"
     elif kind == "sata_ssd" and medium != "solid state":
         kind = "hdd" if medium == "rotational" else None
@@ -82,7 +82,8 @@ def _described(
         filesystem=" + ".join(known) or None,
     )
     asked = dict.fromkeys(("temperature_celsius", "wear_level_percent", "power_on_hours"), _NO_SMART)
-    return with_reasons(device, asked | {"health_status": f"macOS says {state or 'nothing'!r}"})
+    usb = {"device_type": "a USB bridge doesn't tell what is behind it"} if bus == "usb" else {}
+    return with_reasons(device, asked | usb | {"health_status": f"macOS says {state or 'nothing'!r}"})
 
 
 def _profiled(machine: Machine) -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
@@ -121,7 +122,7 @@ def _entries(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 def _plist(said: str | None) -> dict[str, Any]:
     try:
         found = plistlib.loads((said or "").encode())
-    except (ExpatError, plistlib.InvalidFileException, ValueError, TypeError, AttributeError, IndexError, KeyError,
-            OverflowError):  # fmt: skip
+    except (ExpatError, plistlib.InvalidFileException, ValueError, TypeError, AttributeError, LookupError,
+            OverflowError, RecursionError):  # fmt: skip
         return {}
     return found if isinstance(found, dict) else {}

@@ -79,7 +79,8 @@ def _described(
         mount_points=points,
         filesystem=" + ".join(unique(kind for point in points if (kind := kinds.get(point)))) or None,
     )
-    return with_reasons(device, dict.fromkeys(SMART_FIELDS, reason or "the disk doesn't tell"))
+    asked = dict.fromkeys(SMART_FIELDS, reason or "the disk doesn't tell")
+    return with_reasons(device, asked | {"device_type": f"Windows calls its medium {str(one.get('MediaType'))!r}"})
 
 
 def _counters(machine: Machine) -> tuple[dict[str, dict[str, Any]], str]:
