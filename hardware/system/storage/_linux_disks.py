@@ -6,12 +6,10 @@ Documentation/driver-api/mmc/mmc-dev-attrs.rst.
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +17,6 @@ from ...machine import Machine
 from .._values import first_number, pairs, text, whole
 from ._linux_health import Health, health_without_root, link_limit
 from ._mounts import Mount, unique
-from ._smart import read_smart
 from .base import SMART_NOT_ASKED, StorageDeviceInfo, with_reasons
 
 BLOCK = "/sys/block"
@@ -62,8 +59,13 @@ def linux_disks(
     blocks, ways = _one_of_several_ways(machine, blocks)
     if not blocks:
         return ()
-    with ThreadPoolExecutor(max_workers=_MOST_AT_ONCE if smart else 1) as pool:
-        found = list(pool.map(lambda one: _described(machine, one, mounts, smart=smart), blocks))
+    if smart:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(max_workers=_MOST_AT_ONCE) as pool:
+            found = list(pool.map(lambda one: _described(machine, one, mounts, smart=True), blocks))
+    else:
+        found = [_described(machine, one, mounts, smart=False) for one in blocks]
     return tuple(
         replace(one, extra_info={**one.extra_info, "paths": ways[block.name]}) if block.name in ways else one
         for block, one in zip(blocks, found, strict=True)
@@ -119,6 +121,8 @@ def _described(machine: Machine, block: Block, mounts: tuple[Mount, ...], *, sma
     reasons = dict.fromkeys(("health_status", "temperature_celsius", "wear_level_percent", "power_on_hours"))
     asked: dict[str, str] = dict.fromkeys(reasons, SMART_NOT_ASKED)
     if smart and not block.name.startswith("mmcblk") and bus != "virtual":
+        from ._smart import read_smart
+
         told = read_smart(machine, f"/dev/{block.name}")
         health, asked = told.over(health), dict.fromkeys(reasons, told.reason or "smartctl doesn't tell")
         model, serial, firmware = told.model or model, told.serial or serial, told.firmware or firmware
@@ -209,7 +213,7 @@ def _virtual_disks() -> list[dict[str, str]]:
 
 
 def _matches(shown: Mapping[str, str], vendor: str, model: str) -> bool:
-    return fnmatch.fnmatchcase(vendor, shown["vendor"]) and fnmatch.fnmatchcase(model, shown["model"])
+    return vendor.startswith(shown["vendor"]) and model.startswith(shown["model"])
 
 
 def _mounted(machine: Machine, block: Block, mounts: tuple[Mount, ...]) -> tuple[tuple[str, ...], str | None]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...entry_points import entry_points
 from ...errors import UsageError, did_you_mean, echo
 from ...machine import LiveMachine, Machine
 from ._mounts import read_mounts
@@ -41,11 +42,9 @@ class Storage:
 @functools.cache
 def registered_storage() -> RegisteredStorage:
     """Every kind of storage that can be imported."""
-    import importlib.metadata
-
     here = [one.name for one in pkgutil.iter_modules([str(Path(__file__).parent)])]
     files = {name for name in here if not name.startswith("_") and name not in _NOT_KINDS}
-    points = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    points = entry_points(ENTRY_POINT_GROUP)
     classes: dict[str, type[StorageBackend]] = {}
     failures: dict[str, str] = {}
     for name in sorted({*files, *points}, key=lambda one: (_FIRST.index(one) if one in _FIRST else len(_FIRST), one)):
