@@ -85,6 +85,23 @@ def test_each_disk_of_a_server_is_listed_once() -> None:
     assert {one.device_path for one in local}.isdisjoint(f"/dev/{name}" for name in ("dm-0", "md0", "loop0", "zram0"))
 
 
+def test_what_a_driver_makes_in_memory_is_no_disk_whatever_its_name() -> None:
+    class WithAnother(ReplayedMachine):
+        def names(self, folder: str) -> tuple[str, ...] | None:
+            found = super().names(folder)
+            return ("scratch0", *(found or ())) if folder == "/sys/block" else found
+
+        def link(self, path: str) -> str | None:
+            return "../devices/virtual/block/scratch0" if path.endswith("/scratch0") else super().link(path)
+
+        def text(self, path: str) -> str | None:
+            return "2048" if path == "/sys/block/scratch0/size" else super().text(path)
+
+    found = read_storage(WithAnother(machine(XEON).folder)).devices
+    assert len(found) > 10
+    assert "/dev/scratch0" not in {one.device_path for one in found}
+
+
 def test_what_lies_on_a_mapping_or_an_array_is_mounted_of_its_disks() -> None:
     found = devices(XEON)
     assert found["/dev/nvme0n1"].mount_points == ("/", "/boot", "/boot/efi", "/data")
@@ -217,6 +234,7 @@ def test_smartctl_that_tells_nothing_is_a_reason(said: str, reason: str) -> None
         ({"critical_warning": 0x02}, "warning"),
         ({"percentage_used": 104}, "warning"),
         ({"available_spare": 5}, "warning"),
+        ({"media_errors": 3}, "warning"),
         ({}, "healthy"),
     ],
 )
