@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+from typing import Any
 
 
 @functools.cache
-def _all() -> importlib.metadata.EntryPoints:
+def _all() -> Any:  # Python 3.11 gives another type than later ones, with the same `select`
     return importlib.metadata.entry_points()
 
 
