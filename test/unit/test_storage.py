@@ -414,6 +414,7 @@ def test_a_recording_keeps_the_inventory_and_no_name(tmp_path: Path) -> None:
         ("commands/00-mount.txt", "//ann@nas/m on /Volumes/m (smbfs, mounted by ann)",
          "//<host>/m on /Volumes/m (smbfs, mounted by <user>)"),
         ("commands/00-mount.txt", "nas.local:/data on /Volumes/d (nfs)", "<host>:/data on /Volumes/d (nfs)"),
+        ("files/sys/block/vda/serial", "", ""),
         ("files/proc/cpuinfo", "model name : X", "model name : X"),
     ],
 )  # fmt: skip
