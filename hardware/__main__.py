@@ -21,15 +21,16 @@ def main() -> None:
     """Front door; the commands below do the work."""
 
 
-@main.command("list", help="Print CPU, memory, accelerators by vendor, and the targets that may be here.")
+@main.command("list", help="Print CPU, memory, storage, accelerators by vendor, and the targets that may be here.")
 @click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
 @click.option("--replay", type=click.Path(path_type=Path), metavar="DIR", help="Of a machine that was recorded.")
-def list_command(format_: str, output: Path | None, replay: Path | None) -> None:
+@click.option("--smart", is_flag=True, help="Ask the disks for their health (smartctl; mostly needs root).")
+def list_command(format_: str, output: Path | None, replay: Path | None, smart: bool) -> None:
     """Detect and print."""
     from .detection import detect
 
-    text = list_text(detect(_recorded(replay)), format_)
+    text = list_text(detect(_recorded(replay), smart=smart), format_)
     if output is None:
         click.echo(text, nl=False)
     else:

@@ -19,13 +19,15 @@ from .machine import LiveMachine, Machine
 from .software import HostInfo, TorchBuild
 from .system.cpu import CPUInfo, read_cpu
 from .system.memory import MemoryInfo, read_memory
+from .system.storage import StorageDeviceInfo, read_storage
 
 SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class HardwareInfo:
-    """The inventory of one machine. `on_bus` are graphics and processing devices of any vendor."""
+    """The inventory of one machine. `on_bus` are graphics and processing devices of any vendor; `storage_failures`
+    says by kind of storage why it can't be listed."""
 
     host: HostInfo
     cpu: CPUInfo
@@ -33,7 +35,8 @@ class HardwareInfo:
     accelerators: tuple[AcceleratorInfo, ...] = ()
     vendors: tuple[VendorFacts, ...] = ()
     on_bus: tuple[PciDevice, ...] | None = None
-    storage: tuple[()] = ()
+    storage: tuple[StorageDeviceInfo, ...] = ()
+    storage_failures: Mapping[str, str] = field(default_factory=dict)
     torch: TorchBuild = field(default_factory=TorchBuild)
     packages: Mapping[str, str | None] = field(default_factory=dict)
 
@@ -42,14 +45,18 @@ class HardwareInfo:
         """Devices that a driver lists or, where there is no driver, that the bus shows."""
         return len(self.accelerators)
 
+    def _shareable_storage(self) -> list[StorageDeviceInfo]:
+        return [one.shareable() for one in self.storage]
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain data in the shape of `schemas/inventory.json`."""
+        """Plain data in the shape of `schemas/inventory.json`, without serial numbers and names of servers."""
         data = {
             "schema_version": SCHEMA_VERSION,
             **asdict(self),
             "memory": {**asdict(self.memory), "usable_bytes": self.memory.usable_bytes},
             "accelerators": [{**asdict(one), "memory_gb": one.memory_gb} for one in self.accelerators],
             "accelerator_count": self.accelerator_count,
+            "storage": [{**asdict(one), "capacity_gb": one.capacity_gb} for one in self._shareable_storage()],
             "vendors": [{**asdict(one), "state": one.state} for one in self.vendors],
             "torch": {**asdict(self.torch), "local": self.torch.local, "kind": self.torch.kind},
         }
@@ -71,9 +78,9 @@ class ProbeResult:
     duration_s: float
 
 
-def detect(machine: Machine | None = None) -> HardwareInfo:
+def detect(machine: Machine | None = None, *, smart: bool = False) -> HardwareInfo:
     """A machine's inventory, this one's where none is given. Never raises for a vendor: what failed is in `vendors`
-    with its reason."""
+    with its reason. `smart`: ask the disks themselves, which takes a moment and mostly needs root."""
     machine = machine or LiveMachine()
     accelerators: list[AcceleratorInfo] = []
     vendors: list[VendorFacts] = []
@@ -88,13 +95,16 @@ def detect(machine: Machine | None = None) -> HardwareInfo:
         vendors.append(facts)
         accelerators.extend(devices)
     vendors.extend(_broken(name, reason) for name, reason in registered_vendors().failures.items())
+    storage = read_storage(machine, smart=smart)
     return HardwareInfo(
         host=machine.host(),
         cpu=read_cpu(machine),
-        memory=read_memory(machine),
+        memory=read_memory(machine, modules=True),
         accelerators=tuple(accelerators),
         vendors=tuple(vendors),
         on_bus=pci_accelerators(machine),
+        storage=storage.devices,
+        storage_failures=storage.failures,
         torch=machine.torch(),
         packages=machine.packages(),
     )

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError, did_you_mean, echo
+from .listed_storage import storage_rows
 
 if TYPE_CHECKING:
     from .accelerators.base import AcceleratorInfo, VendorFacts
@@ -92,6 +93,7 @@ def _sections(inventory: HardwareInfo) -> tuple[_Section, ...]:
     return (
         _Section(title="CPU", rows=_cpu(inventory)),
         _Section(title="Memory", rows=_memory(inventory)),
+        _Section(title="Storage", rows=_storage(inventory)),
         *(_vendor(facts, inventory) for facts in inventory.vendors),
         *_other_devices(inventory),
         _Section(title="Software", rows=_software(inventory)),
@@ -106,13 +108,22 @@ def _cpu(inventory: HardwareInfo) -> tuple[Row, ...]:
         details = tuple(
             (f"Socket {one.socket}", f"{one.cores} cores, {one.threads} threads") for one in cpu.socket_details
         )
+    details += tuple(
+        (f"  {one.name}", f"{one.threads} threads" + _at_most(one.max_frequency_mhz)) for one in cpu.clusters
+    )
+    if len(cpu.numa_nodes) > 1:
+        details += tuple(
+            (f"NUMA node {one.node}", f"{one.threads} threads, {_size(one.memory_bytes)}") for one in cpu.numa_nodes
+        )
+    if cpu.cgroup_threads is not None:
+        details += (("Control group", f"at most {cpu.cgroup_threads:g} processors' time"),)
     return (
         ("Make", cpu.vendor or UNKNOWN),
         ("Model", cpu.model or UNKNOWN),
         ("Architecture", cpu.architecture or UNKNOWN),
         ("Sockets", _known(cpu.sockets)),
         ("Physical cores", _known(cpu.cores)),
-        ("Logical cores", f"{_known(cpu.threads)} ({_known(cpu.usable_threads)} usable by this process)"),
+        ("Logical cores", _logical(cpu.threads, cpu.usable_threads)),
         *details,
         ("Base frequency", _known(cpu.base_frequency_mhz, "MHz")),
         ("Boost frequency", _known(cpu.boost_frequency_mhz, "MHz")),
@@ -126,9 +137,9 @@ def _memory(inventory: HardwareInfo) -> tuple[Row, ...]:
     memory = inventory.memory
     limit = memory.cgroup_limit_bytes
     return (
-        ("Total", _size(memory.total_bytes)),
+        ("Total", _size(memory.total_bytes) + (f": {memory.reason}" if memory.reason else "")),
         ("Available", _size(memory.available_bytes)),
-        ("Swap", f"{_size(memory.swap_total_bytes)}, {_size(memory.swap_free_bytes)} free"),
+        ("Swap", _swap(memory.swap_total_bytes, memory.swap_free_bytes)),
         (
             "Control group",
             "no limit" if limit is None else f"at most {_size(limit)}, {_size(memory.cgroup_used_bytes)} used",
@@ -138,6 +149,26 @@ def _memory(inventory: HardwareInfo) -> tuple[Row, ...]:
         ("Speed", _known(memory.speed_mts, "MT/s")),
         ("Channels", _known(memory.channels)),
     )
+
+
+def _logical(threads: int | None, usable: int | None) -> str:
+    return _known(threads) + ("" if usable is None else f" ({usable} usable by this process)")
+
+
+def _at_most(megahertz: float | None) -> str:
+    return "" if megahertz is None else f", at most {megahertz:.0f} MHz"
+
+
+def _swap(total: int | None, free: int | None) -> str:
+    return UNKNOWN if total is None else "none" if not total else f"{_size(total)}, {_size(free)} free"
+
+
+def _storage(inventory: HardwareInfo) -> tuple[Row, ...]:
+    rows: list[Row] = []
+    for number, device in enumerate(inventory.storage):
+        rows += storage_rows(number, device.shareable())
+    rows += [(f"{kind}: not listed", reason) for kind, reason in inventory.storage_failures.items()]
+    return tuple(rows) or (("Devices", "none"),)
 
 
 def _vendor(facts: VendorFacts, inventory: HardwareInfo) -> _Section:

@@ -75,9 +75,9 @@ class Machine(ABC):
         """An environment variable; `None` where it isn't set."""
 
     @abstractmethod
-    def run(self, *words: str) -> Reading[str]:
+    def run(self, *words: str, accept: int = 0) -> Reading[str]:
         """What a program prints, in the language C. A program that isn't there, fails or takes longer than
-        `COMMAND_LIMIT_S` has a reason instead."""
+        `COMMAND_LIMIT_S` has a reason instead. `accept`: bits of the exit code that are findings, not failures."""
 
     @abstractmethod
     def library(self, kind: type[Library]) -> Library:
@@ -149,7 +149,7 @@ class LiveMachine(Machine):
     def variable(self, name: str) -> str | None:
         return os.environ.get(name)
 
-    def run(self, *words: str) -> Reading[str]:
+    def run(self, *words: str, accept: int = 0) -> Reading[str]:
         program = shutil.which(words[0])
         if program is None:
             return Reading(value=None, reason=f"{words[0]} isn't installed")
@@ -166,7 +166,7 @@ class LiveMachine(Machine):
             return Reading(value=None, reason=f"{words[0]} said nothing for {COMMAND_LIMIT_S:.0f} s")
         except OSError as error:
             return Reading(value=None, reason=f"{words[0]} can't be started: {error.strerror or error}")
-        if ran.returncode:
+        if ran.returncode < 0 or ran.returncode & ~accept:
             return Reading(value=None, reason=failure(words[0], ran.returncode, ran.stderr or ran.stdout))
         return Reading(value=ran.stdout[:_MOST_BYTES].decode(errors="replace"))
 

@@ -4,6 +4,7 @@ The folder holds what the tools really said, so that a person can read it and a 
 
     machine.json       the index: host, packages, torch's build, variables, links, folders, commands
     files/proc/...     each file that was read, under its own path
+    sysfs.txt          those of /sys that hold one line, as `path = text`
     commands/          what each program printed
     libraries/*.json   what each vendor's library answered, by function and arguments
 
@@ -22,17 +23,20 @@ from typing import Any
 from .errors import BrokenInput
 from .evidence.redaction import redact
 from .machine import Library, Machine, Reading
+from .recorded_disks import without_disk_identity
 from .software import HostInfo, TorchBuild
 from .whole_file import write_whole
 
 INDEX = "machine.json"
+LINES = "sysfs.txt"
 _FORMAT = 1
 
 _PRIVATE = (
     (re.compile(r"\b((?:GPU|MIG)-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"),
      r"\g<1>00000000-0000-0000-0000-000000000000"),
     (re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b"), "00:00:00:00:00:00"),
-    (re.compile(r"(?i)(serial(?:[ _-]?(?:number|num|no))?[\"']?\s*[:=>]\s*[\"']?)([^\s\"'<,]{4,})"), r"\1<serial>"),
+    (re.compile(r"(?i)((?<!<)serial(?:[ _-]?(?:number|num|no))?[\"']?[ \t]*[:=>][ \t]*[\"']?)([^\s\"'<,]{4,})"),
+     r"\1<serial>"),
     (re.compile(r"(?i)(<serial>)[^<]+(</serial>)"), r"\1<serial>\2"),
 )  # fmt: skip
 
@@ -73,9 +77,9 @@ class Recorder(Machine):
     def variable(self, name: str) -> str | None:
         return self._variables.setdefault(name, self.machine.variable(name))
 
-    def run(self, *words: str) -> Reading[str]:
+    def run(self, *words: str, accept: int = 0) -> Reading[str]:
         if words not in self._commands:
-            self._commands[words] = self.machine.run(*words)
+            self._commands[words] = self.machine.run(*words, accept=accept)
         return self._commands[words]
 
     def library(self, kind: type[Library]) -> Library:
@@ -99,6 +103,10 @@ class Recorder(Machine):
     def write(self, folder: Path) -> list[str]:
         """Write the recording; the names of what was written, below `folder`. Raises `OutputError`."""
         files = {f"files{path}": text for path, text in self._files.items() if text is not None}
+        short = [name for name, text in files.items() if name.startswith("files/sys/") and "\n" not in text]
+        files[LINES] = "".join(
+            f"{without_identity(name)[5:]} = {_kept(name, files.pop(name))}\n" for name in sorted(short)
+        )
         commands = []
         for number, (words, told) in enumerate(sorted(self._commands.items())):
             entry: dict[str, Any] = {"words": list(words)}
@@ -125,8 +133,12 @@ class Recorder(Machine):
         for name, text in files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, without_identity(text).rstrip("\n") + "\n")
+            write_whole(path, (text if name == LINES else _kept(name, text)).rstrip("\n") + "\n")
         return sorted(files)
+
+
+def _kept(name: str, text: str) -> str:
+    return without_identity(without_disk_identity(name, text))
 
 
 class _Listening(Library):
@@ -167,8 +179,11 @@ class ReplayedMachine(Machine):
         if found != _FORMAT:
             raise BrokenInput(f"{folder} holds a recording of another format", why=f"{found!r}, not {_FORMAT}")
         self._commands = {tuple(one["words"]): one for one in self._index.get("commands", [])}
+        self._lines = _lines(folder / LINES)
 
     def text(self, path: str) -> str | None:
+        if path in self._lines:
+            return self._lines[path]
         try:
             return (self.folder / "files" / path.lstrip("/")).read_text(encoding="utf-8", errors="replace").strip()
         except (OSError, ValueError):
@@ -179,7 +194,10 @@ class ReplayedMachine(Machine):
         if told is not None:
             return tuple(told)
         here = self.folder / "files" / folder.lstrip("/")
-        return tuple(sorted(one.name for one in here.iterdir())) if here.is_dir() else None
+        found = {one.name for one in here.iterdir()} if here.is_dir() else set()
+        below = f"{folder.rstrip('/')}/"
+        found |= {path[len(below) :].partition("/")[0] for path in self._lines if path.startswith(below)}
+        return tuple(sorted(found)) or None
 
     def link(self, path: str) -> str | None:
         told: str | None = self._told("links", path)
@@ -196,7 +214,7 @@ class ReplayedMachine(Machine):
     def _told(self, kind: str, key: str) -> Any:
         return self._index.get(kind, {}).get(key)
 
-    def run(self, *words: str) -> Reading[str]:
+    def run(self, *words: str, accept: int = 0) -> Reading[str]:
         entry = self._commands.get(words)
         if entry is None:
             return Reading(value=None, reason=f"{words[0]} isn't installed")
@@ -237,6 +255,14 @@ class _Remembering(Library):
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
         answer = self._calls.get(_call(function, arguments), {"reason": self._missing})
         return Reading(value=answer.get("value"), reason=answer.get("reason", ""))
+
+
+def _lines(file: Path) -> dict[str, str]:
+    try:
+        written = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # a recording that read nothing of /sys, or one made by hand
+        return {}
+    return {path: text.strip() for path, middle, text in (line.partition(" = ") for line in written) if middle}
 
 
 def _call(function: str, arguments: tuple[Any, ...]) -> str:

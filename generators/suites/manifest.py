@@ -14,7 +14,7 @@ from hardware.paths import cache_folder
 
 _ROOT = Path(__file__).parents[2]
 _SOURCES = ("generators", "hardware", "templates")
-_CHANGING = frozenset({"available_bytes", "swap_free_bytes", "cgroup_used_bytes", "current_frequency_mhz"})
+_CHANGING = frozenset({"available_bytes", "swap_free_bytes", "cgroup_used_bytes", "current_frequency_mhz", "storage"})
 """Readings of an inventory that no suite depends on and that differ from one moment to the next."""
 
 

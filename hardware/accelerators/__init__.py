@@ -11,6 +11,7 @@ import pkgutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..entry_points import entry_points
 from .base import DEVICE_TYPES, AcceleratorBackend, NoAccelerator, NoSuchIndex
 
 ENTRY_POINT_GROUP = "hwcompat.accelerators"
@@ -46,9 +47,7 @@ def vendor_files() -> tuple[str, ...]:
 @functools.cache
 def registered_vendors() -> RegisteredVendors:
     """Every vendor that can be imported, whether or not it has a device here."""
-    import importlib.metadata
-
-    points = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    points = entry_points(ENTRY_POINT_GROUP)
     files = set(vendor_files())
     classes: dict[str, type[AcceleratorBackend]] = {}
     failures: dict[str, str] = {}

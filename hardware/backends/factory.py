@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..entry_points import entry_points
 from ..errors import UsageError, did_you_mean, echo
 from ..target import Target
 from .base import BaseBackend
@@ -36,7 +37,7 @@ _NOT_TARGETS = {"base", "factory", "settings"}
 
 @functools.cache
 def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
-    return {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    return entry_points(ENTRY_POINT_GROUP)
 
 
 @functools.cache

@@ -1,18 +1,22 @@
-"""The processor: on Linux from `/proc/cpuinfo` and sysfs, elsewhere from py-cpuinfo2."""
+"""The processor: on Linux from `/proc/cpuinfo` and sysfs, on macOS from sysctl, on Windows from CIM.
+
+py-cpuinfo2 tells where none of them does.
+"""
 
 from __future__ import annotations
 
 import platform
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..machine import Library, LiveMachine, Machine, Reading
-
-_HERE = Path(__file__).parent
+from ._cgroups import processor_limit
+from ._instruction_sets import APPLE, WINDOWS, named, names_table, of_flags, riscv
+from ._macos import is_macos, sysctl
+from ._values import decimal, inside, numbers_of, pairs, tables, text, whole
+from ._windows import ProcessorFeatures, cim, is_windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +39,29 @@ class SocketInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CoreCluster:
+    """Cores of one kind, where a processor has several (big.LITTLE, P and E cores). The frequency in MHz."""
+
+    name: str
+    threads: int
+    max_frequency_mhz: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumaNode:
+    """Processors and memory that are near one another. One without threads is memory alone (CXL, persistent)."""
+
+    node: int
+    threads: int
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class CPUInfo:
     """The host's processor; `None` or an empty text where the system doesn't tell. Frequencies in MHz.
 
-    `usable_threads` is what this process may run on (its affinity), at most `threads`.
+    `usable_threads` is what this process may run on (its affinity), at most `threads`; `cgroup_threads` is how many
+    processors' time its control group leaves, `None` without a limit. `clusters` is empty where all cores are alike.
     """
 
     vendor: str = ""
@@ -48,7 +71,10 @@ class CPUInfo:
     cores: int | None = None
     threads: int | None = None
     usable_threads: int | None = None
+    cgroup_threads: float | None = None
     socket_details: tuple[SocketInfo, ...] = ()
+    clusters: tuple[CoreCluster, ...] = ()
+    numa_nodes: tuple[NumaNode, ...] = ()
     caches: tuple[CacheInfo, ...] = ()
     base_frequency_mhz: float | None = None
     boost_frequency_mhz: float | None = None
@@ -58,20 +84,33 @@ class CPUInfo:
 
 
 _SYSFS = "/sys/devices/system/cpu"
+_NODES = "/sys/devices/system/node"
+_HYBRID = (("performance", "/sys/devices/cpu_core/cpus"), ("efficiency", "/sys/devices/cpu_atom/cpus"))
+_MOST_POLICIES = 16
+"""A machine with a frequency domain for each of its many cores has no clusters."""
 
 
 def read_cpu(machine: Machine | None = None) -> CPUInfo:
-    """The processor of a machine, of this one where none is given."""
+    """The processor of a machine, of this one where none is given. Never raises."""
     machine = machine or LiveMachine()
-    text = machine.text("/proc/cpuinfo")
-    return _from_library(machine) if text is None else _from_linux(text, machine)
+    account = machine.text("/proc/cpuinfo")
+    if account is not None:
+        return _from_linux(account, machine)
+    if is_macos(machine) and (told := sysctl(machine).value):
+        return _from_macos(told, machine)
+    if is_windows(machine) and (processors := tables(inside(cim(machine).value, "processors"))):
+        return _from_windows(processors, machine)
+    return _from_library(machine)
 
 
-def _from_linux(text: str, machine: Machine) -> CPUInfo:
-    facts = _first_processor(text)
-    vendor, model = _identity(facts)
-    numbers = _online(machine) or tuple(range(len(re.findall(r"(?m)^processor\s*:", text))))
+def _from_linux(account: str, machine: Machine) -> CPUInfo:
+    blocks = _processors(account)
+    facts = pairs(account.splitlines())  # ARM kernels put common facts behind the last processor
+    vendor, model = _identity(facts, blocks)
+    numbers = numbers_of(machine.text(f"{_SYSFS}/online")) or tuple(range(len(blocks)))
     details = _sockets(machine, numbers)
+    clusters = _clusters(machine, blocks)
+    fastest = max((one.max_frequency_mhz for one in clusters if one.max_frequency_mhz), default=None)
     return CPUInfo(
         vendor=vendor,
         model=model,
@@ -80,55 +119,96 @@ def _from_linux(text: str, machine: Machine) -> CPUInfo:
         cores=sum(socket.cores for socket in details) or None,
         threads=len(numbers) or None,
         usable_threads=_usable(machine),
+        cgroup_threads=processor_limit(machine),
         socket_details=details,
+        clusters=clusters,
+        numa_nodes=_numa_nodes(machine),
         caches=_caches(machine, numbers),
         base_frequency_mhz=_megahertz(machine, "base_frequency"),
-        boost_frequency_mhz=_megahertz(machine, "cpuinfo_max_freq"),
-        current_frequency_mhz=_megahertz(machine, "scaling_cur_freq") or _number(facts.get("cpu MHz", "")),
+        boost_frequency_mhz=fastest or _megahertz(machine, "cpuinfo_max_freq"),
+        current_frequency_mhz=_megahertz(machine, "scaling_cur_freq") or decimal(facts.get("cpu MHz"), least=1),
         instruction_sets=_instruction_sets(facts),
         source="/proc/cpuinfo and sysfs",
     )
 
 
-def _first_processor(text: str) -> dict[str, str]:
-    """Facts of the first processor; ARM kernels put some common ones behind the last."""
-    facts: dict[str, str] = {}
-    for line in text.splitlines():
-        key, separator, value = line.partition(":")
-        if separator:
-            facts.setdefault(key.strip(), value.strip())
-    return facts
+def _processors(account: str) -> dict[int, dict[str, str]]:
+    """The facts of each processor by its number."""
+    found: dict[int, dict[str, str]] = {}
+    for block in re.split(r"\n\s*\n", account):
+        facts = pairs(block.splitlines())
+        number = whole(facts.get("processor"), most=2**14)
+        if number is not None:
+            found[number] = facts
+    return found
 
 
-def _identity(facts: Mapping[str, str]) -> tuple[str, str]:
+def _identity(facts: Mapping[str, str], blocks: Mapping[int, Mapping[str, str]]) -> tuple[str, str]:
     if "CPU implementer" in facts:
-        implementer, part = facts["CPU implementer"].lower(), facts.get("CPU part", "").lower()
-        known = _table("arm_parts.toml").get(implementer, {})
-        return known.get("name", f"implementer {implementer}"), known.get(part, f"part {part}")
+        parts = [block for block in (*blocks.values(), facts) if "CPU implementer" in block]
+        vendors = dict.fromkeys(_arm_core(block)[0] for block in parts)
+        return " + ".join(vendors), " + ".join(dict.fromkeys(_arm_core(block)[1] for block in parts))
     vendor = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}.get(
         facts.get("vendor_id", ""), facts.get("vendor_id", "")
     )
-    model = facts.get("model name") or facts.get("uarch") or facts.get("cpu model") or ""
-    return vendor or model.partition(",")[0] * ("," in model), model
+    names = facts.get("model name") or facts.get("uarch") or facts.get("cpu model") or ""
+    maker = facts.get("uarch", names)
+    return vendor or maker.partition(",")[0] * ("," in maker), names
+
+
+def _arm_core(block: Mapping[str, str]) -> tuple[str, str]:
+    implementer, part = block.get("CPU implementer", "").lower(), block.get("CPU part", "").lower()
+    known = names_table("arm_parts.toml").get(implementer, {})
+    return known.get("name", f"implementer {implementer}"), known.get(part, f"part {part}")
+
+
+def _clusters(machine: Machine, blocks: Mapping[int, Mapping[str, str]]) -> tuple[CoreCluster, ...]:
+    """Cores told apart by what they are, and by their highest frequency; nothing where there is one kind."""
+    kinds = {number: name for name, path in _HYBRID for number in numbers_of(machine.text(path))}
+    if not kinds:
+        kinds = {
+            number: _arm_core(block)[1] if "CPU part" in block else block.get("uarch", "")
+            for number, block in blocks.items()
+        }
+    folder = f"{_SYSFS}/cpufreq"
+    policies = [name for name in machine.names(folder) or () if name.startswith("policy")]
+    speeds: dict[int, float | None] = {}
+    for policy in policies if len(policies) <= _MOST_POLICIES else ():
+        speed = _kilohertz(machine.text(f"{folder}/{policy}/cpuinfo_max_freq"))
+        related = (machine.text(f"{folder}/{policy}/related_cpus") or "").replace(" ", ",")
+        speeds |= dict.fromkeys(numbers_of(related), speed)
+    arm = any("CPU part" in block for block in blocks.values())
+    found: dict[tuple[str, float | None], int] = {}
+    for number, kind in kinds.items():
+        # Cores of an x86 server differ in their highest boost frequency and are of one kind all the same.
+        key = (kind, speeds.get(number) if arm else None)
+        found[key] = found.get(key, 0) + 1
+    if len(found) < 2:
+        return ()
+    first = {kind: number for number, kind in reversed(kinds.items())}
+    return tuple(
+        CoreCluster(name=kind, threads=count, max_frequency_mhz=speed or speeds.get(first[kind]))
+        for (kind, speed), count in found.items()
+    )
+
+
+def _numa_nodes(machine: Machine) -> tuple[NumaNode, ...]:
+    names = [name for name in machine.names(_NODES) or () if re.fullmatch(r"node\d{1,4}", name)]
+    nodes = []
+    for name in sorted(names, key=lambda one: int(one[4:])):
+        size = re.search(r"MemTotal:\s+(\d+) kB", machine.text(f"{_NODES}/{name}/meminfo") or "")
+        kibibytes = whole(size[1], most=2**50) if size else None
+        threads = len(numbers_of(machine.text(f"{_NODES}/{name}/cpulist")))
+        memory = None if kibibytes is None else kibibytes * 1024
+        nodes.append(NumaNode(node=int(name[4:]), threads=threads, memory_bytes=memory))
+    return tuple(nodes)
 
 
 def _instruction_sets(facts: Mapping[str, str]) -> tuple[str, ...]:
-    names = _table("instruction_sets.toml")
     if "isa" in facts:
-        return _riscv(facts["isa"])
+        return riscv(facts["isa"])
     kind, flags = ("x86", facts["flags"]) if "flags" in facts else ("arm", facts.get("Features", ""))
-    present = set(flags.split())
-    return tuple(dict.fromkeys(name for flag, name in names[kind].items() if flag in present))
-
-
-def _riscv(isa: str) -> tuple[str, ...]:
-    """`rv64imafdcv_zicbom` as the base with its letters, then the named extensions; V is the vector one."""
-    base, *named = isa.lower().split("_")
-    return (base, *(["V"] if "v" in base[4:] else []), *named)
-
-
-def _online(machine: Machine) -> tuple[int, ...]:
-    return _cpu_list(machine.text(f"{_SYSFS}/online") or "")
+    return of_flags(kind, flags.split())
 
 
 def _sockets(machine: Machine, numbers: Iterable[int]) -> tuple[SocketInfo, ...]:
@@ -136,11 +216,10 @@ def _sockets(machine: Machine, numbers: Iterable[int]) -> tuple[SocketInfo, ...]
     cores: dict[int, set[str]] = {}
     for number in numbers:
         topology = f"{_SYSFS}/cpu{number}/topology"
-        package = machine.text(f"{topology}/physical_package_id")
-        if not package:
+        package = whole(machine.text(f"{topology}/physical_package_id"), least=-1)
+        if package is None:
             return ()
-        # Boards without packages say -1; they have one.
-        socket = max(int(package), 0)
+        socket = max(package, 0)  # boards without packages say -1; they have one
         threads[socket] = threads.get(socket, 0) + 1
         cores.setdefault(socket, set()).add(machine.text(f"{topology}/thread_siblings_list") or str(number))
     return tuple(
@@ -158,13 +237,17 @@ def _caches(machine: Machine, numbers: Iterable[int]) -> tuple[CacheInfo, ...]:
             shared = seen.setdefault(index, set())
             if number in shared:
                 continue
-            level, kind, size = (machine.text(f"{cache}/{name}") or "" for name in ("level", "type", "size"))
-            if not level:
+            level, size = whole(machine.text(f"{cache}/level"), most=9), _bytes(machine.text(f"{cache}/size"))
+            if level is None:
                 break
-            shared |= {number, *_cpu_list(machine.text(f"{cache}/shared_cpu_list") or "")}
-            if size:
-                key = (int(level), kind.lower(), _bytes(size))
+            shared |= {number, *numbers_of(machine.text(f"{cache}/shared_cpu_list"))}
+            if size is not None:
+                key = (level, (machine.text(f"{cache}/type") or "").lower(), size)
                 counts[key] = counts.get(key, 0) + 1
+    return _as_caches(counts)
+
+
+def _as_caches(counts: Mapping[tuple[int, str, int], int]) -> tuple[CacheInfo, ...]:
     return tuple(
         CacheInfo(level=level, kind=kind, size_bytes=size, instances=count)
         for (level, kind, size), count in sorted(counts.items())
@@ -175,60 +258,122 @@ def _usable(machine: Machine) -> int | None:
     """How many processors this process may run on, as the kernel says in its status."""
     status = machine.text("/proc/self/status") or ""
     allowed = re.search(r"(?m)^Cpus_allowed_list:\s*(\S+)", status)
-    return len(_cpu_list(allowed[1])) if allowed else None
+    return (len(numbers_of(allowed[1])) or None) if allowed else None
 
 
-def _bytes(text: str) -> int:
+def _bytes(written: str | None) -> int | None:
     """sysfs writes `48K`, seldom `2M`."""
-    unit = {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1])
-    return int(text[:-1]) * unit if unit else int(text)
-
-
-def _cpu_list(text: str) -> tuple[int, ...]:
-    """`0-3,8` as numbers."""
-    numbers: list[int] = []
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        numbers.extend(range(int(first), int(last or first) + 1))
-    return tuple(numbers)
+    if not written:
+        return None
+    unit = {"K": 2**10, "M": 2**20, "G": 2**30}.get(written[-1])
+    size = whole(written[:-1] if unit else written, most=2**33)
+    return None if size is None else size * (unit or 1)
 
 
 def _megahertz(machine: Machine, name: str) -> float | None:
-    """sysfs counts in kHz."""
-    kilohertz = _number(machine.text(f"{_SYSFS}/cpu0/cpufreq/{name}") or "")
-    return None if kilohertz is None else kilohertz / 1000
+    return _kilohertz(machine.text(f"{_SYSFS}/cpu0/cpufreq/{name}"))
 
 
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if value > 0 else None
+def _kilohertz(written: str | None) -> float | None:
+    """sysfs counts in kHz; MHz."""
+    value = decimal(written, least=1)
+    return None if value is None else value / 1000
 
 
-def _table(name: str) -> dict[str, dict[str, str]]:
-    return tomllib.loads((_HERE / name).read_text(encoding="utf-8"))
+def _from_macos(values: Mapping[str, str], machine: Machine) -> CPUInfo:
+    """sysctl's names: Apple, "Determining instruction set characteristics" and xnu's `bsd/kern/kern_mib.c`."""
+    levels = [f"hw.perflevel{number}" for number in range(whole(values.get("hw.nperflevels"), most=8) or 0)]
+    clusters = []
+    caches: dict[tuple[int, str, int], int] = {}
+    for level in levels:
+        cores = whole(values.get(f"{level}.physicalcpu"), least=1, most=2**14)
+        if cores is None:
+            continue
+        clusters.append(CoreCluster(name=values.get(f"{level}.name", ""), threads=cores))
+        shared = whole(values.get(f"{level}.cpusperl2"), least=1)
+        for key, instances in (
+            ((1, "data", f"{level}.l1dcachesize"), cores),
+            ((1, "instruction", f"{level}.l1icachesize"), cores),
+            ((2, "unified", f"{level}.l2cachesize"), -(-cores // shared) if shared else 0),
+        ):
+            size = whole(values.get(key[2]), least=1)
+            if size and instances:
+                caches[key[0], key[1], size] = caches.get((key[0], key[1], size), 0) + instances
+    model = values.get("machdep.cpu.brand_string", "")
+    sockets = whole(values.get("hw.packages"), least=1, most=64)
+    cores, threads = (whole(values.get(f"hw.{name}"), least=1, most=2**14) for name in ("physicalcpu", "logicalcpu"))
+    hertz = decimal(values.get("hw.cpufrequency"), least=1)  # Intel Macs alone tell it
+    flags = [name for key in ("features", "leaf7_features") for name in values.get(f"machdep.cpu.{key}", "").split()]
+    return CPUInfo(
+        vendor={"GenuineIntel": "Intel"}.get(values.get("machdep.cpu.vendor", ""), model.partition(" ")[0]),
+        model=model,
+        architecture=machine.host().machine,
+        sockets=sockets,
+        cores=cores,
+        threads=threads,
+        clusters=tuple(clusters) if len(clusters) > 1 else (),
+        caches=_as_caches(caches),
+        base_frequency_mhz=None if hertz is None else hertz / 1e6,
+        instruction_sets=named(
+            [name for key, name in APPLE.items() if values.get(f"hw.optional.{key}") == "1"],
+            of_flags("x86", [flag.lower().replace(".", "_") for flag in flags]),
+        ),
+        source="sysctl",
+    )
+
+
+def _from_windows(processors: list[dict[str, Any]], machine: Machine) -> CPUInfo:
+    """`Win32_Processor` has one entry for each socket. It tells no instruction sets; kernel32 tells some."""
+    first = processors[0]
+    details = tuple(
+        SocketInfo(socket=number, cores=cores, threads=threads)
+        for number, one in enumerate(processors)
+        if (cores := whole(one.get("NumberOfCores"), least=1, most=2**14))
+        and (threads := whole(one.get("NumberOfLogicalProcessors"), least=1, most=2**14))
+    )
+    caches: dict[tuple[int, str, int], int] = {}
+    for one in processors:
+        for level in (2, 3):  # in KiB, all caches of the level together: how many they are isn't told
+            size = whole(one.get(f"L{level}CacheSize"), least=1, most=2**33)
+            if size:
+                key = (level, "total", size * 1024)
+                caches[key] = caches.get(key, 0) + 1
+    maker = text(first.get("Manufacturer")) or ""
+    present = machine.library(ProcessorFeatures).ask("features", sorted(WINDOWS)).value
+    return CPUInfo(
+        vendor={"GenuineIntel": "Intel", "AuthenticAMD": "AMD", "Qualcomm Technologies Inc": "Qualcomm"}.get(
+            maker, maker
+        ),
+        model=" ".join((text(first.get("Name")) or "").split()),
+        architecture=machine.host().machine,
+        sockets=len(details) or None,
+        cores=sum(one.cores for one in details) or None,
+        threads=sum(one.threads for one in details) or None,
+        socket_details=details,
+        caches=_as_caches(caches),
+        base_frequency_mhz=decimal(first.get("MaxClockSpeed"), least=1),
+        current_frequency_mhz=decimal(first.get("CurrentClockSpeed"), least=1),
+        instruction_sets=named([WINDOWS[one] for one in present or () if isinstance(one, int) and one in WINDOWS]),
+        source="Win32_Processor",
+    )
 
 
 def _from_library(machine: Machine) -> CPUInfo:
     told = machine.library(CpuInfoLibrary).ask("get_cpu_info")
-    if told.value is None:
+    if not isinstance(told.value, Mapping):
         return CPUInfo(architecture=machine.host().machine, source=f"platform only: {told.reason}")
     found = told.value
-    flags = set(found.get("flags", []))
-    names = _table("instruction_sets.toml")
-    hertz = (found.get("hz_advertised") or (0,))[0]
+    flags = [str(flag) for flag in found.get("flags") or ()]
+    advertised = found.get("hz_advertised") or (0,)
+    hertz = decimal(advertised[0] if isinstance(advertised, list | tuple) else None, least=1)
     return CPUInfo(
-        vendor=found.get("vendor_id_raw", ""),
-        model=found.get("brand_raw", ""),
+        vendor=text(found.get("vendor_id_raw")) or "",
+        model=text(found.get("brand_raw")) or "",
         architecture=machine.host().machine,
-        cores=found.get("cores"),
-        threads=found.get("threads"),
-        base_frequency_mhz=hertz / 1e6 if hertz else None,
-        instruction_sets=tuple(
-            dict.fromkeys(name for table in names.values() for flag, name in table.items() if flag in flags)
-        ),
+        cores=whole(found.get("cores"), least=1),
+        threads=whole(found.get("threads"), least=1),
+        base_frequency_mhz=None if hertz is None else hertz / 1e6,
+        instruction_sets=named(of_flags("x86", flags), of_flags("arm", flags)),
         source="py-cpuinfo2",
     )
 

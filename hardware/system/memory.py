@@ -1,64 +1,86 @@
-"""Main memory in bytes: what the host has, and what control groups leave of it to this process."""
+"""Main memory in bytes: what the host has, and what control groups leave of it to this process.
+
+Linux tells by its own account; elsewhere psutil does, and what macOS's and Windows's own programs say otherwise.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BackendUnavailable
 from ..machine import Library, LiveMachine, Machine, Reading
+from ._cgroups import group_folders
+from ._macos import is_macos, profiler, sysctl
+from ._values import decimal, first_number, inside, pairs, tables, text, whole
+from ._windows import cim, is_windows
 
-_GROUPS = "/sys/fs/cgroup"
 _REGIONS = "/sys/bus/nd/devices"
 _FIRMWARE = "/run/udev/data/+dmi:id"
 _NO_LIMIT = 2**60
 """Control groups of version 1 write a number near 2^63 for "no limit"."""
 
+_SMBIOS_KINDS = {
+    **{20: "DDR", 21: "DDR2", 24: "DDR3", 26: "DDR4", 34: "DDR5"},
+    **{27: "LPDDR", 28: "LPDDR2", 29: "LPDDR3", 30: "LPDDR4", 35: "LPDDR5"},
+    **{32: "HBM", 33: "HBM2", 36: "HBM3"},
+}
+"""Types of memory devices by number: SMBIOS specification (DSP0134), table "Memory Device: Type"."""
+
+_CHANNEL = r"(?i).*?channel[ _-]?[a-z0-9](?![a-z0-9])"
+
+Totals = tuple[int | None, int | None, int | None, int | None]
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryInfo:
-    """Bytes throughout; `None` where the system doesn't tell.
+    """Bytes throughout; `None` where the system doesn't tell, and `reason` where it tells no total.
 
     `kind` (DDR5), `speed_mts` (million transfers a second) and `channels` come from the firmware's table,
     which few virtual machines have. `persistent_bytes` is byte-addressable non-volatile memory.
     """
 
-    total_bytes: int
-    available_bytes: int
-    swap_total_bytes: int
-    swap_free_bytes: int
+    total_bytes: int | None
+    available_bytes: int | None
+    swap_total_bytes: int | None
+    swap_free_bytes: int | None
     cgroup_limit_bytes: int | None = None
     cgroup_used_bytes: int | None = None
     persistent_bytes: int | None = None
     kind: str | None = None
     speed_mts: int | None = None
     channels: int | None = None
+    reason: str = ""
 
     @property
-    def usable_bytes(self) -> int:
+    def usable_bytes(self) -> int | None:
         """The most that this process can get: the host's memory, or the control group's limit if smaller."""
-        return self.total_bytes if self.cgroup_limit_bytes is None else min(self.total_bytes, self.cgroup_limit_bytes)
+        return min(filter(None, (self.total_bytes, self.cgroup_limit_bytes)), default=None)
 
 
 def free_bytes() -> int:
-    """Main memory that this process can still get: what the host has free, or what its control group leaves."""
+    """Main memory that this process can still get: what the host has free, or what its control group leaves.
+
+    Raises `BackendUnavailable` where nothing tells.
+    """
     memory = read_memory()
+    if memory.available_bytes is None:
+        raise BackendUnavailable("this machine's memory can't be read", why=memory.reason, fix="pip install psutil")
     if memory.cgroup_limit_bytes is None:
         return memory.available_bytes
     return min(memory.available_bytes, memory.cgroup_limit_bytes - (memory.cgroup_used_bytes or 0))
 
 
-def read_memory(machine: Machine | None = None) -> MemoryInfo:
-    """Memory of a machine, of this one where none is given.
+def read_memory(machine: Machine | None = None, *, modules: bool = False) -> MemoryInfo:
+    """Memory of a machine, of this one where none is given. Never raises.
 
-    Raises `BackendUnavailable` where neither Linux's own account nor psutil is there to tell.
+    `modules`: on macOS and Windows ask also for the kind of the modules, which starts a program.
     """
     machine = machine or LiveMachine()
-    total, available, swap_total, swap_free = _totals(machine)
+    (total, available, swap_total, swap_free), reason = _totals(machine)
     limit, used = cgroup_memory(machine)
-    kind, speed, channels = _modules(machine)
+    kind, speed, channels = _modules(machine, modules)
     return MemoryInfo(
         total_bytes=total,
         available_bytes=available,
@@ -70,21 +92,85 @@ def read_memory(machine: Machine | None = None) -> MemoryInfo:
         kind=kind,
         speed_mts=speed,
         channels=channels,
+        reason=reason if total is None else "",
     )
 
 
-def _totals(machine: Machine) -> tuple[int, int, int, int]:
-    """Memory in all, available, swap in all, free swap, in bytes: the kernel's account, elsewhere psutil's."""
-    lines = (machine.text("/proc/meminfo") or "").splitlines()
-    try:
-        found = {name: int(rest.split()[0]) * 1024 for name, _, rest in (line.partition(":") for line in lines)}
-        return found["MemTotal"], found["MemAvailable"], found["SwapTotal"], found["SwapFree"]
-    except (ValueError, KeyError, IndexError):
-        told = machine.library(PsutilMemory).ask("memory")
-    if told.value is None:
-        raise BackendUnavailable("this machine's memory cannot be read", why=told.reason, fix="pip install psutil")
-    total, available, swap_total, swap_free = told.value
-    return total, available, swap_total, swap_free
+def _totals(machine: Machine) -> tuple[Totals, str]:
+    """Memory in all, available, swap in all, free swap, in bytes; and why there is no total.
+
+    psutil answers in microseconds, the programs of macOS and Windows take up to a second, so it is asked before them.
+    """
+    account = _from_account(machine.text("/proc/meminfo") or "")
+    if None not in account:
+        return account, ""
+    told = machine.library(PsutilMemory).ask("memory")
+    if isinstance(told.value, list) and len(told.value) == 4:
+        total, available, swap_total, swap_free = (whole(one) for one in told.value)
+        return _filled(account, (total, available, swap_total, swap_free)), ""
+    if is_macos(machine):
+        return _from_macos(machine)
+    if is_windows(machine):
+        return _from_windows(machine)
+    return account, told.reason
+
+
+def _filled(first: Totals, second: Totals) -> Totals:
+    """`first`, with what it lacks from `second`."""
+    return (
+        second[0] if first[0] is None else first[0],
+        second[1] if first[1] is None else first[1],
+        second[2] if first[2] is None else first[2],
+        second[3] if first[3] is None else first[3],
+    )
+
+
+def _from_account(account: str) -> Totals:
+    """The kernel's own, in kibibytes."""
+    found = pairs(account.splitlines())
+
+    def size(name: str) -> int | None:
+        words = found.get(name, "").split()
+        kibibytes = whole(words[0], most=2**50) if words else None
+        return None if kibibytes is None else kibibytes * 1024
+
+    return size("MemTotal") or None, size("MemAvailable"), size("SwapTotal"), size("SwapFree")
+
+
+def _from_macos(machine: Machine) -> tuple[Totals, str]:
+    """`hw.memsize`, and as available what psutil counts too: pages that are free, speculative or inactive."""
+    told = sysctl(machine)
+    values = told.value or {}
+    pages = machine.run("vm_stat").value or ""
+    size = re.search(r"page size of (\d+) bytes", pages)
+    counts = {name: whole(value.rstrip(".")) for name, value in pairs(pages.splitlines()).items()}
+    parts = [counts.get(f"Pages {name}") for name in ("free", "speculative", "inactive")]
+    unit = whole(size[1], most=2**24) if size else None
+    available = None if unit is None or None in parts else unit * sum(part for part in parts if part is not None)
+    swap = dict(re.findall(r"(total|free) = ([\d.]+)M", values.get("vm.swapusage", "")))
+    swap_total, swap_free = (_mebibytes(swap.get(name)) for name in ("total", "free"))
+    return (whole(values.get("hw.memsize"), least=1), available, swap_total, swap_free), told.reason
+
+
+def _from_windows(machine: Machine) -> tuple[Totals, str]:
+    told = cim(machine)
+    system, files = inside(told.value, "system"), tables(inside(told.value, "page_files"))
+    total = whole(inside(system, "TotalVisibleMemorySize"), least=1, most=2**50)
+    free = whole(inside(system, "FreePhysicalMemory"), most=2**50)
+    sizes = [(_mebibytes(one.get("AllocatedBaseSize")), _mebibytes(one.get("CurrentUsage"))) for one in files]
+    known = [(size, used) for size, used in sizes if size is not None and used is not None]
+    swap = sum(size for size, _ in known) if known else None
+    return (
+        None if total is None else total * 1024,
+        None if free is None else free * 1024,
+        swap,
+        None if swap is None else max(0, swap - sum(used for _, used in known)),
+    ), told.reason
+
+
+def _mebibytes(value: object) -> int | None:
+    number = decimal(value, most=2**40)
+    return None if number is None else int(number * 2**20)
 
 
 class PsutilMemory(Library):
@@ -107,27 +193,16 @@ def cgroup_memory(machine: Machine | None = None) -> tuple[int | None, int | Non
     """Smallest limit over this process's control group and its parents, and that group's use."""
     machine = machine or LiveMachine()
     smallest: tuple[int | None, int | None] = (None, None)
-    for folder, limit_file, used_file in _groups(machine.text("/proc/self/cgroup") or ""):
-        limit = machine.number(f"{folder}/{limit_file}")  # absent, or the word "max": no limit here
-        if limit is not None and limit < _NO_LIMIT and (smallest[0] is None or limit < smallest[0]):
-            smallest = (limit, machine.number(f"{folder}/{used_file}"))
+    for folder, version in group_folders(machine, "memory"):
+        names = (
+            ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        )
+        limit = whole(
+            machine.text(f"{folder}/{names[0]}"), most=_NO_LIMIT
+        )  # absent, or the word "max": no limit here
+        if limit is not None and (smallest[0] is None or limit < smallest[0]):
+            smallest = (limit, whole(machine.text(f"{folder}/{names[1]}")))
     return smallest
-
-
-def _groups(membership: str) -> Iterator[tuple[str, str, str]]:
-    for line in membership.splitlines():
-        _, _, named = line.partition(":")
-        controllers, _, group = named.partition(":")
-        parts = [part for part in group.split("/") if part and part != ".."]
-        # Inside a container the group's own path is often not mounted; its root then stands for it.
-        inside = ["/".join(["", *parts[:length]]) for length in range(len(parts), -1, -1)]
-        if controllers == "":
-            for base in (_GROUPS, f"{_GROUPS}/unified"):
-                yield from ((base + path, "memory.max", "memory.current") for path in inside)
-        elif "memory" in controllers.split(","):
-            yield from (
-                (f"{_GROUPS}/memory{path}", "memory.limit_in_bytes", "memory.usage_in_bytes") for path in inside
-            )
 
 
 def _persistent(machine: Machine) -> int | None:
@@ -136,25 +211,52 @@ def _persistent(machine: Machine) -> int | None:
     if names is None:
         return None
     regions = [f"{_REGIONS}/{name}" for name in names if name.startswith("region")]
-    sizes = [machine.number(f"{region}/size") for region in regions if machine.text(f"{region}/devtype") == "nd_pmem"]
+    persistent = [region for region in regions if machine.text(f"{region}/devtype") == "nd_pmem"]
+    sizes = [whole(machine.text(f"{region}/size")) for region in persistent]
     return sum(size for size in sizes if size is not None)
 
 
-def _modules(machine: Machine) -> tuple[str | None, int | None, int | None]:
+def _modules(machine: Machine, programs: bool) -> tuple[str | None, int | None, int | None]:
     """Kind, speed and channels of the modules, from systemd's `dmi_memory_id`; needs no root."""
-    text = machine.text(_FIRMWARE)
-    if text is None:
-        return None, None, None
-    fields = dict(re.findall(r"(?m)^E:MEMORY_DEVICE_(\d+_\w+)=(.*)$", text))
-    present = [key.partition("_")[0] for key, size in fields.items() if key.endswith("_SIZE") and int(size or 0)]
-    kinds = {fields[f"{number}_TYPE"] for number in present if f"{number}_TYPE" in fields}
-    speeds = [
-        int(speed)
-        for number in present
-        if (speed := fields.get(f"{number}_CONFIGURED_SPEED_MTS") or fields.get(f"{number}_SPEED_MTS"))
+    firmware = machine.text(_FIRMWARE)
+    if firmware is None:
+        return _modules_by_programs(machine) if programs else (None, None, None)
+    fields = dict(re.findall(r"(?m)^E:MEMORY_DEVICE_(\d+_\w+)=(.*)$", firmware))
+    present = [
+        key.partition("_")[0] for key, size in fields.items() if key.endswith("_SIZE") and whole(size, least=1)
     ]
-    places = " ".join(
-        fields.get(f"{number}_{name}", "") + "\n" for number in present for name in ("LOCATOR", "BANK_LOCATOR")
-    )
-    channels = {match.upper() for match in re.findall(r"(?i)channel[ _-]?([a-z0-9])\b", places)}
-    return " + ".join(sorted(kinds)) or None, min(speeds, default=None), len(channels) or None
+    kinds = {fields[f"{number}_TYPE"] for number in present if f"{number}_TYPE" in fields}
+    names = ("CONFIGURED_SPEED_MTS", "SPEED_MTS")
+    speeds = [
+        next((speed for name in names if (speed := whole(fields.get(f"{number}_{name}"), least=1))), None)
+        for number in present
+    ]
+    places = [[fields.get(f"{number}_{name}", "") for number in present] for name in ("BANK_LOCATOR", "LOCATOR")]
+    return " + ".join(sorted(kinds)) or None, min(filter(None, speeds), default=None), _channels(places)
+
+
+def _modules_by_programs(machine: Machine) -> tuple[str | None, int | None, int | None]:
+    if is_macos(machine):
+        modules = tables(profiler(machine).get("SPMemoryDataType"))
+        modules = [inner for one in modules for inner in (tables(one.get("_items")) or [one])]
+        kinds = sorted({kind for one in modules if (kind := text(one.get("dimm_type")))})
+        speeds = [int(speed) for one in modules if (speed := first_number(text(one.get("dimm_speed")))) is not None]
+        return " + ".join(kinds) or None, min(filter(None, speeds), default=None), None
+    if is_windows(machine):
+        modules = tables(inside(cim(machine).value, "modules"))
+        numbers = [whole(one.get("SMBIOSMemoryType")) for one in modules]
+        kinds = sorted({_SMBIOS_KINDS[number] for number in numbers if number in _SMBIOS_KINDS})
+        speeds = [whole(one.get("ConfiguredClockSpeed"), least=1) or whole(one.get("Speed"), least=1) or 0
+                  for one in modules]  # fmt: skip
+        places = [[str(one.get(name) or "") for one in modules] for name in ("BankLabel", "DeviceLocator")]
+        return " + ".join(kinds) or None, min(filter(None, speeds), default=None), _channels(places)
+    return None, None, None
+
+
+def _channels(places: list[list[str]]) -> int | None:
+    """How many channels the names of the slots name (`P0 CHANNEL A`, `Controller1-ChannelA-DIMM0`)."""
+    for names in places:
+        found = {match[0].upper() for name in names if (match := re.match(_CHANNEL, name))}
+        if found:
+            return len(found)
+    return None

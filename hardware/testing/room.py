@@ -12,8 +12,13 @@ _GIB = 2**30
 
 
 def room_left() -> int:
-    """Bytes that are available on this machine, at most what the limit of this process leaves."""
+    """Bytes that are available on this machine, at most what the limit of this process leaves.
+
+    Raises `NotApplicable` where nothing tells.
+    """
     available = read_memory().available_bytes
+    if available is None:
+        raise NotApplicable("how much memory is free can't be read here")
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return available if limit == resource.RLIM_INFINITY else max(0, min(available, limit - _data_bytes()))
 

@@ -51,10 +51,10 @@ class Limits:
 
 
 def default_memory_limit() -> int:
-    """Nine tenths of what is available now, in bytes."""
+    """Nine tenths of what is available now, in bytes; 0, no limit, where nothing tells."""
     from ..system.memory import read_memory
 
-    return int(read_memory().available_bytes * _MEMORY_SHARE)
+    return int((read_memory().available_bytes or 0) * _MEMORY_SHARE)
 
 
 def run_suites(

@@ -1,0 +1,98 @@
+"""Figures from texts that may hold anything: what isn't a sensible figure is `None`, never an exception."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_LARGEST = 2**63 - 1
+_MOST_PROCESSORS = 2**14
+
+
+def whole(value: object, *, least: int = 0, most: int = _LARGEST) -> int | None:
+    """A whole number between `least` and `most`; `None` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if least <= number <= most else None
+
+
+def decimal(value: object, *, least: float = 0.0, most: float = 1e15) -> float | None:
+    """A finite number between `least` and `most`; `None` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and least <= number <= most else None
+
+
+def text(value: object) -> str | None:
+    """A text without blanks around it; `None` where nothing is left or it's no text."""
+    return (value.strip() or None) if isinstance(value, str) else None
+
+
+def from_json(said: str | None) -> Any:
+    """What a JSON text holds; `None` where it is none."""
+    try:
+        return json.loads(said) if said else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def table(value: object) -> dict[str, Any]:
+    """`value` if it is a table, else an empty one."""
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def tables(value: object) -> list[dict[str, Any]]:
+    """The tables of a list; a single table stands for a list of one, as PowerShell prints it."""
+    if isinstance(value, Mapping):
+        return [dict(value)]
+    return [dict(one) for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def inside(value: object, *keys: str) -> Any:
+    """What stands in nested tables under `keys`; `None` where one of them is missing."""
+    for key in keys:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(key)
+    return value
+
+
+def numbers_of(listed: str | None) -> tuple[int, ...]:
+    """`0-3,8` as numbers, at most 16,384 of them; parts that are no numbers are left out."""
+    numbers: list[int] = []
+    for part in (listed or "").split(","):
+        first, _, last = part.strip().partition("-")
+        low, high = whole(first), whole(last or first)
+        if low is None or high is None or high - low >= _MOST_PROCESSORS:
+            continue
+        numbers.extend(range(low, high + 1))
+        if len(numbers) > _MOST_PROCESSORS:
+            return tuple(numbers[:_MOST_PROCESSORS])
+    return tuple(numbers)
+
+
+def pairs(lines: Iterable[str], separator: str = ":") -> dict[str, str]:
+    """`key: value` lines as a table, the first of a key."""
+    found: dict[str, str] = {}
+    for line in lines:
+        key, middle, value = line.partition(separator)
+        if middle:
+            found.setdefault(key.strip(), value.strip())
+    return found
+
+
+def first_number(said: str | None) -> float | None:
+    """The first decimal number in a text, as in `16.0 GT/s PCIe`."""
+    match = re.search(r"\d+(?:\.\d+)?", said or "")
+    return decimal(match[0]) if match else None

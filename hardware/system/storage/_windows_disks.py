@@ -1,0 +1,89 @@
+"""Disks of a Windows machine: `Get-PhysicalDisk`, the partitions of each, and what an administrator may read more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...machine import Machine
+from .._values import decimal, from_json, inside, tables, text, whole
+from .._windows import RELIABILITY, cim
+from ._mounts import unique
+from .base import SMART_FIELDS, SMART_NOT_ASKED, StorageDeviceInfo, with_reasons
+
+# Numbers and names of MSFT_PhysicalDisk (learn.microsoft.com, "MSFT_PhysicalDisk class"); PowerShell prints either.
+_BUSES = {
+    **{"NVMe": "pcie", "SATA": "sata", "ATA": "sata", "SAS": "sas", "USB": "usb", "SD": "mmc", "MMC": "mmc"},
+    **{"iSCSI": "network", "Fibre Channel": "network", "File Backed Virtual": "virtual", "Virtual": "virtual"},
+    **{"17": "pcie", "11": "sata", "3": "sata", "10": "sas", "7": "usb", "12": "mmc", "13": "mmc"},
+    **{"9": "network", "6": "network", "15": "virtual", "14": "virtual"},
+}
+_NVME, _SPACES = ("NVMe", "17"), ("Spaces", "16")
+_MEDIA = {"SSD": "ssd", "4": "ssd", "HDD": "hdd", "3": "hdd"}
+_HEALTH = {"Healthy": "healthy", "0": "healthy", "Warning": "warning", "1": "warning", "Unhealthy": "critical",
+           "2": "critical"}  # fmt: skip
+
+
+def why_nothing(machine: Machine) -> str:
+    """Why no disk can be listed."""
+    return cim(machine).reason
+
+
+def windows_disks(machine: Machine, *, smart: bool) -> tuple[StorageDeviceInfo, ...]:
+    """The physical disks. What Storage Spaces makes of them isn't one."""
+    said = cim(machine).value
+    letters: dict[str, list[str]] = {}
+    for one in tables(inside(said, "partitions")):
+        letter = (text(one.get("DriveLetter")) or "").strip("\0")
+        if letter:
+            letters.setdefault(str(one.get("DiskNumber")), []).append(f"{letter[0]}:")
+    kinds = {text(one.get("DeviceID")): text(one.get("FileSystem")) for one in tables(inside(said, "volumes"))}
+    counters, reason = _counters(machine) if smart else ({}, SMART_NOT_ASKED)
+    return tuple(
+        _described(one, letters, kinds, counters, reason)
+        for one in tables(inside(said, "disks"))
+        if str(one.get("BusType")) not in _SPACES
+    )
+
+
+def _described(
+    one: dict[str, Any],
+    letters: dict[str, list[str]],
+    kinds: dict[str | None, str | None],
+    counters: dict[str, dict[str, Any]],
+    reason: str,
+) -> StorageDeviceInfo:
+    number, bus = str(one.get("DeviceId")), str(one.get("BusType"))
+    medium = _MEDIA.get(str(one.get("MediaType")))
+    if bus in _NVME:
+        medium = "nvme_ssd"
+    elif _BUSES.get(bus) == "sata" and medium == "ssd":
+        medium = "sata_ssd"
+    elif _BUSES.get(bus) in ("virtual", "network"):
+        medium = _BUSES[bus]
+    elif _BUSES.get(bus) == "mmc":
+        medium = "flash"
+    points = tuple(letters.get(number, ()))
+    counted = counters.get(number, {})
+    device = StorageDeviceInfo(
+        device_path=rf"\\.\PhysicalDrive{number}",
+        model=text(one.get("FriendlyName")),
+        serial=text(one.get("SerialNumber")),
+        firmware=text(one.get("FirmwareVersion")),
+        device_type=medium,
+        bus_type=_BUSES.get(bus),
+        capacity_bytes=whole(one.get("Size"), least=1),
+        health_status=_HEALTH.get(str(one.get("HealthStatus"))),
+        temperature_celsius=decimal(counted.get("Temperature"), least=1, most=300),
+        wear_level_percent=decimal(counted.get("Wear"), most=255),
+        power_on_hours=whole(counted.get("PowerOnHours"), most=2**32),
+        mount_points=points,
+        filesystem=" + ".join(unique(kind for point in points if (kind := kinds.get(point)))) or None,
+    )
+    asked = dict.fromkeys(SMART_FIELDS, reason or "the disk doesn't tell")
+    return with_reasons(device, asked | {"device_type": f"Windows calls its medium {str(one.get('MediaType'))!r}"})
+
+
+def _counters(machine: Machine) -> tuple[dict[str, dict[str, Any]], str]:
+    told = machine.run(*RELIABILITY)
+    found = {str(one.get("DeviceId")): one for one in tables(from_json((told.value or "").lstrip("\ufeff")))}
+    return found, "" if found else told.reason or "needs an administrator: Get-StorageReliabilityCounter says nothing"

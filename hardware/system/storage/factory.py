@@ -1,0 +1,137 @@
+"""The registry of storage: the files of this folder and the entry points `hwcompat.storage`.
+
+A kind that fails is left out, and `failures` keeps why.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...entry_points import entry_points
+from ...errors import UsageError, did_you_mean, echo
+from ...machine import LiveMachine, Machine
+from ._mounts import read_mounts
+from .base import BUS_TYPES, DEVICE_TYPES, HEALTH, StorageBackend, StorageDeviceInfo
+
+ENTRY_POINT_GROUP = "hwcompat.storage"
+_FIRST = ("local", "network", "parallel", "object")
+_NOT_KINDS = ("base", "factory")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisteredStorage:
+    """Classes by name, in order; and what failed, with its reason."""
+
+    classes: Mapping[str, type[StorageBackend]]
+    failures: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """What storage a machine has. `failures` says by kind why something can't be listed."""
+
+    devices: tuple[StorageDeviceInfo, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+
+@functools.cache
+def registered_storage() -> RegisteredStorage:
+    """Every kind of storage that can be imported."""
+    here = [one.name for one in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    files = {name for name in here if not name.startswith("_") and name not in _NOT_KINDS}
+    points = entry_points(ENTRY_POINT_GROUP)
+    classes: dict[str, type[StorageBackend]] = {}
+    failures: dict[str, str] = {}
+    for name in sorted({*files, *points}, key=lambda one: (_FIRST.index(one) if one in _FIRST else len(_FIRST), one)):
+        try:
+            classes[name] = _checked(_class_in_file(name) if name in files else points[name].load())
+        except Exception as error:  # a plug-in may raise anything, and must not take the others with it
+            failures[name] = f"{type(error).__name__}: {error}"
+    return RegisteredStorage(classes=classes, failures=failures)
+
+
+def get_storage_backend(
+    name: str = "local", machine: Machine | None = None, *, smart: bool = False
+) -> StorageBackend:
+    """The backend of one kind of storage. Raises `UsageError` naming the known ones."""
+    known = registered_storage().classes
+    found = known.get(name.strip().lower())
+    if found is None:
+        raise UsageError(
+            f"{echo(name)} is no kind of storage",
+            fix=" ".join(filter(None, [did_you_mean(name, known), f"Known: {', '.join(known)}."])),
+        )
+    return found(machine, smart=smart)
+
+
+def get_all_storage_backends(machine: Machine | None = None, *, smart: bool = False) -> list[StorageBackend]:
+    """A backend for each kind, which share one look at the mounts."""
+    machine = machine or LiveMachine()
+    mounts = read_mounts(machine)
+    return [kind(machine, mounts=mounts, smart=smart) for kind in registered_storage().classes.values()]
+
+
+def read_storage(machine: Machine | None = None, *, smart: bool = False) -> Storage:
+    """All storage of a machine, of this one where none is given. Never raises.
+
+    Without `smart` no program is started on Linux and no disk is asked: what sysfs and the mounts say is there in a
+    millisecond. With it smartctl asks each disk, which takes tenths of a second for each and needs root.
+    """
+    machine = machine or LiveMachine()
+    devices: list[StorageDeviceInfo] = []
+    failures = dict(registered_storage().failures)
+    try:
+        backends = get_all_storage_backends(machine, smart=smart)
+    except Exception as error:  # as below
+        return Storage(failures={**failures, "storage": f"{type(error).__name__}: {error}"})
+    for backend in backends:
+        try:
+            found = backend.list_devices()
+            reason = "" if found else backend.reason()
+        except Exception as error:  # one kind that fails must not take the others with it
+            failures[backend.NAME] = f"{type(error).__name__}: {error}"
+            continue
+        devices.extend(found)
+        if reason:
+            failures[backend.NAME] = reason
+    return Storage(devices=tuple(devices), failures=failures)
+
+
+def _class_in_file(name: str) -> object:
+    module = importlib.import_module(f".{name}", package=__package__)
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, StorageBackend) and value.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise TypeError(f"{name}.py must define one StorageBackend, not {len(found)}")
+    return found[0]
+
+
+def _checked(found: object) -> type[StorageBackend]:
+    if not (isinstance(found, type) and issubclass(found, StorageBackend)):
+        raise TypeError(f"{found!r} is no StorageBackend")
+    if not isinstance(getattr(found, "NAME", None), str) or not found.NAME:
+        raise TypeError(f"{found.__name__}.NAME must name the kind of storage")
+    if found.__abstractmethods__:
+        raise TypeError(f"{found.__name__} lacks {', '.join(sorted(found.__abstractmethods__))}")
+    return found
+
+
+__all__ = [
+    "BUS_TYPES",
+    "DEVICE_TYPES",
+    "HEALTH",
+    "RegisteredStorage",
+    "Storage",
+    "get_all_storage_backends",
+    "get_storage_backend",
+    "read_storage",
+    "registered_storage",
+]
