@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .errors import OutputError
+from .commands import COMMANDS, deliver
 from .front_door import open_door
 from .listing import FORMATS, list_text
 
@@ -29,11 +29,7 @@ def list_command(format_: str, output: Path | None, replay: Path | None) -> None
     """Detect and print."""
     from .detection import detect
 
-    text = list_text(detect(_recorded(replay)), format_)
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        _write(output, text)
+    deliver(list_text(detect(_recorded(replay)), format_), output)
 
 
 def _recorded(folder: Path | None) -> Machine | None:
@@ -44,13 +40,8 @@ def _recorded(folder: Path | None) -> Machine | None:
     return ReplayedMachine(folder)
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(
-            f"can't write {path}", why=error.strerror or str(error), fix="Name a file in an existing folder."
-        ) from error
+for _command in COMMANDS:
+    main.add_command(_command)
 
 
 if __name__ == "__main__":
