@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
-from .errors import OutputError, UsageError
+from .errors import OutputError, UsageError, did_you_mean, echo
+from .plain_text import printable
 
 _SECONDS = click.FloatRange(min=0)
 _PERIOD = click.FloatRange(min=0.05, max=3600)
+_LOAD = click.FloatRange(min=0, min_open=True)
+_OUTPUT = click.option(
+    "--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal."
+)
 
 
 def deliver(text: str, output: Path | None) -> None:
@@ -25,6 +32,16 @@ def deliver(text: str, output: Path | None) -> None:
         raise OutputError(
             f"can't write {output}", why=error.strerror or str(error), fix="Name a file in an existing folder."
         ) from error
+
+
+def as_json(data: Any) -> str:
+    """JSON for people and programs, ending in a newline."""
+    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+
+
+def _note(text: str) -> None:
+    """Progress and remarks go to standard error, with nothing that a terminal would obey."""
+    click.echo(printable(text), err=True)
 
 
 def _formats(*names: str) -> Callable[..., Callable[..., int]]:
@@ -47,4 +64,66 @@ def monitor_command(format_: str, interval: float, duration: float | None, count
     return 0
 
 
-COMMANDS = (monitor_command,)
+@click.command("stress")
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.option("--duration", type=_LOAD, default=60.0, show_default=True, metavar="S", help="Sustained load.")
+@click.option("--warmup", type=_SECONDS, default=30.0, show_default=True, metavar="S", help="Load before it.")
+@click.option("--interval", type=_PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between looks.")
+@click.option("--precision", "precisions", multiple=True, metavar="NAME", help="Of products; the first is sustained.")
+@click.option(
+    "--timeout", type=_LOAD, default=120.0, show_default=True, metavar="S", help="End a load that is silent."
+)
+@_formats("table", "json")
+@_OUTPUT
+def stress_command(
+    targets: tuple[str, ...],
+    duration: float,
+    warmup: float,
+    interval: float,
+    precisions: tuple[str, ...],
+    timeout: float,
+    format_: str,
+    output: Path | None,
+) -> int:
+    """Load devices and say what they did: cpu, ram, cuda, rocm, xpu, mps, simulated, all.
+
+    \b
+    Accelerators run at once, a process each; cpu and ram before them, one after the other.
+    A target without an index means all its devices. What isn't here is skipped with its reason.
+    Exit codes: 0 all is right, 1 a wrong result, a failure, or a named target that isn't here.
+    """
+    from .detection import detect
+    from .sampling import Sampler
+    from .stress.products import PRECISIONS
+    from .stress.result import Ending
+    from .stress.run import StressOptions, run_stress
+    from .stress.targets import chosen_devices
+    from .stress.text import stress_text
+
+    for name in precisions:
+        if name not in PRECISIONS:
+            hint = did_you_mean(name, PRECISIONS)
+            raise UsageError(
+                f"{echo(name)} is no precision of a load", fix=f"{hint} Known: {', '.join(PRECISIONS)}.".strip()
+            )
+    inventory = detect()
+    chosen = chosen_devices(targets, inventory)
+    options = StressOptions(
+        warmup_s=warmup,
+        duration_s=duration,
+        interval_s=interval,
+        silence_s=timeout,
+        precisions=tuple(dict.fromkeys(precisions)) or PRECISIONS,
+    )
+    sampler = Sampler()
+    try:
+        run = run_stress(chosen, inventory, options, sampler=sampler, note=_note)
+    finally:
+        sampler.close()
+    deliver(as_json(run.to_dict()) if format_ == "json" else stress_text(run), output)
+    named = {one.target for one in chosen if one.named}
+    bad = [one for one in run.results if one.ending is not Ending.MEASURED]
+    return int(any(one.ending is not Ending.SKIPPED or one.target in named for one in bad))
+
+
+COMMANDS = (monitor_command, stress_command)
