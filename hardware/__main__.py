@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from .commands import COMMANDS, deliver
+from .commands import COMMANDS, deliver, recorded_machine
 from .front_door import open_door
 from .listing import FORMATS, list_text
-
-if TYPE_CHECKING:
-    from .machine import Machine
 
 
 @click.group(help="What this machine has, and which targets may run here.")
@@ -29,15 +25,7 @@ def list_command(format_: str, output: Path | None, replay: Path | None) -> None
     """Detect and print."""
     from .detection import detect
 
-    deliver(list_text(detect(_recorded(replay)), format_), output)
-
-
-def _recorded(folder: Path | None) -> Machine | None:
-    if folder is None:
-        return None
-    from .recording import ReplayedMachine
-
-    return ReplayedMachine(folder)
+    deliver(list_text(detect(recorded_machine(replay)), format_), output)
 
 
 for _command in COMMANDS:

@@ -6,15 +6,20 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .errors import OutputError, UsageError, did_you_mean, echo
 from .plain_text import printable
 
+if TYPE_CHECKING:
+    from .machine import Machine
+    from .recording import Recorder
+
 _SECONDS = click.FloatRange(min=0)
 _PERIOD = click.FloatRange(min=0.05, max=3600)
+_FOLDER = click.Path(path_type=Path)
 _LOAD = click.FloatRange(min=0, min_open=True)
 _OUTPUT = click.option(
     "--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal."
@@ -126,4 +131,74 @@ def stress_command(
     return int(any(one.ending is not Ending.SKIPPED or one.target in named for one in bad))
 
 
-COMMANDS = (monitor_command, stress_command)
+@click.command("doctor")
+@click.option("--check/--no-check", default=True, show_default=True, help="Compute on each expected target.")
+@click.option("--timeout", type=_LOAD, default=120.0, show_default=True, metavar="S", help="For each target.")
+@click.option("--record", type=_FOLDER, metavar="DIR", help="Keep what detection read, as a fixture.")
+@click.option("--replay", type=_FOLDER, metavar="DIR", help="Diagnose a machine that was recorded.")
+@_formats("table", "json")
+@_OUTPUT
+def doctor_command(
+    check: bool, timeout: float, record: Path | None, replay: Path | None, format_: str, output: Path | None
+) -> int:
+    """Say what is missing, the command that fixes it, and whether what is expected works.
+
+    \b
+    A recording holds what detection read, without serial numbers, names and secrets.
+    Exit codes: 0 all that is expected works, 1 something that is present can't be used.
+    """
+    from .detection import detect, targets
+    from .doctor.checking import check_targets
+    from .doctor.diagnosis import Health, diagnose_machine, with_probes
+    from .doctor.remedies import kinds_of
+    from .doctor.text import diagnosis_text
+    from .machine import LiveMachine
+
+    if record is not None and replay is not None:
+        raise UsageError("--record and --replay exclude each other", fix="Record on the machine, replay elsewhere.")
+    recorder = _recorder(record) if record is not None else None
+    machine = recorder or recorded_machine(replay) or LiveMachine()
+    inventory, kinds = detect(machine), kinds_of(machine)
+    if recorder is not None and record is not None:
+        _keep(recorder, record)
+    diagnosis = diagnose_machine(inventory, targets(inventory), kinds)
+    if check and replay is None:
+        here = [one.name for one in diagnosis.findings if one.kind == "target" and one.health is Health.EXPECTED]
+        diagnosis = with_probes(diagnosis, check_targets(here, timeout_s=timeout, note=_note), kinds)
+    deliver(as_json(diagnosis.to_dict()) if format_ == "json" else diagnosis_text(diagnosis), output)
+    return int(bool(diagnosis.problems))
+
+
+def _recorder(folder: Path) -> Recorder:
+    """A recorder for a folder that holds nothing but, perhaps, an older recording."""
+    from .machine import LiveMachine
+    from .recording import INDEX, Recorder
+
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / INDEX).is_file()):
+        raise OutputError(
+            f"{folder} holds something else than a recording", fix="Name a new folder, or one with a recording."
+        )
+    return Recorder(LiveMachine())
+
+
+def _keep(recorder: Recorder, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        written = recorder.write(folder)
+    except OSError as error:
+        raise OutputError(
+            f"can't write {folder}", why=error.strerror or str(error), fix="Name a folder that can be made."
+        ) from error
+    _note(f"recorded: {len(written)} files in {folder}; look at them before you give them away")
+
+
+def recorded_machine(folder: Path | None) -> Machine | None:
+    """The machine that a folder holds a recording of; none where no folder was named. Raises `BrokenInput`."""
+    if folder is None:
+        return None
+    from .recording import ReplayedMachine
+
+    return ReplayedMachine(folder)
+
+
+COMMANDS = (doctor_command, monitor_command, stress_command)

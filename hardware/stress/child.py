@@ -203,7 +203,13 @@ def _stress_precision(
     limit = min(_LONGEST_CALL_S, max(task.short_s, 0.01))
     try:
         made, seconds = suitable(
-            torch, device, precision, wait=backend.synchronize, limit_s=limit, memory_bytes=memory
+            torch,
+            device,
+            precision,
+            wait=backend.synchronize,
+            heard=lambda size: say("making", load=precision, size=size),
+            limit_s=limit,
+            memory_bytes=memory,
         )
     except (RuntimeError, NotImplementedError, TypeError, AttributeError) as error:
         if isinstance(error, torch.OutOfMemoryError):

@@ -8,6 +8,7 @@ less running time", 1977), without a tolerance. Half precisions are held against
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -139,13 +140,25 @@ def is_full_float32(error: float) -> bool:
 
 
 def suitable(
-    torch: Any, device: torch.device, precision: str, *, wait: Any, limit_s: float, memory_bytes: int | None
+    torch: Any,
+    device: torch.device,
+    precision: str,
+    *,
+    wait: Callable[[], None],
+    heard: Callable[[int], None],
+    limit_s: float,
+    memory_bytes: int | None,
 ) -> tuple[Products, float]:
-    """Products of the largest width whose one product takes less than `limit_s`, and the seconds that it takes."""
+    """Products of the largest width whose one product takes less than `limit_s`, and the seconds that it takes.
+
+    `heard` is told each width before it is tried.
+    """
+    heard(_SIZES[0])
     chosen, seconds = _timed(Products(torch, device, precision, _SIZES[0]), wait)
     for size in _SIZES[1:]:
         if seconds > limit_s / 2 or (memory_bytes or 2**34) < 32 * 4 * size * size:
             break
+        heard(size)
         wider, longer = _timed(Products(torch, device, precision, size), wait)
         if longer > 2 * limit_s:
             break
@@ -153,7 +166,7 @@ def suitable(
     return chosen, seconds
 
 
-def _timed(products: Products, wait: Any) -> tuple[Products, float]:
+def _timed(products: Products, wait: Callable[[], None]) -> tuple[Products, float]:
     """The least of three times: on a busy machine the others hold waiting."""
     times = []
     for _ in range(3):
