@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SECONDS = click.FloatRange(min=0)
 _PERIOD = click.FloatRange(min=0.05, max=3600)
-_FOLDER = click.Path(path_type=Path)
+_FILE = _FOLDER = click.Path(path_type=Path)
 _LOAD = click.FloatRange(min=0, min_open=True)
 _OUTPUT = click.option(
     "--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal."
@@ -201,4 +201,22 @@ def recorded_machine(folder: Path | None) -> Machine | None:
     return ReplayedMachine(folder)
 
 
-COMMANDS = (doctor_command, monitor_command, stress_command)
+@click.command("compare")
+@click.argument("before", type=_FILE, metavar="A.json")
+@click.argument("after", type=_FILE, metavar="B.json")
+@_formats("table", "json")
+@_OUTPUT
+def compare_command(before: Path, after: Path, format_: str, output: Path | None) -> int:
+    """Say what differs between two inventories, as `list --format json` writes them.
+
+    \b
+    Exit codes: 0 no evidence expires, 1 something differs that makes evidence expire.
+    """
+    from .comparison import compare_inventories, comparison_text, load_inventory
+
+    found = compare_inventories(load_inventory(before), load_inventory(after))
+    deliver(as_json(found.to_dict()) if format_ == "json" else comparison_text(found), output)
+    return int(bool(found.expires))
+
+
+COMMANDS = (compare_command, doctor_command, monitor_command, stress_command)

@@ -106,7 +106,7 @@ def _probed(finding: Finding, probe: ProbeResult, kinds: tuple[str, ...]) -> Fin
 
 
 def _vendor(facts: VendorFacts, kinds: tuple[str, ...]) -> Finding:
-    about = {"kind": "vendor", "name": facts.vendor, "reason": facts.reason}
+    about: dict[str, Any] = {"kind": "vendor", "name": facts.vendor, "reason": facts.reason}
     if facts.simulated:
         return Finding(**about, health=Health.SIMULATED)
     if facts.hardware is HardwareState.ABSENT:
