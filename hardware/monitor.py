@@ -29,18 +29,15 @@ _BUSY_PERCENT, _FULL_PERCENT = 60.0, 90.0
 
 def samples(sampler: Sampler, *, interval_s: float, duration_s: float | None, count: int | None) -> Iterator[Sample]:
     """A sample every `interval_s` seconds, the first one at once, until `duration_s` or `count` is reached."""
-    started = time.monotonic()
+    began = due = time.monotonic()
     taken = 0
     while True:
         yield sampler.sample()
         taken += 1
-        after = started + taken * interval_s
-        if (count is not None and taken >= count) or (duration_s is not None and after - started >= duration_s):
+        due = max(due + interval_s, time.monotonic())  # a slow driver moves the clock; nothing is caught up
+        if (count is not None and taken >= count) or (duration_s is not None and due - began > duration_s - 1e-6):
             return
-        if (late := time.monotonic() - after) > 0:
-            started += late  # a slow driver moves the clock; nothing is caught up
-        else:
-            time.sleep(-late)
+        time.sleep(max(due - time.monotonic(), 0.0))
 
 
 def chosen_format(format: str, stream: IO[str]) -> str:
@@ -72,15 +69,13 @@ def _live(taken: Iterator[Sample]) -> None:
 
     console = Console(file=sys.stdout, highlight=False)
     view = View()
-    shown = False
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             for sample in taken:
                 view.add(sample)
                 live.update(view.render(console.width, console.height), refresh=True)
-                shown = True
     finally:
-        if shown:  # the last look stays on the terminal
+        if view.last is not None:  # the last look stays on the terminal
             console.print(view.render(console.width))
 
 
