@@ -174,7 +174,7 @@ def _profile(
         running = now[-1] if now and now[-1]["event"] == "phase" else None
         if now and now[-1]["event"] == "end":
             break
-        since = [one for one in pieces if before < one["at"] <= at and running and one["load"] == running["load"]]
+        since = [one for one in pieces if before < one["at"] <= at and running and _same(one, running)]
         before = at
         rate = sum(one["work"] for one in since) / sum(one["seconds"] for one in since) if since else None
         unit = 1e9 if running and running.get("unit") == "bytes" else 1e12
@@ -183,6 +183,10 @@ def _profile(
         rate_text = None if rate is None else _digits(rate / unit)
         points.append(ProfilePoint(elapsed_s=round(at - begin, 2), phase=phase, rate=rate_text, **values))
     return tuple(points)
+
+
+def _same(piece: Event, running: Event) -> bool:
+    return (piece["load"], piece["phase"]) == (running["load"], running["phase"])
 
 
 def _sampled(sample: Sample, target: str, device: AcceleratorInfo | None) -> dict[str, Any]:
