@@ -195,6 +195,7 @@ def _versions(before: Inventory, after: Inventory) -> Iterator[Difference]:
 
 
 def _versions_in(inventory: Inventory) -> dict[str, str]:
-    host = {name: str(inventory["host"].get(name, "")) for name in ("python_version", "system", "release")}
+    host = inventory["host"]
+    macos = str(host.get("release", "")) if host.get("system") == "Darwin" else None
     drivers = [(str(one["vendor"]), one.get("driver_version")) for one in inventory["accelerators"]]
-    return machine_versions(host, inventory["packages"], drivers)
+    return machine_versions(inventory["packages"], drivers, python=str(host.get("python_version", "")), macos=macos)

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 from ..backends.factory import backend_class, known_targets
@@ -45,7 +44,9 @@ def versions_of(inventory: HardwareInfo) -> dict[str, str]:
     """Versions by name: packages by distribution, `python`,
     `hwcompat`, `macos` and `<vendor>_driver`. What isn't known is left out."""
     drivers = [(device.vendor, device.driver_version) for device in inventory.accelerators]
-    found = machine_versions(asdict(inventory.host), inventory.packages, drivers)
+    host = inventory.host
+    macos = host.release if host.system == "Darwin" else None
+    found = machine_versions(inventory.packages, drivers, python=host.python_version, macos=macos)
     found["hwcompat"] = own_version()
     if fault := os.environ.get(FAULT_VARIABLE):
         found["simulated_fault"] = fault
@@ -53,13 +54,17 @@ def versions_of(inventory: HardwareInfo) -> dict[str, str]:
 
 
 def machine_versions(
-    host: Mapping[str, str], packages: Mapping[str, str | None], drivers: Iterable[tuple[str, str | None]]
+    packages: Mapping[str, str | None],
+    drivers: Iterable[tuple[str, str | None]],
+    *,
+    python: str,
+    macos: str | None,
 ) -> dict[str, str]:
     """Those of `versions_of` that an inventory holds, from its parts as plain data; `drivers` are by vendor."""
     found = {name: version for name, version in packages.items() if version}
-    found["python"] = host["python_version"]
-    if host["system"] == "Darwin":
-        found["macos"] = host["release"]
+    found["python"] = python
+    if macos:
+        found["macos"] = macos
     found |= {f"{vendor.lower()}_driver": version for vendor, version in drivers if version}
     return found
 
