@@ -32,6 +32,7 @@ class Request:
     models: tuple[str, ...]
     device: str | None
     merged: tuple[Path, ...]
+    stress: Path | None
     evidence: Path | None
     format: str
     output_dir: Path | None
@@ -40,7 +41,9 @@ class Request:
 
     @property
     def has_action(self) -> bool:
-        return bool(self.collect_all or self.matrix or self.test_hardware or self.models or self.merged)
+        return bool(
+            self.collect_all or self.matrix or self.test_hardware or self.models or self.merged or self.stress
+        )
 
     @property
     def wants_evidence(self) -> bool:
@@ -58,6 +61,7 @@ class Request:
 @click.option("--matrix", is_flag=True, help="Print the compatibility matrix.")
 @click.option("--test-hardware", is_flag=True, help="Compute on every target that is here.")
 @click.option("--check-model", "models", multiple=True, metavar="NAME", help="Does this model run? Repeatable.")
+@click.option("--stress", type=click.Path(path_type=Path), metavar="FILE", help="Show a stress run, with its curves.")
 @click.option("--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here.")
 @click.option(
     "--merge",
@@ -103,6 +107,8 @@ def run(request: Request) -> int:
     _check(request)
     for source in request.merged:
         _merge(source, request.evidence or DEFAULT_EVIDENCE)
+    if request.stress is not None:
+        return _show_stress(request, request.stress)
     evidence = _evidence(request)
     reporter = HardwareCompatibilityReporter(evidence, output_folder=request.output_dir or DEFAULT_REPORTS)
     answers = [_answer(request, reporter, name) for name in request.models]
@@ -117,17 +123,51 @@ def run(request: Request) -> int:
     return 1 if any(finding.severity.rank >= limit for finding in report.findings) else 0
 
 
+def _show_stress(request: Request, path: Path) -> int:
+    import json
+
+    from hardware.errors import OutputError
+    from reports.formats import SUFFIXES
+    from reports.stress import load_stress, stress_markdown
+
+    run = load_stress(path)
+    if request.format == "html":
+        from reports.html.stress_html import stress_html
+
+        text = stress_html(run)
+    else:
+        text = stress_markdown(run) if request.format == "markdown" else json.dumps(run, indent=2) + "\n"
+    if request.output_dir is None:
+        click.echo(text, nl=False)
+    else:
+        file = request.output_dir / f"stress_run.{SUFFIXES[request.format]}"
+        try:
+            request.output_dir.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"can't write {file}", why=error.strerror or str(error)) from error
+        _note(f"written: {file}")
+    return int(any(one["ending"] not in ("measured", "skipped") for one in run["results"]))
+
+
 def _check(request: Request) -> None:
     from hardware.errors import UsageError
 
     if not request.has_action:
         raise UsageError(
             "nothing was asked for",
-            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge is needed",
+            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --stress is needed",
             fix=f"For example: {_EXAMPLE}",
         )
     if request.device and not request.models:
         raise UsageError("--device needs --check-model", fix="Say which model: --check-model bert --device cpu")
+    others = request.collect_all or request.matrix or request.test_hardware or request.models
+    if request.stress is not None and (others or request.format == "junit"):
+        raise UsageError(
+            "--stress is a document of its own",
+            why="it has no junit form and no place in another report",
+            fix="Ask for it alone, with --format markdown, json or html.",
+        )
     if request.matrix and request.format == "junit":
         raise UsageError(
             "a matrix has no junit form", fix="Take --format markdown, json or html, or leave --matrix out."

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from .errors import OutputError
+from .commands import COMMANDS, deliver, recorded_machine
 from .front_door import open_door
 from .listing import FORMATS, list_text
-
-if TYPE_CHECKING:
-    from .machine import Machine
 
 
 @click.group(help="What this machine has, and which targets may run here.")
@@ -30,11 +26,7 @@ def list_command(format_: str, output: Path | None, replay: Path | None, smart: 
     """Detect and print."""
     from .detection import detect
 
-    text = list_text(detect(_recorded(replay), smart=smart), format_)
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        _write(output, text)
+    deliver(list_text(detect(recorded_machine(replay), smart=smart), format_), output)
 
 
 @main.command("device-spec", help="Print the file by which transformers' own tests learn of a target.")
@@ -45,28 +37,11 @@ def device_spec_command(target: str, output: Path | None) -> None:
     from .backends.factory import resolve_target
     from .upstream.device_spec import spec_text
 
-    text = spec_text(resolve_target(target))
-    if output is None:
-        click.echo(text, nl=False)
-    else:
-        _write(output, text)
+    deliver(spec_text(resolve_target(target)), output)
 
 
-def _recorded(folder: Path | None) -> Machine | None:
-    if folder is None:
-        return None
-    from .recording import ReplayedMachine
-
-    return ReplayedMachine(folder)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(
-            f"can't write {path}", why=error.strerror or str(error), fix="Name a file in an existing folder."
-        ) from error
+for _command in COMMANDS:
+    main.add_command(_command)
 
 
 if __name__ == "__main__":

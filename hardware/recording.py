@@ -34,6 +34,7 @@ _FORMAT = 1
 _PRIVATE = (
     (re.compile(r"\b((?:GPU|MIG)-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"),
      r"\g<1>00000000-0000-0000-0000-000000000000"),
+    (re.compile(r"\b[0-9a-f]{32,64}\b"), "0" * 32),
     (re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b"), "00:00:00:00:00:00"),
     (re.compile(r"(?i)((?<!<)serial(?:[ _-]?(?:number|num|no))?[\"']?[ \t]*[:=>][ \t]*[\"']?)([^\s\"'<,]{4,})"),
      r"\1<serial>"),
@@ -131,10 +132,10 @@ class Recorder(Machine):
         }
         files[INDEX] = _as_json(index)
         for name, text in files.items():
-            path = folder / name
+            path = folder / without_identity(name)  # control groups are named after containers and users
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, (text if name == LINES else _kept(name, text)).rstrip("\n") + "\n")
-        return sorted(files)
+        return sorted(map(without_identity, files))
 
 
 def _kept(name: str, text: str) -> str:

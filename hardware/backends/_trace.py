@@ -51,7 +51,7 @@ _COPIES = frozenset(
 )
 """Operators whose work is to cross devices: the dispatch mode tells of those."""
 
-_MOVES = frozenset(
+MOVES = frozenset(
     {
         *(name.replace("aten::", "aten.") for name in _COPIES),
         *("aten.clone", "aten.detach", "aten.alias", "aten.view", "aten._unsafe_view", "aten.slice", "aten.select"),
@@ -90,7 +90,7 @@ def operator_trace(device_type: str) -> Any:
             elsewhere = any(tensor.dim() > 0 and tensor.device.type != device_type for tensor in tensors)
             native = not elsewhere and (any(map(_dispatches, tensors)) or has_kernel(func, device_type))
             (self.native if native else self.offloaded)[name] += 1
-            if name not in _MOVES and any(map(_is_hosts_number, tree_leaves((args, kwargs)))):
+            if name not in MOVES and any(map(_is_hosts_number, tree_leaves((args, kwargs)))):
                 self.on_host[name] += 1
             if name in _COMPUTE:
                 results = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
@@ -148,23 +148,28 @@ def host_calls_inside(work: Callable[[], object], device_type: str) -> Counter[s
         work()
     found: Counter[str] = Counter()
     for event in profiled.profiler.kineto_results.experimental_event_tree():
-        found.update(name.replace("aten::", "aten.") for name in _leaving(event, device_type))
+        found.update(name.replace("::", ".") for name in _leaving(event, device_type))
     return found
 
 
 def _leaving(event: Any, device_type: str) -> Iterator[str]:
     """The innermost operators at or below an event that took tensors of the device and touched the host's.
 
-    An operator of torch's own has no reason to copy to the host; one of somebody else's, or a step of the backward
-    pass, may hold a copy that modelling code makes, and is one of these where the host computes.
+    An operator of torch's own has no reason to copy to the host; one of somebody else's may be made of operators, a
+    copy among them, and is one of these where the host computes.
     """
     deeper = [name for child in event.children for name in _leaving(child, device_type)]
     if deeper:
         yield from deeper
-    elif event.name not in _COPIES and any(one.device.type == device_type for one in _tensors(event)):
+    elif _is_operator(event.name) and any(one.device.type == device_type for one in _tensors(event)):
         copies = event.name.startswith("aten::")
         if any(map(_touches_host, _below(event, copies=copies))):
             yield event.name
+
+
+def _is_operator(name: str) -> bool:
+    """Whether a record is of an operator (`aten::mm`, `vendor::linear`) that isn't a copy; others are machinery."""
+    return "::" in name and name not in _COPIES and not name.startswith(("autograd::", "torch::"))
 
 
 def _below(event: Any, *, copies: bool) -> Iterator[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..backends.factory import backend_class, known_targets
@@ -43,17 +43,40 @@ def hash_of_checking(root: Path) -> str:
 def versions_of(inventory: HardwareInfo) -> dict[str, str]:
     """Versions by name: packages by distribution, `python`,
     `hwcompat`, `macos` and `<vendor>_driver`. What isn't known is left out."""
-    found = {name: version for name, version in inventory.packages.items() if version}
-    found["python"] = inventory.host.python_version
+    drivers = [(device.vendor, device.driver_version) for device in inventory.accelerators]
+    host = inventory.host
+    macos = host.release if host.system == "Darwin" else None
+    found = machine_versions(inventory.packages, drivers, python=host.python_version, macos=macos)
     found["hwcompat"] = own_version()
-    if inventory.host.system == "Darwin":
-        found["macos"] = inventory.host.release
     if fault := os.environ.get(FAULT_VARIABLE):
         found["simulated_fault"] = fault
-    for device in inventory.accelerators:
-        if device.driver_version:
-            found[f"{device.vendor.lower()}_driver"] = device.driver_version
     return found
+
+
+def machine_versions(
+    packages: Mapping[str, str | None],
+    drivers: Iterable[tuple[str, str | None]],
+    *,
+    python: str,
+    macos: str | None,
+) -> dict[str, str]:
+    """Those of `versions_of` that an inventory holds, from its parts as plain data; `drivers` are by vendor."""
+    found = {name: version for name, version in packages.items() if version}
+    found["python"] = python
+    if macos:
+        found["macos"] = macos
+    found |= {f"{vendor.lower()}_driver": version for vendor, version in drivers if version}
+    return found
+
+
+def expired_by(name: str) -> tuple[str, ...]:
+    """The targets whose evidence a change of this version invalidates, of whatever kind of model."""
+    found = []
+    for target in known_targets():
+        backend = backend_class(target)
+        if name in (*backend.EXPIRES_ON, *backend.FILE_RUNTIMES, "hwcompat", "diffusers"):
+            found.append(target)
+    return tuple(found)
 
 
 def relevant_versions(cell: Cell, versions: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from hardware.backends._torch import TorchRunnable
 from hardware.backends._trace import has_kernel, host_calls_inside, operator_trace
 from hardware.backends.base import ModelSubject
 from hardware.backends.factory import get_backend
+from hardware.errors import BackendUnavailable
 
 
 def simulated() -> torch.device:
@@ -104,3 +105,45 @@ def test_the_proof_names_what_it_could_not_look_at():
     proof = proof_of(NoDecoding(), generates="decoder")
     assert "decoding, which raises" in proof.unseen
     assert "gradients" not in proof.unseen
+
+
+def test_an_operator_of_a_vendor_that_computes_on_the_host_is_seen():
+    @torch.library.custom_op("hwcompat_test::linear", mutates_args=())
+    def linear(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return (left.cpu() @ right.cpu().t()).to(left.device)
+
+    there = torch.ones(2, 4).to(simulated())
+    assert host_calls_inside(lambda: linear(there, there), "simulated")["hwcompat_test.linear"] == 1
+
+
+class OnHostWhileLearning(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x * 2.0
+
+    @staticmethod
+    def backward(context, gradient):
+        return torch.nn.functional.gelu(gradient.cpu()).to(gradient.device)
+
+
+def test_whatever_the_host_computes_while_a_model_learns_is_offloaded():
+    class Learning(Linear):
+        def forward(self, x):
+            return {"out": OnHostWhileLearning.apply(self.linear(x))}
+
+    assert proof_of(Learning()).offloaded["aten.gelu"] >= 1
+    ledger = get_backend("simulated").load(
+        ModelSubject(model=Learning(), task="none", identity="0"), {"x": np.ones((2, 4), dtype=np.float32)}, "float32"
+    )
+    assert ledger.execution().beyond_allowed == {"aten.gelu": 1}
+
+
+def test_a_backend_whose_device_is_another_is_refused():
+    class Elsewhere(type(get_backend("simulated"))):
+        def torch_device(self):
+            return torch.device("cpu")
+
+    backend = Elsewhere(get_backend("simulated").target)
+    subject = ModelSubject(model=Linear(), task="none", identity="0")
+    with pytest.raises(BackendUnavailable, match="its device is cpu"):
+        backend.load(subject, {"x": np.ones((2, 4), dtype=np.float32)}, "float32")

@@ -1,0 +1,222 @@
+"""The commands of `python -m hardware` beside `list`: what they take, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .errors import OutputError, UsageError, did_you_mean, echo
+from .plain_text import printable
+
+if TYPE_CHECKING:
+    from .machine import Machine
+    from .recording import Recorder
+
+_SECONDS = click.FloatRange(min=0)
+_PERIOD = click.FloatRange(min=0.05, max=3600)
+_FILE = _FOLDER = click.Path(path_type=Path)
+_LOAD = click.FloatRange(min=0, min_open=True)
+_OUTPUT = click.option(
+    "--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal."
+)
+
+
+def deliver(text: str, output: Path | None) -> None:
+    """Print a text, or write it to a file. Raises `OutputError`."""
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"can't write {output}", why=error.strerror or str(error), fix="Name a file in an existing folder."
+        ) from error
+
+
+def as_json(data: Any) -> str:
+    """JSON for people and programs, ending in a newline."""
+    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+
+
+def _note(text: str) -> None:
+    """Progress and remarks go to standard error, with nothing that a terminal would obey."""
+    click.echo(printable(text), err=True)
+
+
+def _formats(*names: str) -> Callable[..., Callable[..., int]]:
+    return click.option("--format", "format_", type=click.Choice(names), default=names[0], show_default=True)
+
+
+@click.command("monitor", help="Show what every accelerator, the processor and memory do now. Ctrl-C ends it.")
+@_formats("auto", "live", "json")
+@click.option("--interval", type=_PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between looks.")
+@click.option("--duration", type=_SECONDS, metavar="S", help="End after this many seconds.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after this many looks.")
+def monitor_command(format_: str, interval: float, duration: float | None, count: int | None) -> int:
+    """Watch until it is ended."""
+    from .monitor import chosen_format, monitor, samples
+    from .sampling import Sampler
+
+    shown = chosen_format(format_, sys.stdout)
+    sampler = Sampler()
+    monitor(sampler, samples(sampler, interval_s=interval, duration_s=duration, count=count), shown)
+    return 0
+
+
+@click.command("stress")
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
+@click.option("--duration", type=_LOAD, default=60.0, show_default=True, metavar="S", help="Sustained load.")
+@click.option("--warmup", type=_SECONDS, default=30.0, show_default=True, metavar="S", help="Load before it.")
+@click.option("--interval", type=_PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between looks.")
+@click.option("--precision", "precisions", multiple=True, metavar="NAME", help="Of products; the first is sustained.")
+@click.option(
+    "--timeout", type=_LOAD, default=120.0, show_default=True, metavar="S", help="End a load that is silent."
+)
+@_formats("table", "json")
+@_OUTPUT
+def stress_command(
+    targets: tuple[str, ...],
+    duration: float,
+    warmup: float,
+    interval: float,
+    precisions: tuple[str, ...],
+    timeout: float,
+    format_: str,
+    output: Path | None,
+) -> int:
+    """Load devices and say what they did: cpu, ram, cuda, rocm, xpu, mps, simulated, all.
+
+    \b
+    Accelerators run at once, a process each; cpu and ram before them, one after the other.
+    A target without an index means all its devices. What isn't here is skipped with its reason.
+    Exit codes: 0 all is right, 1 a wrong result, a failure, or a named target that isn't here.
+    """
+    from .detection import detect
+    from .sampling import Sampler
+    from .stress.products import PRECISIONS
+    from .stress.result import Ending
+    from .stress.run import StressOptions, run_stress
+    from .stress.targets import chosen_devices
+    from .stress.text import stress_text
+
+    for name in precisions:
+        if name not in PRECISIONS:
+            hint = did_you_mean(name, PRECISIONS)
+            raise UsageError(
+                f"{echo(name)} is no precision of a load", fix=f"{hint} Known: {', '.join(PRECISIONS)}.".strip()
+            )
+    inventory = detect()
+    chosen = chosen_devices(targets, inventory)
+    options = StressOptions(
+        warmup_s=warmup,
+        duration_s=duration,
+        interval_s=interval,
+        silence_s=timeout,
+        precisions=tuple(dict.fromkeys(precisions)) or PRECISIONS,
+    )
+    sampler = Sampler()
+    try:
+        run = run_stress(chosen, inventory, options, sampler=sampler, note=_note)
+    finally:
+        sampler.close()
+    deliver(as_json(run.to_dict()) if format_ == "json" else stress_text(run), output)
+    named = {one.target for one in chosen if one.named}
+    bad = [one for one in run.results if one.ending is not Ending.MEASURED]
+    return int(any(one.ending is not Ending.SKIPPED or one.target in named for one in bad))
+
+
+@click.command("doctor")
+@click.option("--check/--no-check", default=True, show_default=True, help="Compute on each expected target.")
+@click.option("--timeout", type=_LOAD, default=120.0, show_default=True, metavar="S", help="For each target.")
+@click.option("--record", type=_FOLDER, metavar="DIR", help="Keep what detection read, as a fixture.")
+@click.option("--replay", type=_FOLDER, metavar="DIR", help="Diagnose a machine that was recorded.")
+@_formats("table", "json")
+@_OUTPUT
+def doctor_command(
+    check: bool, timeout: float, record: Path | None, replay: Path | None, format_: str, output: Path | None
+) -> int:
+    """Say what is missing, the command that fixes it, and whether what is expected works.
+
+    \b
+    A recording holds what detection read, without serial numbers, names and secrets.
+    Exit codes: 0 all that is expected works, 1 something that is present can't be used.
+    """
+    from .detection import detect, targets
+    from .doctor.checking import check_targets
+    from .doctor.diagnosis import Health, diagnose_machine, with_probes
+    from .doctor.remedies import kinds_of
+    from .doctor.text import diagnosis_text
+    from .machine import LiveMachine
+
+    if record is not None and replay is not None:
+        raise UsageError("--record and --replay exclude each other", fix="Record on the machine, replay elsewhere.")
+    recorder = _recorder(record) if record is not None else None
+    machine = recorder or recorded_machine(replay) or LiveMachine()
+    inventory, kinds = detect(machine), kinds_of(machine)
+    if recorder is not None and record is not None:
+        _keep(recorder, record)
+    diagnosis = diagnose_machine(inventory, targets(inventory), kinds)
+    if check and replay is None:
+        here = [one.name for one in diagnosis.findings if one.kind == "target" and one.health is Health.EXPECTED]
+        diagnosis = with_probes(diagnosis, check_targets(here, timeout_s=timeout, note=_note), kinds)
+    deliver(as_json(diagnosis.to_dict()) if format_ == "json" else diagnosis_text(diagnosis), output)
+    return int(bool(diagnosis.problems))
+
+
+def _recorder(folder: Path) -> Recorder:
+    """A recorder for a folder that holds nothing but, perhaps, an older recording."""
+    from .machine import LiveMachine
+    from .recording import INDEX, Recorder
+
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / INDEX).is_file()):
+        raise OutputError(
+            f"{folder} holds something else than a recording", fix="Name a new folder, or one with a recording."
+        )
+    return Recorder(LiveMachine())
+
+
+def _keep(recorder: Recorder, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        written = recorder.write(folder)
+    except OSError as error:
+        raise OutputError(
+            f"can't write {folder}", why=error.strerror or str(error), fix="Name a folder that can be made."
+        ) from error
+    _note(f"recorded: {len(written)} files in {folder}; look at them before you give them away")
+
+
+def recorded_machine(folder: Path | None) -> Machine | None:
+    """The machine that a folder holds a recording of; none where no folder was named. Raises `BrokenInput`."""
+    if folder is None:
+        return None
+    from .recording import ReplayedMachine
+
+    return ReplayedMachine(folder)
+
+
+@click.command("compare")
+@click.argument("before", type=_FILE, metavar="A.json")
+@click.argument("after", type=_FILE, metavar="B.json")
+@_formats("table", "json")
+@_OUTPUT
+def compare_command(before: Path, after: Path, format_: str, output: Path | None) -> int:
+    """Say what differs between two inventories, as `list --format json` writes them.
+
+    \b
+    Exit codes: 0 no evidence expires, 1 something differs that makes evidence expire.
+    """
+    from .comparison import compare_inventories, comparison_text, load_inventory
+
+    found = compare_inventories(load_inventory(before), load_inventory(after))
+    deliver(as_json(found.to_dict()) if format_ == "json" else comparison_text(found), output)
+    return int(bool(found.expires))
+
+
+COMMANDS = (compare_command, doctor_command, monitor_command, stress_command)

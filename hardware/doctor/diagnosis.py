@@ -1,0 +1,177 @@
+"""What of an inventory can't be used, why, and what to do: a pure look at it, and at what came of probing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from ..accelerators.base import DriverState, HardwareState, LibraryState, VendorFacts
+from ..target_vendors import vendor_of
+from .remedies import Remedy, remedies_for
+
+if TYPE_CHECKING:
+    from ..detection import HardwareInfo, ProbeResult
+    from ..expected_targets import TargetStatus
+
+SCHEMA_VERSION = 1
+TIMEOUT = "it took longer than"
+_OF_TORCH = ("cpu", "cuda", "rocm", "mps", "xpu", "simulated")
+_BUILDS = ("cuda", "rocm", "xpu")
+_ALWAYS = ("cpu",)
+_HIDING = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
+_OWN_ENVIRONMENT = ("qnn", "tpu")
+_INSTALL = re.compile(r"pip install [\w.\[\]=-]+")
+
+
+class Health(StrEnum):
+    """What is said of one vendor or target. Only `unusable` and `broken` are problems."""
+
+    WORKS = "works"
+    EXPECTED = "expected, not checked"
+    UNUSABLE = "present, can't be used"
+    BROKEN = "doesn't work"
+    OPTIONAL = "not installed"
+    ABSENT = "not here"
+    SIMULATED = "simulated"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One vendor or one target: what of it, why, and what to do, best first."""
+
+    kind: str
+    name: str
+    health: Health
+    reason: str = ""
+    remedies: tuple[Remedy, ...] = ()
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether something that is present can't be used, or something that is expected doesn't work."""
+        return self.health in (Health.UNUSABLE, Health.BROKEN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """All vendors and targets of one machine. `checked` says whether targets were computed on."""
+
+    findings: tuple[Finding, ...]
+    checked: bool
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """What needs somebody."""
+        return tuple(one for one in self.findings if one.is_problem)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, in the shape of `schemas/doctor.json`."""
+        findings = [{**asdict(one), "is_problem": one.is_problem} for one in self.findings]
+        return {"schema_version": SCHEMA_VERSION, "checked": self.checked, "findings": findings}
+
+
+def diagnose_machine(
+    inventory: HardwareInfo,
+    statuses: Sequence[TargetStatus],
+    kinds: tuple[str, ...],
+    *,
+    environment: Mapping[str, str] = os.environ,
+) -> Diagnosis:
+    """What an inventory and the targets of it tell without computing anything. `kinds` are those of `kinds_of`."""
+    vendors = [_vendor(facts, kinds) for facts in inventory.vendors]
+    targets = [_target(status, inventory, kinds, environment) for status in statuses]
+    return Diagnosis(findings=(*vendors, *targets), checked=False)
+
+
+def with_probes(diagnosis: Diagnosis, probes: Mapping[str, ProbeResult], kinds: tuple[str, ...]) -> Diagnosis:
+    """The diagnosis with what came of computing on the expected targets, by target."""
+    findings = tuple(
+        _probed(one, probes[one.name], kinds) if one.kind == "target" and one.name in probes else one
+        for one in diagnosis.findings
+    )
+    return Diagnosis(findings=findings, checked=True)
+
+
+def _probed(finding: Finding, probe: ProbeResult, kinds: tuple[str, ...]) -> Finding:
+    if probe.ok:
+        reason = f"it computed three numbers rightly in {probe.duration_s:.1f} s"
+        return replace(finding, health=Health.WORKS, reason="; ".join(filter(None, [reason, finding.reason])))
+    state = "probe_timeout" if probe.reason.startswith(TIMEOUT) else "probe_failed"
+    remedies = _commands_in(probe.reason) or remedies_for(finding.name, state, kinds)
+    return replace(finding, health=Health.BROKEN, reason=probe.reason, remedies=remedies)
+
+
+def _vendor(facts: VendorFacts, kinds: tuple[str, ...]) -> Finding:
+    about: dict[str, Any] = {"kind": "vendor", "name": facts.vendor, "reason": facts.reason}
+    if facts.simulated:
+        return Finding(**about, health=Health.SIMULATED)
+    if facts.hardware is HardwareState.ABSENT:
+        return Finding(**about, health=Health.ABSENT)
+    if facts.hardware is HardwareState.UNKNOWN:
+        return Finding(**about, health=Health.UNKNOWN)
+    if facts.driver is DriverState.OK and facts.library is LibraryState.OK:
+        return Finding(**about, health=Health.EXPECTED)
+    found: list[Remedy] = list(_commands_in(facts.reason))
+    for state in [] if found else _states(facts):
+        found += [one for one in remedies_for(facts.vendor, state, kinds) if one not in found]
+    return Finding(**about, health=Health.UNUSABLE, remedies=tuple(found))
+
+
+def _states(facts: VendorFacts) -> list[str]:
+    """Driver before library: without the former the latter seldom helps."""
+    states = []
+    if facts.driver is not DriverState.OK and (
+        facts.driver is not DriverState.UNKNOWN or facts.library is LibraryState.OK
+    ):
+        states.append(f"driver_{facts.driver}")
+    if facts.library is LibraryState.MISSING:
+        states.append("library_missing")
+    return states
+
+
+def _target(
+    status: TargetStatus, inventory: HardwareInfo, kinds: tuple[str, ...], environment: Mapping[str, str]
+) -> Finding:
+    name = status.target
+    finding = Finding(kind="target", name=name, health=Health.EXPECTED, reason=status.reason)
+    if status.expected:
+        return finding
+    present = _is_present(name, inventory)
+    health = Health.UNUSABLE if present else Health.ABSENT
+    state = _state(name, inventory, environment)
+    # What needs no hardware of its own is missing only as software; nobody has to have it.
+    if not present and state in ("no_package", "no_environment"):
+        health = Health.OPTIONAL
+    torch = (inventory.torch.version or "").partition("+")[0]
+    remedies = remedies_for(name, state, kinds, torch=torch) if state and health is not Health.ABSENT else ()
+    return replace(finding, health=health, remedies=remedies)
+
+
+def _is_present(target: str, inventory: HardwareInfo) -> bool:
+    """Whether the hardware that a target means is here, simulated ones left out."""
+    if target in _ALWAYS:
+        return True
+    vendor = vendor_of(target)
+    facts = next((one for one in inventory.vendors if one.vendor == vendor), None)
+    return facts is not None and facts.hardware is HardwareState.PRESENT and not facts.simulated
+
+
+def _state(target: str, inventory: HardwareInfo, environment: Mapping[str, str]) -> str:
+    """What of a target's own software is missing; empty where only its vendor's is."""
+    if target in _OF_TORCH:
+        if inventory.torch.version is None:
+            return "no_torch"
+        if target in _BUILDS and inventory.torch.kind != target:
+            return "wrong_build"
+        return "hidden" if environment.get(_HIDING.get(target, "")) in ("", "-1") else ""
+    return "no_environment" if target in _OWN_ENVIRONMENT else "no_package"
+
+
+def _commands_in(reason: str) -> tuple[Remedy, ...]:
+    """The command that a reason itself names."""
+    found = _INSTALL.search(reason)
+    return (Remedy(command=f"python -m {found[0]}", source="the reason itself"),) if found else ()

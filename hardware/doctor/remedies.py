@@ -1,0 +1,80 @@
+"""Which command changes a state, on which machine: `remedies.toml`."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..machine import Machine
+
+_FILE = Path(__file__).with_name("remedies.toml")
+ANY = "*"
+
+VENDOR_STATES = ("driver_missing", "driver_denied", "driver_unknown", "library_missing")
+TARGET_STATES = (
+    *("no_torch", "wrong_build", "hidden", "no_package", "no_environment"),
+    *("probe_failed", "probe_timeout"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """A command to type, what to know beside it, and where that is from."""
+
+    command: str
+    note: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A remedy with what it is about, its state, and the kinds of machines that it is for."""
+
+    about: str
+    state: str
+    on: tuple[str, ...]
+    remedy: Remedy
+
+
+@functools.cache
+def entries() -> tuple[Entry, ...]:
+    """All that ship."""
+    return tuple(
+        Entry(
+            about=one["about"],
+            state=one["state"],
+            on=tuple(one["on"]),
+            remedy=Remedy(command=one["command"], note=one.get("note", ""), source=one["source"]),
+        )
+        for one in tomllib.loads(_FILE.read_text(encoding="utf-8"))["remedy"]
+    )
+
+
+def kinds_of(machine: Machine) -> tuple[str, ...]:
+    """What a machine is called in `on`, the most telling name first: a container, a distribution, its relatives, the
+    system, anything."""
+    marks = (machine.text("/.dockerenv"), machine.text("/run/.containerenv"))
+    container = ("container",) if any(mark is not None for mark in marks) else ()
+    release = machine.text("/etc/os-release") or ""
+    found = dict(re.findall(r'(?m)^(ID|ID_LIKE)="?([^"\n]*)"?$', release))
+    names = [*found.get("ID", "").split(), *found.get("ID_LIKE", "").split()]
+    return (*container, *names, machine.host().system.lower(), ANY)
+
+
+def remedies_for(about: str, state: str, kinds: tuple[str, ...], *, torch: str = "") -> tuple[Remedy, ...]:
+    """What to do about a state: the entries for the most telling of `kinds` that has any; those for this very name go
+    before those for all."""
+    for name in (about, ANY):
+        for kind in kinds:
+            found = [one for one in entries() if one.about == name and one.state == state and kind in one.on]
+            if found:
+                return tuple(_filled(one.remedy, torch) for one in found)
+    return ()
+
+
+def _filled(remedy: Remedy, torch: str) -> Remedy:
+    wanted = f"torch=={torch}" if torch else "torch"
+    return Remedy(command=remedy.command.replace("torch=={torch}", wanted), note=remedy.note, source=remedy.source)

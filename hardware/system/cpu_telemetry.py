@@ -1,0 +1,167 @@
+"""What the processor does now: use, temperature, power and throttling, from Linux' own files, elsewhere psutil.
+
+Sources: the kernel's `Documentation/filesystems/proc.rst` (`/proc/stat`), `hwmon/sysfs-interface.rst`,
+`ABI/testing/sysfs-class-powercap` and `admin-guide/pm/intel_pstate.rst`; the counters of throttling are those of
+`arch/x86/kernel/cpu/mce/therm_throt.c`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..machine import Library, LiveMachine, Machine, Reading
+
+_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
+_HWMON = "/sys/class/hwmon"
+_ZONES = "/sys/class/thermal"
+_POWERCAP = "/sys/class/powercap"
+_CPUS = "/sys/devices/system/cpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuTelemetry:
+    """One look at the processor. `None` where the system doesn't tell; `reasons` says why, by the field's name.
+
+    Use in percent of all threads and power in W are means since the look before, so the first one has none.
+    """
+
+    compute_percent: float | None = None
+    frequency_mhz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+class CpuTelemetryReader:
+    """Looks at the processor again and again; keeps the counters of the look before. For one thread."""
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        self.machine = machine or LiveMachine()
+        self._ticks: tuple[float, float] | None = None
+        self._energy: tuple[float, dict[str, int]] | None = None
+        self._throttled: int | None = None
+
+    def read(self) -> CpuTelemetry:
+        """What the processor does now. Never raises."""
+        reasons: dict[str, str] = {}
+        values: dict[str, Any] = {}
+        for name, one in (
+            ("compute_percent", self._use()),
+            ("frequency_mhz", self._frequency()),
+            ("temperature_c", self._temperature()),
+            ("power_w", self._power()),
+            ("throttle_reasons", self._throttling()),
+        ):
+            values[name] = one.value
+            if one.value is None and one.reason:
+                reasons[name] = one.reason
+        return CpuTelemetry(**values, reasons=reasons)
+
+    def _use(self) -> Reading[float]:
+        counts = _ticks(self.machine.text("/proc/stat") or "")
+        if counts is None:
+            told = self.machine.library(PsutilCpu).ask("cpu_percent")
+            return Reading(value=told.value, reason=told.reason)
+        before, self._ticks = self._ticks, counts
+        if before is None or counts[1] <= before[1]:
+            return Reading(value=None, reason="known from the second look on")
+        share = (counts[0] - before[0]) / (counts[1] - before[1])
+        return Reading(value=round(100 * min(max(share, 0.0), 1.0), 1))
+
+    def _frequency(self) -> Reading[float]:
+        """The mean over processors of what the governor says, else of /proc/cpuinfo."""
+        names = [name for name in self.machine.names(_CPUS) or () if re.fullmatch(r"cpu\d+", name)]
+        read = (self.machine.number(f"{_CPUS}/{name}/cpufreq/scaling_cur_freq") for name in names)
+        kilohertz = [one for one in read if one]
+        if kilohertz:
+            return Reading(value=round(sum(kilohertz) / len(kilohertz) / 1000, 1))
+        found = [
+            float(one) for one in re.findall(r"(?m)^cpu MHz\s*:\s*([\d.]+)", self.machine.text("/proc/cpuinfo") or "")
+        ]
+        if found:
+            return Reading(value=round(sum(found) / len(found), 1))
+        return Reading(value=None, reason="the system tells no frequency")
+
+    def _temperature(self) -> Reading[float]:
+        """The hottest reading of the processor's own sensor."""
+        found: list[int] = []
+        for chip in self.machine.names(_HWMON) or ():
+            if self.machine.text(f"{_HWMON}/{chip}/name") in _SENSORS:
+                inputs = [
+                    one for one in self.machine.names(f"{_HWMON}/{chip}") or () if re.fullmatch(r"temp\d+_input", one)
+                ]
+                found += [
+                    one for name in inputs if (one := self.machine.number(f"{_HWMON}/{chip}/{name}")) is not None
+                ]
+        for zone in [] if found else self.machine.names(_ZONES) or ():
+            kind = self.machine.text(f"{_ZONES}/{zone}/type") or ""
+            if kind == "x86_pkg_temp" or kind.startswith("cpu"):
+                one = self.machine.number(f"{_ZONES}/{zone}/temp")
+                found += [] if one is None else [one]
+        if not found:
+            return Reading(value=None, reason="no sensor of the processor is shown (a virtual machine shows none)")
+        return Reading(value=round(max(found) / 1000, 1))
+
+    def _power(self) -> Reading[float]:
+        zones = [name for name in self.machine.names(_POWERCAP) or () if re.fullmatch(r"intel-rapl:\d+", name)]
+        packages = [
+            one for one in zones if (self.machine.text(f"{_POWERCAP}/{one}/name") or "").startswith("package")
+        ]
+        if not packages:
+            return Reading(value=None, reason="no RAPL counter is shown (a virtual machine shows none)")
+        now, counts = time.monotonic(), {}
+        for one in packages:
+            count = self.machine.number(f"{_POWERCAP}/{one}/energy_uj")
+            if count is None:
+                return Reading(value=None, reason=f"{_POWERCAP}/{one}/energy_uj is for root alone")
+            counts[one] = count
+        before, self._energy = self._energy, (now, counts)
+        if before is None or before[1].keys() != counts.keys() or now <= before[0]:
+            return Reading(value=None, reason="known from the second look on")
+        used = 0
+        for one, count in counts.items():
+            step = count - before[1][one]
+            if step < 0:  # the counter went round
+                step += self.machine.number(f"{_POWERCAP}/{one}/max_energy_range_uj") or 0
+            used += max(step, 0)
+        return Reading(value=round(used / 1e6 / (now - before[0]), 1))
+
+    def _throttling(self) -> Reading[tuple[str, ...]]:
+        names = [name for name in self.machine.names(_CPUS) or () if re.fullmatch(r"cpu\d+", name)]
+        read = (self.machine.number(f"{_CPUS}/{name}/thermal_throttle/core_throttle_count") for name in names)
+        counts = [one for one in read if one is not None]
+        if not counts:
+            return Reading(value=None, reason="no counter of throttling is shown")
+        before, self._throttled = self._throttled, sum(counts)
+        if before is None:
+            return Reading(value=None, reason="known from the second look on")
+        return Reading(value=("thermal",) if sum(counts) > before else ())
+
+
+def _ticks(stat: str) -> tuple[float, float] | None:
+    """Ticks that were spent working, and all of them, from the first line of `/proc/stat`."""
+    fields = stat.partition("\n")[0].split()
+    if len(fields) < 5 or fields[0] != "cpu" or not all(one.isdecimal() for one in fields[1:]):
+        return None
+    numbers = [int(one) for one in fields[1:9]]  # guest time is in user time already
+    idle = sum(numbers[3:5])
+    return float(sum(numbers) - idle), float(sum(numbers))
+
+
+class PsutilCpu(Library):
+    """psutil, for systems that aren't Linux."""
+
+    NAME = "psutil_cpu"
+
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+        """`cpu_percent`: use of all processors since it was asked before, in percent."""
+        try:
+            import psutil
+
+            return Reading(value=float(psutil.cpu_percent(interval=None)))
+        except (ImportError, OSError, RuntimeError) as error:
+            return Reading(value=None, reason=f"psutil: {type(error).__name__}: {error}")

@@ -1,0 +1,240 @@
+"""Loads for real: what is computed is right, what is broken is seen, and the commands say so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from command_line import CommandLine, Ran, together
+
+from hardware.doctor.checking import check_target
+from hardware.stress import child
+from hardware.stress.child import SUSTAINED, Load, StressTask, stress_ram, sustain
+from hardware.stress.memory import KERNELS, DeviceCopy, Stream
+from hardware.stress.products import Products, WrongResult, is_full_float32, precision_error, suitable
+
+pytestmark = pytest.mark.slow
+
+REPOSITORY = Path(__file__).parents[2]
+SCHEMA = json.loads((REPOSITORY / "hardware" / "schemas" / "stress.json").read_text(encoding="utf-8"))
+SHORT = ("--duration", "0.2", "--warmup", "0", "--interval", "0.1", "--precision", "float32", "--format", "json")
+
+
+def stress(command_line: CommandLine, folder: Path, *words: str, **environment: str) -> Ran:
+    started = command_line.start_python(folder, "-m", "hardware", "stress", *words, *SHORT, env=environment)
+    return command_line.wait(started, folder)
+
+
+@pytest.fixture(scope="module")
+def runs(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    """The simulated device as it is and broken in three ways, each in a process of its own."""
+    folder = tmp_path_factory.mktemp("stress")
+
+    def broken(kind: str, *more: str) -> Any:
+        return lambda: stress(command_line, folder / kind, "simulated", *more, HWCOMPAT_SIMULATED_FAULT=kind)
+
+    return together(
+        {
+            "sound": lambda: stress(command_line, folder / "sound", "simulated"),
+            "wrong": broken("wrong"),
+            "host": broken("host"),
+            "crash": broken("crash"),
+            "hang": broken("hang", "--timeout", "3"),
+        }
+    )
+
+
+def result(ran: Ran) -> dict[str, Any]:
+    (found,) = json.loads(ran.out)["results"]
+    return found  # type: ignore[no-any-return]
+
+
+def test_a_sound_device_is_measured_and_told_by_schema(runs: dict[str, Ran]) -> None:
+    ran = runs["sound"]
+    assert ran.code == 0, ran.err
+    found = result(ran)
+    jsonschema.validate(json.loads(ran.out), SCHEMA)
+    assert found["ending"] == "measured"
+    assert found["simulated"]
+    assert found["tflops"] > 0
+    assert found["rates"][0]["products"] > 0
+    assert found["bandwidths"][0]["gbps"] > 0
+    assert found["stability"]["slices"] > 0
+    assert ran.network == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending", "word"),
+    [
+        ("wrong", "wrong_result", "float32"),
+        ("host", "offloaded", "launched no product"),
+        ("crash", "failed", "signal 6"),
+        ("hang", "timeout", "said nothing"),
+    ],
+)
+def test_a_broken_device_has_no_rate_and_fails(runs: dict[str, Ran], kind: str, ending: str, word: str) -> None:
+    ran = runs[kind]
+    found = result(ran)
+    assert ran.code == 1
+    assert found["ending"] == ending
+    assert word in found["reason"]
+    assert found["tflops"] is None
+    assert found["rates"] == []
+
+
+def test_a_named_device_that_isnt_here_is_skipped_and_fails(
+    command_line: CommandLine, tmp_path: Path, without_cuda: None
+) -> None:
+    ran = stress(command_line, tmp_path, "cuda:0")
+    assert ran.code == 1
+    assert result(ran)["ending"] == "skipped"
+    assert result(ran)["reason"]
+
+
+def products(precision: str, size: int = 128) -> Products:
+    import torch
+
+    made = Products(torch, torch.device("cpu"), precision, size)
+    made.verify()
+    made.keep_exact()
+    return made
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16", "int8"])
+def test_one_wrong_element_of_a_product_is_seen(precision: str) -> None:
+    made = products(precision)
+    made.forget()
+    made.run(2)
+    made.check()
+    typical = 50
+    made.product[3, 5] += typical
+    with pytest.raises(WrongResult):
+        made.check()
+
+
+def test_a_product_that_isnt_computed_or_isnt_finite_is_seen() -> None:
+    made = products("float32")
+    made.forget()
+    with pytest.raises(WrongResult):
+        made.check()
+    made.product.fill_(float("nan"))
+    with pytest.raises(WrongResult):
+        made.check()
+
+
+@pytest.mark.parametrize("spoiled", [1.0, float("nan")])
+def test_a_reference_that_isnt_the_product_of_its_factors_is_seen(spoiled: float) -> None:
+    made = products("float32")
+    made._exact[7, 7] += spoiled
+    with pytest.raises(WrongResult, match="factors"):
+        made.verify()
+
+
+def test_fewer_bits_than_float32_are_seen() -> None:
+    import torch
+
+    cpu = torch.device("cpu")
+    assert is_full_float32(precision_error(torch, cpu))
+
+    class Halved:
+        """torch, with inputs rounded as bfloat16 units round them."""
+
+        @staticmethod
+        def as_tensor(array: Any) -> Any:
+            return torch.as_tensor(array).bfloat16().float()
+
+    assert not is_full_float32(precision_error(Halved, cpu))
+
+
+def test_the_width_grows_until_one_product_takes_long() -> None:
+    import torch
+
+    tried: list[int] = []
+    options: dict[str, Any] = {"wait": lambda: None, "heard": tried.append}
+    chosen, seconds = suitable(torch, torch.device("cpu"), "float32", limit_s=1e9, memory_bytes=2**25, **options)
+    assert chosen.size == tried[-1] == 512  # as many as memory holds
+    assert seconds > 0
+    smallest, _ = suitable(torch, torch.device("cpu"), "float32", limit_s=0, memory_bytes=2**40, **options)
+    assert smallest.size == 128
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_of_stream_is_checked(kernel: str) -> None:
+    import torch
+
+    stream = Stream(torch, 2**20)
+    stream.forget()
+    stream.run(kernel, 2)
+    stream.check()
+    stream.a[12345] += 1
+    with pytest.raises(WrongResult, match=kernel):
+        stream.check()
+    stream.run(kernel, 1)
+    stream.forget()
+    with pytest.raises(WrongResult):
+        stream.check()
+
+
+def test_a_copy_on_a_device_is_checked() -> None:
+    import torch
+
+    copy = DeviceCopy(torch, torch.device("cpu"), 2**16)
+    copy.run(1)
+    copy.check()
+    copy.result[5] = -7
+    with pytest.raises(WrongResult, match="1 wrong"):
+        copy.check()
+
+
+def test_main_memory_is_loaded_with_four_kernels_triad_sustained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "stream_bytes", lambda caches, free: (2**22, ""))
+    said: list[dict[str, Any]] = []
+    task = StressTask(target="ram", warmup_s=0.05, duration_s=0.3)
+    stress_ram(task, lambda event, **values: said.append({"event": event, **values}))
+    assert [one["phase"] for one in said if one["event"] == "phase"] == [
+        "warm-up",
+        "sustained",
+        "short",
+        "short",
+        "short",
+    ]
+    bandwidths = {one["kernel"]: one for one in said if one["event"] == "bandwidth"}
+    assert set(bandwidths) == set(KERNELS)
+    assert bandwidths["triad"]["work"] == 3 * 2**22
+    assert all(one["calls"] > 0 for one in bandwidths.values())
+
+
+def test_every_slice_is_checked() -> None:
+    checks: list[int] = []
+
+    def check() -> None:
+        checks.append(1)
+        if len(checks) == 3:
+            raise WrongResult("off")
+
+    nothing: Any = lambda *_: None  # noqa: E731 - what does nothing has no name
+    load = Load(
+        name="x", work=1, unit="operations", seconds=0.001, run=nothing, wait=nothing, forget=nothing, check=check
+    )
+    with pytest.raises(WrongResult):
+        sustain(load, SUSTAINED, 60, lambda *_, **__: None)
+    assert len(checks) == 3
+
+
+def test_the_doctor_gives_up_on_what_hangs_and_names_what_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = check_target("cpu", timeout_s=0.01)
+    assert not slow.ok
+    assert slow.reason.startswith("it took longer than 0.01 s")
+    monkeypatch.setenv("HWCOMPAT_SIMULATED_FAULT", "crash")
+    crashed = check_target("simulated", timeout_s=120)
+    assert not crashed.ok
+    assert "signal 6" in crashed.reason
+
+
+def test_the_doctor_believes_what_computed() -> None:
+    found = check_target("cpu", timeout_s=120)
+    assert found.ok, found.reason
+    assert found.got is not None

@@ -1,0 +1,264 @@
+"""The doctor: what is present and can't be used is a problem with a command, what isn't here is none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from click.testing import CliRunner
+
+from hardware.__main__ import main
+from hardware.accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
+from hardware.backends.factory import built_in_targets
+from hardware.detection import HardwareInfo, ProbeResult, detect, targets
+from hardware.doctor import diagnosis as module
+from hardware.doctor.diagnosis import TIMEOUT, Finding, Health, diagnose_machine, with_probes
+from hardware.doctor.remedies import ANY, TARGET_STATES, VENDOR_STATES, entries, kinds_of, remedies_for
+from hardware.doctor.text import diagnosis_text
+from hardware.expected_targets import TargetStatus
+from hardware.front_door import open_door
+from hardware.machine import LiveMachine
+from hardware.recording import INDEX, Recorder, ReplayedMachine
+from hardware.software import HostInfo, TorchBuild
+from hardware.system.cpu import CPUInfo
+from hardware.system.memory import MemoryInfo
+
+SCHEMA = json.loads((Path(module.__file__).parents[1] / "schemas" / "doctor.json").read_text(encoding="utf-8"))
+UBUNTU = ("ubuntu", "debian", "linux", ANY)
+HOST = HostInfo(system="Linux", release="6.1", machine="x86_64", python_version="3.12.1")
+H100 = AcceleratorInfo(vendor="NVIDIA", device_type="gpu", model="NVIDIA H100", index=0)
+
+
+def facts(vendor: str = "NVIDIA", **values: Any) -> VendorFacts:
+    states = {"hardware": HardwareState.PRESENT, "driver": DriverState.OK, "library": LibraryState.OK}
+    return VendorFacts(vendor=vendor, **{**states, **values})
+
+
+def machine(*vendors: VendorFacts, torch: str | None = "2.13.0+cpu", **values: Any) -> HardwareInfo:
+    build = TorchBuild(version=torch, cuda="12.8" if torch and "cu" in torch.partition("+")[2] else None)
+    return HardwareInfo(
+        host=HOST,
+        cpu=CPUInfo(model="A processor"),
+        memory=MemoryInfo(total_bytes=2**34, available_bytes=2**33, swap_total_bytes=0, swap_free_bytes=0),
+        vendors=vendors,
+        torch=build if torch else TorchBuild(reason="torch isn't installed: pip install torch"),
+        **values,
+    )
+
+
+def diagnosed(inventory: HardwareInfo, kinds: tuple[str, ...] = UBUNTU, **environment: str) -> dict[str, Finding]:
+    found = diagnose_machine(inventory, targets(inventory), kinds, environment=environment)
+    return {one.name: one for one in found.findings}
+
+
+@pytest.mark.parametrize(
+    ("values", "command"),
+    [
+        ({"driver": DriverState.MISSING, "library": LibraryState.MISSING}, "ubuntu-drivers install"),
+        ({"driver": DriverState.DENIED}, "nvidia-modprobe"),
+        ({"driver": DriverState.UNKNOWN}, "reboot"),
+        ({"library": LibraryState.MISSING, "driver": DriverState.UNKNOWN}, "ubuntu-drivers install"),
+        (
+            {"library": LibraryState.MISSING, "reason": "nvidia-ml-py can't be imported: pip install nvidia-ml-py"},
+            "python -m pip install nvidia-ml-py",
+        ),
+    ],
+)
+def test_a_device_that_is_present_and_cant_be_used_has_a_command(values: dict[str, Any], command: str) -> None:
+    found = diagnosed(machine(facts(**values)))["NVIDIA"]
+    assert found.health is Health.UNUSABLE
+    assert found.is_problem
+    assert command in found.remedies[0].command
+    assert found.remedies[0].source
+
+
+def test_what_isnt_here_is_no_problem() -> None:
+    found = diagnosed(machine(facts(hardware=HardwareState.ABSENT, library=LibraryState.MISSING)))
+    assert found["NVIDIA"].health is Health.ABSENT
+    assert found["cuda"].health is Health.ABSENT
+    assert not found["cuda"].remedies
+    assert found["openvino"].health is Health.OPTIONAL
+    assert found["qnn"].remedies[0].command == "make setup-qnn"
+    assert not any(one.is_problem for one in found.values())
+
+
+def test_a_simulated_device_is_no_problem() -> None:
+    assert diagnosed(machine(facts(simulated=True)))["NVIDIA"].health is Health.SIMULATED
+
+
+def test_a_torch_of_another_build_keeps_a_present_gpu_from_use() -> None:
+    found = diagnosed(machine(facts(), accelerators=(H100,)))
+    assert found["NVIDIA"].health is Health.EXPECTED
+    assert found["cuda"].health is Health.UNUSABLE
+    assert found["cuda"].remedies[0].command.endswith("--torch-backend=auto torch==2.13.0")
+    assert found["rocm"].health is Health.ABSENT
+
+
+def test_no_torch_is_a_problem_of_the_processor_too() -> None:
+    found = diagnosed(machine(torch=None))["cpu"]
+    assert found.is_problem
+    assert found.remedies[0].command == "python -m pip install -r requirements.txt"
+
+
+def test_hidden_devices_are_shown_again_by_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    inventory = machine(facts(), torch="2.13.0+cu128", accelerators=(H100,))
+    found = diagnosed(inventory, CUDA_VISIBLE_DEVICES="")["cuda"]
+    assert found.health is Health.UNUSABLE
+    assert found.remedies[0].command == "unset CUDA_VISIBLE_DEVICES"
+
+
+def test_the_most_telling_kind_of_machine_chooses_the_command() -> None:
+    assert "docker run" in remedies_for("NVIDIA", "driver_missing", ("container", *UBUNTU))[0].command
+    assert "apt-get" in remedies_for("NVIDIA", "driver_missing", ("debian", "linux", ANY))[0].command
+    assert "modprobe" in remedies_for("NVIDIA", "driver_missing", ("gentoo", "linux", ANY))[0].command
+    assert remedies_for("Nobody", "driver_missing", UBUNTU) == ()
+
+
+def test_a_machine_is_called_by_its_container_distribution_and_system(tmp_path: Path) -> None:
+    (tmp_path / "files" / "etc").mkdir(parents=True)
+    (tmp_path / "files" / "etc" / "os-release").write_text('NAME="Pop"\nID=pop\nID_LIKE="ubuntu debian"\n')
+    (tmp_path / INDEX).write_text(json.dumps({"format": 1, "host": HOST.__dict__}))
+    assert kinds_of(ReplayedMachine(tmp_path)) == ("pop", "ubuntu", "debian", "linux", ANY)
+    (tmp_path / "files" / ".dockerenv").touch()
+    assert kinds_of(ReplayedMachine(tmp_path))[0] == "container"
+
+
+def test_every_remedy_can_be_reached_and_says_where_it_is_from() -> None:
+    names = {"NVIDIA", "AMD", "Intel", "Apple", "Qualcomm", "Google", "Groq", "Cerebras", ANY}
+    for one in entries():
+        state_of_vendor = one.state in VENDOR_STATES
+        assert state_of_vendor or one.state in TARGET_STATES, one
+        assert one.about in (names if state_of_vendor else {*built_in_targets(), "tpu", ANY}), one
+        assert one.remedy.source, one
+        assert "\n" not in one.remedy.command, one
+        assert remedies_for(one.about, one.state, (one.on[0],))[0].command == one.remedy.command.replace(
+            "=={torch}", ""
+        )
+
+
+def result(target: str, reason: str = "") -> ProbeResult:
+    return ProbeResult(target=target, ok=not reason, reason=reason, expected=(1, 2, 3), got=None, duration_s=1.5)
+
+
+def test_what_is_expected_and_computes_wrongly_is_broken() -> None:
+    statuses = [TargetStatus(target=name, expected=True) for name in ("cpu", "cuda", "openvino")]
+    before = diagnose_machine(machine(), statuses, UBUNTU)
+    assert not before.problems
+    slow = f"{TIMEOUT} 5 s"
+    probes = {"cpu": result("cpu"), "cuda": result("cuda", "it computed something else"), "openvino": slow}
+    probes["openvino"] = result("openvino", slow)
+    after = with_probes(before, probes, UBUNTU)  # type: ignore[arg-type]
+    found = {one.name: one for one in after.findings}
+    assert found["cpu"].health is Health.WORKS
+    assert found["cuda"].health is Health.BROKEN
+    assert "--timeout 600" in found["openvino"].remedies[0].command
+    assert [one.name for one in after.problems] == ["cuda", "openvino"]
+    text = diagnosis_text(after)
+    assert "2 problems" in text
+    assert "it computed something else" in text
+    jsonschema.validate(json.loads(json.dumps(after.to_dict())), SCHEMA)
+
+
+def test_a_command_stands_in_one_line_to_be_copied() -> None:
+    inventory = machine(facts(), accelerators=(H100,))
+    found = diagnose_machine(inventory, targets(inventory), UBUNTU, environment={})
+    command = next(one for one in found.findings if one.name == "cuda").remedies[0].command
+    lines = diagnosis_text(found).splitlines()
+    assert f"    {command}" in lines
+    assert all(len(line) <= 80 for line in lines if command not in line)
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(main, ["doctor", *words], standalone_mode=False)
+
+
+def test_a_recording_gives_the_same_diagnosis(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    live = run("--no-check", "--format", "json", "--record", str(kept))
+    again = run("--format", "json", "--replay", str(kept))
+    assert live.exception is None
+    assert json.loads(again.stdout) == json.loads(live.stdout)
+    assert not json.loads(again.stdout)["checked"]
+    assert live.return_value == again.return_value == 0
+
+
+def test_a_recording_holds_what_detection_read_and_the_kind_of_the_system_alone(tmp_path: Path) -> None:
+    kept, plain = tmp_path / "kept", tmp_path / "plain"
+    run("--no-check", "--record", str(kept))
+    recorder = Recorder(LiveMachine())
+    detect(recorder)
+    recorder.write(plain)
+    names = [
+        {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} for folder in (kept, plain)
+    ]
+    assert names[0] - names[1] <= {"files/etc/os-release", "files/.dockerenv", "files/run/.containerenv"}
+    assert names[1] <= names[0]
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_recording_overwrites_nothing_else(tmp_path: Path, what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    there = tmp_path / "mine"
+    if what == "file":
+        there.write_text("x")
+    else:
+        there.mkdir()
+        (there / "letter.txt").write_text("x")
+    assert open_door(main, ["doctor", "--no-check", "--record", str(there)], program="hardware") == 4
+    assert "something else" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_recording_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert open_door(main, ["doctor", "--replay", str(tmp_path)], program="hardware") == 4
+    assert "holds no recording" in capsys.readouterr().err
+
+
+def test_the_names_of_control_groups_are_no_part_of_a_recording(tmp_path: Path) -> None:
+    container = "3f4c" * 16
+    files = {
+        "proc/self/cgroup": f"0::/docker/{container}\n",
+        f"sys/fs/cgroup/docker/{container}/memory.max": str(2**30),
+        f"sys/fs/cgroup/docker/{container}/memory.current": str(2**20),
+        "proc/meminfo": "MemTotal: 16 kB\nMemAvailable: 8 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
+    }
+
+    from hardware.system.memory import cgroup_memory
+
+    for name, text in files.items():
+        path = tmp_path / "root" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    recorder = Recorder(LiveMachine(tmp_path / "root"))
+    assert cgroup_memory(recorder) == (2**30, 2**20)
+    recorder.write(tmp_path / "kept")
+    written = [str(path) + path.read_text() for path in (tmp_path / "kept").rglob("*") if path.is_file()]
+    assert not any(container in text for text in written)
+    assert cgroup_memory(ReplayedMachine(tmp_path / "kept")) == (2**30, 2**20)
+
+
+def test_a_present_gpu_of_a_recorded_machine_that_cant_be_used_is_exit_code_1(tmp_path: Path) -> None:
+
+    bus = tmp_path / "root" / "sys" / "bus" / "pci" / "devices" / "0000:17:00.0"
+    bus.mkdir(parents=True)
+    for name, text in (("vendor", "0x10de"), ("device", "0x2330"), ("class", "0x030200")):
+        (bus / name).write_text(text)
+    (tmp_path / "root" / "sys" / "module").mkdir()
+    (tmp_path / "root" / "proc").mkdir()
+    memory = "MemTotal: 16 kB\nMemAvailable: 8 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
+    (tmp_path / "root" / "proc" / "meminfo").write_text(memory)
+    recorder = Recorder(LiveMachine(tmp_path / "root"))
+    detect(recorder)
+    recorder.write(tmp_path / "kept")
+    ran = run("--replay", str(tmp_path / "kept"))
+    assert ran.exception is None
+    assert ran.return_value == 1
+    assert "present, can't be used" in " ".join(ran.output.split())
+
+
+def test_a_finding_without_a_remedy_says_so() -> None:
+    found = diagnose_machine(machine(facts(vendor="Nobody", driver=DriverState.MISSING)), (), UBUNTU)
+    assert "Nobody has written down" in diagnosis_text(replace(found, checked=False))

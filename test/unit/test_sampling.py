@@ -1,0 +1,151 @@
+"""Samples of a machine: figures of each device, reasons of those that fall silent, and nobody is held up."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from hardware import sampling
+from hardware.accelerators import RegisteredVendors
+from hardware.accelerators.base import AcceleratorBackend, AcceleratorInfo
+from hardware.machine import LiveMachine
+from hardware.sampling import Sampler
+from hardware.system.cpu_telemetry import CpuTelemetryReader
+
+SCHEMA = json.loads((Path(sampling.__file__).parent / "schemas" / "sample.json").read_text(encoding="utf-8"))
+STAT = "cpu  {user} 0 50 {idle} 10 0 0 0 0 0\ncpu0 1 2 3 4\n"
+
+
+class Chip(AcceleratorBackend):
+    """Two devices whose answers the test chooses."""
+
+    VENDOR_NAME = "Chips"
+    DEVICE_TYPE = "npu"
+    celsius: float | None = 40.0
+    waits: threading.Event | None = None
+    raises: Exception | None = None
+    why = ""
+
+    def is_available(self) -> bool:
+        return True
+
+    def get_device_count(self) -> int:
+        return 2
+
+    def list_devices(self) -> tuple[AcceleratorInfo, ...]:
+        extra = {"reason": self.why} if self.why else {}
+        return tuple(
+            AcceleratorInfo(vendor="Chips", device_type="npu", model="Chip", index=index, extra_info=extra)
+            for index in range(2)
+        )
+
+    def get_temperature(self, index: int) -> float | None:
+        if self.waits is not None:
+            self.waits.wait(30)
+        if self.raises is not None:
+            raise self.raises
+        return None if self.celsius is None else self.celsius + index
+
+
+@pytest.fixture
+def chip(monkeypatch: pytest.MonkeyPatch) -> type[Chip]:
+    kind = type("Chip", (Chip,), {})
+    registered = RegisteredVendors(classes={"chip": kind}, failures={"other": "ImportError: no such library"})
+    monkeypatch.setattr(sampling, "registered_vendors", lambda: registered)
+    return kind
+
+
+def test_each_device_has_its_own_figures_and_a_sample_obeys_its_schema(chip: type[Chip]) -> None:
+    sampler = Sampler()
+    sample = sampler.sample()
+    sampler.close()
+    assert [(one.index, one.temperature_c, one.reason) for one in sample.devices] == [(0, 40.0, ""), (1, 41.0, "")]
+    assert sample.devices[0].power_w is None
+    assert sample.vendors == {"other": "ImportError: no such library"}
+    assert sample.host.memory_total_bytes
+    jsonschema.validate(json.loads(json.dumps(sample.to_dict())), SCHEMA)
+
+
+def test_a_device_that_falls_silent_says_why_and_speaks_again(chip: type[Chip]) -> None:
+    sampler = Sampler()
+    chip.celsius, chip.why = None, "fell off the bus"
+    assert [one.reason for one in sampler.sample().devices] == ["fell off the bus"] * 2
+    chip.celsius = 50.0
+    again = sampler.sample()
+    sampler.close()
+    assert [(one.temperature_c, one.reason) for one in again.devices] == [(50.0, ""), (51.0, "")]
+
+
+def test_a_driver_that_raises_is_a_reason(chip: type[Chip]) -> None:
+    sampler = Sampler()
+    chip.raises = OSError("bus error")
+    sample = sampler.sample()
+    sampler.close()
+    assert {one.reason for one in sample.devices} == {"OSError: bus error"}
+
+
+def test_a_driver_that_hangs_holds_nobody_up(chip: type[Chip], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "_LONGEST_WAIT_S", 0.05)
+    sampler = Sampler()
+    chip.waits = threading.Event()
+    sample = sampler.sample()
+    assert all("hasn't answered" in one.reason for one in sample.devices)
+    assert sample.host.memory_total_bytes
+    chip.waits.set()
+    monkeypatch.setattr(sampling, "_LONGEST_WAIT_S", 30)
+    later = [sampler.sample() for _ in range(2)][-1]
+    sampler.close()
+    assert [one.temperature_c for one in later.devices] == [40.0, 41.0]
+
+
+def tree(folder: Path, files: dict[str, Any]) -> LiveMachine:
+    for name, text in files.items():
+        path = folder / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    return LiveMachine(folder)
+
+
+def test_use_and_power_are_means_since_the_look_before(tmp_path: Path) -> None:
+    zone = "/sys/class/powercap/intel-rapl:0"
+    cpus = "/sys/devices/system/cpu/cpu0"
+    files = {
+        "/proc/stat": STAT.format(user=100, idle=1000),
+        f"{zone}/name": "package-0",
+        f"{zone}/energy_uj": 5_000_000,
+        f"{zone}/max_energy_range_uj": 10_000_000,
+        f"{cpus}/thermal_throttle/core_throttle_count": 7,
+        f"{cpus}/cpufreq/scaling_cur_freq": 3_100_000,
+        "/sys/class/hwmon/hwmon0/name": "nvme",
+        "/sys/class/hwmon/hwmon0/temp1_input": 90_000,
+        "/sys/class/hwmon/hwmon1/name": "k10temp",
+        "/sys/class/hwmon/hwmon1/temp1_input": 61_250,
+    }
+    reader = CpuTelemetryReader(tree(tmp_path, files))
+    first = reader.read()
+    assert first.compute_percent is None
+    assert "second look" in first.reasons["compute_percent"]
+    assert first.temperature_c == pytest.approx(61.2, abs=0.1)
+    assert first.frequency_mhz == 3100.0
+    tree(tmp_path, {"/proc/stat": STAT.format(user=175, idle=1025), f"{zone}/energy_uj": 1_000_000})
+    second = reader.read()
+    assert second.compute_percent == 75.0
+    assert second.power_w is not None
+    assert second.power_w > 0  # the counter went round
+    assert second.throttle_reasons == ()
+    tree(tmp_path, {f"{cpus}/thermal_throttle/core_throttle_count": 8})
+    assert reader.read().throttle_reasons == ("thermal",)
+
+
+def test_a_counter_for_root_alone_is_a_reason_and_no_zero(tmp_path: Path) -> None:
+    machine = tree(tmp_path, {"/proc/stat": "garbage", "/sys/class/powercap/intel-rapl:0/name": "package-0"})
+    read = CpuTelemetryReader(machine).read()
+    assert read.power_w is None
+    assert "root" in read.reasons["power_w"]
+    assert read.temperature_c is None
+    assert "sensor" in read.reasons["temperature_c"]

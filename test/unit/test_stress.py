@@ -1,0 +1,355 @@
+"""What a stress run makes of what children say and samplers see; limits; which devices are meant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from hardware.accelerators.base import AcceleratorInfo
+from hardware.detection import HardwareInfo, detect
+from hardware.errors import BrokenInput, UsageError
+from hardware.sampling import DeviceSample, HostSample, Sample
+from hardware.stress import limits
+from hardware.stress.child import StressTask
+from hardware.stress.memory import stream_bytes
+from hardware.stress.products import PRECISIONS
+from hardware.stress.result import (
+    DeviceResult,
+    Ending,
+    ProfilePoint,
+    StressRun,
+    range_of,
+    stability_of,
+    throttled_share,
+)
+from hardware.stress.summary import summarised
+from hardware.stress.targets import chosen_devices, rounds
+from hardware.stress.text import stress_text
+from hardware.system.cpu import CPUInfo
+from hardware.system.cpu_telemetry import CpuTelemetry
+from hardware.system.memory import MemoryInfo
+from reports.html.stress_html import device_view, stress_html
+from reports.stress import load_stress, stress_markdown
+
+SCHEMA = json.loads((Path(limits.__file__).parents[1] / "schemas" / "stress.json").read_text(encoding="utf-8"))
+START = 1_700_000_000.0
+HOSTILE = "</svg><script>alert(1)</script>"
+
+
+def test_stability_tells_spread_and_sag() -> None:
+    even = stability_of([100.0] * 8)
+    assert (even.coefficient_of_variation, even.sag) == (0.0, 0.0)
+    sagging = stability_of([100.0, 100.0, 95.0, 90.0, 85.0, 80.0, 75.0, 75.0])
+    assert sagging.sag == 0.25
+    assert sagging.coefficient_of_variation == pytest.approx(
+        np.std([100, 100, 95, 90, 85, 80, 75, 75], ddof=1) / 87.5, abs=1e-4
+    )
+    assert stability_of([5.0]).coefficient_of_variation is None
+    assert stability_of([]).sag is None
+
+
+def test_what_was_never_told_has_no_range_and_no_share() -> None:
+    assert range_of([None, None]) is None
+    assert range_of([1.0, None, 3.0]).mean == 2.0  # type: ignore[union-attr]
+    points = [ProfilePoint(elapsed_s=0, phase="sustained"), ProfilePoint(elapsed_s=1, phase="sustained")]
+    assert throttled_share(points) is None
+    told = [
+        ProfilePoint(elapsed_s=0, phase="", throttle_reasons=one) for one in ((), ("thermal",), ("thermal", "x"), ())
+    ]
+    assert throttled_share(told) == {"thermal": 0.5, "x": 0.25}
+
+
+def test_every_limit_has_a_source_and_a_unit_that_can_be() -> None:
+    for entry in limits.tables()["accelerator"]:
+        assert entry["source"].strip()
+        assert entry["names"]
+        assert set(entry) - {"names", "source", "bandwidth"} <= set(PRECISIONS)
+        assert 0 < entry["float32"] <= entry.get("float16", 1e9) <= entry.get("int8", 1e9)
+        assert 100 <= entry["bandwidth"] <= 10_000
+    names = [name for entry in limits.tables()["accelerator"] for name in entry["names"]]
+    assert len(names) == len(set(names))
+
+
+def test_a_limit_that_nobody_gives_is_none_with_its_reason() -> None:
+    assert limits.accelerator_limit("NVIDIA H100 80GB HBM3", "bfloat16").value == 989.4
+    assert limits.accelerator_limit("Tesla T4", "bfloat16").value is None
+    unknown = limits.accelerator_limit("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "float32")
+    assert unknown.value is None
+    assert unknown.reason
+    assert unknown.fraction(5.0) is None
+
+
+def test_a_processors_limit_says_of_what_it_is_made() -> None:
+    cpu = CPUInfo(
+        vendor="Intel", cores=4, usable_threads=8, boost_frequency_mhz=3000, instruction_sets=("AVX2", "AVX-512")
+    )
+    limit = limits.processor_limit(cpu, "float32")
+    assert limit.value == pytest.approx(64 * 4 * 3e9 / 1e12)
+    assert all(part in limit.source for part in ("AVX-512", "4 cores", "3000 MHz", "boost"))
+    assert limit.fraction(0.384) == 0.5
+    half = limits.processor_limit(CPUInfo(**{**cpu.__dict__, "usable_threads": 2}), "float32")
+    assert half.value == pytest.approx(limit.value / 2)  # type: ignore[operator]
+    told = limits.processor_limit(
+        CPUInfo(**{**cpu.__dict__, "boost_frequency_mhz": None, "current_frequency_mhz": 2000.0}), "float32"
+    )
+    assert "may be exceeded" in told.source
+    for unknown in ({"cores": None}, {"vendor": "AMD"}, {"boost_frequency_mhz": None}, {"instruction_sets": ()}):
+        nothing = limits.processor_limit(CPUInfo(**{**cpu.__dict__, **unknown}), "float32")
+        assert nothing.value is None
+        assert nothing.reason
+    assert limits.processor_limit(cpu, "int8").value is None
+
+
+def test_main_memorys_limit_is_its_channels_and_speed() -> None:
+    known = MemoryInfo(
+        total_bytes=1, available_bytes=1, swap_total_bytes=0, swap_free_bytes=0, speed_mts=4800, channels=8
+    )
+    assert limits.memory_limit(known).value == pytest.approx(307.2)
+    unknown = MemoryInfo(total_bytes=1, available_bytes=1, swap_total_bytes=0, swap_free_bytes=0)
+    assert limits.memory_limit(unknown).value is None
+
+
+def test_arrays_are_four_times_the_caches_or_it_is_said() -> None:
+    assert stream_bytes(2**30, 2**40) == (2**32, "")
+    assert stream_bytes(2**20, 2**40) == (2**27, "")
+    size, remark = stream_bytes(2**30, 2**33)
+    assert size == 2**30
+    assert "less than four times" in remark
+
+
+# Which devices are meant
+
+
+def machine(*, torch_kind: str = "cuda", count: int = 2) -> HardwareInfo:
+    from dataclasses import replace
+
+    from hardware.accelerators.base import DriverState, HardwareState, LibraryState, VendorFacts
+    from hardware.software import TorchBuild
+
+    states = {"hardware": HardwareState.PRESENT, "driver": DriverState.OK, "library": LibraryState.OK}
+    devices = tuple(
+        AcceleratorInfo(vendor="NVIDIA", device_type="gpu", model="GPU", index=one) for one in range(count)
+    )
+    torch = TorchBuild(version="2.13.0", **({torch_kind: "1"} if torch_kind != "cpu" else {}))
+    vendors = (VendorFacts(vendor="NVIDIA", **states),)
+    return replace(detect(), accelerators=devices, vendors=vendors, torch=torch)
+
+
+def test_a_name_without_an_index_means_every_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    chosen = chosen_devices(["cuda", "ram", "cpu"], machine())
+    assert [one.target for one in chosen] == ["cuda:0", "cuda:1", "ram", "cpu"]
+    assert [[one.target for one in together] for together in rounds(chosen)] == [
+        ["ram"],
+        ["cpu"],
+        ["cuda:0", "cuda:1"],
+    ]
+    assert [one.target for one in chosen_devices(["nvidia:1"], machine())] == ["cuda:1"]
+    assert [one.target for one in chosen_devices(["cuda"], machine(count=1))] == ["cuda"]
+
+
+def test_what_isnt_here_is_skipped_with_its_reason() -> None:
+    (absent,) = chosen_devices(["cuda:0"], machine(torch_kind="cpu"))
+    assert "built for cpu" in absent.reason
+    assert absent.named
+    assert rounds([absent]) == []
+    of_all = {one.target: one for one in chosen_devices(["all"], machine(torch_kind="cpu"))}
+    assert "simulated" not in of_all
+    assert not of_all["cuda"].named
+    assert not of_all["cpu"].reason
+    assert {one.target: one.named for one in chosen_devices(["all", "cuda"], machine(torch_kind="cpu"))}["cuda"]
+
+
+@pytest.mark.parametrize("name", ["gpuu", "openvino", "qnn", "cpu:0", "ram:1", "cuda:x", "", "cuda:-1"])
+def test_what_has_no_load_is_a_usage_error_that_names_what_has(name: str) -> None:
+    with pytest.raises(UsageError, match="Known: ram, cpu, cuda"):
+        chosen_devices([name], machine())
+
+
+# What is made of what a child said
+
+
+def event(kind: str, at: float, /, **values: Any) -> dict[str, Any]:
+    return {"event": kind, "at": START + at, **values}
+
+
+EVENTS = (
+    event("started", -9),
+    event("device", -1, name="NVIDIA H100 80GB HBM3", index=0, uuid="GPU-B"),
+    event("phase", 0, phase="warm-up", load="float32", unit="operations"),
+    event("slice", 1.5, phase="warm-up", load="float32", seconds=0.5, work=5e12),
+    event("phase", 2, phase="sustained", load="float32", unit="operations"),
+    *(event("slice", 2.5 + one, phase="sustained", load="float32", seconds=0.5, work=20e12) for one in range(4)),
+    event("rate", 6, precision="float32", size=8192, work=1e12, calls=80, seconds=2.0, processor_s=0.1),
+    event("rate", 6, precision="tf32", reason="it has none"),
+    event("phase", 6, phase="short", load="copy", unit="bytes"),
+    event("slice", 6.5, phase="short", load="copy", seconds=0.5, work=1e12),
+    event(
+        "bandwidth",
+        7,
+        kernel="copy",
+        array_bytes=2**30,
+        work=2**31,
+        calls=100,
+        seconds=0.1,
+        remark="",
+        processor_s=0.0,
+    ),
+    event("end", 8),
+)
+
+
+def sample(at: float, *devices: DeviceSample) -> Sample:
+    from datetime import UTC, datetime
+
+    cpu = CpuTelemetry(reasons={"power_w": "no counter"})
+    host = HostSample(cpu_model="", cpu=cpu, memory_used_bytes=1, memory_total_bytes=2)
+    moment = datetime.fromtimestamp(START + at, UTC).isoformat(timespec="milliseconds")
+    return Sample(time=moment, elapsed_s=at, host=host, devices=devices)
+
+
+def gpu(index: int, **values: Any) -> DeviceSample:
+    return DeviceSample(vendor="NVIDIA", index=index, device_type="gpu", model="GPU", **values)
+
+
+DEVICES = [
+    AcceleratorInfo(vendor="NVIDIA", device_type="gpu", model="GPU", index=index, extra_info={"uuid": uuid})
+    for index, uuid in enumerate(("GPU-A", "GPU-B"))
+]
+SAMPLES = [
+    sample(at, gpu(0, power_w=1.0), gpu(1, temperature_c=50.0 + at, power_w=400.0, throttle_reasons=held))
+    for at, held in ((-5, ()), (1, ()), (3, ()), (4, ("thermal",)), (5, ("thermal",)), (6.9, ()))
+]
+
+
+def summary(events: Any = EVENTS, ending: Ending = Ending.MEASURED, reason: str = "") -> DeviceResult:
+    return summarised(
+        "cuda:0",
+        events,
+        SAMPLES,
+        inventory=machine(),
+        devices=DEVICES,
+        ending=ending,
+        reason=reason,
+        warmup_s=2,
+        duration_s=4,
+    )
+
+
+def test_rates_and_what_was_sampled_become_a_result() -> None:
+    result = summary()
+    assert result.sustained == "float32"
+    assert result.tflops == 40.0
+    assert result.rates[0].limit_fraction == pytest.approx(40 / 66.9, abs=1e-4)
+    assert result.rates[1].reason == "it has none"
+    assert result.bandwidths[0].gbps == pytest.approx(2147, abs=1)
+    assert result.bandwidths[0].limit.value == 3352
+    assert result.stability is not None
+    assert result.stability.coefficient_of_variation == 0.0
+    assert result.gflops_per_watt == 100.0
+    assert result.processor_share is None
+
+
+def test_telemetry_is_that_of_the_device_with_the_same_identity_under_sustained_load() -> None:
+    result = summary()
+    assert result.power_w is not None
+    assert result.power_w.mean == 400.0
+    assert result.temperature_c is not None
+    assert (result.temperature_c.least, result.temperature_c.most) == (53.0, 55.0)
+    assert result.throttled == {"thermal": pytest.approx(2 / 3, abs=1e-3)}
+    assert [(one.elapsed_s, one.phase, one.rate) for one in result.profile] == [
+        (1.0, "warm-up", None),
+        (3.0, "sustained", 40.0),
+        (4.0, "sustained", 40.0),
+        (5.0, "sustained", 40.0),
+        (6.9, "short", 2000.0),
+    ]
+
+
+def test_a_device_that_computed_wrongly_has_no_rate() -> None:
+    result = summary(ending=Ending.WRONG_RESULT, reason="off by 3")
+    assert result.tflops is None
+    assert result.rates == ()
+    assert result.gflops_per_watt is None
+    assert "off by 3" in stress_text(run(result))
+
+
+def test_a_device_without_telemetry_says_why() -> None:
+    result = summarised(
+        "xpu",
+        EVENTS,
+        SAMPLES,
+        inventory=machine(),
+        devices=[],
+        ending=Ending.MEASURED,
+        reason="",
+        warmup_s=2,
+        duration_s=4,
+    )
+    assert result.power_w is None
+    assert "no driver lists telemetry of a Intel device" in result.telemetry_reasons["all"].replace(
+        "an Intel", "a Intel"
+    )
+    assert "unknown: no driver" in stress_text(run(result))
+
+
+def run(*results: DeviceResult) -> StressRun:
+    return StressRun(
+        started_at="2026-01-02T03:04:05+00:00", host={"cpu": "A"}, versions={}, interval_s=1.0, results=results
+    )
+
+
+def test_the_table_fits_80_columns_and_the_object_its_schema() -> None:
+    skipped = DeviceResult(target="rocm", ending=Ending.SKIPPED, reason="no AMD GPU is on the bus")
+    text = stress_text(run(summary(), skipped))
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "40 TFLOPS in float32" in text
+    assert "thermal in 67 % of looks" in text
+    assert "skipped: no AMD GPU" in text
+    jsonschema.validate(json.loads(json.dumps(run(summary(), skipped).to_dict())), SCHEMA)
+
+
+def test_the_page_draws_rate_heat_power_and_marks_throttling(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(run(summary()).to_dict()))
+    page = stress_html(load_stress(file))
+    view = device_view(load_stress(file)["results"][0])
+    assert [one.label.partition(",")[0] for one in view.curves] == ["Rate", "Temperature", "Power"]
+    rate = view.curves[0]
+    assert float(rate.most) == 40.0  # the copy's 2000 is another unit
+    assert len(view.throttled) == 2
+    assert [one.name for one in view.phases] == ["warm-up", "sustained", "short"]
+    assert page.count("<svg") == 3
+    assert page.count('class="throttled"') == 6
+    assert "Not told by the device: use." in page
+    assert "40 TFLOPS" in stress_markdown(load_stress(file))
+
+
+def test_nothing_untrusted_becomes_markup(tmp_path: Path) -> None:
+    hostile = json.loads(
+        json.dumps(run(summary()).to_dict()).replace("NVIDIA H100 80GB HBM3", HOSTILE.replace('"', "'"))
+    )
+    hostile["results"][0]["telemetry_reasons"] = {"all": HOSTILE}
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(hostile))
+    assert "<script>alert" not in stress_html(load_stress(file))
+    assert "<script>" not in stress_markdown(load_stress(file))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema_version": 2}'])
+def test_a_file_that_holds_no_run_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(text)
+    with pytest.raises(BrokenInput, match="hardware stress"):
+        load_stress(file)
+
+
+def test_a_task_survives_the_way_to_its_process() -> None:
+    task = StressTask(target="cuda:1", warmup_s=1, duration_s=12, precisions=("bfloat16",))
+    assert StressTask.from_json(task.to_json()) == task
+    assert task.short_s == 2.0
