@@ -69,7 +69,8 @@ class LibraryState(StrEnum):
 class VendorFacts:
     """What is known of one vendor here; hardware, driver and library are separate facts.
 
-    `on_bus` counts devices that the bus shows, `None` where there is no bus to look at.
+    `on_bus` counts devices that the bus shows, `None` where there is no bus to look at. `read_through` is what lists
+    them (a library, a tool, the kernel's files), empty where nothing but the bus does.
     """
 
     vendor: str
@@ -79,6 +80,7 @@ class VendorFacts:
     reason: str = ""
     on_bus: int | None = None
     simulated: bool = False
+    read_through: str = ""
 
     @property
     def state(self) -> str:
@@ -88,7 +90,7 @@ class VendorFacts:
         if self.hardware is HardwareState.ABSENT:
             return "hardware absent"
         if self.hardware is HardwareState.PRESENT:
-            works = self.driver is DriverState.OK and self.library is LibraryState.OK
+            works = self.driver is DriverState.OK and (self.library is LibraryState.OK or self.read_through)
             return "expected" if works else "present but unusable"
         return "library missing" if self.library is LibraryState.MISSING else "unknown"
 
