@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..machine import Machine, Reading
-from ._sources import Source, Tool, celsius, given, number, pci_address, percent, share, size, text
+from ._sources import Source, Tool, celsius, given, number, pci_address, percent, rates, share, size, text
 from .base import AcceleratorInfo
 
 THROTTLE_REASONS = {
@@ -41,6 +41,7 @@ _ELEMENTS = {
     "display_clocks_setting": "display_clocks",
 }
 _SIGNS = ("/proc/driver/nvidia", "/sys/module/nvidia")
+_NODES = ("/dev/nvidiactl", "/dev/dxg")
 _MIB = 2**20
 
 Extra = dict[str, str | int | float | bool]
@@ -102,13 +103,12 @@ class NvidiaSmiSource(Source):
         # What the driver keeps for itself is neither used nor free.
         return Reading(value={"total": total, "used": used, "free": free})
 
-    def utilization(self, index: int) -> Reading[dict[str, float]]:
+    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
         gpu = self._gpu(index)
         if gpu.value is None:
             return gpu
         compute, memory = (percent(_first(gpu.value, f"utilization/{name}_util")) for name in ("gpu", "memory"))
-        rates = {name: rate for name, rate in (("compute", compute), ("memory", memory)) if rate is not None}
-        return given(rates or None, f"{self.NAME} tells no utilization of device {index}")
+        return rates(compute, memory, f"{self.NAME} tells no utilization of device {index}")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
         gpu = self._gpu(index)

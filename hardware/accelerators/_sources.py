@@ -1,4 +1,4 @@
-"""Vendors that can be read in several ways: the library first, then the tool, then the kernel's files, then the bus."""
+"""Vendors that can be read in several ways: the library first, then the tool, the kernel's files, and the bus."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Source(ABC):
         """`total`, `used` and `free` in bytes."""
         return self._silent("used memory")
 
-    def utilization(self, index: int) -> Reading[dict[str, float]]:
-        """`compute` and `memory` in percent; one that isn't told is left out."""
+    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
+        """`compute` and `memory` in percent; one that isn't told is `None`."""
         return self._silent("utilization")
 
     def power(self, index: int) -> Reading[float]:
@@ -137,7 +137,7 @@ class SourcedAccelerators(AcceleratorBackend):
         source, on_bus, loaded = self.source(), self.on_bus(), self.module_loaded()
         library, driver, reason = self.opening()
         listed = 0 if source is None else source.count().value or 0
-        if driver is DriverState.UNKNOWN and loaded is not None:
+        if library is LibraryState.MISSING and driver is DriverState.UNKNOWN and loaded is not None:
             driver = DriverState.OK if loaded else DriverState.MISSING
         if listed and driver is not DriverState.DENIED:
             driver = DriverState.OK
@@ -189,8 +189,8 @@ class SourcedAccelerators(AcceleratorBackend):
         memory: dict[str, int] | None = self.told(index, "memory").value
         return memory
 
-    def get_utilization(self, index: int) -> dict[str, float] | None:
-        rates: dict[str, float] | None = self.told(index, "utilization").value
+    def get_utilization(self, index: int) -> dict[str, float | None] | None:
+        rates: dict[str, float | None] | None = self.told(index, "utilization").value
         return rates
 
     def get_power_usage(self, index: int) -> float | None:
@@ -302,6 +302,12 @@ def share(total: int | None, used: int | None) -> dict[str, int] | None:
     if total is None or used is None or not 0 <= used <= total:
         return None
     return {"total": total, "used": used, "free": total - used}
+
+
+def rates(compute: float | None, memory: float | None, reason: str) -> Reading[dict[str, float | None]]:
+    """Utilization in percent, where at least one of the two is told."""
+    told = compute is not None or memory is not None
+    return Reading(value={"compute": compute, "memory": memory}) if told else Reading(value=None, reason=reason)
 
 
 def given(value: Any, reason: str) -> Reading[Any]:

@@ -6,7 +6,7 @@ Sources: Jetson Linux Developer Guide (device tree model, GPU load in tenths of 
 from __future__ import annotations
 
 from ..machine import Reading
-from ._sources import Source, celsius, given, number
+from ._sources import Source, celsius, given, number, rates
 from .base import AcceleratorInfo
 
 _MODEL = "/proc/device-tree/model"
@@ -58,9 +58,9 @@ class TegraSource(Source):
                 return given(celsius(millidegrees / 1000), "its sensor is switched off")
         return Reading(value=None, reason="no thermal zone of the GPU is there")
 
-    def utilization(self, index: int) -> Reading[dict[str, float]]:
+    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
         for path in _LOADS:
             permille = number(self.machine.text(path))
             if permille is not None and 0 <= permille <= 1000:
-                return Reading(value={"compute": permille / 10})
+                return rates(permille / 10, None, "")
         return Reading(value=None, reason="no load of the GPU is there")

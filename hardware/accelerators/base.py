@@ -177,8 +177,8 @@ class AcceleratorBackend(ABC):
         """`total`, `used` and `free` in bytes."""
         return None
 
-    def get_utilization(self, index: int) -> dict[str, float] | None:
-        """`compute` and `memory` in percent of the last sampling period."""
+    def get_utilization(self, index: int) -> dict[str, float | None] | None:
+        """`compute` and `memory` in percent of the last sampling period; one that isn't told is `None`."""
         return None
 
     def get_power_usage(self, index: int) -> float | None:

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML (nvidia-ml-py), nvidia-smi, a Jetson's own files, and the PCI bus where there is no driver."""
+"""NVIDIA GPUs through NVML (nvidia-ml-py), nvidia-smi, a Jetson's files, and the PCI bus without driver."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class NvmlSource(Source):
             return told
         return Reading(value={name: int(told.value[name]) for name in ("total", "used", "free")})
 
-    def utilization(self, index: int) -> Reading[dict[str, float]]:
+    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
         told = self.read(index, "nvmlDeviceGetUtilizationRates")
         if told.value is None:
             return told
