@@ -41,7 +41,6 @@ _ELEMENTS = {
     "display_clocks_setting": "display_clocks",
 }
 _SIGNS = ("/proc/driver/nvidia", "/sys/module/nvidia")
-_NODES = ("/dev/nvidiactl", "/dev/dxg")
 _MIB = 2**20
 
 Extra = dict[str, str | int | float | bool]

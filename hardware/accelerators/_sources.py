@@ -66,6 +66,10 @@ class Source(ABC):
         """Why the clocks are held down; empty if they aren't."""
         return self._silent("throttling")
 
+    def is_simulated(self) -> bool:
+        """Whether what it reads calls itself simulated."""
+        return False
+
     def close(self) -> None:  # noqa: B027 - an optional hook
         """Give back what it holds."""
 
@@ -148,6 +152,9 @@ class SourcedAccelerators(AcceleratorBackend):
             hardware = HardwareState.UNKNOWN
         else:
             hardware = HardwareState.ABSENT
+        simulated = source is not None and source.is_simulated()
+        if simulated:
+            reason = f"the {self.VENDOR_NAME} library here calls itself simulated"
         if not listed and not reason:
             reason = "the driver lists no device"
         return VendorFacts(
@@ -157,6 +164,7 @@ class SourcedAccelerators(AcceleratorBackend):
             library=library,
             reason="; ".join(filter(None, [reason, _fewer(listed, on_bus)])),
             on_bus=None if on_bus is None else len(on_bus),
+            simulated=simulated,
             read_through="" if source is None else source.NAME,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from ..machine import Machine
@@ -12,7 +11,7 @@ from ._pci import DISPLAY_CLASS
 from ._sources import Source, SourcedAccelerators, given
 from ._tegra import TegraSource
 from ._visibility import with_visibility
-from .base import AcceleratorInfo, DriverState, LibraryState, NoSuchIndex, Reading, VendorFacts
+from .base import AcceleratorInfo, DriverState, LibraryState, NoSuchIndex, Reading
 
 __all__ = ["NvidiaAccelerators", "throttle_reasons"]
 
@@ -96,7 +95,6 @@ class NvmlSource(Source):
         self.nvml.close()
 
     def is_simulated(self) -> bool:
-        """Whether the library calls itself so."""
         return "simulated" in (self.nvml.ask("nvmlSystemGetDriverVersion").value or "").lower()
 
     def describe(self, index: int) -> AcceleratorInfo:
@@ -190,12 +188,6 @@ class NvidiaAccelerators(SourcedAccelerators):
     def opening(self) -> tuple[LibraryState, DriverState, str]:
         opened = self._nvml.opening()
         return opened.library, opened.driver, opened.reason or self._nvml.count().reason
-
-    def facts(self) -> VendorFacts:
-        facts = super().facts()
-        if not self._nvml.is_simulated():
-            return facts
-        return replace(facts, simulated=True, reason="the NVIDIA library here calls itself simulated")
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
         by_bus = self.machine.variable("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
