@@ -191,14 +191,18 @@ class AcceleratorBackend(ABC):
 
     def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
         """What `framework` calls device `device_id`. Raises `UsageError` naming the known frameworks."""
-        pattern = self.DEVICE_STRINGS.get(framework.lower())
+        return self.named(self.DEVICE_STRINGS, device_id, framework)
+
+    def named(self, patterns: Mapping[str, str], index: int, framework: str) -> str:
+        """The device's name of those patterns. Raises `UsageError` naming the known frameworks."""
+        pattern = patterns.get(framework.lower())
         if pattern is None:
-            known = tuple(self.DEVICE_STRINGS)
+            known = tuple(patterns)
             raise UsageError(
                 f"{echo(framework)} has no name for {self.VENDOR_NAME} devices",
                 fix=" ".join(filter(None, [did_you_mean(framework, known), f"Known: {', '.join(known)}."])),
             )
-        return pattern.format(index=device_id)
+        return pattern.format(index=index)
 
     def shutdown(self) -> None:  # noqa: B027 - an optional hook
         """Give the vendor's library back. Safe to call twice."""
