@@ -75,7 +75,7 @@ def _gpu(
         [
             _wrong_build(inventory, target),
             _no_device(inventory, vendor, every),
-            f"{hide_with} hides every device" if environment.get(hide_with) in ("", "-1") else "",
+            _hidden(every, environment.get(hide_with), hide_with),
         ],
     )
     reason = "; ".join(reasons)
@@ -87,6 +87,13 @@ def _gpu(
         memory_bytes=min(sizes, default=None),
         device_name=_names(devices),
     )
+
+
+def _hidden(devices: list[AcceleratorInfo], value: str | None, name: str) -> str:
+    if value in ("", "-1"):
+        return f"{name} hides every device"
+    hiding = [str(one.extra_info["hidden_by"]) for one in devices if "hidden_by" in one.extra_info]
+    return f"{hiding[0]} hides every device" if devices and len(hiding) == len(devices) else ""
 
 
 def _capacity(inventory: HardwareInfo, device: AcceleratorInfo) -> int | None:

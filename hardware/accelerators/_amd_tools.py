@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..machine import Machine, Reading
-from ._amdgpu import amd_seen, cards, placed
+from ._amdgpu import Cards, amd_seen, placed
 from ._sources import (
     Source,
     Tool,
@@ -57,13 +57,13 @@ def without(facts: dict[str, Any]) -> Extra:
 class _AmdTool(Source):
     """What both tools share: which devices there are is said by one command, and how they do by one."""
 
-    def _static(self, index: int) -> dict[str, Any]:
-        raise NotImplementedError
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._cards = Cards(machine)
 
     def _placed(self, info: AcceleratorInfo) -> AcceleratorInfo:
         address = info.extra_info.get("pci_address")
-        card = next((one for one in cards(self.machine) if one.address == address), None)
-        return placed(self.machine, info, card)
+        return placed(self.machine, info, self._cards.at(address) if address else None)
 
 
 class AmdSmiSource(_AmdTool):
@@ -125,6 +125,7 @@ class AmdSmiSource(_AmdTool):
     def close(self) -> None:
         self._facts.forget()
         self._figures.forget()
+        self._cards.forget()
 
     def describe(self, index: int) -> AcceleratorInfo:
         gpu = self._static(index)
@@ -216,6 +217,7 @@ class RocmSmiSource(_AmdTool):
 
     def close(self) -> None:
         self._tool.forget()
+        self._cards.forget()
 
     def describe(self, index: int) -> AcceleratorInfo:
         card = self._static(index)

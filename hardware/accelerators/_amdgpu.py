@@ -7,6 +7,7 @@ Sources: the kernel's `Documentation/gpu/amdgpu/driver-misc.rst` and `thermal.rs
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -124,6 +125,31 @@ def cards(machine: Machine) -> tuple[Card, ...]:
     )
 
 
+class Cards:
+    """The cards of a machine, looked for once until they are forgotten: what a card is doesn't change."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._lock = threading.Lock()
+        self._known: tuple[Card, ...] | None = None
+
+    def all(self) -> tuple[Card, ...]:
+        """Every card, in the order of `cards`."""
+        with self._lock:
+            if self._known is None:
+                self._known = cards(self._machine)
+            return self._known
+
+    def at(self, address: object) -> Card | None:
+        """The card at an address on the bus."""
+        return next((one for one in self.all() if one.address == address), None)
+
+    def forget(self) -> None:
+        """Look anew next time."""
+        with self._lock:
+            self._known = None
+
+
 def _card(machine: Machine, path: str, known: Mapping[str, Agent]) -> Card | None:
     address = pci_address((machine.link(path) or "").rpartition("/")[2])
     device_id = machine.number(f"{path}/device", 16)
@@ -213,11 +239,18 @@ class AmdgpuSource(Source):
 
     NAME = "sysfs"
 
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._every = Cards(machine)
+
     def _cards(self) -> tuple[Card, ...]:
-        return tuple(card for card in cards(self.machine) if card.may_open is not None)
+        return tuple(card for card in self._every.all() if card.may_open is not None)
+
+    def close(self) -> None:
+        self._every.forget()
 
     def count(self) -> Reading[int]:
-        every = cards(self.machine)
+        every = self._every.all()
         listed = sum(card.may_open is not None for card in every)
         if every and not listed:
             reason = (
@@ -234,13 +267,12 @@ class AmdgpuSource(Source):
         card = self._card(index).value
         if card is None or card.hwmon is None:
             return Reading(value=None, reason="no sensor of the card is there")
-        sensors = {
-            self.machine.text(f"{card.hwmon}/temp{sensor}_label") or "edge": number(
-                self.machine.text(f"{card.hwmon}/temp{sensor}_input")
-            )
-            for sensor in (1, 2, 3)
-        }
-        found = next((sensors[name] for name in ("edge", "junction", "mem") if sensors.get(name) is not None), None)
+        sensors: dict[str, float] = {}
+        for position, usual in ((1, "edge"), (2, "junction"), (3, "mem")):
+            told = number(self.machine.text(f"{card.hwmon}/temp{position}_input"))
+            if told is not None:
+                sensors[self.machine.text(f"{card.hwmon}/temp{position}_label") or usual] = told
+        found = next((sensors[name] for name in ("edge", "junction", "mem") if name in sensors), None)
         return given(None if found is None else celsius(found / 1000), "no sensor of the card answers")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:

@@ -8,7 +8,9 @@ Sources: the kernel's `Documentation/ABI/testing/sysfs-driver-intel-i915-hwmon`,
 from __future__ import annotations
 
 import re
+import threading
 import time
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,12 +129,29 @@ def _growth(machine: Machine, path: str) -> float | None:
     time.sleep(_BETWEEN_SAMPLES_S)
     second = number(machine.text(path))
     elapsed = time.monotonic() - started
-    return None if second is None or second < first else (second - first) / elapsed
+    return None if second is None or second < first or elapsed <= 0 else (second - first) / elapsed
 
 
 class _Files(Source):
+    """What a driver has in `/sys`, looked for once until `close`: what a device is doesn't change."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._lock = threading.Lock()
+        self._every: tuple[Card, ...] | None = None
+
+    @abstractmethod
+    def _look(self) -> tuple[Card, ...]: ...
+
     def _known(self) -> tuple[Card, ...]:
-        raise NotImplementedError
+        with self._lock:
+            if self._every is None:
+                self._every = self._look()
+            return self._every
+
+    def close(self) -> None:
+        with self._lock:
+            self._every = None
 
     def cards(self) -> tuple[Card, ...]:
         """Those whose device node this container was given."""
@@ -169,7 +188,7 @@ class IntelGpuFiles(_Files):
 
     NAME = "sysfs"
 
-    def _known(self) -> tuple[Card, ...]:
+    def _look(self) -> tuple[Card, ...]:
         return gpu_cards(self.machine)
 
     def temperature(self, index: int) -> Reading[float]:
@@ -252,7 +271,7 @@ class IntelNpuFiles(_Files):
 
     NAME = "intel_vpu"
 
-    def _known(self) -> tuple[Card, ...]:
+    def _look(self) -> tuple[Card, ...]:
         return npu_cards(self.machine)
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..machine import Machine, Reading
-from ._sources import Source, Tool, celsius, given, number, pci_address, percent, rates, share, size, text
+from ._sources import Source, Tool, celsius, given, number, pci_address, percent, rates, share, size, text, watts
 from .base import AcceleratorInfo
 
 THROTTLE_REASONS = {
@@ -88,7 +88,7 @@ class NvidiaSmiSource(Source):
         return self._figure(index, celsius, "temperature/gpu_temp")
 
     def power(self, index: int) -> Reading[float]:
-        return self._figure(index, number, *_either("power_readings", "power_draw", "instant_power_draw"))
+        return self._figure(index, watts, *_either("power_readings", "power_draw", "instant_power_draw"))
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
         gpu = self._gpu(index)

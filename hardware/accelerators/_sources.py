@@ -277,12 +277,20 @@ def number(value: Any) -> float | None:
 
 _MOST = 2.0**62
 _LARGEST_SIZE = 2**50
+_MOST_DEVICES = 1024
+_MOST_WATTS = 100_000.0
 
 
 def positive(value: Any) -> float | None:
     """A number that is above 0."""
     found = number(value)
     return found if found is not None and found > 0 else None
+
+
+def watts(value: Any) -> float | None:
+    """A power that a device can draw: less than that of a whole rack."""
+    found = number(value)
+    return found if found is not None and 0 <= found < _MOST_WATTS else None
 
 
 def percent(value: Any) -> float | None:
@@ -318,6 +326,13 @@ def rates(compute: float | None, memory: float | None, reason: str) -> Reading[d
     return Reading(value={"compute": compute, "memory": memory}) if told else Reading(value=None, reason=reason)
 
 
+def counted(told: Reading[Any]) -> Reading[int]:
+    """A number of devices that a machine can have."""
+    if told.value is None or (isinstance(told.value, int) and 0 <= told.value <= _MOST_DEVICES):
+        return told
+    return Reading(value=None, reason=f"{str(told.value)[:40]} is no number of devices")
+
+
 def given(value: Any, reason: str) -> Reading[Any]:
     """A reading of `value`, or the reason why it isn't there."""
     return Reading(value=None, reason=reason) if value is None else Reading(value=value)
@@ -348,6 +363,11 @@ def pci_address(value: Any) -> str | None:
         return f"{domain & 0xFFFF:04x}:{bus:02x}:{int(device, 16):02x}.{int(function or '0', 16):x}"
     except (ValueError, IndexError):
         return None
+
+
+def generation(told: Any) -> int | None:
+    """A generation of PCI Express that exists."""
+    return told if isinstance(told, int) and not isinstance(told, bool) and 1 <= told <= 9 else None
 
 
 def pcie_generation(gigatransfers: Any) -> int | None:

@@ -6,12 +6,13 @@ from typing import Any, ClassVar
 
 from ..machine import Machine, Reading
 from ._amd_tools import VIOLATIONS, AmdSmiSource, RocmSmiSource, memory_kind, without
-from ._amdgpu import VENDOR_ID, AmdgpuSource, Card, access, amd_seen, cards, placed, pool
+from ._amdgpu import VENDOR_ID, AmdgpuSource, Card, Cards, access, amd_seen, placed, pool
 from ._amdsmi import COUNT, OPENING, Amdsmi
 from ._sources import (
     Source,
     SourcedAccelerators,
     celsius,
+    counted,
     given,
     pci_address,
     percent,
@@ -44,6 +45,7 @@ class AmdsmiSource(Source):
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
         self._library = machine.library(Amdsmi)
+        self._cards = Cards(machine)
 
     def opening(self) -> tuple[LibraryState, DriverState, str]:
         """The state of library and driver, and why amdsmi doesn't start."""
@@ -54,7 +56,7 @@ class AmdsmiSource(Source):
         return LibraryState(library), DriverState(driver), reason
 
     def count(self) -> Reading[int]:
-        return self._library.ask(COUNT)
+        return counted(self._library.ask(COUNT))
 
     def _table(self, function: str, index: int) -> Reading[dict[str, Any]]:
         told = self._library.ask(function, index)
@@ -64,7 +66,7 @@ class AmdsmiSource(Source):
 
     def _card(self, index: int) -> Card | None:
         address = pci_address(self._library.ask("amdsmi_get_gpu_device_bdf", index).value)
-        return next((one for one in cards(self.machine) if one.address == address), None)
+        return self._cards.at(address)
 
     def temperature(self, index: int) -> Reading[float]:
         reason = ""
@@ -117,6 +119,7 @@ class AmdsmiSource(Source):
 
     def close(self) -> None:
         self._library.close()
+        self._cards.forget()
 
     def describe(self, index: int) -> AcceleratorInfo:
         asic, vram = self._table("amdsmi_get_gpu_asic_info", index), self._table("amdsmi_get_gpu_vram_info", index)

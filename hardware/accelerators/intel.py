@@ -13,6 +13,7 @@ from ._sources import (
     Source,
     SourcedAccelerators,
     celsius,
+    counted,
     given,
     pci_address,
     percent,
@@ -64,7 +65,7 @@ class LevelZeroSource(Source):
         return LibraryState(library), DriverState(driver), reason
 
     def count(self) -> Reading[int]:
-        return self._library.ask("count")
+        return counted(self._library.ask("count"))
 
     def _or_files(self, index: int, told: Reading[Any], what: str) -> Reading[Any]:
         if told.value is not None:
@@ -108,6 +109,7 @@ class LevelZeroSource(Source):
 
     def close(self) -> None:
         self._library.close()
+        self._files.close()
 
     def is_simulated(self) -> bool:
         return "simulated" in str((self._library.ask("device", 0).value or {}).get("name")).lower()
@@ -228,6 +230,7 @@ class IntelAccelerators(SourcedAccelerators):
     def shutdown(self) -> None:
         with self._lock:
             self._joined = None
+            self._npus.close()
             super().shutdown()
 
     def opening(self) -> tuple[LibraryState, DriverState, str]:

@@ -8,7 +8,19 @@ from ..machine import Machine
 from ._nvidia_smi import NvidiaSmiSource, mig_facts, throttle_reasons
 from ._nvml import OPENING, SLICES, Nvml, Opening
 from ._pci import DISPLAY_CLASS
-from ._sources import Source, SourcedAccelerators, given
+from ._sources import (
+    Source,
+    SourcedAccelerators,
+    celsius,
+    counted,
+    generation,
+    given,
+    number,
+    percent,
+    positive,
+    rates,
+    size,
+)
 from ._tegra import TegraSource
 from ._visibility import with_visibility
 from .base import AcceleratorInfo, DriverState, LibraryState, NoSuchIndex, Reading
@@ -41,7 +53,7 @@ class NvmlSource(Source):
         self.nvml = machine.library(Nvml)
 
     def count(self) -> Reading[int]:
-        return self.nvml.ask("nvmlDeviceGetCount")
+        return counted(self.nvml.ask("nvmlDeviceGetCount"))
 
     def read(self, index: int, function: str, *arguments: Any) -> Reading[Any]:
         """Any NVML function of device `index`: its answer, or why there is none.
@@ -66,23 +78,28 @@ class NvmlSource(Source):
 
     def temperature(self, index: int) -> Reading[float]:
         told = self.read(index, "nvmlDeviceGetTemperature", 0)
-        return given(None if told.value is None else float(told.value), told.reason)
+        return given(celsius(told.value), told.reason or "NVML tells no temperature that can be")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
         told = self.read(index, "nvmlDeviceGetMemoryInfo")
         if told.value is None:
             return told
-        return Reading(value={name: int(told.value[name]) for name in ("total", "used", "free")})
+        total, used, free = (int(told.value[name]) for name in ("total", "used", "free"))
+        if min(total, used, free) < 0 or used + free > total:
+            return Reading(value=None, reason="NVML's figures of the memory contradict one another")
+        return Reading(value={"total": total, "used": used, "free": free})
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:
         told = self.read(index, "nvmlDeviceGetUtilizationRates")
         if told.value is None:
             return told
-        return Reading(value={"compute": float(told.value["gpu"]), "memory": float(told.value["memory"])})
+        compute, memory = percent(told.value["gpu"]), percent(told.value["memory"])
+        return rates(compute, memory, "NVML tells no load that can be")
 
     def power(self, index: int) -> Reading[float]:
         told = self.read(index, "nvmlDeviceGetPowerUsage")
-        return given(None if told.value is None else told.value / 1000, told.reason)
+        watts = milliwatts(told.value)
+        return given(watts, told.reason or "NVML tells no power that can be")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
         told = self.read(index, "nvmlDeviceGetCurrentClocksEventReasons")
@@ -111,11 +128,11 @@ class NvmlSource(Source):
             model=name.value or "unknown",
             index=index,
             compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
-            memory_bytes=None if memory.value is None else int(memory.value["total"]),
+            memory_bytes=None if memory.value is None else size(memory.value["total"]),
             # Every card with memory of its own tells it (nvml.h, nvmlDeviceGetMemoryInfo: all products).
             memory_type="unified" if unified else _memory_type(extra, memory.value is not None),
             bus_type="integrated" if unified else self._bus_type(index, name.value or ""),
-            pcie_gen=self.read(index, "nvmlDeviceGetMaxPcieLinkGeneration").value,
+            pcie_gen=generation(self.read(index, "nvmlDeviceGetMaxPcieLinkGeneration").value),
             bandwidth_gbps=self._bandwidth(index, extra.get("memory_bus_bits")),
             driver_version=self.nvml.ask("nvmlSystemGetDriverVersion").value,
             firmware_version=self.read(index, "nvmlDeviceGetVbiosVersion").value,
@@ -130,9 +147,9 @@ class NvmlSource(Source):
         pci = self.read(index, "nvmlDeviceGetPciInfo").value
         if pci is not None:
             extra["pci_address"] = f"{pci['domain']:04x}:{pci['bus']:02x}:{pci['device']:02x}.0"
-        limit = self.read(index, "nvmlDeviceGetEnforcedPowerLimit").value
+        limit = milliwatts(self.read(index, "nvmlDeviceGetEnforcedPowerLimit").value)
         if limit is not None:
-            extra["power_limit_w"] = limit / 1000
+            extra["power_limit_w"] = limit
         mig = self.read(index, "nvmlDeviceGetMigMode").value
         if mig is not None:
             slices = self.read(index, SLICES) if mig[0] else Reading[Any](value=[])
@@ -152,9 +169,8 @@ class NvmlSource(Source):
     def _bandwidth(self, index: int, bus_bits: Any) -> float | None:
         """Two transfers a clock over the whole bus, as NVIDIA's deviceQuery sample computes it."""
         megahertz = self.read(index, "nvmlDeviceGetMaxClockInfo", 2).value
-        if not megahertz or not bus_bits:
-            return None
-        return float(round(2 * megahertz * 1e6 * bus_bits / 8 / 1e9, 1))
+        clock, width = positive(megahertz), positive(bus_bits)
+        return None if clock is None or width is None else round(2 * clock * 1e6 * width / 8 / 1e9, 1) or None
 
 
 class NvidiaAccelerators(SourcedAccelerators):
@@ -198,6 +214,12 @@ class NvidiaAccelerators(SourcedAccelerators):
         # Without that order CUDA counts the fastest first; equal ones keep the order of the bus.
         numbered = by_bus or len({one.model for one in devices}) == 1
         return with_visibility(devices, self.machine, ("CUDA_VISIBLE_DEVICES",), names, numbered=numbered)
+
+
+def milliwatts(told: Any) -> float | None:
+    """W of NVML's mW, below those of a whole rack; 0 is an idle card's."""
+    found = number(told)
+    return found / 1000 if found is not None and 0 <= found < 1e8 else None
 
 
 def _memory_type(extra: Extra, has_own_memory: bool) -> str | None:
