@@ -2,7 +2,7 @@
 #   make run MODEL=bert DEVICE=auto      the main job, in an environment of its own
 #   make test                            all tests
 #   make setup-qnn                       the environment of target qnn (.venv-qnn)
-# More: make lint | test-gpu | fuzz-inventory | mutants | mutants-drawn | mutants-all | test-versions | test-newest | bench | recipes | clean
+# More: make lint | test-gpu | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | test-versions | test-newest | bench | recipes | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -17,7 +17,7 @@ VERSIONS ?= 5.23.0 4.57.6
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test test-gpu fuzz-inventory lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn bundle-environment clean
+.PHONY: help run test test-gpu fuzz-inventory test-threads lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn bundle-environment clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -46,6 +46,10 @@ endif
 # 2,000 broken outputs of tools for each vendor; `make test` tries 300.
 fuzz-inventory: $(VENV)/.ready-dev
 	FUZZ_EXAMPLES=2000 $(OWN) -m pytest test/unit/test_mutated_outputs.py -n 2 $(ARGS)
+
+# Sixteen threads over eight simulated devices for a minute, NVIDIA's and AMD's.
+test-threads: $(VENV)/.ready-dev
+	THREAD_SECONDS=60 $(OWN) -m pytest test/unit/test_gpu_threads.py -rP $(ARGS)
 
 lint: $(VENV)/.ready-dev
 	$(OWN) -m ruff check .
