@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..machine import Machine, Reading
-from ._pci import PciNames
+from ._pci import PciNames, pci_accelerators
 from ._sources import (
     Source,
     celsius,
@@ -69,12 +69,7 @@ def amd_seen(machine: Machine) -> bool:
     """Whether anything here is a sign of an AMD GPU: its driver or a device on the bus."""
     if machine.is_folder("/sys/module/amdgpu") or machine.may_open("/dev/kfd") is not None:
         return True
-    folder = "/sys/bus/pci/devices"
-    return any(
-        machine.number(f"{folder}/{name}/vendor", 16) == VENDOR_ID
-        and (machine.number(f"{folder}/{name}/class", 16) or 0) >> 16 in (0x03, 0x12)
-        for name in machine.names(folder) or ()
-    )
+    return any(one.vendor_id == VENDOR_ID for one in pci_accelerators(machine) or ())
 
 
 def agents(machine: Machine) -> dict[str, Agent]:

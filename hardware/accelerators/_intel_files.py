@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..machine import Machine, Reading
-from ._pci import PciNames
+from ._pci import DISPLAY_CLASS, PciNames, pci_accelerators
 from ._sources import Source, celsius, given, number, pci_address, pcie_generation, positive, rates, share, size, text
 from .base import AcceleratorInfo
 
@@ -107,11 +107,9 @@ def intel_seen(machine: Machine) -> bool:
     """Whether a driver of an Intel GPU is loaded, or there is another GPU of Intel on the bus."""
     if any(machine.is_folder(f"/sys/module/{name}") for name in ("i915", "xe")):
         return True
-    folder = "/sys/bus/pci/devices"
     return any(
-        machine.number(f"{folder}/{name}/vendor", 16) == VENDOR_ID
-        and (machine.number(f"{folder}/{name}/class", 16) or 0) >> 16 == 0x03
-        for name in machine.names(folder) or ()
+        one.vendor_id == VENDOR_ID and one.class_code >> 16 == DISPLAY_CLASS
+        for one in pci_accelerators(machine) or ()
     )
 
 

@@ -6,7 +6,6 @@ Elements are those of NVIDIA's nvsmi_device_v11 to v13 definitions; older and ne
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from typing import Any
 
@@ -164,6 +163,8 @@ class NvidiaSmiSource(Source):
         told = self._tool.text()
         if told.value is None:
             return told
+        import xml.etree.ElementTree as ElementTree
+
         try:
             return Reading(value=ElementTree.fromstring(_without_definitions(told.value)))
         except (ElementTree.ParseError, ValueError) as error:

@@ -90,6 +90,7 @@ class SourcedAccelerators(AcceleratorBackend):
         super().__init__(machine)
         self.sources = tuple(source(self.machine) for source in self.SOURCES)
         self._chosen: Source | None = None
+        self._bus: list[tuple[PciDevice, ...] | None] = []
         self._lock = threading.RLock()
 
     def source(self) -> Source | None:
@@ -125,7 +126,10 @@ class SourcedAccelerators(AcceleratorBackend):
 
     def on_bus(self) -> tuple[PciDevice, ...] | None:
         """The vendor's devices on the bus; `None` where there is no bus to look at."""
-        devices = pci_accelerators(self.machine)
+        with self._lock:
+            if not self._bus:
+                self._bus = [pci_accelerators(self.machine)]
+            devices = self._bus[0]
         if devices is None:
             return None
         mine = (one for one in devices if one.vendor_id == self.PCI_VENDOR_ID)
@@ -211,7 +215,7 @@ class SourcedAccelerators(AcceleratorBackend):
 
     def shutdown(self) -> None:
         with self._lock:
-            self._chosen = None
+            self._chosen, self._bus = None, []
             for source in self.sources:
                 source.close()
 
