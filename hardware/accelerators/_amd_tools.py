@@ -14,6 +14,7 @@ from ._sources import (
     Source,
     Tool,
     celsius,
+    drawn,
     given,
     number,
     pci_address,
@@ -107,9 +108,7 @@ class AmdSmiSource(_AmdTool):
 
     def power(self, index: int) -> Reading[float]:
         group = _table(self._metric(index), "power")
-        found = (
-            positive(group.get(name)) for name in ("socket_power", "current_socket_power", "average_socket_power")
-        )
+        found = (drawn(group.get(name)) for name in ("socket_power", "current_socket_power", "average_socket_power"))
         return given(next((one for one in found if one is not None), None), "amd-smi tells no power")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
@@ -212,7 +211,7 @@ class RocmSmiSource(_AmdTool):
     def power(self, index: int) -> Reading[float]:
         card = self._static(index)
         names = ("current socket graphics package power (w)", "average graphics package power (w)")
-        found = (positive(card.get(name)) for name in names)
+        found = (drawn(card.get(name)) for name in names)
         return given(next((one for one in found if one is not None), None), "rocm-smi tells no power")
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from ._pci import PciNames, pci_accelerators
 from ._sources import (
     Source,
     celsius,
+    drawn,
     given,
     number,
     pci_address,
@@ -292,7 +293,7 @@ class AmdgpuSource(Source):
             return Reading(value=None, reason="no sensor of the card is there")
         found = (positive(self.machine.text(f"{card.hwmon}/power1_{name}")) for name in ("average", "input"))
         microwatts = next((one for one in found if one is not None), None)
-        return given(None if microwatts is None else microwatts / 1e6, "the card has no sensor of power")
+        return given(drawn(None if microwatts is None else microwatts / 1e6), "the card has no sensor of power")
 
     def describe(self, index: int) -> AcceleratorInfo:
         card = self._card(index).value

@@ -16,7 +16,20 @@ from typing import Any
 
 from ..machine import Machine, Reading
 from ._pci import DISPLAY_CLASS, PciNames, pci_accelerators
-from ._sources import Source, celsius, given, number, pci_address, pcie_generation, positive, rates, share, size, text
+from ._sources import (
+    Source,
+    celsius,
+    drawn,
+    given,
+    number,
+    pci_address,
+    pcie_generation,
+    positive,
+    rates,
+    share,
+    size,
+    text,
+)
 from .base import AcceleratorInfo
 
 VENDOR_ID = 0x8086
@@ -214,7 +227,7 @@ class IntelGpuFiles(_Files):
         if card is None or card.hwmon is None:
             return Reading(value=None, reason="the driver has no sensor of power for it")
         microjoules = _growth(self.machine, f"{card.hwmon}/energy1_input")
-        return given(None if microjoules is None else microjoules / 1e6, "the driver counts no energy for it")
+        return given(drawn(None if microjoules is None else microjoules / 1e6), "the driver counts no energy for it")
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:
         return Reading(value=None, reason="i915 and xe tell no load in their files; Level Zero does, to root")

@@ -49,7 +49,7 @@ def _read(machine: Machine, address: str) -> PciDevice | None:
     if code is None or code >> 16 not in (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS):
         return None
     vendor, device = (machine.number(f"{_DEVICES}/{address}/{name}", 16) for name in ("vendor", "device"))
-    if vendor is None or device is None:
+    if vendor is None or device is None or not (0 <= vendor <= 0xFFFF and 0 <= device <= 0xFFFF):
         return None
     return PciDevice(address=address, vendor_id=vendor, device_id=device, class_code=code)
 

@@ -297,6 +297,11 @@ def watts(value: Any) -> float | None:
     return found if found is not None and 0 <= found < _MOST_WATTS else None
 
 
+def drawn(value: Any) -> float | None:
+    """A power above 0, of a sensor that answers 0 where it doesn't know."""
+    return watts(value) or None
+
+
 def percent(value: Any) -> float | None:
     """A number from 0 to 100."""
     found = number(value)

@@ -10,7 +10,21 @@ from typing import Any
 
 from ..machine import Machine, Reading
 from ._intel_files import intel_seen
-from ._sources import Source, Tool, celsius, given, number, pci_address, percent, positive, rates, share, size, text
+from ._sources import (
+    Source,
+    Tool,
+    celsius,
+    drawn,
+    given,
+    number,
+    pci_address,
+    percent,
+    positive,
+    rates,
+    share,
+    size,
+    text,
+)
 from .base import AcceleratorInfo
 
 _MIB = 2**20
@@ -95,7 +109,7 @@ class XpuSmiSource(Source):
 
     def power(self, index: int) -> Reading[float]:
         found = self._figures(index, "POWER")
-        return given(positive(sum(found)) if found else None, "xpu-smi tells no power")
+        return given(drawn(sum(found)) if found else None, "xpu-smi tells no power")
 
     def close(self) -> None:
         for tool in (self._list, *self._details.values(), *self._stats.values()):

@@ -14,10 +14,10 @@ from ._sources import (
     SourcedAccelerators,
     celsius,
     counted,
+    drawn,
     given,
     pci_address,
     percent,
-    positive,
     rates,
     share,
     size,
@@ -99,7 +99,7 @@ class LevelZeroSource(Source):
 
     def power(self, index: int) -> Reading[float]:
         told = self._library.ask("power", index)
-        watts = positive(told.value)
+        watts = drawn(told.value)
         return self._or_files(index, given(watts, told.reason or "its energy isn't counted"), "power")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
