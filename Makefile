@@ -4,7 +4,7 @@
 #   make setup-qnn                       the environment of target qnn (.venv-qnn)
 #   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
-# More: make lint | test-gpu | mutants | mutants-drawn | mutants-all | openvino-all | test-versions | test-newest | bench | recipes | clean
+# More: make lint | test-gpu | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | openvino-all | test-versions | test-newest | bench | recipes | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -19,7 +19,7 @@ VERSIONS ?= 5.23.0 4.57.6
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test test-gpu lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla openvino-all setup-upstream bundle-environment clean
+.PHONY: help run test test-gpu fuzz-inventory test-threads lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla openvino-all setup-upstream bundle-environment clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
@@ -44,6 +44,14 @@ else
 test-gpu: $(VENV)/.ready-dev
 	$(OWN) -m pytest test/gpu $(ARGS)
 endif
+
+# 2,000 broken outputs of tools for each vendor; `make test` tries 300.
+fuzz-inventory: $(VENV)/.ready-dev
+	FUZZ_EXAMPLES=2000 $(OWN) -m pytest test/unit/test_mutated_outputs.py -n 2 $(ARGS)
+
+# Sixteen threads over eight simulated devices for a minute, NVIDIA's and AMD's.
+test-threads: $(VENV)/.ready-dev
+	THREAD_SECONDS=60 $(OWN) -m pytest test/unit/test_gpu_threads.py -rP $(ARGS)
 
 lint: $(VENV)/.ready-dev
 	$(OWN) -m ruff check .

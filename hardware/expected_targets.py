@@ -68,17 +68,18 @@ def _gpu(
     inventory: HardwareInfo, environment: Mapping[str, str], *, target: str, vendor: str, hide_with: str
 ) -> TargetStatus:
     """A vendor's GPUs through torch: its build must be the right one, and a real device must be seen."""
-    devices = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type == "gpu"]
+    every = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type == "gpu"]
+    devices = [one for one in every if "hidden_by" not in one.extra_info]
     reasons = filter(
         None,
         [
             _wrong_build(inventory, target),
-            _no_device(inventory, vendor, devices),
-            f"{hide_with} hides every device" if environment.get(hide_with) in ("", "-1") else "",
+            _no_device(inventory, vendor, every),
+            _hidden(every, environment.get(hide_with), hide_with),
         ],
     )
     reason = "; ".join(reasons)
-    sizes = [one.memory_bytes for one in devices if one.memory_bytes is not None]
+    sizes = [size for one in devices if (size := _capacity(inventory, one)) is not None]
     return TargetStatus(
         target=target,
         expected=not reason,
@@ -86,6 +87,23 @@ def _gpu(
         memory_bytes=min(sizes, default=None),
         device_name=_names(devices),
     )
+
+
+def _hidden(devices: list[AcceleratorInfo], value: str | None, name: str) -> str:
+    if value in ("", "-1"):
+        return f"{name} hides every device"
+    hiding = [str(one.extra_info["hidden_by"]) for one in devices if "hidden_by" in one.extra_info]
+    return f"{hiding[0]} hides every device" if devices and len(hiding) == len(devices) else ""
+
+
+def _capacity(inventory: HardwareInfo, device: AcceleratorInfo) -> int | None:
+    """What a program can have of a device: a slice of a divided card, and no more than the machine's memory where it
+    is unified."""
+    usable = device.extra_info.get("usable_memory_bytes")
+    size = usable if isinstance(usable, int) else device.memory_bytes
+    if device.memory_type != "unified":
+        return size
+    return inventory.memory.usable_bytes if size is None else min(size, inventory.memory.usable_bytes)
 
 
 def _wrong_build(inventory: HardwareInfo, target: str) -> str:
@@ -99,6 +117,8 @@ def _no_device(inventory: HardwareInfo, vendor: str, devices: list[AcceleratorIn
     facts = next((one for one in inventory.vendors if one.vendor == vendor), None)
     if any(one.simulated for one in devices):
         return f"the {vendor} library here is simulated"
+    if facts is not None and facts.driver == "denied":
+        return f"this user may not use the {vendor} GPU: {facts.reason}"
     if facts is not None:
         listed = any(one.seen_by == "driver" for one in devices)
         return "" if listed else f"no {vendor} GPU is seen by a driver ({facts.state}): {facts.reason}"

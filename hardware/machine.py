@@ -23,6 +23,7 @@ Value = TypeVar("Value")
 
 COMMAND_LIMIT_S = 10.0
 _MOST_BYTES = 2**22
+_LONGEST_NUMBER = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +100,9 @@ class Machine(ABC):
 
     def number(self, path: str, base: int = 10) -> int | None:
         """A file that holds one whole number; `None` where it doesn't."""
+        written = self.text(path) or ""
         try:
-            return int(self.text(path) or "", base)
+            return int(written, base) if len(written) <= _LONGEST_NUMBER else None
         except ValueError:
             return None
 

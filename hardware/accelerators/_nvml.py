@@ -13,7 +13,10 @@ from ..machine import Library, Reading
 from .base import DriverState, LibraryState
 
 OPENING = "opening"
-"""The one question that is no function of NVML: the state of library and driver, and why it doesn't start."""
+"""A question that is no function of NVML: the state of library and driver, and why it doesn't start."""
+
+SLICES = "mig_slices"
+"""A question that is no function of NVML: name, UUID and memory of each MIG slice of a device."""
 
 _OF_NO_DEVICE = ("nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex")
 
@@ -53,11 +56,11 @@ class Nvml(Library):
             return Reading(value=None, reason=opening.reason)
         import pynvml
 
-        call = getattr(pynvml, function, None)
+        call = _slices if function == SLICES else getattr(pynvml, function, None)
         if call is None:
             return Reading(value=None, reason=f"this version of nvidia-ml-py has no {function}")
         try:
-            if function.startswith("nvmlDevice") and function not in _OF_NO_DEVICE:
+            if function == SLICES or (function.startswith("nvmlDevice") and function not in _OF_NO_DEVICE):
                 arguments = (pynvml.nvmlDeviceGetHandleByIndex(arguments[0]), *arguments[1:])
             return Reading(value=_plain(call(*arguments)))
         except pynvml.NVMLError as error:
@@ -77,6 +80,27 @@ class Nvml(Library):
             except pynvml.NVMLError as error:
                 return str(error)
             return ""
+
+
+def _slices(card: Any) -> list[dict[str, Any]]:
+    """The slices of a card in MIG mode, or of the part of it that a container was given."""
+    import pynvml
+
+    found: list[dict[str, Any]] = []
+    for position in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(card)):
+        try:
+            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(card, position)
+        except pynvml.NVMLError_NotFound:
+            continue
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        found.append(
+            {
+                "name": _plain(pynvml.nvmlDeviceGetName(handle)),
+                "uuid": _plain(pynvml.nvmlDeviceGetUUID(handle)),
+                "memory_bytes": int(memory.total),
+            }
+        )
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -45,12 +45,11 @@ def pci_accelerators(machine: Machine | None = None) -> tuple[PciDevice, ...] | 
 
 def _read(machine: Machine, address: str) -> PciDevice | None:
     # A device that is unplugged while we read has no numbers any more; it is not there.
-    vendor, device, code = (
-        machine.number(f"{_DEVICES}/{address}/{name}", 16) for name in ("vendor", "device", "class")
-    )
-    if vendor is None or device is None or code is None:
+    code = machine.number(f"{_DEVICES}/{address}/class", 16)
+    if code is None or code >> 16 not in (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS):
         return None
-    if code >> 16 not in (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS):
+    vendor, device = (machine.number(f"{_DEVICES}/{address}/{name}", 16) for name in ("vendor", "device"))
+    if vendor is None or device is None or not (0 <= vendor <= 0xFFFF and 0 <= device <= 0xFFFF):
         return None
     return PciDevice(address=address, vendor_id=vendor, device_id=device, class_code=code)
 

@@ -69,7 +69,8 @@ class LibraryState(StrEnum):
 class VendorFacts:
     """What is known of one vendor here; hardware, driver and library are separate facts.
 
-    `on_bus` counts devices that the bus shows, `None` where there is no bus to look at.
+    `on_bus` counts devices that the bus shows, `None` where there is no bus to look at. `read_through` is what lists
+    them (a library, a tool, the kernel's files), empty where nothing but the bus does.
     """
 
     vendor: str
@@ -79,6 +80,7 @@ class VendorFacts:
     reason: str = ""
     on_bus: int | None = None
     simulated: bool = False
+    read_through: str = ""
 
     @property
     def state(self) -> str:
@@ -88,7 +90,7 @@ class VendorFacts:
         if self.hardware is HardwareState.ABSENT:
             return "hardware absent"
         if self.hardware is HardwareState.PRESENT:
-            works = self.driver is DriverState.OK and self.library is LibraryState.OK
+            works = self.driver is DriverState.OK and (self.library is LibraryState.OK or self.read_through)
             return "expected" if works else "present but unusable"
         return "library missing" if self.library is LibraryState.MISSING else "unknown"
 
@@ -175,8 +177,8 @@ class AcceleratorBackend(ABC):
         """`total`, `used` and `free` in bytes."""
         return None
 
-    def get_utilization(self, index: int) -> dict[str, float] | None:
-        """`compute` and `memory` in percent of the last sampling period."""
+    def get_utilization(self, index: int) -> dict[str, float | None] | None:
+        """`compute` and `memory` in percent of the last sampling period; one that isn't told is `None`."""
         return None
 
     def get_power_usage(self, index: int) -> float | None:
@@ -189,14 +191,18 @@ class AcceleratorBackend(ABC):
 
     def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
         """What `framework` calls device `device_id`. Raises `UsageError` naming the known frameworks."""
-        pattern = self.DEVICE_STRINGS.get(framework.lower())
+        return self.named(self.DEVICE_STRINGS, device_id, framework)
+
+    def named(self, patterns: Mapping[str, str], index: int, framework: str) -> str:
+        """The device's name of those patterns. Raises `UsageError` naming the known frameworks."""
+        pattern = patterns.get(framework.lower())
         if pattern is None:
-            known = tuple(self.DEVICE_STRINGS)
+            known = tuple(patterns)
             raise UsageError(
                 f"{echo(framework)} has no name for {self.VENDOR_NAME} devices",
                 fix=" ".join(filter(None, [did_you_mean(framework, known), f"Known: {', '.join(known)}."])),
             )
-        return pattern.format(index=device_id)
+        return pattern.format(index=index)
 
     def shutdown(self) -> None:  # noqa: B027 - an optional hook
         """Give the vendor's library back. Safe to call twice."""

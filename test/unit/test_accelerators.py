@@ -76,19 +76,20 @@ def test_minimum_tier_answers_none_for_metrics(add_vendor: AddVendor) -> None:
 
 
 def test_order_is_nvidia_amd_intel_apple_and_the_rest_by_name(add_vendor: AddVendor) -> None:
-    for name in ("zeta", "apple", "amd", "beta", "intel"):
+    names = ("nvidia", "amd", "intel", "apple", "beta", "zeta")
+    for name in ("zeta", "apple", "beta"):
         add_vendor(name)
-    assert accelerators.vendor_files() == ("nvidia", "amd", "intel", "apple", "beta", "google", "zeta")
+    assert tuple(name for name in accelerators.vendor_files() if name in names) == names
 
 
 def test_a_mixed_machine_shows_all_vendors(add_vendor: AddVendor) -> None:
-    add_vendor("intel", vendor="Intel")
-    add_vendor("amd", vendor="AMD")
+    add_vendor("zeta", vendor="Zeta")
+    add_vendor("beta", vendor="Beta")
     there = accelerators.list_available_vendors()
-    assert [name for name in there if name != "NVIDIA"] == ["AMD", "Intel"]
+    assert [name for name in there if name in ("Beta", "Zeta")] == ["Beta", "Zeta"]
     assert accelerators.get_backend_count() == len(there)
     last = accelerators.get_accelerator_backend_by_index(len(there) - 1)
-    assert last.VENDOR_NAME == "Intel"
+    assert last.VENDOR_NAME == "Zeta"
 
 
 @pytest.mark.parametrize(

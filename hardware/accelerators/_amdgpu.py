@@ -1,0 +1,349 @@
+"""AMD GPUs as the kernel's driver amdgpu shows them in `/sys`, and the compute agents of its KFD.
+
+Sources: the kernel's `Documentation/gpu/amdgpu/driver-misc.rst` and `thermal.rst` for the files of a card;
+`include/uapi/linux/kfd_sysfs.h` and `drivers/gpu/drm/amd/amdkfd/kfd_topology.c` for the properties of nodes.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..machine import Machine, Reading
+from ._pci import PciNames, pci_accelerators
+from ._sources import (
+    Source,
+    celsius,
+    drawn,
+    given,
+    number,
+    pci_address,
+    pcie_generation,
+    percent,
+    positive,
+    rates,
+    share,
+    size,
+    text,
+)
+from .base import AcceleratorInfo, DriverState
+
+VENDOR_ID = 0x1002
+_DRM = "/sys/class/drm"
+_NODES = "/sys/class/kfd/kfd/topology/nodes"
+_WIDEST_GDDR_BITS = 512
+_FIRST_GFX_WITHOUT_DDR = 10
+_FRAMEBUFFER_HEAPS = (1, 2)
+
+Extra = dict[str, str | int | float | bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """A GPU of KFD: the node, its instruction set, and the memory that compute programs can allocate."""
+
+    node: int
+    gfx: str | None
+    memory_bytes: int | None
+    memory_bits: int | None
+    in_hive: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """A GPU of amdgpu. `may_open` is `None` where its render node wasn't given to this container."""
+
+    path: str
+    address: str
+    device_id: int
+    render: str
+    may_open: bool | None
+    hwmon: str | None
+    integrated: bool
+    agent: Agent | None
+
+
+def amd_seen(machine: Machine) -> bool:
+    """Whether anything here is a sign of an AMD GPU: its driver or a device on the bus."""
+    if machine.is_folder("/sys/module/amdgpu") or machine.may_open("/dev/kfd") is not None:
+        return True
+    return any(one.vendor_id == VENDOR_ID for one in pci_accelerators(machine) or ())
+
+
+def agents(machine: Machine) -> dict[str, Agent]:
+    """KFD's GPUs by their address on the bus. Its processors (without a SIMD) are none."""
+    found: dict[str, Agent] = {}
+    for name in machine.names(_NODES) or ():
+        told = _properties(machine.text(f"{_NODES}/{name}/properties"))
+        if not name.isdigit() or not told.get("simd_count") or told.get("vendor_id", VENDOR_ID) != VENDOR_ID:
+            continue
+        where = told.get("location_id", 0)
+        address = (
+            f"{told.get('domain', 0) & 0xFFFF:04x}:{where >> 8 & 0xFF:02x}:{where >> 3 & 0x1F:02x}.{where & 7:x}"
+        )
+        if address in found:  # a partition of a card that is known already
+            continue
+        banks = [
+            _properties(machine.text(f"{_NODES}/{name}/mem_banks/{bank}/properties"))
+            for bank in machine.names(f"{_NODES}/{name}/mem_banks") or ()
+        ]
+        own = [bank for bank in banks if bank.get("heap_type") in _FRAMEBUFFER_HEAPS]
+        found[address] = Agent(
+            node=int(name),
+            gfx=gfx_name(told.get("gfx_target_version")),
+            memory_bytes=size(sum(bank.get("size_in_bytes", 0) for bank in own)),
+            memory_bits=max((bank.get("width", 0) for bank in own), default=0) or None,
+            in_hive=bool(told.get("hive_id")),
+        )
+    return found
+
+
+def gfx_name(version: int | None) -> str | None:
+    """`gfx942` of 90402: major version in decimal, minor and stepping as one hexadecimal digit each."""
+    if not version or not 0 < version < 1_000_000:
+        return None
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+
+
+def cards(machine: Machine) -> tuple[Card, ...]:
+    """The GPUs that amdgpu drives, in the order of KFD's nodes, and by address where KFD doesn't know them."""
+    known = agents(machine)
+    found = [
+        card
+        for name in machine.names(_DRM) or ()
+        if re.fullmatch(r"card\d+", name) and (card := _card(machine, f"{_DRM}/{name}/device", known)) is not None
+    ]
+    return tuple(
+        sorted(found, key=lambda card: (card.agent is None, card.agent.node if card.agent else 0, card.address))
+    )
+
+
+class Cards:
+    """The cards of a machine, looked for once until they are forgotten: what a card is doesn't change."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._lock = threading.Lock()
+        self._known: tuple[Card, ...] | None = None
+
+    def all(self) -> tuple[Card, ...]:
+        """Every card, in the order of `cards`."""
+        with self._lock:
+            if self._known is None:
+                self._known = cards(self._machine)
+            return self._known
+
+    def at(self, address: object) -> Card | None:
+        """The card at an address on the bus."""
+        return next((one for one in self.all() if one.address == address), None)
+
+    def forget(self) -> None:
+        """Look anew next time."""
+        with self._lock:
+            self._known = None
+
+
+def _card(machine: Machine, path: str, known: Mapping[str, Agent]) -> Card | None:
+    address = pci_address((machine.link(path) or "").rpartition("/")[2])
+    device_id = machine.number(f"{path}/device", 16)
+    driver = (machine.link(f"{path}/driver") or "").rpartition("/")[2]
+    if machine.number(f"{path}/vendor", 16) != VENDOR_ID or device_id is None or address is None:
+        return None
+    if driver not in ("amdgpu", ""):
+        return None
+    render = next((name for name in machine.names(f"{path}/drm") or () if name.startswith("renderD")), "")
+    monitors = machine.names(f"{path}/hwmon") or ()
+    hwmon = f"{path}/hwmon/{monitors[0]}" if monitors else None
+    return Card(
+        path=path,
+        address=address,
+        device_id=device_id,
+        render=render,
+        may_open=machine.may_open(f"/dev/dri/{render}") if render else None,
+        hwmon=hwmon,
+        # amdgpu_pm.c: only an APU has the voltage of a north bridge.
+        integrated=hwmon is not None and machine.text(f"{hwmon}/in1_label") == "vddnb",
+        agent=known.get(address),
+    )
+
+
+def pool(machine: Machine, card: Card) -> str:
+    """Where a program's memory comes from: `vram`, or `gtt` (the machine's) on an APU with a small carve-out.
+
+    KFD tells by the size of its bank (amdgpu_gmc.c, apu_prefer_gtt, since Linux 6.10); without KFD it is `vram`.
+    """
+    totals = {name: size(machine.text(f"{card.path}/mem_info_{name}_total")) for name in ("vram", "gtt")}
+    told = card.agent.memory_bytes if card.agent else None
+    gtt = totals["gtt"]
+    if not card.integrated or told is None or gtt is None:
+        return "vram"
+    return "gtt" if abs(told - gtt) < abs(told - (totals["vram"] or 0)) else "vram"
+
+
+def placed(machine: Machine, info: AcceleratorInfo, card: Card | None) -> AcceleratorInfo:
+    """What a library or tool told of a device, with what only the kernel's files tell: whether it is an APU, whose
+    carve-out isn't what a program can have, its node in KFD, and whether it is in a hive."""
+    if card is None:
+        return info
+    extra: Extra = {**info.extra_info}
+    if card.agent is not None:
+        extra.setdefault("kfd_node", card.agent.node)
+    if card.may_open is False:
+        extra["reason"] = f"/dev/dri/{card.render} can't be opened by this user: join group render"
+    bus = "infinity_fabric" if card.agent and card.agent.in_hive else info.bus_type
+    if not card.integrated:
+        return replace(info, bus_type=bus, extra_info=extra)
+    sizes = {name: size(machine.text(f"{card.path}/mem_info_{name}_total")) for name in ("vram", "gtt")}
+    if sizes["vram"]:
+        extra["carve_out_bytes"] = sizes["vram"]
+    if sizes["gtt"]:
+        extra["gtt_bytes"] = sizes["gtt"]
+    which = sizes[pool(machine, card)]
+    return replace(
+        info,
+        memory_bytes=which,
+        memory_type="unified",
+        bus_type="integrated",
+        pcie_gen=None,
+        bandwidth_gbps=None,
+        extra_info=extra,
+    )
+
+
+def memory_type(agent: Agent | None) -> str | None:
+    """By the width of the memory bus: a stack of HBM has 1,024 bits, and no GDDR card more than 512."""
+    if agent is None or agent.memory_bits is None:
+        return None
+    if agent.memory_bits > _WIDEST_GDDR_BITS:
+        return "HBM"
+    major = int(agent.gfx[3:-2]) if agent.gfx and agent.gfx[3:-2].isdigit() else 0
+    return "GDDR" if major >= _FIRST_GFX_WITHOUT_DDR else None
+
+
+def access(machine: Machine) -> tuple[DriverState, str]:
+    """Whether this user may compute: `/dev/kfd` belongs to group render, and a container has it only if given."""
+    if machine.may_open("/dev/kfd") is False:
+        return DriverState.DENIED, "/dev/kfd can't be opened by this user: join group render (and video)"
+    return DriverState.UNKNOWN, ""
+
+
+class AmdgpuSource(Source):
+    """The files of the driver. A card whose render node isn't in `/dev/dri` wasn't given to this container."""
+
+    NAME = "sysfs"
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._every = Cards(machine)
+
+    def _cards(self) -> tuple[Card, ...]:
+        return tuple(card for card in self._every.all() if card.may_open is not None)
+
+    def close(self) -> None:
+        self._every.forget()
+
+    def count(self) -> Reading[int]:
+        every = self._every.all()
+        listed = sum(card.may_open is not None for card in every)
+        if every and not listed:
+            reason = (
+                "the driver has devices, and /dev/dri has none of their nodes: were they given to this container?"
+            )
+            return Reading(value=None, reason=reason)
+        return given(listed or None, "amdgpu drives no card")
+
+    def _card(self, index: int) -> Reading[Card]:
+        known = self._cards()
+        return given(known[index] if index < len(known) else None, f"device {index} isn't there any more")
+
+    def temperature(self, index: int) -> Reading[float]:
+        card = self._card(index).value
+        if card is None or card.hwmon is None:
+            return Reading(value=None, reason="no sensor of the card is there")
+        sensors: dict[str, float] = {}
+        for position, usual in ((1, "edge"), (2, "junction"), (3, "mem")):
+            told = number(self.machine.text(f"{card.hwmon}/temp{position}_input"))
+            if told is not None:
+                sensors[self.machine.text(f"{card.hwmon}/temp{position}_label") or usual] = told
+        found = next((sensors[name] for name in ("edge", "junction", "mem") if name in sensors), None)
+        return given(None if found is None else celsius(found / 1000), "no sensor of the card answers")
+
+    def memory(self, index: int) -> Reading[dict[str, int]]:
+        card = self._card(index).value
+        if card is None:
+            return Reading(value=None, reason=f"device {index} isn't there any more")
+        which = pool(self.machine, card)
+        total = size(self.machine.text(f"{card.path}/mem_info_{which}_total"))
+        used = number(self.machine.text(f"{card.path}/mem_info_{which}_used"))
+        return given(share(total, None if used is None else int(used)), "amdgpu tells no used memory")
+
+    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
+        card = self._card(index).value
+        if card is None:
+            return Reading(value=None, reason=f"device {index} isn't there any more")
+        compute, memory = (percent(self.machine.text(f"{card.path}/{name}_busy_percent")) for name in ("gpu", "mem"))
+        return rates(compute, memory, "amdgpu tells no load of this card")
+
+    def power(self, index: int) -> Reading[float]:
+        card = self._card(index).value
+        if card is None or card.hwmon is None:
+            return Reading(value=None, reason="no sensor of the card is there")
+        found = (positive(self.machine.text(f"{card.hwmon}/power1_{name}")) for name in ("average", "input"))
+        microwatts = next((one for one in found if one is not None), None)
+        return given(drawn(None if microwatts is None else microwatts / 1e6), "the card has no sensor of power")
+
+    def describe(self, index: int) -> AcceleratorInfo:
+        card = self._card(index).value
+        if card is None:
+            reason = f"device {index} isn't there any more"
+            return AcceleratorInfo(
+                vendor="AMD", device_type="gpu", model="unknown", index=index, extra_info={"reason": reason}
+            )
+        read = self.machine.text
+        cap = None if card.hwmon is None else positive(read(f"{card.hwmon}/power1_cap"))
+        extra: Extra = {"pci_address": card.address, "pci_device_id": f"{card.device_id:#06x}"}
+        if cap is not None:
+            extra["power_limit_w"] = cap / 1e6
+        vram = size(read(f"{card.path}/mem_info_vram_total"))
+        if vram is None:
+            extra["reason"] = "amdgpu tells no memory of this card"
+        info = AcceleratorInfo(
+            vendor="AMD",
+            device_type="gpu",
+            model=text(read(f"{card.path}/product_name")) or _name(self.machine, card),
+            index=index,
+            compute_capability=card.agent.gfx if card.agent else None,
+            memory_bytes=vram,
+            memory_type=memory_type(card.agent),
+            bus_type="pcie",
+            pcie_gen=pcie_generation(read(f"{card.path}/max_link_speed")),
+            driver_version=driver_version(self.machine),
+            firmware_version=text(read(f"{card.path}/vbios_version")),
+            extra_info=extra,
+        )
+        return placed(self.machine, info, card)
+
+
+def driver_version(machine: Machine) -> str | None:
+    """The version of amdgpu; one that came with the kernel has the kernel's."""
+    if not machine.is_folder("/sys/module/amdgpu"):
+        return None
+    return text(machine.text("/sys/module/amdgpu/version")) or f"Linux {machine.host().release}"
+
+
+def _name(machine: Machine, card: Card) -> str:
+    told: Any = machine.library(PciNames).ask("names", [[VENDOR_ID, card.device_id]]).value or []
+    names = [name for vendor, device, name in told if (vendor, device) == (VENDOR_ID, card.device_id)]
+    return names[0] if names else f"AMD device {card.device_id:#06x}"
+
+
+def _properties(lines: str | None) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for line in (lines or "").splitlines():
+        name, _, value = line.strip().partition(" ")
+        if value.isascii() and value.isdigit() and len(value) < 21:
+            found[name] = int(value)
+    return found

@@ -1,0 +1,245 @@
+"""The one guarded door to Intel's Level Zero Sysman, through its Python binding pyzes.
+
+The binding raises `OSError` while it is imported where libze_loader.so.1 is missing; on Linux it looks for it in
+/usr/lib/x86_64-linux-gnu alone. Structures and handles stay in here: questions are about a device by its index.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ..machine import Library, Reading
+from .base import DriverState, LibraryState
+
+OPENING = "opening"
+"""The state of library and driver, and why it doesn't start."""
+
+_GPU = 1
+_INTEGRATED_FLAG = 1
+_BETWEEN_SAMPLES_S = 0.05
+_NO_PERMISSION, _NO_DEPENDENCY, _UNINITIALISED = 0x70010000, 0x70020000, 0x78000001
+
+
+class LevelZeroError(Exception):
+    """A function's result that isn't success."""
+
+
+class LevelZero(Library):
+    """Opens Sysman on the first question and remembers what came of it until `close`.
+
+    Questions: `count`, and with an index `device`, `memory`, `temperatures`, `throttle`, `power`, `engines`.
+    """
+
+    NAME = "levelzero"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._state: tuple[LibraryState, DriverState, str] | None = None
+        self._zes: Any = None
+        self._devices: list[Any] = []
+
+    def _open(self) -> tuple[LibraryState, DriverState, str]:
+        with self._lock:
+            if self._state is None:
+                self._state = self._initialise()
+            return self._state
+
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+        library, driver, reason = self._open()
+        if function == OPENING:
+            return Reading(value=[str(library), str(driver), reason])
+        zes, devices = self._zes, self._devices
+        if reason or zes is None:
+            return Reading(value=None, reason=reason or "Level Zero was given back while it was asked")
+        if function == "count":
+            return Reading(value=len(devices))
+        question = _QUESTIONS.get(function)
+        if question is None:
+            return Reading(value=None, reason=f"Level Zero isn't asked for {function}")
+        try:
+            return Reading(value=question(zes, devices[arguments[0]]))
+        except IndexError:
+            return Reading(value=None, reason=f"Level Zero lists {len(devices)} devices")
+        except (LevelZeroError, AttributeError, OSError, ctypes.ArgumentError) as error:  # or a loader of another age
+            return Reading(value=None, reason=f"Level Zero, {function}: {error}")
+
+    def close(self) -> str:
+        # Sysman has no function that ends it; the handles are valid as long as the process.
+        with self._lock:
+            self._state, self._zes, self._devices = None, None, []
+        return ""
+
+    def _initialise(self) -> tuple[LibraryState, DriverState, str]:
+        try:
+            import pyzes
+        except ImportError as error:
+            reason = f"the Python package pyzes can't be imported ({error}): pip install pyzes"
+            return LibraryState.MISSING, DriverState.UNKNOWN, reason
+        except Exception as error:  # an OSError on Linux, a plain Exception on Windows
+            reason = (
+                f"the Level Zero loader can't be loaded ({error}); it comes with the package libze1 or level-zero"
+            )
+            return LibraryState.MISSING, DriverState.UNKNOWN, reason
+        result = pyzes.zesInit(0)
+        if result != pyzes.ZE_RESULT_SUCCESS:
+            return LibraryState.OK, *_refused(pyzes, result)
+        try:
+            every = [
+                device
+                for driver in _list(pyzes, "zesDriverGet", pyzes.zes_driver_handle_t)
+                for device in _list(pyzes, "zesDeviceGet", pyzes.zes_device_handle_t, driver)
+            ]
+            self._devices = [one for one in every if _properties(pyzes, one).core.type == _GPU]
+        except LevelZeroError as error:
+            return LibraryState.OK, DriverState.UNKNOWN, f"Level Zero lists no device: {error}"
+        self._zes = pyzes
+        return LibraryState.OK, DriverState.OK, ""
+
+
+def _refused(zes: Any, result: int) -> tuple[DriverState, str]:
+    driver, advice = {
+        _NO_PERMISSION: (DriverState.DENIED, "may this user open /dev/dri/renderD*? Join group render"),
+        _NO_DEPENDENCY: (DriverState.UNKNOWN, "is the package intel-level-zero-gpu or libze-intel-gpu1 installed?"),
+        _UNINITIALISED: (DriverState.MISSING, "no driver of Level Zero found a device: is i915 or xe loaded?"),
+    }.get(result & 0xFFFFFFFF, (DriverState.UNKNOWN, "xpu-smi may tell more"))
+    return driver, f"Level Zero doesn't start: {_name(zes, result)} ({advice})"
+
+
+def _name(zes: Any, result: int) -> str:
+    names = (name for name in dir(zes) if name.startswith("ZE_RESULT_") and getattr(zes, name) == result)
+    return next(names, f"result {result & 0xFFFFFFFF:#x}")
+
+
+def _check(zes: Any, function: str, *arguments: Any) -> None:
+    result = getattr(zes, function)(*arguments)
+    if result != zes.ZE_RESULT_SUCCESS:
+        raise LevelZeroError(f"{function}: {_name(zes, result)}")
+
+
+def _list(zes: Any, function: str, kind: Any, *parent: Any) -> list[Any]:
+    count = ctypes.c_uint32(0)
+    _check(zes, function, *parent, ctypes.byref(count), None)
+    handles = (kind * count.value)()
+    if count.value:
+        _check(zes, function, *parent, ctypes.byref(count), handles)
+    return [kind(handles[position]) if isinstance(handles[position], int) else handles[position]
+            for position in range(count.value)]  # fmt: skip
+
+
+def _filled(zes: Any, function: str, handle: Any, kind: str, stype: str = "") -> Any:
+    structure = getattr(zes, kind)()
+    if stype:
+        structure.stype = getattr(zes, f"ZES_STRUCTURE_TYPE_{stype}")
+    _check(zes, function, handle, ctypes.byref(structure))
+    return structure
+
+
+def _properties(zes: Any, device: Any) -> Any:
+    return _filled(zes, "zesDeviceGetProperties", device, "zes_device_properties_t", "DEVICE_PROPERTIES")
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace").strip()
+
+
+def _device(zes: Any, device: Any) -> dict[str, Any]:
+    told = _properties(zes, device)
+    pci = _filled(zes, "zesDevicePciGetProperties", device, "zes_pci_properties_t", "PCI_PROPERTIES")
+    where, speed = pci.address, pci.maxSpeed
+    return {
+        "name": _text(told.core.name) or _text(told.modelName),
+        "device_id": told.core.deviceId,
+        "integrated": bool(told.core.flags & _INTEGRATED_FLAG),
+        "max_allocation_bytes": told.core.maxMemAllocSize,
+        "subdevices": told.numSubdevices,
+        "driver_version": _text(told.driverVersion),
+        "uuid": bytes(told.core.uuid.id).hex(),
+        "pci_address": f"{where.domain:04x}:{where.bus:02x}:{where.device:02x}.{where.function:x}",
+        "pcie_gen": speed.gen,
+        "pcie_width": speed.width,
+    }
+
+
+def _memory(zes: Any, device: Any) -> list[dict[str, Any]]:
+    modules = []
+    for handle in _list(zes, "zesDeviceEnumMemoryModules", zes.zes_mem_handle_t, device):
+        told = _filled(zes, "zesMemoryGetProperties", handle, "zes_mem_properties_t", "MEM_PROPERTIES")
+        state = _filled(zes, "zesMemoryGetState", handle, "zes_mem_state_t", "MEM_STATE")
+        kinds = {
+            getattr(zes, name): name.removeprefix("ZES_MEM_TYPE_") for name in dir(zes) if "ZES_MEM_TYPE_" in name
+        }
+        modules.append(
+            {
+                "kind": kinds.get(told.type, ""),
+                "on_device": told.location == zes.ZES_MEM_LOC_DEVICE,
+                "physical_bytes": told.physicalSize,
+                "size_bytes": state.size,
+                "free_bytes": state.free,
+                "bus_bits": told.busWidth,
+            }
+        )
+    return modules
+
+
+def _temperatures(zes: Any, device: Any) -> list[list[Any]]:
+    found = []
+    for handle in _list(zes, "zesDeviceEnumTemperatureSensors", zes.zes_temp_handle_t, device):
+        told = _filled(zes, "zesTemperatureGetProperties", handle, "zes_temp_properties_t", "TEMP_PROPERTIES")
+        celsius = ctypes.c_double()
+        _check(zes, "zesTemperatureGetState", handle, ctypes.byref(celsius))
+        found.append([told.type, celsius.value])
+    return found
+
+
+def _throttle(zes: Any, device: Any) -> int | None:
+    bits: int | None = None
+    for handle in _list(zes, "zesDeviceEnumFrequencyDomains", zes.zes_freq_handle_t, device):
+        state = _filled(zes, "zesFrequencyGetState", handle, "zes_freq_state_t", "FREQ_STATE")
+        bits = (bits or 0) | state.throttleReasons
+    return bits
+
+
+def _power(zes: Any, device: Any) -> float | None:
+    """W of the first domain, which is the whole card, over 50 ms."""
+    domains = _list(zes, "zesDeviceEnumPowerDomains", zes.zes_pwr_handle_t, device)
+    if not domains:
+        return None
+    sample = functools.partial(_filled, zes, "zesPowerGetEnergyCounter", domains[0], "zes_power_energy_counter_t")
+    return _rate(sample, "energy")  # microjoules in microseconds
+
+
+def _engines(zes: Any, device: Any) -> list[list[Any]]:
+    """Type and busy share of each group of engines over 50 ms."""
+    found = []
+    for handle in _list(zes, "zesDeviceEnumEngineGroups", zes.zes_engine_handle_t, device):
+        told = _filled(zes, "zesEngineGetProperties", handle, "zes_engine_properties_t", "ENGINE_PROPERTIES")
+        if told.type not in (zes.ZES_ENGINE_GROUP_ALL, zes.ZES_ENGINE_GROUP_COMPUTE_ALL):
+            continue
+        sample = functools.partial(_filled, zes, "zesEngineGetActivity", handle, "zes_engine_stats_t")
+        share = _rate(sample, "activeTime")
+        found.append([told.type, share])
+    return found
+
+
+def _rate(sample: Callable[[], Any], field: str) -> float | None:
+    """How fast a counter grows by the structure's own clock."""
+    first = sample()
+    time.sleep(_BETWEEN_SAMPLES_S)
+    second = sample()
+    elapsed = second.timestamp - first.timestamp
+    return (getattr(second, field) - getattr(first, field)) / elapsed if elapsed > 0 else None
+
+
+_QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "device": _device,
+    "memory": _memory,
+    "temperatures": _temperatures,
+    "throttle": _throttle,
+    "power": _power,
+    "engines": _engines,
+}

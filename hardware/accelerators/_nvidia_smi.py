@@ -1,0 +1,244 @@
+"""NVIDIA GPUs as `nvidia-smi -q -x` describes them, for a machine without the Python binding of NVML.
+
+Elements are those of NVIDIA's nvsmi_device_v11 to v13 definitions; older and newer names of one figure are both read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ..machine import Machine, Reading
+from ._sources import Source, Tool, celsius, given, number, pci_address, percent, rates, share, size, text, watts
+from .base import AcceleratorInfo
+
+THROTTLE_REASONS = {
+    0x002: "applications_clocks",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "thermal",
+    0x040: "thermal",
+    0x080: "power_limit",
+    0x100: "display_clocks",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""NVML's bits (nvml.h, nvmlClocksEventReasons). An idle GPU (0x1) isn't throttled."""
+
+_GPU_IDLE = 0x001
+
+_ELEMENTS = {
+    "applications_clocks_setting": "applications_clocks",
+    "sw_power_cap": "sw_power_cap",
+    "hw_slowdown": "hw_slowdown",
+    "sync_boost": "sync_boost",
+    "sw_thermal_slowdown": "thermal",
+    "hw_thermal_slowdown": "thermal",
+    "hw_power_brake_slowdown": "power_limit",
+    "display_clocks_setting": "display_clocks",
+}
+_SIGNS = ("/proc/driver/nvidia", "/sys/module/nvidia")
+_MIB = 2**20
+
+Extra = dict[str, str | int | float | bool]
+
+
+def throttle_reasons(bits: int) -> tuple[str, ...]:
+    """NVML's bit set as names, each once. A bit that a newer driver adds is shown as its number."""
+    known = [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
+    unknown = bits & ~_GPU_IDLE & ~sum(THROTTLE_REASONS)
+    return tuple(dict.fromkeys([*known, *([f"unknown_{unknown:#x}"] if unknown else [])]))
+
+
+def mig_facts(enabled: bool, slices: Sequence[dict[str, Any]], reason: str = "") -> Extra:
+    """What a card in MIG mode adds: its slices. A program is given one slice, so `usable_memory_bytes` is what the
+    smallest has, not what the card has."""
+    facts: Extra = {"mig_enabled": enabled}
+    sizes = [one["memory_bytes"] for one in slices if one.get("memory_bytes")]
+    for position, one in enumerate(slices):
+        facts[f"mig_{position}"] = one.get("name") or "a slice without a name"
+        if one.get("memory_bytes"):
+            facts[f"mig_{position}_memory_bytes"] = one["memory_bytes"]
+        if one.get("uuid"):
+            facts[f"mig_{position}_uuid"] = one["uuid"]
+    if enabled and sizes:
+        facts["usable_memory_bytes"] = min(sizes)
+    elif enabled:
+        facts["mig_reason"] = reason or "the card is in MIG mode and has no slice: nothing can run on it"
+    return facts
+
+
+class NvidiaSmiSource(Source):
+    """The tool that comes with NVIDIA's driver. It is only started where something of NVIDIA is seen."""
+
+    NAME = "nvidia-smi"
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._tool = Tool(machine, "nvidia-smi", "-q", "-x")
+
+    def count(self) -> Reading[int]:
+        told = self._log()
+        return told if told.value is None else Reading(value=len(told.value.findall("gpu")))
+
+    def temperature(self, index: int) -> Reading[float]:
+        return self._figure(index, celsius, "temperature/gpu_temp")
+
+    def power(self, index: int) -> Reading[float]:
+        return self._figure(index, watts, *_either("power_readings", "power_draw", "instant_power_draw"))
+
+    def memory(self, index: int) -> Reading[dict[str, int]]:
+        gpu = self._gpu(index)
+        if gpu.value is None:
+            return gpu
+        names = ("total", "used", "free")
+        found = {name: _mib(_first(gpu.value, f"fb_memory_usage/{name}"), least=0) for name in names}
+        total, used, free = (found[name] for name in names)
+        if total is None or used is None or free is None or used + free > total:
+            return given(share(total, used), f"{self.NAME} tells no memory of device {index}")
+        # What the driver keeps for itself is neither used nor free.
+        return Reading(value={"total": total, "used": used, "free": free})
+
+    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
+        gpu = self._gpu(index)
+        if gpu.value is None:
+            return gpu
+        compute, memory = (percent(_first(gpu.value, f"utilization/{name}_util")) for name in ("gpu", "memory"))
+        return rates(compute, memory, f"{self.NAME} tells no utilization of device {index}")
+
+    def throttle(self, index: int) -> Reading[tuple[str, ...]]:
+        gpu = self._gpu(index)
+        if gpu.value is None:
+            return gpu
+        for kind in ("clocks_event_reason", "clocks_throttle_reason"):
+            states = {name: _first(gpu.value, f"{kind}s/{kind}_{name}") for name in _ELEMENTS}
+            if any(text(state) for state in states.values()):
+                active = [_ELEMENTS[name] for name, state in states.items() if (text(state) or "") == "Active"]
+                return Reading(value=tuple(dict.fromkeys(active)))
+        return Reading(value=None, reason=f"{self.NAME} tells no throttling of device {index}")
+
+    def close(self) -> None:
+        self._tool.forget()
+
+    def describe(self, index: int) -> AcceleratorInfo:
+        told, gpu = self._log(), self._gpu(index)
+        if told.value is None or gpu.value is None:
+            return AcceleratorInfo(
+                vendor="NVIDIA",
+                device_type="gpu",
+                model="unknown",
+                index=index,
+                extra_info={"reason": told.reason or gpu.reason},
+            )
+        log, one = told.value, gpu.value
+        name = text(_first(one, "product_name")) or "unknown"
+        total = _first(one, "fb_memory_usage/total")
+        # N/A is said where there is no memory of its own; a card that is lost says so in words.
+        unified = (total or "").strip().lower() in ("n/a", "not supported")
+        generation = number(_first(one, "pci/pci_gpu_link_info/pcie_gen/max_link_gen"))
+        return AcceleratorInfo(
+            vendor="NVIDIA",
+            device_type="gpu",
+            model=name,
+            index=index,
+            memory_bytes=_mib(total),
+            memory_type="unified" if unified else None,
+            bus_type=_bus_type(name, generation, unified),
+            pcie_gen=int(generation) if generation is not None and 1 <= generation <= 9 else None,
+            driver_version=text(_first(log, "driver_version")),
+            firmware_version=text(_first(one, "vbios_version")),
+            extra_info=_extra(log, one, index),
+        )
+
+    def _log(self) -> Reading[Any]:
+        signs = any(self.machine.is_folder(path) for path in _SIGNS) or self.machine.host().system == "Windows"
+        if (
+            not signs
+            and self.machine.may_open("/dev/nvidiactl") is None
+            and self.machine.may_open("/dev/dxg") is None
+        ):
+            return Reading(value=None, reason="nothing of NVIDIA's driver is seen")
+        told = self._tool.text()
+        if told.value is None:
+            return told
+        import xml.etree.ElementTree as ElementTree
+
+        try:
+            return Reading(value=ElementTree.fromstring(_without_definitions(told.value)))
+        except (ElementTree.ParseError, ValueError) as error:
+            return Reading(value=None, reason=f"{self.NAME} printed no XML: {error}")
+
+    def _gpu(self, index: int) -> Reading[Any]:
+        told = self._log()
+        if told.value is None:
+            return told
+        cards = told.value.findall("gpu")
+        return given(cards[index] if index < len(cards) else None, f"{self.NAME} lists no device {index} any more")
+
+    def _figure(self, index: int, meaning: Any, *paths: str) -> Reading[float]:
+        gpu = self._gpu(index)
+        if gpu.value is None:
+            return gpu
+        found = (meaning(_first(gpu.value, path)) for path in paths)
+        value = next((one for one in found if one is not None), None)
+        return given(value, f"{self.NAME} tells no {paths[0].partition('/')[0]} of device {index}")
+
+
+def _without_definitions(log: str) -> str:
+    # A document type could name entities, which a reading has no use for.
+    return re.sub(r"<!(?:DOCTYPE|ENTITY)[^>\[]*(?:\[.*?\]\s*)?>", "", log, flags=re.DOTALL)
+
+
+def _either(group: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}{group}/{name}" for prefix in ("", "gpu_") for name in names)
+
+
+def _first(element: Any, path: str) -> str | None:
+    found: str | None = element.findtext(path)
+    return found
+
+
+def _mib(written: str | None, least: int = 1) -> int | None:
+    found = number(written)
+    if found == 0 and least == 0:
+        return 0
+    return size(found, _MIB)
+
+
+def _bus_type(name: str, generation: float | None, unified: bool) -> str | None:
+    if unified:
+        return "integrated"
+    if "SXM" in name:
+        return "sxm"
+    return None if generation is None else "pcie"
+
+
+def _extra(log: Any, one: Any, index: int) -> Extra:
+    slices = [
+        {
+            "name": text(_first(part, "name")) or f"slice {_first(part, 'gpu_instance_id') or position}",
+            "uuid": text(_first(part, "uuid")),
+            "memory_bytes": _mib(_first(part, "fb_memory_usage/total")),
+        }
+        for position, part in enumerate(one.findall("mig_devices/mig_device"))
+    ]
+    limit = next(
+        (
+            watts
+            for path in (*_either("power_readings", "enforced_power_limit", "current_power_limit", "power_limit"),)
+            if (watts := number(_first(one, path))) is not None
+        ),
+        None,
+    )
+    mode = text(_first(one, "mig_mode/current_mig"))
+    told = {
+        "uuid": text(_first(one, "uuid")),
+        "architecture": text(_first(one, "product_architecture")),
+        "pci_address": pci_address(_first(one, "pci/pci_bus_id") or one.get("id")),
+        "power_limit_w": limit,
+        "cuda_driver_version": text(_first(log, "cuda_version")),
+        **(mig_facts(mode == "Enabled", slices) if mode else {}),
+    }
+    return {key: value for key, value in told.items() if value is not None}

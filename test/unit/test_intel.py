@@ -1,0 +1,149 @@
+"""Intel inventory and telemetry, through the real Python binding of Level Zero and a library that calls itself
+simulated."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+Run = Callable[..., Any]
+
+# On Linux pyzes loads the loader from one place only, where a test can't put anything.
+REDIRECT = """
+import ctypes
+real = ctypes.CDLL
+def redirected(name, *rest, **named):
+    return real({library!r} if "ze_loader" in str(name) else name, *rest, **named)
+ctypes.CDLL = redirected
+"""
+METRICS = """
+import json
+from hardware.accelerators.intel import IntelAccelerators
+backend = IntelAccelerators()
+print(json.dumps([[backend.get_temperature(i), backend.get_memory_usage(i), backend.get_utilization(i),
+                   backend.get_power_usage(i), backend.get_throttle_reasons(i)]
+                  for i in range(backend.get_device_count())]))
+"""
+LIST = """
+import json
+from dataclasses import asdict
+from hardware.accelerators.intel import IntelAccelerators
+backend = IntelAccelerators()
+print(json.dumps([asdict(backend.facts()) | {"state": backend.facts().state},
+                  [asdict(one) for one in backend.list_devices()]]))
+"""
+
+
+def python(code: str, **environment: str) -> Any:
+    """What `code` prints as JSON, in a fresh process that sees only the given SIM_ variables."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("SIM_ZES_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="session")
+def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("gcc isn't installed, so the simulated Level Zero library can't be built")
+    if importlib.util.find_spec("pyzes") is None:
+        pytest.skip("the Python package pyzes isn't installed: pip install -r requirements-dev.txt")
+    library = tmp_path_factory.mktemp("levelzero") / "libze_loader.so.1"
+    source = ROOT / "test" / "fixtures" / "levelzerostub.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    return library
+
+
+@pytest.fixture
+def with_stub(stub: Path) -> Run:
+    def run(code: str, **environment: str) -> Any:
+        return python(REDIRECT.format(library=str(stub)) + code, **environment)
+
+    return run
+
+
+def test_every_device_is_listed_with_its_figures(with_stub: Run) -> None:
+    facts, devices = with_stub(LIST, SIM_ZES_COUNT="8")
+    assert (facts["read_through"], facts["library"], facts["state"]) == ("Level Zero", "ok", "simulated")
+    assert [one["index"] for one in devices] == list(range(8))
+    first, last = devices[0], devices[-1]
+    assert (first["memory_bytes"], first["memory_type"]) == (16 << 30, "GDDR")
+    assert (first["bus_type"], first["pcie_gen"]) == ("pcie", 4)
+    assert first["extra_info"]["pci_address"] == "0000:10:00.0"
+    assert (last["memory_bytes"], last["memory_type"], last["bus_type"]) == (None, "unified", "integrated")
+
+
+def test_metrics_come_in_degrees_bytes_percent_and_watts(with_stub: Run) -> None:
+    first, second, inside = with_stub(METRICS, SIM_ZES_COUNT="3")
+    assert first[0] == 40.0
+    assert first[1] == {"total": 16 << 30, "used": 1 << 30, "free": 15 << 30}
+    assert first[2]["compute"] == pytest.approx(30.0)
+    assert first[3] == pytest.approx(100.0)
+    assert first[4] == ["thermal"]
+    assert (second[0], second[1]["used"], second[3]) == (41.0, 2 << 30, pytest.approx(101.0))
+    assert inside[1] is None
+
+
+def test_what_is_kept_from_ordinary_users_is_none_with_a_reason(with_stub: Run) -> None:
+    code = """
+import json
+from hardware.accelerators.intel import IntelAccelerators
+backend = IntelAccelerators()
+print(json.dumps([backend.get_utilization(0), backend.told(0, "utilization").reason, backend.get_temperature(0)]))
+"""
+    rates, reason, temperature = with_stub(code, SIM_ZES_USER="1")
+    assert (rates, temperature) == (None, 40.0)
+    assert "INSUFFICIENT_PERMISSIONS" in reason
+
+
+@pytest.mark.parametrize(
+    ("code", "driver", "word"), [(0x78000001, "missing", "i915 or xe"), (0x70010000, "denied", "group render")]
+)
+def test_a_library_without_a_working_driver_is_told_apart(with_stub: Run, code: int, driver: str, word: str) -> None:
+    facts, devices = with_stub(LIST, SIM_ZES_INIT=str(code))
+    assert (facts["library"], facts["driver"], devices) == ("ok", driver, [])
+    assert word in facts["reason"]
+
+
+def test_a_lost_device_has_no_metrics_and_the_others_keep_theirs(with_stub: Run) -> None:
+    first, lost, third = with_stub(METRICS, SIM_ZES_COUNT="3", SIM_ZES_LOST="1:1")
+    assert lost == [None] * 5
+    assert (first[0], third[0]) == (40.0, 42.0)
+
+
+def test_a_device_lost_while_it_is_read_stays_in_the_list_with_the_reason(with_stub: Run) -> None:
+    _, devices = with_stub(LIST, SIM_ZES_COUNT="3", SIM_ZES_LOST="1:2")
+    assert len(devices) == 3
+    assert devices[1]["memory_bytes"] is None
+    assert "DEVICE_LOST" in devices[1]["extra_info"]["reason"]
+
+
+def test_without_the_loader_the_reason_names_its_package() -> None:
+    facts, devices = python(REDIRECT.format(library="/nowhere/libze_loader.so.1") + LIST)
+    assert (facts["library"], devices) == ("missing", [])
+    assert "pip install pyzes" in facts["reason"] or "libze1" in facts["reason"]
+
+
+def test_without_the_python_binding_the_reason_names_the_command() -> None:
+    facts, _ = python(f"import sys\nsys.modules['pyzes'] = None\n{LIST}")
+    assert facts["library"] == "missing"
+    assert "pip install pyzes" in facts["reason"]
