@@ -1,4 +1,4 @@
-"""Vendors whose devices are found in several places and told in one list, each figure with the reason where it lacks."""
+"""Vendors whose devices are found in several places and told in one list, each lacking figure with its reason."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class ListedAccelerators(AcceleratorBackend):
             self._devices = None
 
     def told(self, index: int, what: str) -> Reading[Any]:
-        """One metric of device `index` by its name (`temperature`, `memory`, `utilization`, `power`, `throttle`), or the
-        reason why there is none. Raises `NoSuchIndex` (an `IndexError`) beyond the range."""
+        """One metric of device `index` by its name (`temperature`, `memory`, `utilization`, `power`, `throttle`), or
+        the reason why there is none. Raises `NoSuchIndex` (an `IndexError`) beyond the range."""
         devices = self.driven()
         if not 0 <= index < len(devices):
             known = f"known are 0 to {len(devices) - 1}" if devices else "the driver lists none"

@@ -1,6 +1,7 @@
 """GPU and Neural Engine of Apple silicon through system_profiler, IOKit's registry (ioreg) and sysctl.
 
-GPUs of AMD and Intel in older Macs aren't Apple's. Memory is unified: the GPU's is the system's, told once and marked.
+GPUs of AMD and Intel in older Macs aren't Apple's. Memory is unified: the GPU's is the system's, marked as such and
+told of the GPU alone.
 """
 
 from __future__ import annotations
