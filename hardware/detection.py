@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .accelerators import registered_vendors
+from .accelerators._chip import ChipDevice, chip_accelerators
 from .accelerators._pci import PciDevice, pci_accelerators
 from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from .errors import HwCompatError, UsageError
@@ -25,7 +26,8 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class HardwareInfo:
-    """The inventory of one machine. `on_bus` are graphics and processing devices of any vendor."""
+    """The inventory of one machine. `on_bus` are graphics and processing devices of any vendor, `on_chip` those of a
+    system-on-chip whose vendor has no file here."""
 
     host: HostInfo
     cpu: CPUInfo
@@ -33,6 +35,7 @@ class HardwareInfo:
     accelerators: tuple[AcceleratorInfo, ...] = ()
     vendors: tuple[VendorFacts, ...] = ()
     on_bus: tuple[PciDevice, ...] | None = None
+    on_chip: tuple[ChipDevice, ...] = ()
     storage: tuple[()] = ()
     torch: TorchBuild = field(default_factory=TorchBuild)
     packages: Mapping[str, str | None] = field(default_factory=dict)
@@ -95,6 +98,7 @@ def detect(machine: Machine | None = None) -> HardwareInfo:
         accelerators=tuple(accelerators),
         vendors=tuple(vendors),
         on_bus=pci_accelerators(machine),
+        on_chip=chip_accelerators(machine),
         torch=machine.torch(),
         packages=machine.packages(),
     )

@@ -173,7 +173,7 @@ class AppleAccelerators(ListedAccelerators):
             extra["machine_model"] = words(hardware.get("machine_model"))
         if bandwidth is not None:
             extra["bandwidth_source"] = "a table of Apple's figures, apple_chips.toml"
-        extra["power"] = _ROOT_ONLY
+        extra["telemetry"] = "powermetrics tells power and throttling, to root only"
         return AcceleratorInfo(
             vendor=self.VENDOR_NAME,
             device_type=_GPU,
@@ -188,14 +188,13 @@ class AppleAccelerators(ListedAccelerators):
         )
 
     def _describe_engine(self, index: int, registry: str) -> AcceleratorInfo:
-        extra: dict[str, str | int | float | bool] = {"unified_memory": True}
+        extra: dict[str, str | int | float | bool] = {"unified_memory": "told with the GPU"}
         cores = whole(_property("ANEDevicePropertyNumANECores", registry))
         kind = _property("ANEDevicePropertyTypeANEArchitectureTypeStr", registry)
         if cores:
             extra["cores"] = cores
         if kind:
             extra["architecture"] = kind
-        extra["memory"] = "the unified memory, told with the GPU"
         return AcceleratorInfo(
             vendor=self.VENDOR_NAME,
             device_type=_NEURAL_ENGINE,

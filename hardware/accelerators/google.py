@@ -85,7 +85,9 @@ class GoogleAccelerators(ListedAccelerators):
         on_bus = None if bus is None else len(self._chips()) + len(_coral_on(bus))
         if not devices:
             variables = [name for name in _VARIABLES if self.machine.variable(name)]
-            told = f"{variables[0]} is set, yet no chip and no node is here" if variables else "the bus shows no TPU"
+            told = "there is no PCI bus to look at" if bus is None else "the bus shows no TPU"
+            if variables:
+                told = f"{variables[0]} is set, yet no chip and no node is here"
             return VendorFacts(
                 vendor=self.VENDOR_NAME,
                 hardware=HardwareState.UNKNOWN if variables or bus is None else HardwareState.ABSENT,
@@ -96,6 +98,7 @@ class GoogleAccelerators(ListedAccelerators):
             )
         library, why = self._library(any(one.extra_info["family"] == _CLOUD for one in devices))
         reasons = [str(one.extra_info["reason"]) for one in devices if "reason" in one.extra_info]
+        more = f"the same of {len(reasons) - 1} more" if len(reasons) > 1 else ""
         driver = DriverState.OK if self.driven() else DriverState.MISSING
         if driver is DriverState.MISSING and any("may not open" in one for one in reasons):
             driver = DriverState.DENIED
@@ -104,7 +107,7 @@ class GoogleAccelerators(ListedAccelerators):
             hardware=HardwareState.PRESENT,
             driver=driver,
             library=library,
-            reason="; ".join(dict.fromkeys(filter(None, [*reasons, why]))),
+            reason="; ".join(filter(None, [reasons[0] if reasons else "", more, why])),
             on_bus=on_bus,
         )
 

@@ -1,9 +1,9 @@
 """Groq's LPUs: cards on the bus, their kernel driver, and the GroqWare SDK.
 
 Public sources name the PCI device (pci.ids, groqflow's `get_num_chips_available`), the packages groq-runtime and
-groq-devtools, the folder /usr/local/groq/bin and the modules groq.api and groq.runner.tsp (groqflow's sdk_helpers.py and
-execute.py). None names the device nodes or a tool that tells temperature or power, so none is asked: whether the driver
-is there is told by what the kernel bound to the card. The PyPI package `groq` is the client of Groq's cloud, no SDK.
+groq-devtools, the folder /usr/local/groq/bin and the modules groq.api and groq.runner.tsp (groqflow's sdk_helpers.py
+and execute.py). None names the device nodes or a tool that tells temperature or power, so none is asked: whether the
+driver is there is told by what the kernel bound to the card. The PyPI package `groq` is the client of Groq's cloud.
 """
 
 from __future__ import annotations

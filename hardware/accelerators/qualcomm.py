@@ -77,20 +77,24 @@ class QualcommAccelerators(ListedAccelerators):
                 on_bus=on_bus,
             )
         library, why = self._library(cards)
-        driver = DriverState.MISSING
-        if any(one.index is not None for one in devices):
-            driver = DriverState.OK
-        elif self._denied:
-            driver = DriverState.DENIED
-        lacks = "" if driver is DriverState.OK else self._denied or "no driver lists a device"
+        lacks = list(dict.fromkeys(str(one.extra_info["reason"]) for one in devices if "reason" in one.extra_info))
         return VendorFacts(
             vendor=self.VENDOR_NAME,
             hardware=HardwareState.PRESENT,
-            driver=driver,
+            driver=self._driver_state(devices),
             library=library,
-            reason="; ".join(filter(None, [lacks, why])),
+            reason="; ".join(filter(None, [*lacks, "" if devices else "no driver lists a device", why])),
             on_bus=on_bus,
         )
+
+    def _driver_state(self, devices: tuple[AcceleratorInfo, ...]) -> DriverState:
+        """Of the NPUs, where there are any: a GPU that works doesn't stand for them."""
+        mine = [one for one in devices if one.device_type == self.DEVICE_TYPE] or list(devices)
+        if any(one.index is not None and "reason" not in one.extra_info for one in mine):
+            return DriverState.OK
+        if self._denied:
+            return DriverState.DENIED
+        return DriverState.UNKNOWN if any(one.index is not None for one in mine) else DriverState.MISSING
 
     def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
         devices, asked = self.driven(), framework.lower()
