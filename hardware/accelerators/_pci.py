@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..machine import Library, LiveMachine, Machine, Reading
-from ._values import fraction
+from ._values import fraction, whole, words
 
 DISPLAY_CLASS = 0x03
 PROCESSING_ACCELERATOR_CLASS = 0x12
@@ -117,8 +117,12 @@ def _known_devices() -> dict[tuple[int, int | None], _Known]:
 
 def _named(devices: list[PciDevice], machine: Machine) -> tuple[PciDevice, ...]:
     wanted = {(device.vendor_id, device.device_id) for device in devices}
-    told = machine.library(PciNames).ask("names", sorted([list(one) for one in wanted])).value or []
-    names = {(vendor, device): name for vendor, device, name in told}
+    told = machine.library(PciNames).ask("names", sorted([list(one) for one in wanted])).value
+    names = {
+        (one[0], one[1]): words(one[2])
+        for one in (told if isinstance(told, list) else [])
+        if isinstance(one, list) and len(one) == 3 and (whole(one[0]), whole(one[1])) in wanted
+    }
     return tuple(replace(one, name=names.get((one.vendor_id, one.device_id)) or _own_name(one)) for one in devices)
 
 

@@ -166,7 +166,7 @@ class AppleAccelerators(ListedAccelerators):
         cores = whole(told.get("sppci_cores"))
         family = words(told.get("spdisplays_mtlgpufamilysupport")) or words(told.get("spdisplays_metalfamily"))
         bandwidth = _bandwidth(model, cores)
-        extra: dict[str, str | int | float | bool] = {"unified_memory": True}
+        extra: dict[str, str | int | float | bool] = {}
         if cores:
             extra["gpu_cores"] = cores
         if words(hardware.get("machine_model")):
@@ -181,6 +181,7 @@ class AppleAccelerators(ListedAccelerators):
             index=index,
             compute_capability=family.removeprefix("spdisplays_") or None,
             memory_bytes=self._memory_bytes(),
+            memory_type="unified",
             bus_type="integrated",
             bandwidth_gbps=bandwidth,
             firmware_version=words(hardware.get("boot_rom_version")) or None,

@@ -18,7 +18,7 @@ from ..machine import Machine, Reading
 from ._listed import FreshCommand, ListedAccelerators
 from ._packages import Packages
 from ._pci import DEVICES, PciDevice, bound_driver, pci_accelerators, pcie_generation
-from ._values import percent, whole
+from ._values import percent, whole, words
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 PCI_VENDOR_ID, CORAL_VENDOR_ID, CORAL_DEVICE_ID = 0x1AE0, 0x1AC1, 0x089A
@@ -204,7 +204,7 @@ class GoogleAccelerators(ListedAccelerators):
             bus_type="pcie",
             pcie_gen=pcie_generation(self.machine, address) if address else None,
             bandwidth_gbps=generation.bandwidth_gbps,
-            driver_version=self.machine.library(Packages).ask("version", "libtpu").value,
+            driver_version=words(self.machine.library(Packages).ask("version", "libtpu").value) or None,
             extra_info=extra,
         )
 

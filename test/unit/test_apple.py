@@ -24,8 +24,7 @@ def test_gpu_and_neural_engine_of_an_m3_max() -> None:
 
 def test_unified_memory_is_told_once() -> None:
     gpu, engine = AppleAccelerators(machine("apple/m3-max")).list_devices()
-    assert gpu.memory_bytes == 36 * GIB
-    assert gpu.extra_info["unified_memory"] is True
+    assert (gpu.memory_bytes, gpu.memory_type) == (36 * GIB, "unified")
     assert engine.memory_bytes is None
     assert engine.extra_info["unified_memory"] == "told with the GPU"
 
