@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, echo
 from ..machine import Machine, Reading
 from .base import AcceleratorBackend, AcceleratorInfo, NoSuchIndex
 
@@ -118,6 +118,14 @@ class ListedAccelerators(AcceleratorBackend):
     def get_throttle_reasons(self, index: int) -> tuple[str, ...] | None:
         reasons: tuple[str, ...] | None = self.told(index, "throttle").value
         return reasons
+
+    def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
+        if not self.DEVICE_STRINGS:
+            raise UsageError(
+                f"{echo(framework)} has no name for {self.VENDOR_NAME} devices",
+                fix="No framework known here names one: whole models are compiled for them.",
+            )
+        return super().get_framework_device_string(device_id, framework)
 
     def no_name(self, framework: str, device: AcceleratorInfo, instead: str) -> UsageError:
         """The error for a device that no framework of the five names, with what drives it instead."""

@@ -192,10 +192,9 @@ class AcceleratorBackend(ABC):
         pattern = self.DEVICE_STRINGS.get(framework.lower())
         if pattern is None:
             known = tuple(self.DEVICE_STRINGS)
-            named = f"Known: {', '.join(known)}." if known else "No framework known here names one."
             raise UsageError(
                 f"{echo(framework)} has no name for {self.VENDOR_NAME} devices",
-                fix=" ".join(filter(None, [did_you_mean(framework, known), named])),
+                fix=" ".join(filter(None, [did_you_mean(framework, known), f"Known: {', '.join(known)}."])),
             )
         return pattern.format(index=device_id)
 
