@@ -17,6 +17,8 @@ from ._values import fraction, whole, words
 
 DISPLAY_CLASS = 0x03
 PROCESSING_ACCELERATOR_CLASS = 0x12
+_VAGUE_CLASSES = (0x00, 0x08, 0x0B, 0x11, 0x40, 0xFF)
+"""Unclassified, system peripheral, processor, signal processing, co-processor, unassigned: an accelerator may say so."""
 
 ID_DATABASES = (
     Path("/usr/share/misc/pci.ids"),
@@ -82,8 +84,10 @@ def _read(machine: Machine, address: str) -> PciDevice | None:
     )
     if vendor is None or device is None or code is None or min(vendor, device, code) < 0:
         return None
-    known = _known(vendor, device, code >> 16)
-    if code >> 16 not in (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS) and known is None:
+    if code >> 16 not in (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, *_VAGUE_CLASSES):
+        return None
+    known = None if code >> 16 == DISPLAY_CLASS else _known(vendor, device, code >> 16)
+    if code >> 16 in _VAGUE_CLASSES and known is None:
         return None
     kind = "gpu" if code >> 16 == DISPLAY_CLASS else known.kind if known else ""
     removable = {"removable": True, "fixed": False}

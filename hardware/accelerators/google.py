@@ -163,8 +163,10 @@ class GoogleAccelerators(ListedAccelerators):
     def _nodes_alone(self) -> Iterable[_Chip]:
         """Chips of a container that has nodes and variables and sees no bus."""
         kind = self.machine.variable("TPU_ACCELERATOR_TYPE") or ""
+        if not kind or self.machine.is_folder(DEVICES):
+            return
         generation = next((one for one in generations() if kind.partition("-")[0].lower() in one.types), None)
-        if generation is None or self.machine.is_folder(DEVICES):
+        if generation is None:
             return
         pattern, folder = (r"accel\d+", "/dev") if generation.nodes == "accel" else (r"\d+", "/dev/vfio")
         for name in self.machine.names(folder) or ():
