@@ -18,7 +18,7 @@ from ._values import fraction, whole, words
 DISPLAY_CLASS = 0x03
 PROCESSING_ACCELERATOR_CLASS = 0x12
 _VAGUE_CLASSES = (0x00, 0x08, 0x0B, 0x11, 0x40, 0xFF)
-"""Unclassified, system peripheral, processor, signal processing, co-processor, unassigned: an accelerator may say so."""
+"""Unclassified, system peripheral, processor, signal processing, co-processor, unassigned: any may be one."""
 
 ID_DATABASES = (
     Path("/usr/share/misc/pci.ids"),
