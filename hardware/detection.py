@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .accelerators import registered_vendors
+from .accelerators._chip import ChipDevice, chip_accelerators
 from .accelerators._pci import PciDevice, pci_accelerators
 from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from .errors import HwCompatError, UsageError
@@ -26,8 +27,8 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class HardwareInfo:
-    """The inventory of one machine. `on_bus` are graphics and processing devices of any vendor; `storage_failures`
-    says by kind of storage why it can't be listed."""
+    """The inventory of one machine. `on_bus` are graphics and processing devices of any vendor, `on_chip` those of a
+    system-on-chip whose vendor has no file here; `storage_failures` says by kind why storage can't be listed."""
 
     host: HostInfo
     cpu: CPUInfo
@@ -35,6 +36,7 @@ class HardwareInfo:
     accelerators: tuple[AcceleratorInfo, ...] = ()
     vendors: tuple[VendorFacts, ...] = ()
     on_bus: tuple[PciDevice, ...] | None = None
+    on_chip: tuple[ChipDevice, ...] = ()
     storage: tuple[StorageDeviceInfo, ...] = ()
     storage_failures: Mapping[str, str] = field(default_factory=dict)
     torch: TorchBuild = field(default_factory=TorchBuild)
@@ -103,6 +105,7 @@ def detect(machine: Machine | None = None, *, smart: bool = False) -> HardwareIn
         accelerators=tuple(accelerators),
         vendors=tuple(vendors),
         on_bus=pci_accelerators(machine),
+        on_chip=chip_accelerators(machine),
         storage=storage.devices,
         storage_failures=storage.failures,
         torch=machine.torch(),

@@ -103,7 +103,7 @@ def _capacity(inventory: HardwareInfo, device: AcceleratorInfo) -> int | None:
     size = usable if isinstance(usable, int) else device.memory_bytes
     if device.memory_type != "unified":
         return size
-    return inventory.memory.usable_bytes if size is None else min(size, inventory.memory.usable_bytes)
+    return min((one for one in (size, inventory.memory.usable_bytes) if one is not None), default=None)
 
 
 def _wrong_build(inventory: HardwareInfo, target: str) -> str:

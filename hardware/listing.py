@@ -12,6 +12,7 @@ from .errors import UsageError, did_you_mean, echo
 from .listed_storage import storage_rows
 
 if TYPE_CHECKING:
+    from .accelerators._pci import PciDevice
     from .accelerators.base import AcceleratorInfo, VendorFacts
     from .detection import HardwareInfo
     from .expected_targets import TargetStatus
@@ -209,10 +210,20 @@ def _device(device: AcceleratorInfo) -> list[Row]:
 def _other_devices(inventory: HardwareInfo) -> tuple[_Section, ...]:
     shown = {one.extra_info.get("pci_address") for one in inventory.accelerators}
     others = [one for one in inventory.on_bus or () if one.address not in shown]
-    if not others:
-        return ()
-    rows = tuple((one.address, one.name or f"{one.vendor_id:04x}:{one.device_id:04x}") for one in others)
-    return (_Section(title="Other graphics and processing devices on the bus", rows=rows),)
+    sections = []
+    if others:
+        rows = tuple((one.address, _bus_device(one)) for one in others)
+        sections.append(_Section(title="Seen on the bus, listed by no vendor above", rows=rows))
+    if inventory.on_chip:
+        rows = tuple((one.place, f"{one.name} ({one.kind}, driver {one.driver})") for one in inventory.on_chip)
+        sections.append(_Section(title="Part of the chip, listed by no vendor above", rows=rows))
+    return tuple(sections)
+
+
+def _bus_device(device: PciDevice) -> str:
+    name = device.name or f"{device.vendor_id:04x}:{device.device_id:04x}"
+    remarks = ", ".join(filter(None, [device.kind, "external" if device.external else ""]))
+    return f"{name} ({remarks})" if remarks else name
 
 
 def _software(inventory: HardwareInfo) -> tuple[Row, ...]:

@@ -6,7 +6,6 @@ import ipaddress
 import os
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,8 @@ import pytest
 from hardware.evidence import redaction
 from hardware.paths import CACHE_VARIABLE
 from hardware.testing.plugin import EVIDENCE_VARIABLE
+
+pytest_plugins = ("hardware.testing.contract.options",)
 
 collect_ignore = ["recorded/suites"]  # the product's output, compared as text; not tests of the product
 
@@ -24,12 +25,6 @@ class NetworkBlocked(AssertionError):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Write test/recorded/suites anew.")
-    parser.addoption("--backend", action="append", help="A target that test/contract is asked of; may be repeated.")
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The contract is asked of a backend that is named; test/device/test_contract.py names some."""
-    return True if collection_path.name == "contract" and not config.getoption("--backend") else None
 
 
 @pytest.fixture

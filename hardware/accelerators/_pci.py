@@ -1,64 +1,137 @@
 """Accelerators as the PCI bus shows them, with no driver and no vendor library.
 
-Source of the layout: the kernel's `Documentation/ABI/testing/sysfs-bus-pci`; of the classes: pci.ids.
+Source of the layout: the kernel's `Documentation/ABI/testing/sysfs-bus-pci` and `sysfs-devices-removable`; of the
+classes: pci.ids; of devices in other classes, and of names where no pci.ids is installed: `bus_devices.toml`.
 """
 
 from __future__ import annotations
 
+import functools
+import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..machine import Library, LiveMachine, Machine, Reading
+from ._values import fraction, whole, words
 
 DISPLAY_CLASS = 0x03
 PROCESSING_ACCELERATOR_CLASS = 0x12
+_VAGUE_CLASSES = (0x00, 0x08, 0x0B, 0x11, 0x40, 0xFF)
+"""Unclassified, system peripheral, processor, signal processing, co-processor, unassigned: any may be one."""
 
 ID_DATABASES = (
     Path("/usr/share/misc/pci.ids"),
     Path("/usr/share/hwdata/pci.ids"),
     Path("/usr/share/pci.ids"),
 )
-_DEVICES = "/sys/bus/pci/devices"
+DEVICES = "/sys/bus/pci/devices"
+_TABLE = Path(__file__).with_name("bus_devices.toml")
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+"""By GT/s of a lane."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PciDevice:
-    """A graphics or processing device; `name` is empty where the id database isn't installed."""
+    """A graphics or processing device.
+
+    `name` is empty where neither pci.ids nor our own table knows it. `kind` is `gpu` for a display controller, what
+    the table calls it (`npu`, `tpu`, `lpu`, `fpga` …), or empty. `external` says that it can be pulled out
+    (Thunderbolt), `None` where the kernel doesn't tell.
+    """
 
     address: str
     vendor_id: int
     device_id: int
     class_code: int
     name: str = ""
+    kind: str = ""
+    external: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Known:
+    name: str
+    kind: str
 
 
 def pci_accelerators(machine: Machine | None = None) -> tuple[PciDevice, ...] | None:
-    """Display controllers (class 03) and processing accelerators (12) by address; `None` without a bus."""
+    """Display controllers (class 03), processing accelerators (12), and what `bus_devices.toml` knows of other
+    classes, by address; `None` without a bus."""
     machine = machine or LiveMachine()
-    addresses = machine.names(_DEVICES)
+    addresses = machine.names(DEVICES)
     if addresses is None:
         return None
     found = [device for address in addresses if (device := _read(machine, address)) is not None]
     return _named(found, machine) if found else ()
 
 
+def pcie_generation(machine: Machine, address: str) -> int | None:
+    """The newest generation that a device and its slot can talk; `None` where the kernel doesn't tell."""
+    speed = fraction((machine.text(f"{DEVICES}/{address}/max_link_speed") or "").partition(" ")[0])
+    return None if speed is None else _GENERATIONS.get(speed)
+
+
+def bound_driver(machine: Machine, address: str) -> str:
+    """The kernel's driver that drives a device, empty where none does."""
+    return (machine.link(f"{DEVICES}/{address}/driver") or "").rpartition("/")[2]
+
+
 def _read(machine: Machine, address: str) -> PciDevice | None:
     # A device that is unplugged while we read has no numbers any more; it is not there.
-    code = machine.number(f"{_DEVICES}/{address}/class", 16)
-    if code is None or code >> 16 not in (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS):
+    code = machine.number(f"{DEVICES}/{address}/class", 16)
+    if code is None or code >> 16 not in (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, *_VAGUE_CLASSES):
         return None
-    vendor, device = (machine.number(f"{_DEVICES}/{address}/{name}", 16) for name in ("vendor", "device"))
+    vendor, device = (machine.number(f"{DEVICES}/{address}/{name}", 16) for name in ("vendor", "device"))
     if vendor is None or device is None or not (0 <= vendor <= 0xFFFF and 0 <= device <= 0xFFFF):
         return None
-    return PciDevice(address=address, vendor_id=vendor, device_id=device, class_code=code)
+    known = None if code >> 16 == DISPLAY_CLASS else _known(vendor, device, code >> 16)
+    if code >> 16 in _VAGUE_CLASSES and known is None:
+        return None
+    kind = "gpu" if code >> 16 == DISPLAY_CLASS else known.kind if known else ""
+    removable = {"removable": True, "fixed": False}
+    return PciDevice(
+        address=address,
+        vendor_id=vendor,
+        device_id=device,
+        class_code=code,
+        kind=kind,
+        external=removable.get(machine.text(f"{DEVICES}/{address}/removable") or ""),
+    )
+
+
+def _known(vendor: int, device: int, base_class: int) -> _Known | None:
+    found = _known_devices().get((vendor, device))
+    if found is None and base_class == PROCESSING_ACCELERATOR_CLASS:
+        found = _known_devices().get((vendor, None))
+    return found
+
+
+@functools.cache
+def _known_devices() -> dict[tuple[int, int | None], _Known]:
+    entries = tomllib.loads(_TABLE.read_text(encoding="utf-8"))["device"]
+    return {
+        (int(one["vendor"], 16), int(one["device"], 16) if "device" in one else None): _Known(
+            name=one["name"], kind=one["kind"]
+        )
+        for one in entries
+    }
 
 
 def _named(devices: list[PciDevice], machine: Machine) -> tuple[PciDevice, ...]:
     wanted = {(device.vendor_id, device.device_id) for device in devices}
-    told = machine.library(PciNames).ask("names", sorted([list(one) for one in wanted])).value or []
-    names = {(vendor, device): name for vendor, device, name in told}
-    return tuple(replace(device, name=names.get((device.vendor_id, device.device_id), "")) for device in devices)
+    told = machine.library(PciNames).ask("names", sorted([list(one) for one in wanted])).value
+    names = {
+        (one[0], one[1]): words(one[2])
+        for one in (told if isinstance(told, list) else [])
+        if isinstance(one, list) and len(one) == 3 and (whole(one[0]), whole(one[1])) in wanted
+    }
+    return tuple(replace(one, name=names.get((one.vendor_id, one.device_id)) or _own_name(one)) for one in devices)
+
+
+def _own_name(device: PciDevice) -> str:
+    known = _known(device.vendor_id, device.device_id, device.class_code >> 16)
+    return known.name if known else ""
 
 
 class PciNames(Library):

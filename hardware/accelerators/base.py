@@ -209,11 +209,12 @@ class AcceleratorBackend(ABC):
 
 
 def bus_only(device: PciDevice, *, vendor: str, device_type: str) -> AcceleratorInfo:
-    """What the bus alone tells of a device: its name or numbers and where it sits."""
+    """What the bus alone tells of a device: its name or numbers, where it sits, and whether it can be pulled out."""
+    external = {"external": True} if device.external else {}
     return AcceleratorInfo(
         vendor=vendor,
         device_type=device_type,
         model=device.name or f"{vendor} device {device.device_id:#06x}",
         seen_by="bus",
-        extra_info={"pci_address": device.address, "pci_device_id": f"{device.device_id:#06x}"},
+        extra_info={"pci_address": device.address, "pci_device_id": f"{device.device_id:#06x}", **external},
     )

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..accelerators.google import missing_tpu
+from ..accelerators.google import CLOUD, GoogleAccelerators
 from ..errors import BackendUnavailable
 from ..evidence.record import Stage
+from ..machine import LiveMachine, Machine
 from ..workers import Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of
 from ..workers.process import SCRIPT
 from ._xla_model import XLARunnable
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 XLA_CPU = "xla-cpu"
 NOT_A_TPU = "XLA on the host's CPU, not a TPU"
+LIBRARY_VARIABLE = "TPU_LIBRARY_PATH"
 CALL_LIMIT_S = 240.0
 XLA_SCRIPT = SCRIPT.with_name("xla_worker.py")
 
@@ -190,6 +192,22 @@ class TPUBackend(BaseBackend):
     def close(self) -> None:
         if self._worker is not None:
             self._worker.close()
+
+
+def missing_tpu(versions: Mapping[str, str], machine: Machine | None = None) -> str:
+    """What of a TPU isn't here: chip, device node, libtpu; the empty string where all of it is.
+
+    `versions` are those of the packages in the target's environment.
+    """
+    machine = machine or LiveMachine()
+    google = GoogleAccelerators(machine)
+    chips = [one for one in google.list_devices() if one.extra_info["family"] == CLOUD]
+    said = [] if chips else [google.facts().reason]
+    said += [str(one.extra_info["reason"]) for one in chips[:1] if one.seen_by != "driver"]
+    named = machine.variable(LIBRARY_VARIABLE)
+    if "libtpu" not in versions and (named is None or machine.may_open(named) is None):
+        said.append("no libtpu in its environment")
+    return ", ".join(said)
 
 
 def _reason(error: WorkerError) -> str:

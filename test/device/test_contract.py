@@ -30,7 +30,18 @@ def ask(name: str, cache: Path, *folders: Path) -> subprocess.CompletedProcess[s
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("HWCOMPAT_", "PYTEST_"))}
     path = os.pathsep.join(map(str, (*folders, REPOSITORY)))
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test/contract", "--backend", name],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--pyargs",
+            "generators.contract",
+            "--backend",
+            name,
+        ],
         cwd=REPOSITORY,
         env=kept | {"PYTHONPATH": path, "HWCOMPAT_CACHE": str(cache), "OMP_NUM_THREADS": "1"},
         capture_output=True,

@@ -1,0 +1,178 @@
+"""The contract of a backend. A process for each: torch takes a device that is made in Python only before its first
+backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from generators.derivation.building import build
+from generators.derivation.on_demand import recipe_for
+from generators.models.inputs import make_inputs
+from hardware import known_answer
+from hardware.backends.base import BaseBackend, ModelSubject, Runnable, Unsupported
+from hardware.backends.factory import get_backend, known_targets
+from hardware.errors import BackendUnavailable
+from hardware.output_masks import masks_of
+from hardware.target import Target
+from hardware.testing import reference
+from hardware.testing.contract.options import asked_for
+from hardware.testing.loud_weights import fill
+from hardware.testing.parity import compare, compare_gradients
+from hardware.testing.tolerances import tolerance_for
+
+STEPS = 4
+OTHER_LENGTHS = (9, 5)
+"""Lengths of the two rows of a second batch, shorter than that of the example."""
+NOT_THERE = (NotImplementedError, Unsupported)
+"""What a runnable raises for what it can't do."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One round for each backend."""
+    if "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", asked_for(metafunc.config, "backend"), scope="module")
+
+
+@pytest.fixture(scope="module")
+def backend(name: str) -> Iterator[BaseBackend]:
+    """The backend that is asked; its own reason where it can't be used here."""
+    with get_backend(name) as found:
+        if reason := found.unavailable():
+            pytest.skip(f"{name}: {reason}")
+        yield found
+
+
+def subject_of(model_type: str) -> tuple[ModelSubject, dict[str, Any], Any]:
+    """A tiny model of a type with loud weights, its example inputs, and its recipe."""
+    recipe = recipe_for(model_type)
+    assert recipe.gain is not None, f"the recipe of {model_type} has weights of its own"
+    model = fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain)
+    subject = ModelSubject(
+        model=model,
+        task=recipe.task,
+        identity=reference.identity_of(model),
+        generates=recipe.generate,
+        masked_by=recipe.masked_by,
+    )
+    return subject, dict(make_inputs(recipe.inputs, 0)), recipe
+
+
+@pytest.fixture(scope="module", params=["bert", "gpt2"])
+def loaded(request: pytest.FixtureRequest, backend: BaseBackend) -> Iterator[tuple[Runnable, dict[str, Any], Any]]:
+    """A tiny model on the backend, its example inputs and its recipe."""
+    subject, inputs, recipe = subject_of(request.param)
+    runnable = backend.load(subject, inputs, "float32")
+    yield runnable, inputs, recipe
+    runnable.close()
+
+
+def exact(recipe: Any) -> Any:
+    """The same model in float64 on the CPU."""
+    model = fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain)
+    return reference.as_reference(model)
+
+
+def test_it_is_known_by_its_name(name: str) -> None:
+    """Its name is its target, and it says whether it can be used."""
+    target = Target.parse(name)
+    assert target.name in known_targets()
+    backend = get_backend(name)
+    assert target.name == backend.BACKEND_NAME
+    assert target == backend.target
+    assert isinstance(backend.unavailable(), str)
+    assert backend.is_available is not bool(backend.unavailable())
+
+
+def test_it_gives_the_known_answer(backend: BaseBackend) -> None:
+    """Three numbers that everybody knows come out right."""
+    assert known_answer.agrees(backend.known_answer())
+
+
+def test_its_device_can_be_asked_for_and_no_other(backend: BaseBackend) -> None:
+    """It has a device, describes it, and refuses one that is not there."""
+    assert backend.device_count >= 1
+    info = backend.get_device_info()
+    assert info.backend == backend.BACKEND_NAME
+    assert info.device_name
+    assert info.to_dict()["device_id"] == backend.device_id
+    with pytest.raises(BackendUnavailable):
+        backend.set_device(backend.device_count)
+    backend.synchronize()
+    backend.empty_cache()
+
+
+def test_a_precision_that_it_does_not_have_is_refused(backend: BaseBackend) -> None:
+    """It never computes in another precision than the one asked for."""
+    subject, inputs, _ = subject_of("bert")
+    assert "float32" in backend.PRECISIONS
+    with pytest.raises(Unsupported):
+        backend.load(subject, inputs, "float8_nobody_has")
+
+
+def test_it_computes_what_the_reference_computes(backend: BaseBackend, loaded: Any) -> None:
+    """Outputs agree with float64 at two lengths, twice the same, and inputs stay as they were."""
+    runnable, inputs, recipe = loaded
+    for given in (inputs, dict(make_inputs(recipe.inputs, 7, OTHER_LENGTHS))):
+        before = {key: array.copy() for key, array in given.items()}
+        got = runnable(**given)
+        want = reference.float64_outputs(exact(recipe), given)
+        main = {output: want[output] for output in recipe.outputs}
+        error = compare(got, main, masks=masks_of(recipe.masked_by, given), required=main).max_rel_error
+        assert error < tolerance_for(backend.target, "float32").limit
+        assert all(np.array_equal(given[key], before[key]) for key in before), "inputs are the caller's"
+        again = runnable(**given)
+        assert all(np.allclose(got[output], again[output], rtol=0, atol=1e-3) for output in main)
+
+
+def test_it_proves_where_it_ran(backend: BaseBackend, loaded: Any) -> None:
+    """Something ran on the device, and nothing beyond its list on the host."""
+    proof = loaded[0].execution()
+    assert sum(proof.native.values()) > 0
+    assert not proof.beyond_allowed
+    assert proof.dtype
+    assert proof.device
+    assert isinstance(proof.unseen, str)
+
+
+def test_it_can_save_where_it_says_so(backend: BaseBackend, loaded: Any, tmp_path: Path) -> None:
+    """A saved model gives the same outputs; where it cannot save, it refuses."""
+    runnable, inputs, recipe = loaded
+    assert runnable.can <= backend.CAN
+    if "save" not in runnable.can:
+        with pytest.raises(NOT_THERE):
+            runnable.save_and_reload(tmp_path)
+        return
+    again = runnable.save_and_reload(tmp_path)
+    got, want = again(**inputs), runnable(**inputs)
+    again.close()
+    error = compare(got, want, masks=masks_of(recipe.masked_by, inputs)).max_rel_error
+    assert error < tolerance_for(backend.target, "float32").limit
+
+
+def test_it_decodes_where_it_says_so(loaded: Any) -> None:
+    """Decoding gives the tokens of the reference; where it cannot, it refuses."""
+    runnable, inputs, recipe = loaded
+    if "generate" not in runnable.can:
+        with pytest.raises(NOT_THERE):
+            runnable.generate(inputs, steps=STEPS)
+    elif recipe.generate != "none":
+        tokens = runnable.generate(inputs, steps=STEPS).tokens
+        want = reference.float64_generation(exact(recipe), inputs, steps=STEPS).tokens
+        assert np.array_equal(tokens, want)
+
+
+def test_it_learns_where_it_says_so(backend: BaseBackend, loaded: Any) -> None:
+    """Gradients agree with float64; where it cannot learn, it refuses."""
+    runnable, inputs, recipe = loaded
+    if "backward" not in runnable.can:
+        with pytest.raises(NOT_THERE):
+            runnable.gradients(inputs)
+        return
+    want = reference.float64_gradients(exact(recipe), inputs, recipe.masked_by)
+    error = compare_gradients(runnable.gradients(inputs), want).max_rel_error
+    assert error < tolerance_for(backend.target, "float32").limit

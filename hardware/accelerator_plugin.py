@@ -1,0 +1,36 @@
+"""What a vendor's file from outside the repository builds on; docs/ADDING_A_VENDOR.md says how.
+
+Importing this imports no framework and no vendor's library: `python -m hardware list` pays for it.
+"""
+
+from .accelerators._pci import PciDevice, bound_driver, pci_accelerators, pcie_generation
+from .accelerators.base import (
+    AcceleratorBackend,
+    AcceleratorInfo,
+    DriverState,
+    HardwareState,
+    LibraryState,
+    NoSuchIndex,
+    VendorFacts,
+    bus_only,
+)
+from .machine import Library, LiveMachine, Machine, Reading
+
+__all__ = [
+    "AcceleratorBackend",
+    "AcceleratorInfo",
+    "DriverState",
+    "HardwareState",
+    "Library",
+    "LibraryState",
+    "LiveMachine",
+    "Machine",
+    "NoSuchIndex",
+    "PciDevice",
+    "Reading",
+    "VendorFacts",
+    "bound_driver",
+    "bus_only",
+    "pci_accelerators",
+    "pcie_generation",
+]

@@ -1,0 +1,125 @@
+"""What a Snapdragon tells of itself (device tree, sysfs, Windows' CIM), and Cloud AI cards through qaic-util.
+
+Sources: the kernel's drivers/soc/qcom/socinfo.c, drivers/remoteproc and drivers/misc/fastrpc.c; for what qaic-util
+prints github.com/quic/software-kit-for-qualcomm-cloud-ai-100, lib/runtime-platform/src/QUtil.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..machine import Machine
+from ._values import after, parsed, table, tables, words
+
+FASTRPC_NODES = ("fastrpc-cdsp", "fastrpc-cdsp-secure", "cdsprpc-smd", "adsprpc-smd", "adsprpc-smd-secure")
+"""Nodes through which a program reaches the compute DSP: the mainline kernel's, then those of Qualcomm's kernels."""
+
+CIM = (
+    "$ProgressPreference='SilentlyContinue'; @{"
+    "pnp=@(Get-CimInstance Win32_PnPEntity -Filter \"PNPClass='Display' OR PNPClass='ComputeAccelerator'\""
+    " | Select-Object Name,Manufacturer,PNPClass,Status);"
+    "video=@(Get-CimInstance Win32_VideoController | Select-Object Name,DriverVersion)"
+    "} | ConvertTo-Json -Depth 3 -Compress"
+)
+"""AdapterRAM is left out: it is a 32-bit number and wrong from 4 GB on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemOnChip:
+    """The name and number of a chip, empty and `None` where nothing tells."""
+
+    name: str
+    number: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processor:
+    """A DSP as the kernel's remoteproc lists it: `cdsp` computes, `adsp` and others don't."""
+
+    name: str
+    state: str
+    firmware: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowsDevice:
+    """A device of Windows' device manager. `driver` is empty where Windows tells no version."""
+
+    name: str
+    maker: str
+    is_display: bool
+    works: bool
+    driver: str
+
+
+def is_snapdragon(machine: Machine) -> bool:
+    """Whether this is a chip of Qualcomm's, told by the device tree or the kernel's socinfo."""
+    tree = machine.text("/proc/device-tree/compatible") or ""
+    return "qcom," in tree or (machine.text("/sys/devices/soc0/family") or "").startswith("Snapdragon")
+
+
+def read_chip(machine: Machine) -> SystemOnChip:
+    """The chip's name and its number in Qualcomm's list of chips (QNN calls that SoC id)."""
+    name = machine.text("/sys/devices/soc0/machine") or ""
+    if not name:
+        tree = machine.text("/proc/device-tree/compatible") or ""
+        names = [one for one in tree.split("\0") if one.startswith("qcom,")]
+        name = names[-1].removeprefix("qcom,").upper() if names else ""
+    number = machine.number("/sys/devices/soc0/soc_id")
+    return SystemOnChip(name=name[:64], number=number if number is not None and number >= 0 else None)
+
+
+def read_processors(machine: Machine) -> tuple[Processor, ...]:
+    """The DSPs that the kernel starts, in order."""
+    folder = "/sys/class/remoteproc"
+    return tuple(
+        Processor(
+            name=machine.text(f"{folder}/{one}/name") or one,
+            state=machine.text(f"{folder}/{one}/state") or "unknown",
+            firmware=machine.text(f"{folder}/{one}/firmware") or "",
+        )
+        for one in machine.names(folder) or ()
+    )
+
+
+def read_adreno(machine: Machine) -> str:
+    """The GPU's name: `Adreno 643`, `Adreno` where only its presence is told, empty where there is none."""
+    told = machine.text("/sys/class/kgsl/kgsl-3d0/gpu_model")
+    if told:
+        return re.sub(r"^Adreno(?=\d)", "Adreno ", told)[:64]
+    for name in machine.names("/sys/bus/platform/drivers/adreno") or ():
+        event = machine.text(f"/sys/bus/platform/drivers/adreno/{name}/uevent") or ""
+        found = re.search(r"^OF_COMPATIBLE_0=qcom,adreno(?:-([0-9a-f]+))?", event, re.MULTILINE)
+        if found:
+            number = found[1] or ""
+            return f"Adreno {number}" if re.fullmatch(r"\d{3}", number) else "Adreno"
+    return ""
+
+
+def read_windows(text: str | None) -> tuple[WindowsDevice, ...]:
+    """Qualcomm's devices out of what `CIM` prints."""
+    data = table(parsed(text))
+    drivers = {words(one.get("Name")): words(one.get("DriverVersion")) for one in tables(data.get("video"))}
+    return tuple(
+        WindowsDevice(
+            name=words(one.get("Name")),
+            maker=words(one.get("Manufacturer")),
+            is_display=words(one.get("PNPClass")).lower() == "display",
+            works=words(one.get("Status")) == "OK",
+            driver=drivers.get(words(one.get("Name")), ""),
+        )
+        for one in tables(data.get("pnp"))
+        if "qualcomm" in f"{one.get('Name')} {one.get('Manufacturer')}".lower() and words(one.get("Name"))
+    )
+
+
+def read_cards(text: str | None) -> dict[str, str]:
+    """What `qaic-util -q` prints, one block a card, by PCI address."""
+    blocks = re.split(r"^(?=QID \d+)", text or "", flags=re.MULTILINE)
+    found = {}
+    for block in blocks:
+        address = (after("PCI Address:", block) or "").lower()
+        if re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", address):
+            found[address] = block
+    return found

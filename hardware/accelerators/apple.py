@@ -1,0 +1,243 @@
+"""GPU and Neural Engine of Apple silicon through system_profiler, IOKit's registry (ioreg) and sysctl.
+
+GPUs of AMD and Intel in older Macs aren't Apple's. Memory is unified: the GPU's is the system's, marked as such and
+told of the GPU alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..machine import Machine, Reading
+from ._listed import FreshCommand, ListedAccelerators
+from ._values import after, parsed, percent, table, tables, whole, words
+from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
+
+_CHIPS = Path(__file__).with_name("apple_chips.toml")
+_ROOT_ONLY = "powermetrics tells it, to root only"
+_GPU, _NEURAL_ENGINE = "gpu", "npu"
+
+
+class AppleAccelerators(ListedAccelerators):
+    """Inventory of Apple silicon; telemetry as far as a user who isn't root is told."""
+
+    VENDOR_NAME = "Apple"
+    DEVICE_TYPE = "gpu"
+    DEVICE_STRINGS: ClassVar[dict[str, str]] = {
+        "pytorch": "mps",
+        "tensorflow": "GPU:{index}",
+        "jax": "METAL:{index}",
+        "onnxruntime": "CoreMLExecutionProvider",
+    }
+    """TensorFlow through tensorflow-metal, JAX through jax-metal. ONNX Runtime knows a provider and no device."""
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        super().__init__(machine)
+        profile = ("system_profiler", "SPDisplaysDataType", "SPHardwareDataType", "-json")
+        self._profile = FreshCommand(self.machine, *profile, keep=True)
+        self._sizes = FreshCommand(self.machine, "sysctl", "hw.memsize", "machdep.cpu.brand_string", keep=True)
+        self._engine = FreshCommand(self.machine, "ioreg", "-r", "-d", "1", "-w", "0", "-c", "H11ANEIn", keep=True)
+        self._gpu = FreshCommand(self.machine, "ioreg", "-r", "-d", "1", "-w", "0", "-c", "AGXAccelerator")
+        self._pages = FreshCommand(self.machine, "vm_stat")
+        sampled = ("-n", "1", "-i", "100", "--samplers", "cpu_power,gpu_power,thermal")
+        self._power = FreshCommand(self.machine, "powermetrics", *sampled)
+
+    def facts(self) -> VendorFacts:
+        if not self._is_mac():
+            return self._elsewhere()
+        found = self.driven()
+        profile = self._profile.read()
+        registry = self._gpu.read()
+        reason, driver = "", DriverState.UNKNOWN
+        if found:
+            hardware = HardwareState.PRESENT
+            driver = DriverState.OK if registry.value and "AGXAccelerator" in registry.value else DriverState.UNKNOWN
+            reason = "" if driver is DriverState.OK else registry.reason or "ioreg lists no AGXAccelerator"
+        elif profile.value is None:
+            hardware, reason = HardwareState.UNKNOWN, profile.reason
+        else:
+            others = ", ".join(filter(None, (words(one.get("sppci_model")) for one in self._displays())))
+            hardware = HardwareState.ABSENT if others else HardwareState.UNKNOWN
+            reason = f"this Mac has no GPU of Apple's but {others}" if others else "system_profiler lists no GPU"
+        return VendorFacts(
+            vendor=self.VENDOR_NAME,
+            hardware=hardware,
+            driver=driver,
+            library=LibraryState.OK,  # Metal and IOKit are part of macOS
+            reason=reason,
+        )
+
+    def find(self) -> tuple[AcceleratorInfo, ...]:
+        if not self._is_mac():
+            return ()
+        chips = [one for one in self._displays() if _is_apples(one)]
+        found = [self._describe_gpu(index, one) for index, one in enumerate(chips)]
+        engine = self._engine.read().value or ""
+        if found and re.search(r"<class H11ANE", engine):
+            found.append(self._describe_engine(len(found), engine))
+        return tuple(found)
+
+    def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
+        devices = self.driven()
+        if framework.lower() in self.DEVICE_STRINGS and 0 <= device_id < len(devices):
+            device = devices[device_id]
+            if device.device_type == _NEURAL_ENGINE and framework.lower() != "onnxruntime":
+                raise self.no_name(
+                    framework, device, "Core ML drives it: ONNX Runtime's CoreMLExecutionProvider does."
+                )
+        return super().get_framework_device_string(device_id, framework)
+
+    def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float]]:
+        if device.device_type == _NEURAL_ENGINE:
+            return Reading(value=None, reason="macOS tells no utilization of the Neural Engine")
+        told = self._gpu.read()
+        compute = percent(_property("Device Utilization %", told.value))
+        if compute is None:
+            return Reading(value=None, reason=told.reason or "ioreg tells no utilization")
+        return Reading(value={"compute": compute})
+
+    def memory(self, device: AcceleratorInfo) -> Reading[dict[str, int]]:
+        """`used` is what the GPU holds of the unified memory, `free` what nobody holds: the rest is the system's."""
+        if device.device_type == _NEURAL_ENGINE:
+            return Reading(value=None, reason="the Neural Engine works in the unified memory; none of it is its own")
+        told, pages = self._gpu.read(), self._pages.read()
+        total, used = self._memory_bytes(), whole(_property("In use system memory", told.value))
+        free = _free_bytes(pages.value or "")
+        if total is None or used is None or free is None or used + free > total:
+            return Reading(value=None, reason=told.reason or pages.reason or "ioreg, sysctl and vm_stat don't agree")
+        return Reading(value={"total": total, "used": used, "free": free})
+
+    def temperature(self, device: AcceleratorInfo) -> Reading[float]:
+        return Reading(value=None, reason="macOS tells no temperature of the GPU or the Neural Engine")
+
+    def power(self, device: AcceleratorInfo) -> Reading[float]:
+        told = self._power.read()
+        label = "ANE Power:" if device.device_type == _NEURAL_ENGINE else "GPU Power:"
+        milliwatts = whole((after(label, told.value or "") or "").removesuffix(" mW"))
+        if milliwatts is None:
+            return Reading(value=None, reason=f"{_ROOT_ONLY} ({told.reason or 'not this time'})")
+        return Reading(value=milliwatts / 1000)
+
+    def throttle(self, device: AcceleratorInfo) -> Reading[tuple[str, ...]]:
+        told = self._power.read()
+        level = after("Current pressure level:", told.value or "")
+        if level is None:
+            return Reading(value=None, reason=f"{_ROOT_ONLY} ({told.reason or 'not this time'})")
+        return Reading(value=() if level == "Nominal" else ("thermal",))
+
+    def _is_mac(self) -> bool:
+        return self.machine.host().system == "Darwin"
+
+    def _elsewhere(self) -> VendorFacts:
+        """Apple silicon can run Linux, where none of this is there."""
+        silicon = "apple,arm-platform" in (self.machine.text("/proc/device-tree/compatible") or "")
+        system = self.machine.host().system
+        return VendorFacts(
+            vendor=self.VENDOR_NAME,
+            hardware=HardwareState.PRESENT if silicon else HardwareState.ABSENT,
+            driver=DriverState.MISSING if silicon else DriverState.UNKNOWN,
+            library=LibraryState.MISSING if silicon else LibraryState.UNKNOWN,
+            reason=f"Metal and Core ML need macOS; this is {system}",
+        )
+
+    def _displays(self) -> list[dict[str, Any]]:
+        return tables(table(parsed(self._profile.read().value)).get("SPDisplaysDataType"))
+
+    def _hardware(self) -> dict[str, Any]:
+        found = tables(table(parsed(self._profile.read().value)).get("SPHardwareDataType"))
+        return found[0] if found else {}
+
+    def _memory_bytes(self) -> int | None:
+        told = whole(after("hw.memsize:", self._sizes.read().value or ""))
+        if told:
+            return told
+        size, _, unit = words(self._hardware().get("physical_memory")).partition(" ")
+        number = whole(size)
+        return number * 2**30 if number and unit == "GB" else None
+
+    def _describe_gpu(self, index: int, told: dict[str, Any]) -> AcceleratorInfo:
+        hardware = self._hardware()
+        model = words(told.get("sppci_model")) or words(told.get("_name"))
+        model = words(hardware.get("chip_type")) if model.startswith("kHW_") else model
+        cores = whole(told.get("sppci_cores"))
+        family = words(told.get("spdisplays_mtlgpufamilysupport")) or words(told.get("spdisplays_metalfamily"))
+        bandwidth = _bandwidth(model, cores)
+        extra: dict[str, str | int | float | bool] = {}
+        if cores:
+            extra["gpu_cores"] = cores
+        if words(hardware.get("machine_model")):
+            extra["machine_model"] = words(hardware.get("machine_model"))
+        if bandwidth is not None:
+            extra["bandwidth_source"] = "a table of Apple's figures, apple_chips.toml"
+        extra["telemetry"] = "powermetrics tells power and throttling, to root only"
+        return AcceleratorInfo(
+            vendor=self.VENDOR_NAME,
+            device_type=_GPU,
+            model=model or "Apple GPU",
+            index=index,
+            compute_capability=family.removeprefix("spdisplays_") or None,
+            memory_bytes=self._memory_bytes(),
+            memory_type="unified",
+            bus_type="integrated",
+            bandwidth_gbps=bandwidth,
+            firmware_version=words(hardware.get("boot_rom_version")) or None,
+            extra_info=extra,
+        )
+
+    def _describe_engine(self, index: int, registry: str) -> AcceleratorInfo:
+        extra: dict[str, str | int | float | bool] = {"unified_memory": "told with the GPU"}
+        cores = whole(_property("ANEDevicePropertyNumANECores", registry))
+        kind = _property("ANEDevicePropertyTypeANEArchitectureTypeStr", registry)
+        if cores:
+            extra["cores"] = cores
+        if kind:
+            extra["architecture"] = kind
+        return AcceleratorInfo(
+            vendor=self.VENDOR_NAME,
+            device_type=_NEURAL_ENGINE,
+            model="Apple Neural Engine",
+            index=index,
+            bus_type="integrated",
+            extra_info=extra,
+        )
+
+
+def _is_apples(told: dict[str, Any]) -> bool:
+    maker = words(told.get("spdisplays_vendor"))
+    return maker == "sppci_vendor_Apple" or (not maker and words(told.get("sppci_model")).startswith("Apple "))
+
+
+def _property(name: str, registry: str | None) -> str | None:
+    """A value of ioreg's text, where a property stands as `"name" = 16` on its own line or `"name"=16` in a table."""
+    found = re.search(rf'"{re.escape(name)}"\s*=\s*"?([^",}}\n]+)', registry or "")
+    return found[1].strip() if found else None
+
+
+def _free_bytes(pages: str) -> int | None:
+    """Memory that nobody holds or that can be taken back at once: free and inactive pages, as psutil counts them."""
+    size = re.search(r"page size of (\d+) bytes", pages)
+    counts = [whole((after(label, pages) or "").rstrip(".")) for label in ("Pages free:", "Pages inactive:")]
+    if size is None or counts[0] is None or counts[1] is None:
+        return None
+    return (counts[0] + counts[1]) * (whole(size[1]) or 0)
+
+
+def _bandwidth(model: str, cores: int | None) -> float | None:
+    return next(
+        (
+            float(one["bandwidth_gbps"])
+            for one in _chips()
+            if one["name"] == model and one.get("gpu_cores") in (None, cores)
+        ),
+        None,
+    )
+
+
+@functools.cache
+def _chips() -> list[dict[str, Any]]:
+    chips: list[dict[str, Any]] = tomllib.loads(_CHIPS.read_text(encoding="utf-8"))["chip"]
+    return chips

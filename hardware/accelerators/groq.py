@@ -1,0 +1,102 @@
+"""Groq's LPUs: cards on the bus, their kernel driver, and the GroqWare SDK.
+
+Public sources name the PCI device (pci.ids, groqflow's `get_num_chips_available`), the packages groq-runtime and
+groq-devtools, the folder /usr/local/groq/bin and the modules groq.api and groq.runner.tsp (groqflow's sdk_helpers.py
+and execute.py). None names the device nodes or a tool that tells temperature or power, so none is asked: whether the
+driver is there is told by what the kernel bound to the card. The PyPI package `groq` is the client of Groq's cloud.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from ._listed import ListedAccelerators
+from ._packages import Packages
+from ._pci import DEVICES, PciDevice, bound_driver, pci_accelerators, pcie_generation
+from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts, bus_only
+
+PCI_VENDOR_ID, PCI_DEVICE_ID = 0x1DE0, 0x0000
+SDK_FOLDER = "/usr/local/groq/bin"
+_TABLE = Path(__file__).with_name("groq_cards.toml")
+
+
+class GroqAccelerators(ListedAccelerators):
+    """Inventory of GroqCards. No public tool or library tells their telemetry.
+
+    No framework names one: a model is compiled with groqflow's `groqit` and called as it is.
+    """
+
+    VENDOR_NAME = "Groq"
+    DEVICE_TYPE = "lpu"
+
+    def find(self) -> tuple[AcceleratorInfo, ...]:
+        found: list[AcceleratorInfo] = []
+        for device in self._on_bus() or ():
+            driver = bound_driver(self.machine, device.address)
+            index = sum(one.index is not None for one in found) if driver else None
+            found.append(self._describe(index, device, driver))
+        return tuple(sorted(found, key=lambda one: (one.index is None, one.index or 0)))
+
+    def facts(self) -> VendorFacts:
+        on_bus, devices = self._on_bus(), self.list_devices()
+        if not devices:
+            return VendorFacts(
+                vendor=self.VENDOR_NAME,
+                hardware=HardwareState.UNKNOWN if on_bus is None else HardwareState.ABSENT,
+                driver=DriverState.UNKNOWN,
+                library=LibraryState.UNKNOWN,
+                reason="there is no PCI bus to look at" if on_bus is None else "the bus shows no GroqCard",
+                on_bus=None if on_bus is None else 0,
+            )
+        reasons = [str(one.extra_info["reason"]) for one in devices if "reason" in one.extra_info]
+        library, why = self._library()
+        return VendorFacts(
+            vendor=self.VENDOR_NAME,
+            hardware=HardwareState.PRESENT,
+            driver=DriverState.OK if self.driven() else DriverState.MISSING,
+            library=library,
+            reason="; ".join(dict.fromkeys(filter(None, [*reasons, why]))),
+            on_bus=len(on_bus or ()),
+        )
+
+    def _on_bus(self) -> tuple[PciDevice, ...] | None:
+        devices = pci_accelerators(self.machine)
+        if devices is None:
+            return None
+        return tuple(one for one in devices if (one.vendor_id, one.device_id) == (PCI_VENDOR_ID, PCI_DEVICE_ID))
+
+    def _describe(self, index: int | None, device: PciDevice, driver: str) -> AcceleratorInfo:
+        facts = _facts()
+        subsystem = self.machine.number(f"{DEVICES}/{device.address}/subsystem_device", 16)
+        card = "" if subsystem is None else facts["cards"].get(f"{subsystem:04x}", "")
+        seen = bus_only(device, vendor=self.VENDOR_NAME, device_type=self.DEVICE_TYPE)
+        extra: dict[str, str | int | float | bool] = {**seen.extra_info, "memory_source": facts["memory_source"]}
+        if driver:
+            extra["kernel_driver"] = driver
+        else:
+            extra["reason"] = "no kernel driver is bound to it: install groq-runtime of the GroqWare suite"
+        return AcceleratorInfo(
+            vendor=self.VENDOR_NAME,
+            device_type=self.DEVICE_TYPE,
+            model=f"Groq {card}" if card else seen.model,
+            index=index,
+            seen_by="driver" if driver else "bus",
+            memory_bytes=facts["memory_bytes"],
+            bus_type="pcie",
+            pcie_gen=pcie_generation(self.machine, device.address),
+            extra_info=extra,
+        )
+
+    def _library(self) -> tuple[LibraryState, str]:
+        module = self.machine.library(Packages).ask("module", "groq", "runner")
+        if module.value or self.machine.is_folder(SDK_FOLDER):
+            return LibraryState.OK, ""
+        return LibraryState.MISSING, f"the GroqWare SDK isn't here ({module.reason}; no {SDK_FOLDER})"
+
+
+@functools.cache
+def _facts() -> dict[str, Any]:
+    return tomllib.loads(_TABLE.read_text(encoding="utf-8"))

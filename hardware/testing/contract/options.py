@@ -1,0 +1,26 @@
+"""The options of both contracts, as a plug-in of pytest: to be named with `-p` outside the repository.
+
+`--accelerator` is asked in this folder, `--backend` in `generators/contract`: a backend is asked for models.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Names of what is asked; each may be repeated."""
+    group = parser.getgroup("hwcompat", "contracts of plug-ins")
+    group.addoption("--accelerator", action="append", default=[], help="A vendor's file that is asked.")
+    group.addoption(
+        "--machines", action="append", default=[], help="A recorded machine, or a folder of them: --machines=DIR."
+    )
+    group.addoption("--backend", action="append", default=[], help="A target's backend that is asked.")
+
+
+def asked_for(config: pytest.Config, option: str) -> list[str]:
+    """The names after `--option`. Raises `pytest.UsageError` where there is none: then nothing would be proved."""
+    names: list[str] = config.getoption(option)
+    if not names:
+        raise pytest.UsageError(f"name whom to ask: --{option} NAME")
+    return names

@@ -1,0 +1,63 @@
+"""Recorded machines of test/fixtures, as they are or with something changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hardware.machine import Machine, Reading
+from hardware.recording import INDEX, ReplayedMachine
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def machine(name: str) -> ReplayedMachine:
+    """The recording `vendor/machine`."""
+    return ReplayedMachine(FIXTURES / name)
+
+
+def changed(
+    name: str,
+    folder: Path,
+    *,
+    index: Callable[[dict[str, Any]], None] | None = None,
+    files: dict[str, str | None] | None = None,
+    libraries: dict[str, dict[str, Any]] | None = None,
+) -> ReplayedMachine:
+    """A copy of a recording in `folder` with other variables, nodes or files; a file of `None` is taken away."""
+    shutil.copytree(FIXTURES / name, folder / "machine", dirs_exist_ok=True)
+    copy = folder / "machine"
+    if index is not None:
+        told = json.loads((copy / INDEX).read_text())
+        index(told)
+        (copy / INDEX).write_text(json.dumps(told))
+    for path, text in (files or {}).items():
+        place = copy / "files" / path.lstrip("/")
+        if text is None:
+            place.unlink()
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text)
+    for library, answers in (libraries or {}).items():
+        place = copy / "libraries" / f"{library}.json"
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(json.dumps(answers))
+    return ReplayedMachine(copy)
+
+
+class Counted:
+    """Counts the programs that are run on a machine."""
+
+    def __init__(self, told: Machine) -> None:
+        self.told = told
+        self.programs: list[tuple[str, ...]] = []
+        real = told.run
+
+        def run(*words: str) -> Reading[str]:
+            self.programs.append(words)
+            return real(*words)
+
+        told.run = run  # type: ignore[method-assign]
