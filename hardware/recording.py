@@ -32,13 +32,14 @@ LINES = "sysfs.txt"
 _FORMAT = 1
 
 _PRIVATE = (
-    (re.compile(r"\b((?:GPU|MIG)-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"),
+    (re.compile(r"\b((?:GPU|MIG)-)?(?!0{8}-0{4})[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"),
      r"\g<1>00000000-0000-0000-0000-000000000000"),
     (re.compile(r"\b[0-9a-f]{32,64}\b"), "0" * 32),
     (re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b"), "00:00:00:00:00:00"),
-    (re.compile(r"(?i)((?<!<)serial(?:[ _-]?(?:number|num|no))?[\"']?[ \t]*[:=>][ \t]*[\"']?)([^\s\"'<,]{4,})"),
+    (re.compile(r"(?i)((?<!<)serial(?:[ _-]?(?:number|num|no))?[\"']?[ \t]*[:=>][ \t]*[\"']?)"
+                r"(?!null\b|None\b|N/A)([^\s\"'<,]{4,})"),
      r"\1<serial>"),
-    (re.compile(r"(?i)(<serial>)[^<]+(</serial>)"), r"\1<serial>\2"),
+    (re.compile(r"(?i)(<serial>)(?!N/A)[^<]+(</serial>)"), r"\1<serial>\2"),
 )  # fmt: skip
 
 

@@ -107,8 +107,8 @@ class ListedAccelerators(AcceleratorBackend):
         memory: dict[str, int] | None = self.told(index, "memory").value
         return memory
 
-    def get_utilization(self, index: int) -> dict[str, float] | None:
-        rates: dict[str, float] | None = self.told(index, "utilization").value
+    def get_utilization(self, index: int) -> dict[str, float | None] | None:
+        rates: dict[str, float | None] | None = self.told(index, "utilization").value
         return rates
 
     def get_power_usage(self, index: int) -> float | None:

@@ -124,6 +124,8 @@ def test_a_program_that_hangs_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> No
         ("address 3c:ec:ef:12:34:56", "address 00:00:00:00:00:00"),
         ("/home/alice/model", "/home/<user>/model"),
         ("0000:17:00.0 NVIDIA H100", "0000:17:00.0 NVIDIA H100"),
+        ('{"SerialNumber":null}', '{"SerialNumber":null}'),
+        ("<serial>N/A</serial>", "<serial>N/A</serial>"),
     ],
 )
 def test_what_names_a_machine_or_a_person_is_not_kept(said: str, kept: str) -> None:

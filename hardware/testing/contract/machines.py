@@ -32,7 +32,7 @@ class EmptyMachine(Machine):
     def variable(self, name: str) -> str | None:
         return None
 
-    def run(self, *words: str) -> Reading[str]:
+    def run(self, *words: str, accept: int = 0) -> Reading[str]:
         self.started.append(words)
         return Reading(value=None, reason=f"{words[0]} isn't installed")
 
