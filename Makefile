@@ -22,7 +22,7 @@ export HF_HUB_DISABLE_TELEMETRY = 1
 .PHONY: help run test test-gpu fuzz-inventory test-threads lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla openvino-all setup-upstream bundle-environment clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile
+	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
 
 ifdef PYTHON
 run:

@@ -314,7 +314,11 @@ def _run(asked: Options, written: Sequence[WrittenSuite], inventory: HardwareInf
     if ending:
         lines = [line for cell in result.cells for line in cell.lines]
         done = sum(line.outcome is not Outcome.NOT_RUN for line in lines)
-        click.echo(f"error: interrupted: {done} of {len(lines)} checks were done, the rest is not_run", err=True)
+        click.echo(
+            f"error: interrupted: {done} of {len(lines)} checks were done, the rest is not_run. Go on with the same "
+            "command and --resume.",
+            err=True,
+        )
         return INTERRUPTED
     _explain(result, asked)
     code = result.exit_code(allow_fallback=asked.allow_fallback)

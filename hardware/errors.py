@@ -59,6 +59,10 @@ class ModelError(UsageError):
     """The model named isn't known, or nothing can be built from what was given."""
 
 
+class BrokenPlugin(HwCompatError):
+    """A package from outside registered something that can't be imported, or is of another kind."""
+
+
 class BackendUnavailable(HwCompatError):
     """A target isn't usable here; `what` names it and `why` gives the reason."""
 

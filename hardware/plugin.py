@@ -1,7 +1,8 @@
 """What a backend from outside the repository builds on; docs/ADDING_A_BACKEND.md says how.
 
 `BaseBackend` is for any runtime, `TorchBackend` for a device that torch knows, `LedgerBackend` for one whose kernels
-are Python's and whose driver counts them. Importing this imports no runtime.
+are Python's and whose driver counts them; `install` makes torch know such a device. Importing this imports no
+runtime.
 """
 
 from .backends._ledger import LedgerBackend, LedgerRunnable
@@ -17,12 +18,14 @@ from .backends.base import (
     Unsupported,
 )
 from .errors import BackendUnavailable
+from .privateuse1 import Driver, install
 from .target import Target
 
 __all__ = [
     "BackendUnavailable",
     "BaseBackend",
     "DeviceInfo",
+    "Driver",
     "Execution",
     "FileSubject",
     "Generation",
@@ -34,4 +37,5 @@ __all__ = [
     "TorchBackend",
     "TorchRunnable",
     "Unsupported",
+    "install",
 ]

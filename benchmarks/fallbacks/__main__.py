@@ -30,6 +30,7 @@ from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
 from hardware.evidence.store import read_folder
 from hardware.paths import cache_folder
+from hardware.target import Target
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -51,6 +52,8 @@ _BACKWARD = (
     *("embedding_dense_backward", "threshold_backward"),
 )
 _LEFT = {"boxed_all": ("*",), "boxed_product": _PRODUCTS, "boxed_norm": _NORMS, "boxed_backward": _BACKWARD}
+_NEVER_HIGH = ("qnn", "tpu")
+"""Targets that something stands in for here, so that no cell of theirs is `high`."""
 _STUB = "cuda_management_stub"
 _STANDS_IN = {"tpu": "tpu:xla-cpu"}
 """The same runtime and lowering on the host's processor."""
@@ -85,7 +88,9 @@ class Found:
 
     @property
     def is_caught(self) -> bool:
-        return self.took_effect and self.level not in ("high", "no verdict")
+        """Whether the level is lower than without the plant: an emulator's is `medium` at most."""
+        honest = ("high", "medium") if Target.parse(self.plant.target).name in _NEVER_HIGH else ("high",)
+        return self.took_effect and self.level not in (*honest, "no verdict")
 
 
 def plants() -> list[Plant]:

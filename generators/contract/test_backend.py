@@ -15,8 +15,8 @@ from generators.derivation.on_demand import recipe_for
 from generators.models.inputs import make_inputs
 from hardware import known_answer
 from hardware.backends.base import BaseBackend, ModelSubject, Runnable, Unsupported
-from hardware.backends.factory import get_backend, known_targets
-from hardware.errors import BackendUnavailable
+from hardware.backends.factory import get_backend, known_targets, resolve_target
+from hardware.errors import BackendUnavailable, HwCompatError
 from hardware.output_masks import masks_of
 from hardware.target import Target
 from hardware.testing import reference
@@ -35,15 +35,21 @@ NOT_THERE = (NotImplementedError, Unsupported)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One round for each backend."""
     if "name" in metafunc.fixturenames:
-        metafunc.parametrize("name", asked_for(metafunc.config, "backend"), scope="module")
+        names = asked_for(metafunc.config, "backend")
+        for name in names:
+            try:
+                resolve_target(name)
+            except HwCompatError as error:
+                raise pytest.UsageError(f"{error} Is its package installed in this environment?") from error
+        metafunc.parametrize("name", names, scope="module")
 
 
 @pytest.fixture(scope="module")
 def backend(name: str) -> Iterator[BaseBackend]:
-    """The backend that is asked; its own reason where it can't be used here."""
+    """The backend that is asked. One that can't be used here keeps no contract: its own reason is the failure."""
     with get_backend(name) as found:
         if reason := found.unavailable():
-            pytest.skip(f"{name}: {reason}")
+            pytest.fail(f"{name} can't be used here, so that nothing of it is proved: {reason}", pytrace=False)
         yield found
 
 

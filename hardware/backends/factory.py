@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..entry_points import entry_points
-from ..errors import UsageError, did_you_mean, echo
+from ..errors import BrokenPlugin, UsageError, did_you_mean, echo
 from ..target import Target
 from .base import BaseBackend
 
@@ -93,7 +93,10 @@ def _checked(target: Target, text: str) -> Target:
 
 
 def backend_class(name: str) -> type[BaseBackend]:
-    """The class behind a target's name. Imports its module, not its runtime."""
+    """The class behind a target's name. Imports its module, not its runtime.
+
+    Raises `BrokenPlugin` where a backend from outside can't be imported.
+    """
     if name in built_in_targets():
         module = importlib.import_module(f".{name}", package=__package__)
         found = [
@@ -107,9 +110,20 @@ def backend_class(name: str) -> type[BaseBackend]:
         if len(found) != 1:
             raise TypeError(f"hardware/backends/{name}.py must define one backend called {name!r}, not {len(found)}")
         return found[0]
-    loaded = _entry_points()[name].load()
+    point = _entry_points()[name]
+    try:
+        loaded = point.load()
+    except Exception as error:  # a plug-in may raise anything
+        raise BrokenPlugin(
+            f"the plug-in {echo(name)} ({point.value}) can't be imported",
+            why=f"{type(error).__name__}: {error}",
+            fix="Mend its package, or uninstall it.",
+        ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, BaseBackend)):
-        raise TypeError(f"the plug-in {name!r} gave {loaded!r}, which is no BaseBackend")
+        raise BrokenPlugin(
+            f"the plug-in {echo(name)} ({point.value}) is no backend",
+            why=f"it gave {loaded!r}, no class of BaseBackend",
+        )
     return loaded
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .changes import Change, together
 from .result import OptimizationResult, Step
-from .timing import Timing, clock_of, compared
+from .timing import FASTER, ROUNDS, WORTH_KEEPING, Timing, clock_of, compared
 
 if TYPE_CHECKING:
     from .levels import OptimizationLevel
@@ -142,5 +142,5 @@ def _said(timing: Timing) -> str:
     faster = sum(one < 1 for one in timing.ratios)
     return (
         f"a call takes {timing.after * 1e3:.2f} ms, {timing.before * 1e3:.2f} ms without it (faster in {faster} of "
-        f"{len(timing.ratios)} rounds)"
+        f"{len(timing.ratios)} rounds; {FASTER} of {ROUNDS}, and {1 - WORTH_KEEPING:.0%} in the median, are needed)"
     )

@@ -165,13 +165,13 @@ class ChannelsLast(Strategy):
 
         def on() -> None:
             if not hooks:
-                setting.model.to(memory_format=torch.channels_last)
+                _lay_out(setting.model, torch.channels_last)
                 hooks.append(setting.model.register_forward_pre_hook(pictures_last, with_kwargs=True))
 
         def off() -> None:
             while hooks:
                 hooks.pop().remove()
-                setting.model.to(memory_format=torch.contiguous_format)
+                _lay_out(setting.model, torch.contiguous_format)
 
         on()
         return Change(on=on, off=off)
@@ -183,6 +183,13 @@ class ChannelsLast(Strategy):
             m.weight for m in model.modules() if isinstance(m, torch.nn.Conv2d) and max(m.weight.shape[1:]) > 1
         ]
         return bool(kernels) and all(k.is_contiguous(memory_format=torch.channels_last) for k in kernels)
+
+
+def _lay_out(model: torch.nn.Module, memory_format: torch.memory_format) -> None:
+    """What has four axes, as `Module.to` lays it out; that may refuse while somebody else holds a weight."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.dim() == 4 and tensor.is_floating_point():
+            tensor.data = tensor.data.contiguous(memory_format=memory_format)
 
 
 class FoldedBatchNorms(Strategy):

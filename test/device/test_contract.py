@@ -70,6 +70,20 @@ def test_a_backend_from_outside_keeps_the_contract(plugin: Path, tmp_path: Path)
     assert "skipped" not in ran.stdout
 
 
+def test_a_backend_that_is_not_here_keeps_no_contract(tmp_path: Path) -> None:
+    ran = ask("cuda", tmp_path)
+    assert ran.returncode == 1
+    assert "nothing of it is proved" in ran.stdout
+    assert "passed" in ran.stdout, "its name is known"
+
+
+def test_a_backend_that_nobody_knows_is_one_line(tmp_path: Path) -> None:
+    ran = ask("nosuch", tmp_path)
+    assert ran.returncode == 4
+    assert "unknown device 'nosuch'" in ran.stderr + ran.stdout
+    assert "Is its package installed" in ran.stderr + ran.stdout
+
+
 def test_a_backend_that_breaks_the_contract_fails(tmp_path: Path) -> None:
     (tmp_path / "broken-1.dist-info").mkdir()
     (tmp_path / "broken-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")

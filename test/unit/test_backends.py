@@ -20,7 +20,7 @@ from hardware.backends.factory import (
     resolve_target,
 )
 from hardware.backends.openvino import OpenVINORunnable
-from hardware.errors import UsageError
+from hardware.errors import BrokenPlugin, UsageError
 from hardware.evidence.record import Stage
 from hardware.export import Exported
 from hardware.target import Target
@@ -165,8 +165,15 @@ def test_a_plug_in_is_a_target_like_the_others(plugged):
 def test_a_plug_in_that_is_no_backend_is_named(monkeypatch):
     point = importlib.metadata.EntryPoint("odd", "pathlib:Path", factory.ENTRY_POINT_GROUP)
     monkeypatch.setattr(factory, "_entry_points", lambda: {"odd": point})
-    with pytest.raises(TypeError, match="plug-in 'odd'"):
+    with pytest.raises(BrokenPlugin, match=r"plug-in 'odd' \(pathlib:Path\) is no backend"):
         backend_class("odd")
+
+
+def test_a_plug_in_that_cannot_be_imported_is_a_broken_plug_in(monkeypatch):
+    point = importlib.metadata.EntryPoint("acme", "nothing_there.backend:Acme", factory.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(factory, "_entry_points", lambda: {"acme": point})
+    with pytest.raises(BrokenPlugin, match="No module named 'nothing_there'"):
+        backend_class("acme")
 
 
 def test_a_plug_in_cannot_take_the_place_of_a_target_that_ships(monkeypatch):
@@ -263,6 +270,9 @@ class Opened:
     def __init__(self, compiled, products=0):
         self.compiled, self.products = compiled, products
 
+    def takes(self, inputs):
+        return True
+
     def __call__(self, inputs):
         import torch
 
@@ -320,7 +330,7 @@ def test_a_model_that_openvino_refuses_failed_at_compiling(monkeypatch, tmp_path
     def refuse(*_):
         raise RuntimeError("Exception from src/plugins: no kernel")
 
-    core = SimpleNamespace(read_model=lambda file: SimpleNamespace(outputs=[]), compile_model=refuse)
+    core = SimpleNamespace(read_model=lambda file: SimpleNamespace(inputs=[], outputs=[]), compile_model=refuse)
     subject = ModelSubject(model=None, task="fill-mask", identity="0")
     monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(Core=lambda: core))
     with pytest.raises(Unsupported, match="no kernel") as caught:
