@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from ._torch import TorchBackend, TorchRunnable, listed
-from ._trace import MOVES, operator_trace
+from ._trace import operator_trace
 from .base import Execution, Runnable
+
+
+_BOOKKEEPING = "aten.detach"
+"""What autograd does with a gradient that it takes over: a trace sees it, and no kernel is asked for."""
 
 
 class LedgerRunnable(TorchRunnable):
@@ -29,7 +33,7 @@ class LedgerRunnable(TorchRunnable):
 
     def execution(self) -> Execution:
         """What the driver launched in a forward pass, in decoding and in a backward pass. Operators that torch asked
-        for and nobody launched count as offloaded, but for those that compute nothing."""
+        for and nobody launched count as offloaded."""
         forward, more = operator_trace(self.device.type), operator_trace(self.device.type)
         tensors = self._tensors(self.example)
         ledger = self.backend.ledger
@@ -40,7 +44,7 @@ class LedgerRunnable(TorchRunnable):
             unseen = self._decode_and_learn(tensors)
         launched = dict(ledger)
         requested = forward.native + more.native
-        asked = Counter({name: count for name, count in requested.items() if name not in MOVES})
+        asked = Counter({name: count for name, count in requested.items() if name != _BOOKKEEPING})
         offloaded = dict(forward.offloaded + (asked - Counter(launched)) + more.on_host)
         proof = self._proof(forward)
         return replace(proof, native=launched, offloaded=offloaded, unseen=listed(proof.unseen, unseen))

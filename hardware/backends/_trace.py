@@ -51,7 +51,7 @@ _COPIES = frozenset(
 )
 """Operators whose work is to cross devices: the dispatch mode tells of those."""
 
-MOVES = frozenset(
+_MOVES = frozenset(
     {
         *(name.replace("aten::", "aten.") for name in _COPIES),
         *("aten.clone", "aten.detach", "aten.alias", "aten.view", "aten._unsafe_view", "aten.slice", "aten.select"),
@@ -90,7 +90,7 @@ def operator_trace(device_type: str) -> Any:
             elsewhere = any(tensor.dim() > 0 and tensor.device.type != device_type for tensor in tensors)
             native = not elsewhere and (any(map(_dispatches, tensors)) or has_kernel(func, device_type))
             (self.native if native else self.offloaded)[name] += 1
-            if name not in MOVES and any(map(_is_hosts_number, tree_leaves((args, kwargs)))):
+            if name not in _MOVES and any(map(_is_hosts_number, tree_leaves((args, kwargs)))):
                 self.on_host[name] += 1
             if name in _COMPUTE:
                 results = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
