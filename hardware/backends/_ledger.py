@@ -12,7 +12,6 @@ from ._torch import TorchBackend, TorchRunnable, listed
 from ._trace import operator_trace
 from .base import Execution, Runnable
 
-
 _BOOKKEEPING = "aten.detach"
 """What autograd does with a gradient that it takes over: a trace sees it, and no kernel is asked for."""
 
