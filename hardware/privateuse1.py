@@ -52,9 +52,12 @@ def install(name: str, driver: Driver) -> None:
     """
     import torch
 
+    # Parameters of a module are swapped for those on the device, which keeps tied weights tied.
+    swap = torch.__future__.set_swap_module_params_on_conversion
     found = _installed.get(name)
     if found is not None:
         found.driver = driver
+        swap(True)
         return
     taken = installed_name()
     if taken != "privateuseone" or hasattr(torch, name):
@@ -72,8 +75,7 @@ def install(name: str, driver: Driver) -> None:
             fix="Install torch 2.9 or later.",
         ) from error
     set_up(name, backend_module=device_module(name))
-    # Parameters of a module are swapped for those on the device, which keeps tied weights tied.
-    torch.__future__.set_swap_module_params_on_conversion(True)
+    swap(True)
     _installed[name] = _Device(name, driver)
 
 

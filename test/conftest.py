@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -101,6 +102,14 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
         if name not in (CACHE_VARIABLE, EVIDENCE_VARIABLE):
             monkeypatch.delenv(name)
     monkeypatch.delenv("LOGLEVEL", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_swapping_left() -> Iterator[None]:
+    """A device made in Python has modules swap their parameters; the next test may be about another device."""
+    yield
+    if torch := sys.modules.get("torch"):
+        torch.__future__.set_swap_module_params_on_conversion(False)
 
 
 @pytest.fixture

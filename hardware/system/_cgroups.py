@@ -37,5 +37,5 @@ def processor_limit(machine: Machine) -> float | None:
             period = machine.text(f"{folder}/cpu.cfs_period_us") or ""
         used, of = decimal(quota, least=1), decimal(period, least=1)
         if used is not None and of is not None:
-            found.append(round(used / of, 3))
+            found.append(max(round(used / of, 3), 0.001))
     return min(found, default=None)

@@ -207,11 +207,11 @@ def test_the_first_break_that_the_model_has_a_place_for_is_made() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
     inputs = {"input": np.ones((2, 4), dtype=np.float32)}
     subject = ModelSubject(model=model, task="own", identity="x")
-    order = Order(mutants=("attention_scale@0", f"{CONTROL}@0", "nan_row@0", "half_batch@0"))
+    order = Order(mutants=("dropped_mask@0", f"{CONTROL}@0", "nan_row@0", "half_batch@0"))
     made = plugin.break_subject(subject, inputs, order)
     assert made.mutant is not None
     assert made.mutant.name == "nan_row@0"
-    assert "no attention" in made.refused["attention_scale@0"]
+    assert "no mask" in made.refused["dropped_mask@0"]
     assert "moves the outputs by 0.0e+00" in made.refused[f"{CONTROL}@0"]
     assert torch.isnan(model(torch.ones(2, 4))[-1]).all()
 
