@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             try:
                 resolve_target(name)
             except HwCompatError as error:
-                raise pytest.UsageError(f"{error} Is its package installed in this environment?") from error
+                pytest.exit(f"{error} Is its package installed in this environment?", returncode=4)
         metafunc.parametrize("name", names, scope="module")
 
 
