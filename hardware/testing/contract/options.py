@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from ...backends.factory import resolve_target
+from ...errors import HwCompatError
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Names of what is asked; each may be repeated."""
@@ -16,6 +19,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--machines", action="append", default=[], help="A recorded machine, or a folder of them: --machines=DIR."
     )
     group.addoption("--backend", action="append", default=[], help="A target's backend that is asked.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Names of backends that nobody knows end it at once. Raises `pytest.UsageError`."""
+    for name in config.getoption("--backend"):
+        try:
+            resolve_target(name)
+        except HwCompatError as error:
+            raise pytest.UsageError(f"{error} Is its package installed in this environment?") from error
 
 
 def asked_for(config: pytest.Config, option: str) -> list[str]:
