@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from hardware.system.memory import free_bytes
 from hardware.testing.graph_files import graph_hash, weight_files
 from hardware.testing.graph_reference import GraphReference, open_reference
 from hardware.testing.parity import Array
+
+log = logging.getLogger(__name__)
 
 _BYTES_A_BYTE = 6
 """The file's weights in memory, again in float64, in the runtime, and room for what is computed."""
@@ -124,7 +127,8 @@ def _other_sizes(
     for other in _alternatives(specs, sizes) if sizes else ():
         try:
             found = evaluator(draw_inputs(specs, other))
-        except Exception:  # whatever it raises, it doesn't run with these sizes
+        except Exception as error:  # whatever it raises, it doesn't run with these sizes
+            log.debug("sizes %s: %s", other, error)
             continue
         if any(found[name].shape != value.shape for name, value in outputs.items()):
             return other

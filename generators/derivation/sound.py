@@ -6,6 +6,7 @@ the length is free. The likely layouts are tried on the model, and the first tha
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,6 +15,8 @@ from hardware.errors import ModelError
 
 from .modalities import Spec
 from .scopes import attribute_of, roles
+
+log = logging.getLogger(__name__)
 
 _FRAMES_A_STEP = 8
 """Frames for each position of a text: encoders merge two to eight frames into one."""
@@ -56,7 +59,8 @@ def chosen_layout(
     for one in tried if len(tried) > 1 else ():
         try:
             run(one)
-        except Exception:  # any error means the same: these aren't the model's axes
+        except Exception as error:  # any error means the same: these aren't the model's axes
+            log.debug("layout %s: %s", one[name], error)
             continue
         return one
     return tried[0]

@@ -10,15 +10,13 @@ from typing import Any
 
 from ..machine import Machine, Reading
 from ._amdgpu import Cards, amd_seen, placed
-from ._sources import (
-    Source,
-    Tool,
+from ._figures import (
     celsius,
     drawn,
+    generation_of,
     given,
     number,
     pci_address,
-    pcie_generation,
     percent,
     positive,
     rates,
@@ -26,6 +24,8 @@ from ._sources import (
     size,
     text,
 )
+from ._sources import Source
+from ._telling import Tool
 from .base import AcceleratorInfo
 
 _UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30}
@@ -279,7 +279,7 @@ def _gfx(written: Any) -> str | None:
 
 
 def _speed(bus: dict[str, Any]) -> int | None:
-    return pcie_generation(bus.get("max_pcie_speed"))
+    return generation_of(bus.get("max_pcie_speed"))
 
 
 def _position(name: str) -> tuple[int, str]:

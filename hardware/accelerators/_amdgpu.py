@@ -13,15 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..machine import Machine, Reading
-from ._pci import PciNames, pci_accelerators
-from ._sources import (
-    Source,
+from ._figures import (
     celsius,
     drawn,
+    generation_of,
     given,
     number,
     pci_address,
-    pcie_generation,
     percent,
     positive,
     rates,
@@ -29,6 +27,8 @@ from ._sources import (
     size,
     text,
 )
+from ._pci import PciNames, pci_accelerators
+from ._sources import Source
 from .base import AcceleratorInfo, DriverState
 
 VENDOR_ID = 0x1002
@@ -319,7 +319,7 @@ class AmdgpuSource(Source):
             memory_bytes=vram,
             memory_type=memory_type(card.agent),
             bus_type="pcie",
-            pcie_gen=pcie_generation(read(f"{card.path}/max_link_speed")),
+            pcie_gen=generation_of(read(f"{card.path}/max_link_speed")),
             driver_version=driver_version(self.machine),
             firmware_version=text(read(f"{card.path}/vbios_version")),
             extra_info=extra,

@@ -13,17 +13,14 @@ import importlib.util
 import io
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from ..machine import Library, Reading
+from ..machine import Reading
+from ._opening import OPENING, OpenedOnce, Opening
 from .base import DriverState, LibraryState
-
-OPENING = "opening"
-"""A question that is no function of amdsmi: the state of library and driver, and why it doesn't start."""
 
 COUNT = "count"
 """A question that is no function of amdsmi: how many GPUs it lists."""
@@ -37,7 +34,7 @@ _ENUMS = {
 _NO_PERMISSION, _DRIVER_NOT_LOADED, _NO_DRIVER = 10, 34, 51
 
 
-class Amdsmi(Library):
+class Amdsmi(OpenedOnce):
     """Opens amdsmi on the first question and remembers what came of it until `close`.
 
     Functions take the index of a GPU first; members of the binding's enumerations are given by name.
@@ -46,23 +43,16 @@ class Amdsmi(Library):
     NAME = "amdsmi"
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._state: tuple[LibraryState, DriverState, str] | None = None
+        super().__init__()
         self._binding: Any = None
         self._handles: list[Any] = []
 
-    def _open(self) -> tuple[LibraryState, DriverState, str]:
-        with self._lock:
-            if self._state is None:
-                self._state = self._initialise()
-            return self._state
-
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        library, driver, reason = self._open()
+        opening = self._open()
         if function == OPENING:
-            return Reading(value=[str(library), str(driver), reason])
-        if reason:
-            return Reading(value=None, reason=reason)
+            return Reading(value=self._told(opening))
+        if opening.reason:
+            return Reading(value=None, reason=opening.reason)
         binding, handles = self._binding, self._handles
         if binding is None:
             return Reading(value=None, reason="amdsmi was given back while it was asked")
@@ -85,8 +75,8 @@ class Amdsmi(Library):
     def close(self) -> str:
         with self._lock:
             binding, self._binding, self._handles = self._binding, None, []
-            opened, self._state = self._state, None
-            if binding is None or opened is None or opened[2]:
+            opened, self._opening = self._opening, None
+            if binding is None or opened is None or opened.reason:
                 return ""
             try:
                 binding.amdsmi_shut_down()
@@ -94,22 +84,23 @@ class Amdsmi(Library):
                 return _said(error)
             return ""
 
-    def _initialise(self) -> tuple[LibraryState, DriverState, str]:
+    def _start(self) -> Opening:
         file = _library_file()
         if file is None:
             reason = f"AMD's library {_FILE} can't be loaded; it comes with ROCm (package amd-smi-lib)"
-            return LibraryState.MISSING, DriverState.UNKNOWN, reason
+            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 self._binding = _binding(file)
         except Exception as error:  # see the module's text: anything may come of this import
-            return LibraryState.MISSING, DriverState.UNKNOWN, _no_binding(error)
+            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=_no_binding(error))
         try:
             self._binding.amdsmi_init()
             self._handles = list(self._binding.amdsmi_get_processor_handles())
         except Exception as error:  # as above
-            return LibraryState.OK, *_refused(error)
-        return LibraryState.OK, DriverState.OK, ""
+            driver, reason = _refused(error)
+            return Opening(library=LibraryState.OK, driver=driver, reason=reason)
+        return Opening(library=LibraryState.OK, driver=DriverState.OK)
 
 
 def _roots() -> Iterator[Path]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..machine import Library, Reading
-from ._values import parsed, table, tables, words
+from ..values import from_json, table, tables, words
 
 DEFAULT_FILE = "/opt/cerebras/config_v2"
 FILE_VARIABLE = "CSCONFIG_PATH"
@@ -41,7 +41,7 @@ class ClusterConfig(Library):
 
 def read_cluster(text: str, where: str) -> Reading[Any]:
     """The cluster of the current context."""
-    config = table(parsed(text))
+    config = table(from_json(text))
     contexts = {words(one.get("name")): words(one.get("cluster")) for one in tables(config.get("contexts"))}
     wanted = contexts.get(words(config.get("currentContext")), "")
     cluster = next(

@@ -15,21 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..machine import Machine, Reading
+from ._figures import celsius, drawn, generation_of, given, number, pci_address, positive, rates, share, size, text
 from ._pci import DISPLAY_CLASS, PciNames, pci_accelerators
-from ._sources import (
-    Source,
-    celsius,
-    drawn,
-    given,
-    number,
-    pci_address,
-    pcie_generation,
-    positive,
-    rates,
-    share,
-    size,
-    text,
-)
+from ._sources import Source
 from .base import AcceleratorInfo
 
 VENDOR_ID = 0x8086
@@ -274,7 +262,7 @@ class IntelGpuFiles(_Files):
         )
 
     def _generation(self, card: Card) -> int | None:
-        return pcie_generation(self.machine.text(f"{card.path}/device/max_link_speed"))
+        return generation_of(self.machine.text(f"{card.path}/device/max_link_speed"))
 
 
 class IntelNpuFiles(_Files):

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from ..machine import Library, Reading
+from ..machine import Reading
+from ._opening import OPENING, OpenedOnce, Opening
 from .base import DriverState, LibraryState
-
-OPENING = "opening"
-"""The state of library and driver, and why it doesn't start."""
 
 _GPU = 1
 _INTEGRATED_FLAG = 1
@@ -29,7 +26,7 @@ class LevelZeroError(Exception):
     """A function's result that isn't success."""
 
 
-class LevelZero(Library):
+class LevelZero(OpenedOnce):
     """Opens Sysman on the first question and remembers what came of it until `close`.
 
     Questions: `count`, and with an index `device`, `memory`, `temperatures`, `throttle`, `power`, `engines`.
@@ -38,24 +35,17 @@ class LevelZero(Library):
     NAME = "levelzero"
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._state: tuple[LibraryState, DriverState, str] | None = None
+        super().__init__()
         self._zes: Any = None
         self._devices: list[Any] = []
 
-    def _open(self) -> tuple[LibraryState, DriverState, str]:
-        with self._lock:
-            if self._state is None:
-                self._state = self._initialise()
-            return self._state
-
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        library, driver, reason = self._open()
+        opening = self._open()
         if function == OPENING:
-            return Reading(value=[str(library), str(driver), reason])
+            return Reading(value=self._told(opening))
         zes, devices = self._zes, self._devices
-        if reason or zes is None:
-            return Reading(value=None, reason=reason or "Level Zero was given back while it was asked")
+        if opening.reason or zes is None:
+            return Reading(value=None, reason=opening.reason or "Level Zero was given back while it was asked")
         if function == "count":
             return Reading(value=len(devices))
         question = _QUESTIONS.get(function)
@@ -71,23 +61,24 @@ class LevelZero(Library):
     def close(self) -> str:
         # Sysman has no function that ends it; the handles are valid as long as the process.
         with self._lock:
-            self._state, self._zes, self._devices = None, None, []
+            self._opening, self._zes, self._devices = None, None, []
         return ""
 
-    def _initialise(self) -> tuple[LibraryState, DriverState, str]:
+    def _start(self) -> Opening:
         try:
             import pyzes
         except ImportError as error:
             reason = f"the Python package pyzes can't be imported ({error}): pip install pyzes"
-            return LibraryState.MISSING, DriverState.UNKNOWN, reason
+            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
         except Exception as error:  # an OSError on Linux, a plain Exception on Windows
             reason = (
                 f"the Level Zero loader can't be loaded ({error}); it comes with the package libze1 or level-zero"
             )
-            return LibraryState.MISSING, DriverState.UNKNOWN, reason
+            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
         result = pyzes.zesInit(0)
         if result != pyzes.ZE_RESULT_SUCCESS:
-            return LibraryState.OK, *_refused(pyzes, result)
+            state, reason = _refused(pyzes, result)
+            return Opening(library=LibraryState.OK, driver=state, reason=reason)
         try:
             every = [
                 device
@@ -96,9 +87,10 @@ class LevelZero(Library):
             ]
             self._devices = [one for one in every if _properties(pyzes, one).core.type == _GPU]
         except LevelZeroError as error:
-            return LibraryState.OK, DriverState.UNKNOWN, f"Level Zero lists no device: {error}"
+            reason = f"Level Zero lists no device: {error}"
+            return Opening(library=LibraryState.OK, driver=DriverState.UNKNOWN, reason=reason)
         self._zes = pyzes
-        return LibraryState.OK, DriverState.OK, ""
+        return Opening(library=LibraryState.OK, driver=DriverState.OK)
 
 
 def _refused(zes: Any, result: int) -> tuple[DriverState, str]:

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..machine import Machine, Reading
-from ._sources import Source, Tool, celsius, given, number, pci_address, percent, rates, share, size, text, watts
+from ._figures import celsius, given, number, pci_address, percent, rates, share, size, text, watts
+from ._sources import Source
+from ._telling import Tool
 from .base import AcceleratorInfo
 
 THROTTLE_REASONS = {

@@ -5,15 +5,11 @@ NVML itself may be called from several threads; handles are asked for each time,
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass
 from typing import Any
 
-from ..machine import Library, Reading
+from ..machine import Reading
+from ._opening import OPENING, OpenedOnce, Opening
 from .base import DriverState, LibraryState
-
-OPENING = "opening"
-"""A question that is no function of NVML: the state of library and driver, and why it doesn't start."""
 
 SLICES = "mig_slices"
 """A question that is no function of NVML: name, UUID and memory of each MIG slice of a device."""
@@ -21,16 +17,7 @@ SLICES = "mig_slices"
 _OF_NO_DEVICE = ("nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Opening:
-    """What came of `nvmlInit`; `reason` is empty when the door is open."""
-
-    library: LibraryState
-    driver: DriverState
-    reason: str = ""
-
-
-class Nvml(Library):
+class Nvml(OpenedOnce):
     """Opens NVML on the first question and remembers what came of it until `close`.
 
     Functions of a device (`nvmlDevice...`) take its index first. Structures come back as tables.
@@ -38,20 +25,13 @@ class Nvml(Library):
 
     NAME = "nvml"
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._opening: Opening | None = None
-
-    def _open(self) -> Opening:
-        with self._lock:
-            if self._opening is None:
-                self._opening = _initialise()
-            return self._opening
+    def _start(self) -> Opening:
+        return _initialise()
 
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
         opening = self._open()
         if function == OPENING:
-            return Reading(value=[str(opening.library), str(opening.driver), opening.reason])
+            return Reading(value=self._told(opening))
         if opening.reason:
             return Reading(value=None, reason=opening.reason)
         import pynvml

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..machine import Library, LiveMachine, Machine, Reading
-from ._values import fraction, whole, words
+from ..values import whole, words
+from ._figures import generation_of
 
 DISPLAY_CLASS = 0x03
 PROCESSING_ACCELERATOR_CLASS = 0x12
@@ -27,8 +28,6 @@ ID_DATABASES = (
 )
 DEVICES = "/sys/bus/pci/devices"
 _TABLE = Path(__file__).with_name("bus_devices.toml")
-_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
-"""By GT/s of a lane."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +67,7 @@ def pci_accelerators(machine: Machine | None = None) -> tuple[PciDevice, ...] | 
 
 def pcie_generation(machine: Machine, address: str) -> int | None:
     """The newest generation that a device and its slot can talk; `None` where the kernel doesn't tell."""
-    speed = fraction((machine.text(f"{DEVICES}/{address}/max_link_speed") or "").partition(" ")[0])
-    return None if speed is None else _GENERATIONS.get(speed)
+    return generation_of((machine.text(f"{DEVICES}/{address}/max_link_speed") or "").partition(" ")[0])
 
 
 def bound_driver(machine: Machine, address: str) -> str:

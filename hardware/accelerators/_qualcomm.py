@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from ..machine import Machine
-from ._values import after, parsed, table, tables, words
+from ..values import after, from_json, table, tables, words
 
 FASTRPC_NODES = ("fastrpc-cdsp", "fastrpc-cdsp-secure", "cdsprpc-smd", "adsprpc-smd", "adsprpc-smd-secure")
 """Nodes through which a program reaches the compute DSP: the mainline kernel's, then those of Qualcomm's kernels."""
@@ -99,7 +99,7 @@ def read_adreno(machine: Machine) -> str:
 
 def read_windows(text: str | None) -> tuple[WindowsDevice, ...]:
     """Qualcomm's devices out of what `CIM` prints."""
-    data = table(parsed(text))
+    data = table(from_json(text))
     drivers = {words(one.get("Name")): words(one.get("DriverVersion")) for one in tables(data.get("video"))}
     return tuple(
         WindowsDevice(

@@ -6,7 +6,8 @@ Sources: Jetson Linux Developer Guide (device tree model, GPU load in tenths of 
 from __future__ import annotations
 
 from ..machine import Reading
-from ._sources import Source, celsius, given, number, rates
+from ._figures import celsius, given, number, rates
+from ._sources import Source
 from .base import AcceleratorInfo
 
 _MODEL = "/proc/device-tree/model"

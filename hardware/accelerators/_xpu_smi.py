@@ -9,22 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from ..machine import Machine, Reading
+from ._figures import celsius, drawn, given, number, pci_address, percent, positive, rates, share, size, text
 from ._intel_files import intel_seen
-from ._sources import (
-    Source,
-    Tool,
-    celsius,
-    drawn,
-    given,
-    number,
-    pci_address,
-    percent,
-    positive,
-    rates,
-    share,
-    size,
-    text,
-)
+from ._sources import Source
+from ._telling import Tool
 from .base import AcceleratorInfo
 
 _MIB = 2**20

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ..machine import Machine, Reading
 from ._amd_tools import VIOLATIONS, AmdSmiSource, RocmSmiSource, memory_kind, without
 from ._amdgpu import VENDOR_ID, AmdgpuSource, Card, Cards, access, amd_seen, placed, pool
-from ._amdsmi import COUNT, OPENING, Amdsmi
-from ._sources import (
-    Source,
-    SourcedAccelerators,
-    celsius,
-    counted,
-    given,
-    pci_address,
-    percent,
-    positive,
-    rates,
-    share,
-    size,
-    text,
-)
+from ._amdsmi import COUNT, Amdsmi
+from ._figures import celsius, counted, given, pci_address, percent, positive, rates, share, size, text
+from ._opening import Opening, opening_of
+from ._sources import Source, SourcedAccelerators
 from ._visibility import with_visibility
-from .base import AcceleratorInfo, DriverState, LibraryState
+from .base import AcceleratorInfo, DriverState
 
 _THROTTLER_GROUPS = ((0, 16, "power_limit"), (16, 32, "current_limit"), (32, 56, "thermal"), (56, 64, "reliability"))
 """Bits of the driver's throttle status by kind (the kernel's amdgpu_smu.h, SMU_THROTTLER_*)."""
@@ -47,13 +37,9 @@ class AmdsmiSource(Source):
         self._library = machine.library(Amdsmi)
         self._cards = Cards(machine)
 
-    def opening(self) -> tuple[LibraryState, DriverState, str]:
+    def opening(self) -> Opening:
         """The state of library and driver, and why amdsmi doesn't start."""
-        told = self._library.ask(OPENING)
-        if told.value is None:
-            return LibraryState.MISSING, DriverState.UNKNOWN, told.reason
-        library, driver, reason = told.value
-        return LibraryState(library), DriverState(driver), reason
+        return opening_of(self._library)
 
     def count(self) -> Reading[int]:
         return counted(self._library.ask(COUNT))
@@ -181,14 +167,15 @@ class AmdAccelerators(SourcedAccelerators):
         super().__init__(machine)
         (self._amdsmi,) = (one for one in self.sources if isinstance(one, AmdsmiSource))
 
-    def opening(self) -> tuple[LibraryState, DriverState, str]:
-        library, driver, reason = self._amdsmi.opening()
+    def opening(self) -> Opening:
+        opening = self._amdsmi.opening()
+        reason = opening.reason
         denied, why = access(self.machine)
         if denied is DriverState.DENIED:
-            return library, denied, "; ".join(filter(None, [why, reason]))
+            return replace(opening, driver=denied, reason="; ".join(filter(None, [why, reason])))
         if self.source() is None and amd_seen(self.machine):
             reason = "; ".join(dict.fromkeys(filter(None, [reason, self.sources[-1].count().reason])))
-        return library, driver, reason
+        return replace(opening, reason=reason)
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
         # The runtime counts devices in the order of KFD's nodes; amdsmi and the tools by address.

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..machine import Machine, Reading
-from ._listed import FreshCommand, ListedAccelerators
-from ._values import after, parsed, percent, table, tables, whole, words
+from ..values import after, from_json, table, tables, whole, words
+from ._figures import milliwatts, percent
+from ._listed import ListedAccelerators
+from ._telling import Tool
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 _CHIPS = Path(__file__).with_name("apple_chips.toml")
@@ -38,20 +40,20 @@ class AppleAccelerators(ListedAccelerators):
     def __init__(self, machine: Machine | None = None) -> None:
         super().__init__(machine)
         profile = ("system_profiler", "SPDisplaysDataType", "SPHardwareDataType", "-json")
-        self._profile = FreshCommand(self.machine, *profile, keep=True)
-        self._sizes = FreshCommand(self.machine, "sysctl", "hw.memsize", "machdep.cpu.brand_string", keep=True)
-        self._engine = FreshCommand(self.machine, "ioreg", "-r", "-d", "1", "-w", "0", "-c", "H11ANEIn", keep=True)
-        self._gpu = FreshCommand(self.machine, "ioreg", "-r", "-d", "1", "-w", "0", "-c", "AGXAccelerator")
-        self._pages = FreshCommand(self.machine, "vm_stat")
+        self._profile = Tool(self.machine, *profile, keep=True)
+        self._sizes = Tool(self.machine, "sysctl", "hw.memsize", "machdep.cpu.brand_string", keep=True)
+        self._engine = Tool(self.machine, "ioreg", "-r", "-d", "1", "-w", "0", "-c", "H11ANEIn", keep=True)
+        self._gpu = Tool(self.machine, "ioreg", "-r", "-d", "1", "-w", "0", "-c", "AGXAccelerator")
+        self._pages = Tool(self.machine, "vm_stat")
         sampled = ("-n", "1", "-i", "100", "--samplers", "cpu_power,gpu_power,thermal")
-        self._power = FreshCommand(self.machine, "powermetrics", *sampled)
+        self._power = Tool(self.machine, "powermetrics", *sampled)
 
     def facts(self) -> VendorFacts:
         if not self._is_mac():
             return self._elsewhere()
         found = self.driven()
-        profile = self._profile.read()
-        registry = self._gpu.read()
+        profile = self._profile.text()
+        registry = self._gpu.text()
         reason, driver = "", DriverState.UNKNOWN
         if found:
             hardware = HardwareState.PRESENT
@@ -76,7 +78,7 @@ class AppleAccelerators(ListedAccelerators):
             return ()
         chips = [one for one in self._displays() if _is_apples(one)]
         found = [self._describe_gpu(index, one) for index, one in enumerate(chips)]
-        engine = self._engine.read().value or ""
+        engine = self._engine.text().value or ""
         if found and re.search(r"<class H11ANE", engine):
             found.append(self._describe_engine(len(found), engine))
         return tuple(found)
@@ -91,10 +93,10 @@ class AppleAccelerators(ListedAccelerators):
                 )
         return super().get_framework_device_string(device_id, framework)
 
-    def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float]]:
+    def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float | None]]:
         if device.device_type == _NEURAL_ENGINE:
             return Reading(value=None, reason="macOS tells no utilization of the Neural Engine")
-        told = self._gpu.read()
+        told = self._gpu.text()
         compute = percent(_property("Device Utilization %", told.value))
         if compute is None:
             return Reading(value=None, reason=told.reason or "ioreg tells no utilization")
@@ -104,7 +106,7 @@ class AppleAccelerators(ListedAccelerators):
         """`used` is what the GPU holds of the unified memory, `free` what nobody holds: the rest is the system's."""
         if device.device_type == _NEURAL_ENGINE:
             return Reading(value=None, reason="the Neural Engine works in the unified memory; none of it is its own")
-        told, pages = self._gpu.read(), self._pages.read()
+        told, pages = self._gpu.text(), self._pages.text()
         total, used = self._memory_bytes(), whole(_property("In use system memory", told.value))
         free = _free_bytes(pages.value or "")
         if total is None or used is None or free is None or used + free > total:
@@ -115,15 +117,15 @@ class AppleAccelerators(ListedAccelerators):
         return Reading(value=None, reason="macOS tells no temperature of the GPU or the Neural Engine")
 
     def power(self, device: AcceleratorInfo) -> Reading[float]:
-        told = self._power.read()
+        told = self._power.text()
         label = "ANE Power:" if device.device_type == _NEURAL_ENGINE else "GPU Power:"
-        milliwatts = whole((after(label, told.value or "") or "").removesuffix(" mW"))
-        if milliwatts is None:
+        power = milliwatts(after(label, told.value or ""))
+        if power is None:
             return Reading(value=None, reason=f"{_ROOT_ONLY} ({told.reason or 'not this time'})")
-        return Reading(value=milliwatts / 1000)
+        return Reading(value=power)
 
     def throttle(self, device: AcceleratorInfo) -> Reading[tuple[str, ...]]:
-        told = self._power.read()
+        told = self._power.text()
         level = after("Current pressure level:", told.value or "")
         if level is None:
             return Reading(value=None, reason=f"{_ROOT_ONLY} ({told.reason or 'not this time'})")
@@ -145,14 +147,14 @@ class AppleAccelerators(ListedAccelerators):
         )
 
     def _displays(self) -> list[dict[str, Any]]:
-        return tables(table(parsed(self._profile.read().value)).get("SPDisplaysDataType"))
+        return tables(table(from_json(self._profile.text().value)).get("SPDisplaysDataType"))
 
     def _hardware(self) -> dict[str, Any]:
-        found = tables(table(parsed(self._profile.read().value)).get("SPHardwareDataType"))
+        found = tables(table(from_json(self._profile.text().value)).get("SPHardwareDataType"))
         return found[0] if found else {}
 
     def _memory_bytes(self) -> int | None:
-        told = whole(after("hw.memsize:", self._sizes.read().value or ""))
+        told = whole(after("hw.memsize:", self._sizes.text().value or ""))
         if told:
             return told
         size, _, unit = words(self._hardware().get("physical_memory")).partition(" ")

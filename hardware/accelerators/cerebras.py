@@ -6,10 +6,10 @@ Nothing is reached over the network, so a machine never lists one: it is said to
 from __future__ import annotations
 
 from ..machine import Reading
+from ..values import table, whole, words
 from ._cerebras import ClusterConfig
 from ._listed import ListedAccelerators
 from ._packages import Packages
-from ._values import table, whole, words
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 _SYSTEMS = {"cs2": "CS-2 with a WSE-2", "cs3": "CS-3 with a WSE-3"}

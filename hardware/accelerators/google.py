@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..machine import Machine, Reading
-from ._listed import FreshCommand, ListedAccelerators
+from ..values import whole, words
+from ._figures import percent
+from ._listed import ListedAccelerators
 from ._packages import Packages
 from ._pci import DEVICES, PciDevice, bound_driver, pci_accelerators, pcie_generation
-from ._values import percent, whole, words
+from ._telling import Tool
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 PCI_VENDOR_ID, CORAL_VENDOR_ID, CORAL_DEVICE_ID = 0x1AE0, 0x1AC1, 0x089A
@@ -68,7 +70,7 @@ class GoogleAccelerators(ListedAccelerators):
 
     def __init__(self, machine: Machine | None = None) -> None:
         super().__init__(machine)
-        self._info = FreshCommand(self.machine, "tpu-info")
+        self._info = Tool(self.machine, "tpu-info")
 
     def find(self) -> tuple[AcceleratorInfo, ...]:
         on_bus = self._chips()
@@ -126,7 +128,7 @@ class GoogleAccelerators(ListedAccelerators):
         used, total, _ = told.value
         return Reading(value={"total": total, "used": used, "free": total - used})
 
-    def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float]]:
+    def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float | None]]:
         told = self._running(device)
         return Reading(value=None if told.value is None else {"compute": told.value[2]}, reason=told.reason)
 
@@ -134,7 +136,7 @@ class GoogleAccelerators(ListedAccelerators):
         """Used and total memory in bytes and the duty cycle in percent, of a chip that a program computes on."""
         if device.extra_info["family"] == _EDGE:
             return Reading(value=None, reason="an Edge TPU tells none")
-        told = self._info.read()
+        told = self._info.text()
         rows = read_usage(told.value)
         chips = [one for one in self.driven() if one.extra_info["family"] == CLOUD]
         if len(rows) != len(chips):

@@ -6,26 +6,15 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from ..machine import Machine, Reading
+from ._figures import celsius, counted, drawn, given, pci_address, percent, rates, share, size, text
 from ._intel_files import VENDOR_ID, IntelGpuFiles, IntelNpuFiles
-from ._levelzero import OPENING, LevelZero
+from ._levelzero import LevelZero
+from ._opening import Opening, opening_of
 from ._pci import PROCESSING_ACCELERATOR_CLASS, PciDevice
-from ._sources import (
-    Source,
-    SourcedAccelerators,
-    celsius,
-    counted,
-    drawn,
-    given,
-    pci_address,
-    percent,
-    rates,
-    share,
-    size,
-    text,
-)
+from ._sources import Source, SourcedAccelerators
 from ._visibility import with_visibility
 from ._xpu_smi import XpuSmiSource, memory_kind
-from .base import AcceleratorInfo, DriverState, LibraryState
+from .base import AcceleratorInfo, DriverState
 
 THROTTLE_REASONS = {
     0x001: "power_limit",
@@ -56,13 +45,9 @@ class LevelZeroSource(Source):
         self._library = machine.library(LevelZero)
         self._files = IntelGpuFiles(machine)
 
-    def opening(self) -> tuple[LibraryState, DriverState, str]:
+    def opening(self) -> Opening:
         """The state of library and driver, and why Level Zero doesn't start."""
-        told = self._library.ask(OPENING)
-        if told.value is None:
-            return LibraryState.MISSING, DriverState.UNKNOWN, told.reason
-        library, driver, reason = told.value
-        return LibraryState(library), DriverState(driver), reason
+        return opening_of(self._library)
 
     def count(self) -> Reading[int]:
         return counted(self._library.ask("count"))
@@ -233,13 +218,14 @@ class IntelAccelerators(SourcedAccelerators):
             self._npus.close()
             super().shutdown()
 
-    def opening(self) -> tuple[LibraryState, DriverState, str]:
-        library, driver, reason = self._level_zero.opening()
+    def opening(self) -> Opening:
+        opening = self._level_zero.opening()
         listed = self.list_devices()
         denied = [one.extra_info["reason"] for one in listed if "join group" in str(one.extra_info.get("reason"))]
         if denied and len(denied) == len(listed):
-            return library, DriverState.DENIED, "; ".join(filter(None, [str(denied[0]), reason]))
-        return library, driver, reason
+            reason = "; ".join(filter(None, [str(denied[0]), opening.reason]))
+            return replace(opening, driver=DriverState.DENIED, reason=reason)
+        return opening
 
     def device_type_of(self, device: PciDevice) -> str:
         return "npu" if device.class_code >> 16 == PROCESSING_ACCELERATOR_CLASS else "gpu"

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from ..machine import Machine
+from ._figures import celsius, counted, generation, given, milliwatts, percent, positive, rates, size
 from ._nvidia_smi import NvidiaSmiSource, mig_facts, throttle_reasons
-from ._nvml import OPENING, SLICES, Nvml, Opening
+from ._nvml import SLICES, Nvml
+from ._opening import Opening, opening_of
 from ._pci import DISPLAY_CLASS
-from ._sources import (
-    Source,
-    SourcedAccelerators,
-    celsius,
-    counted,
-    generation,
-    given,
-    number,
-    percent,
-    positive,
-    rates,
-    size,
-)
+from ._sources import Source, SourcedAccelerators
 from ._tegra import TegraSource
 from ._visibility import with_visibility
-from .base import AcceleratorInfo, DriverState, LibraryState, NoSuchIndex, Reading
+from .base import AcceleratorInfo, NoSuchIndex, Reading
 
 __all__ = ["NvidiaAccelerators", "throttle_reasons"]
 
@@ -70,11 +61,7 @@ class NvmlSource(Source):
 
     def opening(self) -> Opening:
         """The state of library and driver, and why NVML doesn't start."""
-        told = self.nvml.ask(OPENING)
-        if told.value is None:
-            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=told.reason)
-        library, driver, reason = told.value
-        return Opening(library=LibraryState(library), driver=DriverState(driver), reason=reason)
+        return opening_of(self.nvml)
 
     def temperature(self, index: int) -> Reading[float]:
         told = self.read(index, "nvmlDeviceGetTemperature", 0)
@@ -201,9 +188,9 @@ class NvidiaAccelerators(SourcedAccelerators):
         """
         return self._nvml.read(index, function, *arguments)
 
-    def opening(self) -> tuple[LibraryState, DriverState, str]:
+    def opening(self) -> Opening:
         opened = self._nvml.opening()
-        return opened.library, opened.driver, opened.reason or self._nvml.count().reason
+        return replace(opened, reason=opened.reason or self._nvml.count().reason)
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
         by_bus = self.machine.variable("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
@@ -214,12 +201,6 @@ class NvidiaAccelerators(SourcedAccelerators):
         # Without that order CUDA counts the fastest first; equal ones keep the order of the bus.
         numbered = by_bus or len({one.model for one in devices}) == 1
         return with_visibility(devices, self.machine, ("CUDA_VISIBLE_DEVICES",), names, numbered=numbered)
-
-
-def milliwatts(told: Any) -> float | None:
-    """W of NVML's mW, below those of a whole rack; 0 is an idle card's."""
-    found = number(told)
-    return found / 1000 if found is not None and 0 <= found < 1e8 else None
 
 
 def _memory_type(extra: Extra, has_own_memory: bool) -> str | None:

@@ -7,10 +7,13 @@ driver qaic and qaic-util. Nothing is started on a machine without a sign of any
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from ..machine import Machine, Reading
-from ._listed import FreshCommand, ListedAccelerators
+from ..values import after, table, tables, whole, words
+from ._figures import celsius, given, percent, watts
+from ._listed import ListedAccelerators
 from ._onnxruntime import OnnxRuntime
 from ._pci import PROCESSING_ACCELERATOR_CLASS, PciDevice, bound_driver, pci_accelerators, pcie_generation
 from ._qualcomm import (
@@ -24,7 +27,7 @@ from ._qualcomm import (
     read_processors,
     read_windows,
 )
-from ._values import after, fraction, table, tables, whole, words
+from ._telling import Tool
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts, bus_only
 
 PCI_VENDOR_ID = 0x17CB
@@ -44,10 +47,8 @@ class QualcommAccelerators(ListedAccelerators):
 
     def __init__(self, machine: Machine | None = None) -> None:
         super().__init__(machine)
-        self._cim = FreshCommand(
-            self.machine, "powershell", "-NoProfile", "-NonInteractive", "-Command", CIM, keep=True
-        )
-        self._tools = [FreshCommand(self.machine, tool, "-q") for tool in _TOOLS]
+        self._cim = Tool(self.machine, "powershell", "-NoProfile", "-NonInteractive", "-Command", CIM, keep=True)
+        self._tools = [Tool(self.machine, tool, "-q") for tool in _TOOLS]
         self._denied: str = ""
 
     def find(self) -> tuple[AcceleratorInfo, ...]:
@@ -113,16 +114,16 @@ class QualcommAccelerators(ListedAccelerators):
 
     def temperature(self, device: AcceleratorInfo) -> Reading[float]:
         if device.extra_info.get("seen_through") == _CARD:
-            return self._card_figure(device, "SoC temperature(degree C):")
+            return self._card_figure(device, "SoC temperature(degree C):", celsius)
         if device.device_type == "gpu":
             thousandths = self.machine.number("/sys/class/kgsl/kgsl-3d0/temp")
-            if thousandths is not None and abs(thousandths) < 1_000_000:
-                return Reading(value=thousandths / 1000)
+            if (degrees := celsius(None if thousandths is None else thousandths / 1000)) is not None:
+                return Reading(value=degrees)
         return self._silent(device, "the temperature")
 
     def power(self, device: AcceleratorInfo) -> Reading[float]:
         if device.extra_info.get("seen_through") == _CARD:
-            return self._card_figure(device, "Board power(Watts):")
+            return self._card_figure(device, "Board power(Watts):", watts)
         return self._silent(device, "the power")
 
     def memory(self, device: AcceleratorInfo) -> Reading[dict[str, int]]:
@@ -134,17 +135,17 @@ class QualcommAccelerators(ListedAccelerators):
             return Reading(value=None, reason="qaic-util tells no memory of this card")
         return Reading(value={"total": total, "used": total - free, "free": free})
 
-    def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float]]:
+    def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float | None]]:
         if device.device_type == "gpu":
             told = (self.machine.text("/sys/class/kgsl/kgsl-3d0/gpu_busy_percentage") or "").removesuffix("%")
-            busy = fraction(told)
-            if busy is not None and 0 <= busy <= 100:
+            busy = percent(told)
+            if busy is not None:
                 return Reading(value={"compute": busy})
         return self._silent(device, "the utilization")
 
     def _windows_devices(self) -> tuple[WindowsDevice, ...]:
         arm = self.machine.host().machine.lower() in ("arm64", "aarch64")
-        return read_windows(self._cim.read().value) if arm else ()
+        return read_windows(self._cim.text().value) if arm else ()
 
     def _on_windows(self, index: int | None, told: WindowsDevice) -> AcceleratorInfo:
         extra: Extra = {"seen_through": _WINDOWS, "unified_memory": True}
@@ -245,7 +246,7 @@ class QualcommAccelerators(ListedAccelerators):
     def _tool_output(self) -> Reading[str]:
         first = Reading[str](value=None, reason="qaic-util isn't installed")
         for tool in self._tools:
-            told = tool.read()
+            told = tool.text()
             if told.value is not None:
                 return told
             first = told if "isn't installed" not in told.reason else first
@@ -254,12 +255,11 @@ class QualcommAccelerators(ListedAccelerators):
     def _block(self, device: AcceleratorInfo) -> str:
         return read_cards(self._tool_output().value).get(str(device.extra_info.get("pci_address")), "")
 
-    def _card_figure(self, device: AcceleratorInfo, label: str) -> Reading[float]:
-        value = fraction(after(label, self._block(device)))
-        if value is None:
-            why = self._tool_output().reason or f"qaic-util prints no line {label!r} for it"
-            return Reading(value=None, reason=why)
-        return Reading(value=value)
+    def _card_figure(
+        self, device: AcceleratorInfo, label: str, figure: Callable[[Any], float | None]
+    ) -> Reading[float]:
+        value = figure(after(label, self._block(device)))
+        return given(value, self._tool_output().reason or f"qaic-util prints no such figure at {label!r}")
 
     def _library(self, cards: tuple[PciDevice, ...]) -> tuple[LibraryState, str]:
         if cards:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..machine import Machine
-from ._values import decimal
+from ..values import decimal
 
 _ROOT = "/sys/fs/cgroup"
 

@@ -6,7 +6,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..machine import Machine, Reading
-from ._values import from_json, pairs, table
+from ..values import from_json, pairs, table
 
 SYSCTL = ("sysctl", "hw", "machdep.cpu", "vm.swapusage")
 PROFILER = ("system_profiler", "-json", "SPMemoryDataType", "SPNVMeDataType", "SPSerialATADataType")

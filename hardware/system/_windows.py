@@ -9,7 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..machine import Library, Machine, Reading
-from ._values import from_json, table
+from ..values import from_json, table
 
 SCRIPT = "; ".join(
     [

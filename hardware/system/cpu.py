@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..machine import Library, LiveMachine, Machine, Reading
+from ..values import decimal, inside, numbers_of, pairs, tables, text, whole
 from ._cgroups import processor_limit
 from ._instruction_sets import APPLE, WINDOWS, named, names_table, of_flags, riscv
 from ._macos import is_macos, sysctl
-from ._values import decimal, inside, numbers_of, pairs, tables, text, whole
 from ._windows import ProcessorFeatures, cim, is_windows
 
 

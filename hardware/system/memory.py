@@ -11,9 +11,9 @@ from typing import Any
 
 from ..errors import BackendUnavailable
 from ..machine import Library, LiveMachine, Machine, Reading
+from ..values import decimal, first_number, inside, pairs, tables, text, whole
 from ._cgroups import group_folders
 from ._macos import is_macos, profiler, sysctl
-from ._values import decimal, first_number, inside, pairs, tables, text, whole
 from ._windows import cim, is_windows
 
 _REGIONS = "/sys/bus/nd/devices"

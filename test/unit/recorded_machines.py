@@ -10,6 +10,7 @@ from typing import Any
 
 from hardware.machine import Machine, Reading
 from hardware.recording import INDEX, ReplayedMachine
+from hardware.system.storage import StorageDeviceInfo, read_storage
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -46,6 +47,24 @@ def changed(
         place.parent.mkdir(exist_ok=True)
         place.write_text(json.dumps(answers))
     return ReplayedMachine(copy)
+
+
+XEON = "xeon-two-sockets"
+
+
+def computer(name: str) -> ReplayedMachine:
+    """The recording of a whole machine."""
+    return machine(f"machines/{name}")
+
+
+def disks(name: str, *, smart: bool = False) -> dict[str, StorageDeviceInfo]:
+    """Its storage by path; what a network gives, by where it is mounted."""
+    found = read_storage(computer(name), smart=smart)
+    assert not found.failures
+    return {
+        one.mount_points[0] if one.bus_type == "network" and one.mount_points else one.device_path: one
+        for one in found.devices
+    }
 
 
 class Counted:

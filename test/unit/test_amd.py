@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import amdsmi_stub
 import pytest
+import stub_libraries
+from stub_libraries import python
 
 from hardware.accelerators.amd import AmdAccelerators, throttle_reasons, violation_reasons
 from hardware.errors import UsageError
@@ -20,25 +18,9 @@ ROOT = Path(__file__).parents[2]
 Run = Callable[..., Any]
 
 
-def python(code: str, **environment: str) -> Any:
-    """What `code` prints as JSON, in a fresh process that sees only the given SIM_ variables."""
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("SIM_AMDSMI_")}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 @pytest.fixture(scope="session")
 def stub_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return amdsmi_stub.build(tmp_path_factory.mktemp("amdsmi"))
+    return stub_libraries.amdsmi(tmp_path_factory.mktemp("amdsmi"))
 
 
 @pytest.fixture
@@ -199,7 +181,7 @@ def test_without_the_python_binding_the_reason_names_the_command(stub_folder: Pa
 
 def test_a_binding_of_another_version_is_a_reason(tmp_path: Path) -> None:
     # A library that has none of the functions: the binding raises AttributeError while it is imported.
-    amdsmi_stub.build(tmp_path)
+    stub_libraries.amdsmi(tmp_path)
     (tmp_path / "empty.c").write_text("int nothing;\n")
     subprocess.run(["gcc", "-shared", "-o", "libamd_smi.so", "empty.c"], cwd=tmp_path, check=True)
     facts = vendor(python(DETECT, LD_LIBRARY_PATH=str(tmp_path)))

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from generators.compatibility.conclude import conclude, final
-from generators.compatibility.levels import level_rules
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.cell import Cell
 from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage
@@ -353,28 +352,6 @@ def test_the_final_answer_is_the_measured_one_where_it_is_known():
     assert "nothing was measured" in open_.reasons
     with pytest.raises(ValueError, match="two cells"):
         final(predicted, replace(measured, cell="a/b/cpu/float32"))
-
-
-@pytest.mark.parametrize(
-    ("name", "has"),
-    [
-        ("aten.addmm", True),
-        ("aten.mm.default", True),
-        ("aten::convolution", True),
-        ("aten.embedding", True),
-        ("aten.native_layer_norm", True),
-        ("openvino.FullyConnected", True),
-        ("MatMul", True),
-        ("Conv", True),
-        ("aten.cumsum", False),
-        ("aten.linalg_vector_norm", False),
-        ("openvino.Convert", False),
-        ("openvino.Gather", False),
-        ("aten._to_copy", False),
-    ],
-)
-def test_operators_with_parameters_are_told_apart(name, has):
-    assert level_rules().has_parameters(name) is has
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def test_a_message_has_what_why_and_fix_in_this_order():
         ("ModelError", 4),
         ("NothingMatched", 5),
         ("BackendUnavailable", 1),
+        ("BrokenPlugin", 3),
     ],
 )
 def test_each_class_owns_the_documented_exit_code(name, code):
@@ -45,6 +46,7 @@ def test_every_error_class_has_a_code_in_this_file():
         "OutputError",
         "ModelError",
         "BackendUnavailable",
+        "BrokenPlugin",
     }
 
 

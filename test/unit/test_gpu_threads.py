@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import amdsmi_stub
 import pytest
+from stub_libraries import amdsmi, nvml
 
 ROOT = Path(__file__).parents[2]
 SECONDS = float(os.environ.get("THREAD_SECONDS", "2"))
@@ -46,18 +45,12 @@ print(json.dumps([sum(wrong.values()), [reads[index] for index in range(8)], thr
 """
 
 
-def nvml(folder: Path) -> Path:
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("gcc isn't installed, so the simulated NVML library can't be built")
-    source = ROOT / "test" / "fixtures" / "nvmlstub.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(folder / "libnvidia-ml.so.1"), str(source)], check=True)
-    return folder
-
-
 @pytest.mark.parametrize(
     ("build", "module", "kind", "watts"),
-    [(nvml, "nvidia", "NvidiaAccelerators", 100), (amdsmi_stub.build, "amd", "AmdAccelerators", 200)],
+    [
+        (nvml, "nvidia", "NvidiaAccelerators", 100),
+        (amdsmi, "amd", "AmdAccelerators", 200),
+    ],
     ids=["nvidia", "amd"],
 )
 def test_sixteen_threads_never_read_another_device(

@@ -3,17 +3,13 @@ simulated."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import stub_libraries
+from stub_libraries import python
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Any]
@@ -44,33 +40,9 @@ print(json.dumps([asdict(backend.facts()) | {"state": backend.facts().state},
 """
 
 
-def python(code: str, **environment: str) -> Any:
-    """What `code` prints as JSON, in a fresh process that sees only the given SIM_ variables."""
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("SIM_ZES_")}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 @pytest.fixture(scope="session")
 def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("gcc isn't installed, so the simulated Level Zero library can't be built")
-    if importlib.util.find_spec("pyzes") is None:
-        pytest.skip("the Python package pyzes isn't installed: pip install -r requirements-dev.txt")
-    library = tmp_path_factory.mktemp("levelzero") / "libze_loader.so.1"
-    source = ROOT / "test" / "fixtures" / "levelzerostub.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    return library
+    return stub_libraries.level_zero(tmp_path_factory.mktemp("levelzero"))
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stub_libraries
 from rich.console import Console
 
 from hardware.errors import UsageError
@@ -26,13 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def stub_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("gcc isn't installed, so the simulated NVML library can't be built")
-    folder = tmp_path_factory.mktemp("nvml-monitor")
-    source = ROOT / "test" / "fixtures" / "nvmlstub.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(folder / "libnvidia-ml.so.1"), str(source)], check=True)
-    return folder
+    return stub_libraries.nvml(tmp_path_factory.mktemp("nvml-monitor"))
 
 
 def start(*words: str, **environment: str) -> subprocess.Popen[str]:

@@ -217,8 +217,10 @@ def test_every_mutation_changes_a_text() -> None:
 
 @pytest.mark.parametrize("vendor", VENDORS)
 def test_a_machine_that_is_not_broken_passes_the_same_checks(vendor: str) -> None:
-    for index in sorted((FIXTURES / vendor).glob(f"*/{INDEX}")):
-        check(MutatedMachine(index.parent, [], 0, 0.0))
+    machines = [path.parent for path in (FIXTURES / vendor).glob(f"*/{INDEX}")]
+    assert len(machines) >= 2
+    for folder in machines:
+        check(MutatedMachine(folder, [], 0, 0.0))
 
 
 @pytest.mark.parametrize("vendor", VENDORS)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import stub_libraries
+from stub_libraries import python
 
 from hardware.accelerators.nvidia import NvidiaAccelerators, throttle_reasons
 from hardware.errors import UsageError
@@ -25,31 +22,9 @@ pynvml.CDLL = no_library
 Run = Callable[..., Any]
 
 
-def python(code: str, **environment: str) -> Any:
-    """What `code` prints as JSON, in a fresh process that sees only the given SIM_ variables."""
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("SIM_NVML_")}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**inherited, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
 @pytest.fixture(scope="session")
 def stub_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("gcc isn't installed, so the simulated NVML library can't be built")
-    folder = tmp_path_factory.mktemp("nvml")
-    source = ROOT / "test" / "fixtures" / "nvmlstub.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(folder / "libnvidia-ml.so.1"), str(source)], check=True)
-    return folder
+    return stub_libraries.nvml(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture

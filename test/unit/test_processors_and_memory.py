@@ -12,9 +12,9 @@ from hardware.listing import list_text
 from hardware.machine import LiveMachine
 from hardware.recording import ReplayedMachine
 from hardware.system import memory as memory_module
-from hardware.system._values import decimal, numbers_of, tables, whole
 from hardware.system.cpu import CPUInfo, read_cpu
 from hardware.system.memory import MemoryInfo, free_bytes, read_memory
+from hardware.values import decimal, numbers_of, tables, whole
 
 MACHINES = Path(__file__).parents[1] / "fixtures" / "machines"
 GIB = 2**30

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jsonschema
 import pytest
 
+from generators.compatibility.levels import level_rules
 from generators.compatibility.verdict import Basis, Level, Verdict, schema, worst
 from hardware.errors import BrokenInput
 
@@ -67,3 +68,25 @@ def test_levels_are_ordered_and_unknown_is_not_on_the_scale():
     assert Level.UNKNOWN.rank is None
     assert not Level.UNKNOWN.is_supported
     assert not Level.NONE.is_supported
+
+
+@pytest.mark.parametrize(
+    ("name", "has"),
+    [
+        ("aten.addmm", True),
+        ("aten.mm.default", True),
+        ("aten::convolution", True),
+        ("aten.embedding", True),
+        ("aten.native_layer_norm", True),
+        ("openvino.FullyConnected", True),
+        ("MatMul", True),
+        ("Conv", True),
+        ("aten.cumsum", False),
+        ("aten.linalg_vector_norm", False),
+        ("openvino.Convert", False),
+        ("openvino.Gather", False),
+        ("aten._to_copy", False),
+    ],
+)
+def test_operators_with_parameters_are_told_apart(name, has):
+    assert level_rules().has_parameters(name) is has

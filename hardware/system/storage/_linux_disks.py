@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...machine import Machine
-from .._values import first_number, pairs, text, whole
+from ...values import first_number, pairs, text, whole
 from ._linux_health import Health, health_without_root, link_limit
 from ._mounts import Mount, unique
 from .base import SMART_NOT_ASKED, StorageDeviceInfo, with_reasons

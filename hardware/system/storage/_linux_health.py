@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...machine import Machine
-from .._values import first_number, whole
+from ...values import first_number, whole
 
 _EMMC_HEALTH = {1: ("healthy", ""), 2: ("warning", "80 % of the reserved blocks are used"),
                 3: ("critical", "90 % of the reserved blocks are used")}  # fmt: skip

@@ -12,8 +12,8 @@ from typing import Any
 from xml.parsers.expat import ExpatError
 
 from ...machine import Machine
+from ...values import tables, text, whole
 from .._macos import profiler
-from .._values import tables, text, whole
 from ._mounts import Mount, unique
 from .base import StorageDeviceInfo, with_reasons
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...machine import Machine
-from .._values import decimal, from_json, inside, table, tables, text, whole
+from ...values import decimal, from_json, inside, table, tables, text, whole
 from ._linux_health import Health
 
 _HERE = Path(__file__).parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...machine import Machine
-from .._values import decimal, from_json, inside, tables, text, whole
+from ...values import decimal, from_json, inside, tables, text, whole
 from .._windows import RELIABILITY, cim
 from ._mounts import unique
 from .base import SMART_FIELDS, SMART_NOT_ASKED, StorageDeviceInfo, with_reasons

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .._values import inside, tables, text
+from ...values import inside, tables, text
 from .._windows import cim, is_windows
 from ._linux_disks import linux_disks
 from ._mounted import MountedStorage

@@ -20,6 +20,8 @@ def whole(value: object, *, least: int = 0, most: int = _LARGEST) -> int | None:
         number = int(value)
     except (ValueError, OverflowError):
         return None
+    if isinstance(value, float) and number != value:
+        return None
     return number if least <= number <= most else None
 
 
@@ -37,6 +39,17 @@ def decimal(value: object, *, least: float = 0.0, most: float = 1e15) -> float |
 def text(value: object) -> str | None:
     """A text without blanks around it; `None` where nothing is left or it's no text."""
     return (value.strip() or None) if isinstance(value, str) else None
+
+
+def words(value: object) -> str:
+    """The same, and an empty text where nothing is left."""
+    return text(value) or ""
+
+
+def after(label: str, text: str) -> str | None:
+    """What follows `label` on its line."""
+    found = re.search(rf"^[^\S\n]*{re.escape(label)}[^\S\n]*(\S[^\n]*)$", text, re.MULTILINE)
+    return found[1].strip() if found else None
 
 
 def from_json(said: str | None) -> Any:

@@ -1,0 +1,139 @@
+"""Figures as the tools of accelerators tell them: `None` where a device can't have what was told."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..machine import Reading
+
+
+def number(value: Any) -> float | None:
+    """A finite number as tools write it: `12`, `"12.5 W"`, `{"value": 12, "unit": "W"}`; `None` for anything else."""
+    if isinstance(value, dict):
+        value = value.get("value")
+    if isinstance(value, str):
+        words = value.replace("%", " ").replace("(", " ").split()
+        value = words[0] if words else ""
+    if isinstance(value, bool) or value is None or isinstance(value, list | dict):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) and abs(found) < _MOST else None
+
+
+_MOST = 2.0**62
+_LARGEST_SIZE = 2**50
+_MOST_DEVICES = 1024
+_MOST_WATTS = 100_000.0
+
+
+def positive(value: Any) -> float | None:
+    """A number that is above 0."""
+    found = number(value)
+    return found if found is not None and found > 0 else None
+
+
+def watts(value: Any) -> float | None:
+    """A power that a device can draw: less than that of a whole rack."""
+    found = number(value)
+    return found if found is not None and 0 <= found < _MOST_WATTS else None
+
+
+def milliwatts(value: Any) -> float | None:
+    """The same in W, told in mW."""
+    found = number(value)
+    return None if found is None else watts(found / 1000)
+
+
+def drawn(value: Any) -> float | None:
+    """A power above 0, of a sensor that answers 0 where it doesn't know."""
+    return watts(value) or None
+
+
+def percent(value: Any) -> float | None:
+    """A number from 0 to 100."""
+    found = number(value)
+    return found if found is not None and 0 <= found <= 100 else None
+
+
+def celsius(value: Any) -> float | None:
+    """A temperature that a chip can have."""
+    found = number(value)
+    return found if found is not None and -50 <= found <= 200 else None
+
+
+def size(value: Any, unit: int = 1) -> int | None:
+    """A number of bytes of something that exists: more than 0, less than a petabyte."""
+    found = number(value)
+    if found is None or not 0 < found * unit < _LARGEST_SIZE:
+        return None
+    return int(found * unit)
+
+
+def share(total: int | None, used: int | None) -> dict[str, int] | None:
+    """`total`, `used` and `free`, where both are known and agree."""
+    if total is None or used is None or not 0 <= used <= total:
+        return None
+    return {"total": total, "used": used, "free": total - used}
+
+
+def rates(compute: float | None, memory: float | None, reason: str) -> Reading[dict[str, float | None]]:
+    """Utilization in percent, where at least one of the two is told."""
+    told = compute is not None or memory is not None
+    return Reading(value={"compute": compute, "memory": memory}) if told else Reading(value=None, reason=reason)
+
+
+def counted(told: Reading[Any]) -> Reading[int]:
+    """A number of devices that a machine can have."""
+    if told.value is None or (isinstance(told.value, int) and 0 <= told.value <= _MOST_DEVICES):
+        return told
+    return Reading(value=None, reason=f"{str(told.value)[:40]} is no number of devices")
+
+
+def given(value: Any, reason: str) -> Reading[Any]:
+    """A reading of `value`, or the reason why it isn't there."""
+    return Reading(value=None, reason=reason) if value is None else Reading(value=value)
+
+
+def text(value: Any) -> str | None:
+    """A text that says something; `None` for what tools print instead."""
+    if not isinstance(value, str) or value.strip().lower() in (
+        "",
+        "n/a",
+        "[n/a]",
+        "none",
+        "unknown",
+        "not supported",
+    ):
+        return None
+    return value.strip()
+
+
+def pci_address(value: Any) -> str | None:
+    """`0000:17:00.0` of the ways in which tools write an address on the bus."""
+    words = (text(value) or "").lower().split(":")
+    if len(words) == 2:
+        words = ["0", *words]
+    try:
+        domain, bus = int(words[0], 16), int(words[1], 16)
+        device, _, function = words[2].partition(".")
+        return f"{domain & 0xFFFF:04x}:{bus:02x}:{int(device, 16):02x}.{int(function or '0', 16):x}"
+    except (ValueError, IndexError):
+        return None
+
+
+def generation(told: Any) -> int | None:
+    """A generation of PCI Express that exists."""
+    return told if isinstance(told, int) and not isinstance(told, bool) and 1 <= told <= 9 else None
+
+
+def generation_of(gigatransfers: Any) -> int | None:
+    """The PCI Express generation of a link's speed in GT/s. Source: the PCI Express base specifications."""
+    speed = number(gigatransfers)
+    return None if speed is None else _GENERATIONS.get(round(speed, 1))
+
+
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
