@@ -119,6 +119,8 @@ def _sort(
             set_aside.append(_substituted(cell, elsewhere[line.run_id]))
         elif line.run_id not in there:
             set_aside.append(f"{describe(line)}; nothing says that this was on {cell.target}")
+        elif line.is_to_come:
+            set_aside.append(f"{line.check_name} is dated {one_line(line.started_at)}, which is yet to come")
         elif not level_rules().proves_enough(line.subject, subject_required):
             set_aside.append(f"evidence from {one_line(line.subject)} says nothing of a {subject_required}")
         elif why := outdated or _why_expired(line, current_versions, run_versions.get(line.run_id), suite_hash):

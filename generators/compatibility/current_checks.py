@@ -32,13 +32,13 @@ def current_checks(evidence: Evidence) -> tuple[CheckLine, ...]:
     """One line for each check, machine and accelerator: the newest that says something.
 
     A run that was cut off never hides what an earlier one showed, and of two lines of one run the worse one
-    stays. Order: that of the first lines.
+    stays. One that is dated after now replaces none. Order: that of the first lines.
     """
     machines = {run.run_id: run.machine for run in evidence.runs}
     planned = planned_checks(evidence)
     accelerators = _accelerators(evidence.checks)
     places: dict[_Place, dict[str, CheckLine]] = {}
-    for line in sorted((*evidence.checks, *_never_came(evidence)), key=lambda line: line.started_at):
+    for line in sorted((*evidence.checks, *_never_came(evidence)), key=_spoken_at):
         place = _Place(
             machine=machines.get(line.run_id, ""),
             target=line.requested_target,
@@ -57,6 +57,10 @@ def current_checks(evidence: Evidence) -> tuple[CheckLine, ...]:
             del own[older]
         own[accelerator] = line
     return tuple(line for own in places.values() for line in own.values())
+
+
+def _spoken_at(line: CheckLine) -> str:
+    return "" if line.is_to_come else line.started_at
 
 
 def planned_checks(evidence: Evidence) -> frozenset[tuple[str, str, str]]:

@@ -99,8 +99,12 @@ def one_line(text: str) -> str:
 
 
 def _ran_partly(line: CheckLine) -> bool:
-    """Whether a failed proof of execution still saw operators on the target."""
-    return line.check_name == level_rules().proof and bool(line.native_ops)
+    """Whether a check failed for what ran on the host alone: a proof that still saw operators on the target, or
+    another check, whose numbers were right."""
+    rules = level_rules()
+    if line.check_name == rules.proof:
+        return bool(line.native_ops)
+    return line.error_type == rules.offloaded and bool(line.offloaded_ops)
 
 
 def _unproven(cell: Cell, line: CheckLine, own_limit: float | None) -> str:

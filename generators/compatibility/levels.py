@@ -32,6 +32,7 @@ class LevelRules:
     compares_reason: str
     proof: str
     proof_reason: str
+    offloaded: str
     not_the_target: frozenset[str]
     partial: frozenset[str]
     operators_with_parameters: tuple[str, ...]

@@ -23,6 +23,7 @@ from hardware.testing import reference
 from hardware.testing.contract.options import asked_for
 from hardware.testing.loud_weights import fill
 from hardware.testing.parity import compare, compare_gradients
+from hardware.testing.passes import WatchedPasses
 from hardware.testing.tolerances import tolerance_for
 
 STEPS = 4
@@ -130,13 +131,17 @@ def test_it_computes_what_the_reference_computes(backend: BaseBackend, loaded: A
 
 
 def test_it_proves_where_it_ran(backend: BaseBackend, loaded: Any) -> None:
-    """Something ran on the device, and nothing beyond its list on the host."""
-    proof = loaded[0].execution()
+    """Something ran on the device, and nothing beyond its list on the host, at either of two lengths."""
+    runnable, inputs, recipe = loaded
+    proof = runnable.execution()
     assert sum(proof.native.values()) > 0
     assert not proof.beyond_allowed
     assert proof.dtype
     assert proof.device
     assert isinstance(proof.unseen, str)
+    for given in (inputs, dict(make_inputs(recipe.inputs, 7, OTHER_LENGTHS))):
+        left = WatchedPasses().run(runnable, given)[2]
+        assert set(left) <= backend.HOST_ALLOWED
 
 
 def test_it_can_save_where_it_says_so(backend: BaseBackend, loaded: Any, tmp_path: Path) -> None:

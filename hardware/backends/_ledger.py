@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ._torch import TorchBackend, TorchRunnable, listed
-from ._trace import operator_trace
+from ._trace import host_calls_elsewhere, operator_trace
 from .base import Execution, Runnable
+
+if TYPE_CHECKING:
+    from .base import Inputs
 
 _BOOKKEEPING = "aten.detach"
 """What autograd does with a gradient that it takes over: a trace sees it, and no kernel is asked for."""
@@ -30,6 +34,14 @@ class LedgerRunnable(TorchRunnable):
         finally:
             self.model.to(self.device)
 
+    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
+        trace = operator_trace(self.device.type)
+        tensors = self._tensors(inputs)
+        self.backend.ledger.clear()
+        elsewhere = host_calls_elsewhere(lambda: self._forward(tensors), trace)
+        left: Counter[str] = trace.offloaded
+        return left + self._never_launched(trace.native) + elsewhere
+
     def execution(self) -> Execution:
         """What the driver launched in a forward pass, in decoding and in a backward pass. Operators that torch asked
         for and nobody launched count as offloaded."""
@@ -37,16 +49,18 @@ class LedgerRunnable(TorchRunnable):
         tensors = self._tensors(self.example)
         ledger = self.backend.ledger
         ledger.clear()
-        with forward:
-            self._forward(tensors)
+        elsewhere = host_calls_elsewhere(lambda: self._forward(tensors), forward)
         with more:
             unseen = self._decode_and_learn(tensors)
         launched = dict(ledger)
-        requested = forward.native + more.native
-        asked = Counter({name: count for name, count in requested.items() if name != _BOOKKEEPING})
-        offloaded = dict(forward.offloaded + (asked - Counter(launched)) + more.on_host)
+        never = self._never_launched(forward.native + more.native)
+        offloaded = dict(forward.offloaded + never + more.on_host + elsewhere)
         proof = self._proof(forward)
         return replace(proof, native=launched, offloaded=offloaded, unseen=listed(proof.unseen, unseen))
+
+    def _never_launched(self, asked: Counter[str]) -> Counter[str]:
+        """Operators that torch asked for and the driver didn't launch."""
+        return Counter({name: n for name, n in asked.items() if name != _BOOKKEEPING}) - self.backend.ledger
 
 
 class LedgerBackend(TorchBackend):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..evidence.record import Stage
-from .base import BaseBackend, Execution, FileSubject, Runnable, Unsupported
+from .base import BaseBackend, Execution, FileSubject, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
@@ -86,11 +86,15 @@ class OnnxRunnable(Runnable):
         return Execution(
             native=dict(native),
             offloaded=dict(offloaded),
-            dtype=dtypes.most_common(1)[0][0] if dtypes else _dtype_of(self.session),
+            dtype=coarsest(dtypes) or _dtype_of(self.session),
             device="cpu",
             unseen="what a kernel of ONNX Runtime does inside itself",
             host_allowed=self.backend.HOST_ALLOWED,
         )
+
+    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
+        """Nothing: the host is its target, and no other provider is in its session."""
+        return {}
 
     def save_and_reload(self, folder: Path) -> Runnable:
         """The runtime writes the graph as it has read it, and loads what it wrote."""

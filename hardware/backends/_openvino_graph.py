@@ -60,6 +60,7 @@ class OpenVINOGraph(OpenVINORunnable):
         self.example = dict(example)
         self.precision = precision
         self.opened: Any = _OpenedGraph(self.file, backend.device, OPENVINO_OPTIONS[precision])
+        self._by_shape = {}
         self.conditions = {"runtime": "openvino", "optimisation": "O0"}
         self.actual_dtype = self.execution().dtype
 

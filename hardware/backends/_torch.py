@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,17 @@ from ._outputs import nested, results
 from ._saving import saved_and_loaded, saved_and_rebuilt
 from ._tensors import to_arrays, to_tensors
 from ._trace import host_calls_inside, operator_trace
-from .base import STEPS, BaseBackend, DeviceInfo, Execution, Generation, ModelSubject, Runnable, Unsupported
+from .base import (
+    STEPS,
+    BaseBackend,
+    DeviceInfo,
+    Execution,
+    Generation,
+    ModelSubject,
+    Runnable,
+    Unsupported,
+    coarsest,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -121,6 +131,15 @@ def listed(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
+def what_raises(what: str, use: Callable[[], object]) -> str:
+    """Nothing where it works; else what of it isn't seen. Its own check says why."""
+    try:
+        use()
+    except Exception as error:
+        return f"{what}, raising {type(error).__name__}"
+    return ""
+
+
 class TorchRunnable(Runnable):
     """A module on a torch device."""
 
@@ -171,6 +190,16 @@ class TorchRunnable(Runnable):
         proof = self._proof(trace)
         return proof if self.device.type == "cpu" else self._beyond_forward(proof, tensors)
 
+    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
+        if self.device.type == "cpu":
+            return {}
+        trace = operator_trace(self.device.type)
+        tensors = self._tensors(inputs)
+        with trace:
+            self._forward(tensors)
+        left: Counter[str] = trace.offloaded
+        return left | host_calls_inside(lambda: self._forward(tensors), self.device.type)
+
     def _beyond_forward(self, proof: Execution, tensors: Mapping[str, torch.Tensor]) -> Execution:
         """The proof with what kernels did inside themselves, and with decoding and gradients."""
         offloaded = Counter(proof.offloaded)
@@ -183,8 +212,7 @@ class TorchRunnable(Runnable):
         with trace:
             unseen = self._decode_and_learn(tensors)
         offloaded.update(trace.on_host)
-        for name, count in host_calls_inside(everything, self.device.type).items():
-            offloaded[name] = max(offloaded[name], count)
+        offloaded |= host_calls_inside(everything, self.device.type)
         native = {name: count for name, count in proof.native.items() if name not in offloaded}
         return replace(proof, native=native, offloaded=dict(offloaded), unseen=listed(proof.unseen, unseen))
 
@@ -199,25 +227,17 @@ class TorchRunnable(Runnable):
         since it raises; the checks of the two say why."""
         unseen = ""
         if self.subject.generates != "none":
-            try:
-                greedy(self.model, tensors, steps=STEPS, use_cache=True)
-            except Exception as error:
-                unseen = f"decoding, which raises {type(error).__name__}"
-        try:
-            self._gradients(tensors)
-        except Exception as error:
-            unseen = listed(unseen, f"gradients, which raise {type(error).__name__}")
-        return unseen
+            unseen = what_raises("decoding", lambda: greedy(self.model, tensors, steps=STEPS, use_cache=True))
+        return listed(unseen, what_raises("gradients", lambda: self._gradients(tensors)))
 
     def _gradients(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
         return loss_gradients(self.model, tensors, self.subject.masked_by, training=self.subject.trains_only)
 
     def _proof(self, trace: Any) -> Execution:
-        computed = trace.dtypes.most_common(1)
         return Execution(
             native=dict(trace.native),
             offloaded=dict(trace.offloaded),
-            dtype=computed[0][0] if computed else self.actual_dtype,
+            dtype=coarsest(trace.dtypes) or self.actual_dtype,
             device=str(self.device),
             unseen=self.backend.UNSEEN,
             host_allowed=self.backend.HOST_ALLOWED,

@@ -9,7 +9,9 @@ the dispatcher's table of kernels shows that the device has none.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -142,14 +144,67 @@ def host_calls_inside(work: Callable[[], object], device_type: str) -> Counter[s
     Copies that modelling code makes itself don't count here, nor numbers in tensors without dimensions. Source of the
     records: the event tree of torch.profiler (torch 2.1 and later), whose inputs name their device.
     """
+    with _profiled(work) as events:
+        return Counter(name.replace("::", ".") for event in events for name in _leaving(event, device_type))
+
+
+def host_calls_elsewhere(work: Callable[[], object], trace: Any) -> Counter[str]:
+    """Operators that computed with the host's floating-point tensors in other threads than this one, which `trace`
+    doesn't see, while `work` was done here under `trace`."""
+    import torch
+
+    mark = "hwcompat.this_thread"
+
+    def marked() -> None:
+        with torch.profiler.record_function(mark):
+            pass
+        with trace:
+            work()
+
+    with _profiled(marked) as events:
+        here = {event.start_tid for event in events if event.name == mark}
+        there = [event for event in events if event.start_tid not in here]
+        calls = [one for event in there for one in (event, *_below(event))]
+        return Counter(one.name.replace("::", ".") for one in calls if _computes_on_host(one))
+
+
+def host_products(work: Callable[[], object]) -> Counter[str]:
+    """Products that torch takes of the host's tensors while `work` is done, in whichever thread."""
+    trace = operator_trace("cpu")
+    elsewhere = host_calls_elsewhere(work, trace)
+    found = trace.on_host + elsewhere
+    return Counter({name: n for name, n in found.items() if name in PARAMETER_OPERATORS})
+
+
+@contextlib.contextmanager
+def _profiled(work: Callable[[], object]) -> Iterator[list[Any]]:
+    """The outermost records of what torch did in all threads during `work`. They hold the tensors that they tell of,
+    and with these a module can't be moved: nothing is kept of them."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it prints two lines whenever it is used
+
+    from torch._C._profiler import _ExperimentalConfig
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiled:
+    every = _ExperimentalConfig(profile_all_threads=True)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, experimental_config=every) as profiled:
         work()
-    found: Counter[str] = Counter()
-    for event in profiled.profiler.kineto_results.experimental_event_tree():
-        found.update(name.replace("::", ".") for name in _leaving(event, device_type))
-    return found
+    events = profiled.profiler.kineto_results.experimental_event_tree()
+    try:
+        yield events
+    finally:
+        events.clear()
+        profiled.profiler = None  # it and its results point at one another
+
+
+def _computes_on_host(event: Any) -> bool:
+    tensors = list(_tensors(event))
+    return (
+        _is_operator(event.name)
+        and event.name.replace("::", ".") not in _MOVES
+        and bool(tensors)
+        and all(one.device.type == "cpu" for one in tensors)
+        and any(one.sizes and one.dtype.is_floating_point for one in tensors)
+    )
 
 
 def _leaving(event: Any, device_type: str) -> Iterator[str]:
@@ -172,7 +227,8 @@ def _is_operator(name: str) -> bool:
     return "::" in name and name not in _COPIES and not name.startswith(("autograd::", "torch::"))
 
 
-def _below(event: Any, *, copies: bool) -> Iterator[Any]:
+def _below(event: Any, *, copies: bool = True) -> Iterator[Any]:
+    """What was called inside an event; `copies` and what they call with them."""
     for child in event.children:
         if copies or child.name not in _COPIES:
             yield child

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,9 +18,9 @@ from ..output_masks import covering, masks_of
 from ._graph_decoding import Graph, decode
 from ._outputs import ruled_out
 from ._tensors import to_tensors
-from ._torch import in_dtype, listed, torch_dtype
-from ._trace import PARAMETER_OPERATORS, operator_trace
-from .base import Execution, Generation, ModelSubject, Runnable, Unsupported
+from ._torch import in_dtype, listed, torch_dtype, what_raises
+from ._trace import host_products
+from .base import Execution, Generation, ModelSubject, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +39,6 @@ Mosaic. Any other counts as offloaded, Python's callbacks among them."""
 
 _TRANSFERS = ("infeed", "outfeed")
 _DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64"}
-_BITS = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
-"""Of a mantissa."""
 
 Proof = Mapping[str, Any]
 
@@ -62,6 +60,7 @@ class XLARunnable(Runnable):
         self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._programs: dict[tuple[Any, ...], Path] = {}
         self._proofs: dict[str, Proof] = {}
+        self._left: dict[tuple[Any, ...], Mapping[str, int]] = {}
         self._graphs: dict[str, Graph] = {}
         self.conditions: Mapping[str, str] = {
             "optimisation": "O0",
@@ -88,8 +87,16 @@ class XLARunnable(Runnable):
 
     def _run(self, inputs: Inputs) -> dict[str, Array]:
         program = self.saved or self._program(inputs)
-        got, self._proofs["forward"] = self.backend.exchange("run", program, {"inputs": self._given(inputs)})
+        got, proof = self.backend.exchange("run", program, {"inputs": self._given(inputs)})
+        self._proofs["forward"] = proof
+        self._left[_shapes(inputs)] = _placed(proof, self.backend.platform)[1]
         return got
+
+    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
+        """Every exchange with the worker brings its proof along."""
+        if _shapes(inputs) not in self._left:
+            self._run(inputs)
+        return self._left[_shapes(inputs)]
 
     def _given(self, inputs: Inputs) -> dict[str, Array]:
         return {name: tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy()
@@ -102,7 +109,7 @@ class XLARunnable(Runnable):
         return {**tensors, **host_positions(self.model, tensors)}
 
     def _program(self, inputs: Inputs) -> Path:
-        shapes = tuple((name, tuple(array.shape)) for name, array in sorted(inputs.items()))
+        shapes = _shapes(inputs)
         if shapes not in self._programs:
             file = self._folder / f"{len(self._programs)}.pt2"
             self._programs[shapes] = export_forward(self.model, self._tensors(inputs), file).file
@@ -174,13 +181,13 @@ class XLARunnable(Runnable):
 
     def execution(self) -> Execution:
         """The compiled module's instructions and where its results lie; decoding and gradients where they can be."""
-        with operator_trace("cpu") as trace:
-            self._run(self.example)
+        beside = host_products(lambda: self._run(self.example))
+        native = _placed(self._proofs["forward"], self.backend.platform)[0]
         unseen = "" if self.saved else self._beyond_forward()
-        native, offloaded = self._placed("forward")
-        for name in self._proofs:
-            offloaded |= {one: n for one, n in self._placed(name)[1].items() if one not in offloaded}
-        offloaded.update({one: n for one, n in trace.native.items() if one in PARAMETER_OPERATORS})
+        offloaded = {**self._left[_shapes(self.example)], **beside}
+        for proof in self._proofs.values():
+            more = _placed(proof, self.backend.platform)[1]
+            offloaded |= {one: n for one, n in more.items() if one not in offloaded}
         return Execution(
             native=dict(native),
             offloaded=dict(offloaded),
@@ -194,28 +201,18 @@ class XLARunnable(Runnable):
         """Decode and differentiate, so that there are proofs of both. Returns what of it raises and isn't seen."""
         said = []
         if "generate" in self.can:
-            said.append(_what_raises("decoding", lambda: self.generate(self.example, steps=2)))
+            said.append(what_raises("decoding", lambda: self.generate(self.example, steps=2)))
         if "backward" in self.can:
-            said.append(_what_raises("gradients", lambda: self.gradients(self.example)))
+            said.append(what_raises("gradients", lambda: self.gradients(self.example)))
         return listed(*said)
 
-    def _placed(self, name: str) -> tuple[Counter[str], Counter[str]]:
-        """What a compiled module computes on the device, and beside it."""
-        proof = self._proofs[name]
-        native: Counter[str] = Counter()
-        offloaded: Counter[str] = Counter(proof["torch"])
-        on_device = proof["platforms"] == [self.backend.platform]
-        for one, count in proof["instructions"].items():
-            (native if on_device and not _leaves_device(one) else offloaded)[f"hlo.{one}"] += count
-        return native, offloaded
-
     def _computed_in(self) -> str:
-        """The dtype that most products are taken of, or that they give in the compiled module where that is less.
+        """The coarsest dtype that products are taken of, or that they give in the compiled module.
 
         XLA's CPU client takes products of bfloat16 in float32: they are no less exact for that.
         """
-        lowered, compiled = (_most(self._proofs["forward"][part], self.precision) for part in ("lowered", "products"))
-        return min(lowered, compiled, key=lambda name: _BITS.get(name, 0))
+        names = [name for part in ("lowered", "products") for name in self._proofs["forward"][part]]
+        return coarsest(_DTYPES.get(name, name) for name in names) or self.precision
 
     def save_and_reload(self, folder: Path) -> Runnable:
         """StableHLO, as jax.export writes it for this platform and for a TPU, and the weights beside it."""
@@ -233,19 +230,18 @@ class XLARunnable(Runnable):
         self._clean()
 
 
-def _most(counts: Mapping[str, int], otherwise: str) -> str:
-    """The name of the dtype that most products have; another where there is no product."""
-    found = Counter(counts).most_common(1)
-    return _DTYPES.get(found[0][0], found[0][0]) if found else otherwise
+def _shapes(inputs: Inputs) -> tuple[Any, ...]:
+    return tuple((name, tuple(array.shape)) for name, array in sorted(inputs.items()))
 
 
-def _what_raises(what: str, use: Callable[[], object]) -> str:
-    """Nothing where it works; else what of it isn't seen. Its own check says why."""
-    try:
-        use()
-    except Exception as error:
-        return f"{what}, raising {type(error).__name__}"
-    return ""
+def _placed(proof: Proof, platform: str) -> tuple[Counter[str], Counter[str]]:
+    """What a compiled module computes on the device, and beside it."""
+    native: Counter[str] = Counter()
+    offloaded: Counter[str] = Counter(proof["torch"])
+    on_device = proof["platforms"] == [platform]
+    for one, count in proof["instructions"].items():
+        (native if on_device and not _leaves_device(one) else offloaded)[f"hlo.{one}"] += count
+    return native, offloaded
 
 
 def _leaves_device(instruction: str) -> bool:

@@ -6,7 +6,7 @@ Inputs and outputs are NumPy arrays by name, so that what compares them needs no
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -88,6 +88,16 @@ class Execution:
         return {name: count for name, count in self.offloaded.items() if name not in self.host_allowed}
 
 
+_MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "int8": 7}
+
+
+def coarsest(dtypes: Iterable[str]) -> str:
+    """Of the dtypes that products were computed in, the one with the fewest bits: a proof isn't that of the majority.
+    Empty where there is none that has a fraction or is of a quantised model."""
+    known = [name for name in dtypes if name in _MANTISSA_BITS]
+    return min(known, key=_MANTISSA_BITS.__getitem__, default="")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Generation:
     """Greedy decoding: `tokens` (batch, steps) and the `logits` (batch, steps, vocabulary) they were chosen from.
@@ -121,6 +131,14 @@ class Runnable(ABC):
     @abstractmethod
     def execution(self) -> Execution:
         """Run the example inputs once more under the tracer of this target."""
+
+    @abstractmethod
+    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
+        """Operators, by name, that a forward pass of these inputs leaves to the host: a model may leave its device
+        for one length or batch and not for another.
+
+        It is asked after such a pass. A runtime that told of that pass needs no other one.
+        """
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
         """Decode `steps` tokens greedily with the target's cache."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import importlib.metadata
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -125,6 +127,23 @@ def backend_class(name: str) -> type[BaseBackend]:
             why=f"it gave {loaded!r}, no class of BaseBackend",
         )
     return loaded
+
+
+@functools.cache
+def plugged_versions() -> dict[str, str]:
+    """By the name of each target from outside, the version of its package and a hash of its sources."""
+    return {name: _version_of(point) for name, point in _entry_points().items()}
+
+
+def _version_of(point: importlib.metadata.EntryPoint) -> str:
+    released = point.dist.version if point.dist is not None else "unknown"
+    spec = importlib.util.find_spec(point.module.partition(".")[0])
+    places = [] if spec is None else [*(spec.submodule_search_locations or [str(spec.origin)])]
+    files = [
+        file for place in places for file in ([Path(place)] if place.endswith(".py") else Path(place).rglob("*.py"))
+    ]
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files) if file.is_file()))
+    return f"{released}+{digest.hexdigest()[:12]}"
 
 
 class BackendType(StrEnum):

@@ -14,9 +14,21 @@ import numpy as np
 from ..export import Exported, export_openvino, quiet_telemetry
 from ..export.compressing import with_int8_weights
 from ..export.verification import held_inputs
+from ._openvino_calls import beside_graphs, inferences
 from ._openvino_model import OpenedModel, open_model
-from ._trace import PARAMETER_OPERATORS, operator_trace
-from .base import BaseBackend, DeviceInfo, Execution, FileSubject, Generation, ModelSubject, Runnable, Unsupported
+from ._torch import listed, what_raises
+from .base import (
+    STEPS,
+    BaseBackend,
+    DeviceInfo,
+    Execution,
+    FileSubject,
+    Generation,
+    ModelSubject,
+    Runnable,
+    Unsupported,
+    coarsest,
+)
 
 if TYPE_CHECKING:
     from ..target import Target
@@ -36,8 +48,8 @@ CHOICES = ("AUTO", "HETERO", "MULTI", "BATCH")
 """OpenVINO's devices that stand for a choice between devices: evidence says which one it took (`executed_on`)."""
 
 UNSEEN = (
-    "what a plug-in does inside one node; transfers between host and device; what Python does around graphs, but for "
-    "products of torch"
+    "what a plug-in does inside one node; transfers between host and device; what Python does around graphs, and "
+    "whether it hands on what they gave, but for products of torch"
 )
 
 _LONGEST_REASON = 400
@@ -132,20 +144,35 @@ class OpenVINORunnable(Runnable):
         return again
 
     def execution(self) -> Execution:
-        """The graphs' nodes where the runtime has them, and the products that torch computes around the graphs."""
-        with operator_trace("cpu") as trace:
-            self(**self.example)
-        around = {name: count for name, count in trace.native.items() if name in PARAMETER_OPERATORS}
+        """The graphs' nodes where the runtime has them, and the products that torch computes around the graphs, in a
+        forward pass and in decoding. Graphs that nobody asked to run prove nothing."""
         placed = self._placement()
-        return replace(placed, offloaded={**placed.offloaded, **around})
+        asked, beside = beside_graphs(lambda: self(**self.example))
+        unseen = placed.unseen
+        if "generate" in self.can:
+            said: list[str] = []
+            tokens, decoding = beside_graphs(
+                lambda: said.append(what_raises("decoding", lambda: self.generate(self.example, steps=STEPS)))
+            )
+            unseen = listed(unseen, *said)
+            asked, beside = min(asked, tokens // STEPS) if not any(said) else asked, beside + decoding
+        if not asked:
+            return replace(placed, native={}, offloaded={**placed.native, **placed.offloaded, **beside})
+        return replace(placed, offloaded={**placed.offloaded, **beside}, unseen=unseen)
 
-    def _placement(self) -> Execution:
+    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
+        with inferences() as asked:
+            self(**inputs)
+        placed = self._placement(self._by_shape.get(_made_for(inputs), self.opened))
+        return placed.offloaded if asked else {**placed.native, **placed.offloaded}
+
+    def _placement(self, opened: OpenedModel | None = None) -> Execution:
         """Where and in which precision each node of the compiled graphs runs, from the runtime itself."""
         native: Counter[str] = Counter()
         offloaded: Counter[str] = Counter()
         precisions: Counter[str] = Counter()
         devices: list[str] = []
-        for compiled in self.opened.compiled:
+        for compiled in (opened or self.opened).compiled:
             used = [str(device) for device in compiled.get_property("EXECUTION_DEVICES")]
             devices += used
             # Graphs over several devices name none per node: the whole model counts as offloaded when any other
@@ -169,10 +196,9 @@ class OpenVINORunnable(Runnable):
         )
 
     def _computed_in(self, precisions: Counter[str]) -> str:
-        """The dtype that most products have, and that of the key-value cache where it isn't the one asked for."""
-        found = precisions.most_common(1)
-        name = found[0][0] if found else "unknown"
-        computed = _PRECISION_NAMES.get(name, name)
+        """The coarsest dtype of all products, and that of the key-value cache where it isn't the one asked for."""
+        names = [_PRECISION_NAMES.get(name, name) for name in precisions]
+        computed = coarsest(names) or next(iter(names), "unknown")
         kept_in = self.backend.COMPUTES_IN.get(self.precision, self.precision)
         asked = next(name for name, precision in _PRECISION_NAMES.items() if precision == kept_in)
         for compiled in self.opened.compiled if self.opened.generates else ():

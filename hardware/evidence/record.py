@@ -7,6 +7,7 @@ published schema is `schemas/evidence.json`; `SCHEMA_VERSION` changes when a fie
 from __future__ import annotations
 
 import dataclasses
+import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -169,6 +170,12 @@ class CheckLine:
     def evidence_id(self) -> str:
         """Names this line in verdicts and reports."""
         return f"{self.run_id}/{self.cell_id}/{self.check_name}"
+
+    @property
+    def is_to_come(self) -> bool:
+        """Whether it is dated more than a day after now, by which no clock is wrong by accident."""
+        latest = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+        return self.started_at > latest.isoformat()
 
 
 @dataclass(frozen=True, kw_only=True)

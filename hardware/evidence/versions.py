@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ..backends.factory import backend_class, known_targets
+from ..backends.factory import backend_class, known_targets, plugged_versions
 from ..cell import DIFFUSION_TASKS, GRAPH_TASK, Cell
 from ..detection import HardwareInfo
 
@@ -21,7 +21,7 @@ ABSENT = "absent"
 RELEASE = "0.1.0"
 """Our own version, as in pyproject.toml."""
 
-_CHECKING = ("backends", "export", "testing", "workers", "output_masks.py")
+_CHECKING = ("backends", "export", "testing", "workers", "output_masks.py", "known_answer.py", "privateuse1.py")
 """Our own code that a verdict rests on."""
 
 
@@ -48,6 +48,7 @@ def versions_of(inventory: HardwareInfo) -> dict[str, str]:
     macos = host.release if host.system == "Darwin" else None
     found = machine_versions(inventory.packages, drivers, python=host.python_version, macos=macos)
     found["hwcompat"] = own_version()
+    found |= {_plugin(name): version for name, version in plugged_versions().items()}
     if fault := os.environ.get(FAULT_VARIABLE):
         found["simulated_fault"] = fault
     return found
@@ -74,7 +75,7 @@ def expired_by(name: str) -> tuple[str, ...]:
     found = []
     for target in known_targets():
         backend = backend_class(target)
-        if name in (*backend.EXPIRES_ON, *backend.FILE_RUNTIMES, "hwcompat", "diffusers"):
+        if name in (*backend.EXPIRES_ON, *backend.FILE_RUNTIMES, "hwcompat", "diffusers", _plugin(target)):
             found.append(target)
     return tuple(found)
 
@@ -85,11 +86,17 @@ def relevant_versions(cell: Cell, versions: Mapping[str, str]) -> dict[str, str]
         return dict(versions)
     backend = backend_class(cell.target.name)
     names = {*backend.EXPIRES_ON, "hwcompat"}  # our own checks, tolerances and proofs too
+    if cell.target.name in plugged_versions():
+        names.add(_plugin(cell.target.name))
     if cell.task == GRAPH_TASK:
         names |= set(backend.FILE_RUNTIMES)
     if cell.task in DIFFUSION_TASKS:
         names.add("diffusers")
     return {name: versions.get(name, ABSENT) for name in sorted(names)}
+
+
+def _plugin(target: str) -> str:
+    return f"plug-in {target}"
 
 
 def moved_versions(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ here, so that a later error belongs to the device and not to the conversion.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -26,7 +27,7 @@ from ..errors import OutputError
 from ..evidence.record import Stage
 from ..paths import CACHE_VARIABLE, cache_folder
 from .exported import Exported, Opened, Opener
-from .verification import Proof, held_inputs
+from .verification import Proof, held_inputs, keep_passes, was_of
 
 if TYPE_CHECKING:
     from ..backends.base import Inputs
@@ -35,6 +36,8 @@ Way = Callable[[ModelSubject, "Inputs", Path], Exported]
 Ways = Sequence[tuple[str, Way]]
 Prove = Callable[[Exported, Proof, Opener], tuple[Exported, float]]
 """Holds an export against torch: the export with what was found out about it, and its error."""
+
+log = logging.getLogger(__name__)
 
 _VERIFIED = "verified.json"
 _LONGEST_REASON = 600
@@ -66,6 +69,10 @@ def export_once(subject: ModelSubject, example: Inputs, open_on_cpu: Opener, rou
     """
     kept = cache_folder("exports") / _key(subject, example, route)
     found = _read(kept)
+    if found is not None and not was_of(kept, subject):
+        log.info("%s isn't of the module as it is in memory now", kept.name)
+        shutil.rmtree(kept, ignore_errors=True)
+        found = None
     return found if found is not None else _export_into(kept, subject, example, open_on_cpu, route)
 
 
@@ -74,7 +81,7 @@ def _key(subject: ModelSubject, example: Inputs, route: Route) -> str:
     shapes = {name: array.tolist() if name in numbers else list(array.shape) for name, array in example.items()}
     files = (path for path in sorted(Path(__file__).parent.iterdir()) if path.suffix in (".py", ".toml"))
     sources = [path.read_text(encoding="utf-8") for path in files]  # another way of exporting gives another export
-    how = [versions_of(route.packages), [name for name, _ in route.ways], sources]
+    how = [versions_of(route.packages), sources_of(tuple(route.packages)), [name for name, _ in route.ways], sources]
     text = json.dumps([subject.identity, subject.task, shapes, how], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
@@ -88,10 +95,37 @@ def versions_of(packages: Sequence[str]) -> str:
     return " ".join(found)
 
 
+@functools.cache
+def sources_of(packages: tuple[str, ...]) -> str:
+    """A hash of sizes and times of the sources of these packages: one that was edited in place exports anew."""
+    digest = hashlib.sha256()
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            for file in metadata.files(package) or ():
+                with contextlib.suppress(OSError):  # listed, and taken away since
+                    if file.suffix == ".py":
+                        told = os.stat(str(file.locate()))
+                        digest.update(f"{file}{told.st_size}{told.st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+def _files_in(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of an export, by its path in the folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _VERIFIED)
+    return {path.relative_to(folder).as_posix(): _digest(path) for path in files}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _read(folder: Path) -> Exported | None:
-    """What an earlier export wrote when it was verified; None where there is none."""
+    """What an earlier export wrote when it was verified; None where there is none, or where its files are others."""
     try:
         facts = json.loads((folder / _VERIFIED).read_text(encoding="utf-8"))
+        if facts["files"] != _files_in(folder):
+            return None
         names = {field.name for field in fields(Exported)} - {"folder"}
         return Exported(folder=folder, **{name: facts[name] for name in names})
     except (OSError, ValueError, KeyError, TypeError):
@@ -103,8 +137,11 @@ def _export_into(kept: Path, subject: ModelSubject, example: Inputs, open_on_cpu
     try:
         started = time.perf_counter()
         with contextlib.redirect_stdout(None), _quiet_logging():
-            made, error = _first_right(Proof.of(subject, example, route.runtime), open_on_cpu, work, route)
-        facts = {**made.facts(), "error": error, "seconds": time.perf_counter() - started}
+            proof = Proof.of(subject, example, route.runtime)
+            made, error = _first_right(proof, open_on_cpu, work, route)
+        keep_passes(made.folder, proof)
+        took = time.perf_counter() - started
+        facts = {**made.facts(), "error": error, "seconds": took, "files": _files_in(made.folder)}
         (made.folder / _VERIFIED).write_text(json.dumps(facts), encoding="utf-8")
         if kept.exists() and _read(kept) is None:
             shutil.rmtree(kept, ignore_errors=True)  # left half-made by a process that was killed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -115,6 +116,35 @@ class Proof:
 
     def _wrong(self, what: str) -> Unsupported:
         return Unsupported(f"{what} ({self.runtime})", error_type="conversion_wrong", stage=Stage.CONVERT)
+
+
+def keep_passes(folder: Path, proof: Proof) -> None:
+    """Write what an export was held against, beside it."""
+    for number, (inputs, outputs) in enumerate(filter(None, ((proof.example, proof.outputs), proof.other))):
+        arrays: dict[str, Any] = {f"{_GIVEN}{name}": one for name, one in inputs.items()}
+        arrays |= {f"{_GOT}{name}": one for name, one in outputs.items()}
+        np.savez(folder / _PASS.format(number), **arrays)
+
+
+def was_of(folder: Path, subject: ModelSubject) -> bool:
+    """Whether the module gives what the export in `folder` was held against: code that was changed in memory, or in a
+    file that no class of the module is in, has the same identity."""
+    from ..output_masks import masks_of
+    from ..testing.parity import compare
+
+    for number in range(2):
+        if not (file := folder / _PASS.format(number)).is_file():
+            continue
+        with np.load(file) as kept:
+            inputs, want = ({n[len(p) :]: kept[n] for n in kept.files if n.startswith(p)} for p in (_GIVEN, _GOT))
+        outputs = _outputs_if_taken(subject, inputs)
+        masks = masks_of(subject.masked_by, inputs)
+        if outputs is None or not compare(outputs, want, masks=masks).max_rel_error <= LIMIT:
+            return False
+    return True
+
+
+_PASS, _GIVEN, _GOT = "pass-{}.npz", "given.", "got."
 
 
 def torch_outputs(subject: ModelSubject, inputs: Inputs) -> dict[str, Array]:

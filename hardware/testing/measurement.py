@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..backends.base import Execution
 from ..evidence.record import Stage
@@ -36,6 +36,9 @@ class Measurement:
     comparison: Comparison | None = None
     tolerance: float | None = None
     execution: Execution | None = None
+    left_to_host: dict[str, int] = field(default_factory=dict)
+    """Operators that its forward passes left to the host, beyond the target's allow-list or not."""
+
     latency_ms: float | None = None
     batch: int | None = None
     sequence_length: int | None = None

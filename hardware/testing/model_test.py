@@ -4,7 +4,6 @@ reference, and remembers what each check measured."""
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -25,6 +24,7 @@ from . import recording, reference
 from .loud_weights import fill
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs
 from .parity import Array, Comparison, compare, compare_gradients
+from .passes import WatchedPasses
 from .replay import replay_inputs
 from .room import require_room
 from .tokens import different_tokens
@@ -81,6 +81,7 @@ class ModelTest:
         self._own_tolerance = tolerance
         self._tolerance_reason = tolerance_reason
         self._load_failure: tuple[Exception, Stage] | None = None
+        self._passes = WatchedPasses()
         self._gradient_count = 0
         self._gradient_norm = 0.0
 
@@ -208,9 +209,8 @@ class ModelTest:
 
     def _run(self, runnable: Runnable, inputs: Mapping[str, Array]) -> Outputs:
         with self._at(Stage.RUN):
-            started = time.perf_counter()
-            arrays = runnable(**inputs)
-        self.measured.latency_ms = (time.perf_counter() - started) * 1e3
+            arrays, self.measured.latency_ms, left = self._passes.run(runnable, inputs)
+            self.measured.left_to_host |= left
         first = next(iter(inputs.values()))
         self.measured.batch = int(first.shape[0]) if first.ndim else None
         tokens = inputs.get("input_ids")

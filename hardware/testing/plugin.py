@@ -166,6 +166,9 @@ class Recorder:
             reason = line.error_message or f"ran on {line.actual_target}: {line.substitution_reason}"
             report.outcome = "skipped"
             report.longrepr = (str(item.path), 0, f"{line.outcome}: {reason}")
+        elif line.outcome is Outcome.FAILED and report.passed:
+            report.outcome = "failed"
+            report.longrepr = line.error_message
         return report
 
     def _line(self, suite: SuiteFile, item: pytest.Item, call: pytest.CallInfo[None]) -> CheckLine:
@@ -190,6 +193,9 @@ class Recorder:
                 outcome, error_type = Outcome.SKIPPED, "same_device"
                 message = f"same device: {facts['requested_target']} isn't here, and {facts['actual_target']} "
                 message += "against itself says nothing about it"
+        elif left := sorted(set(measured.left_to_host) - case.backend.HOST_ALLOWED):
+            outcome, error_type = Outcome.FAILED, "silent_offload"
+            message = f"right, and not computed on {facts['actual_target']} alone: {', '.join(left)} ran on the host"
         started_at, started = self._started
         comparison, proof = measured.comparison, measured.execution
         return line_for(
@@ -207,7 +213,7 @@ class Recorder:
             max_rel_error=comparison.max_rel_error if comparison else None,
             tolerance=measured.tolerance,
             native_ops=proof.native if proof else {},
-            offloaded_ops=proof.offloaded if proof else {},
+            offloaded_ops={**measured.left_to_host, **(proof.offloaded if proof else {})},
             unseen=proof.unseen if proof else "",
             latency_ms=measured.latency_ms,
             peak_memory_bytes=_peak_memory(),

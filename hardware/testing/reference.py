@@ -276,10 +276,7 @@ class ReferenceStore:
         self.folder = folder
 
     def _path(self, identity: str, inputs: Mapping[str, Array]) -> Path:
-        digest = hashlib.sha256(identity.encode())
-        for name in sorted(inputs):
-            digest.update(f"{name}{inputs[name].dtype}{inputs[name].shape}".encode())
-            digest.update(np.ascontiguousarray(inputs[name]).tobytes())
+        digest = hashlib.sha256(f"{identity}{digest_of(inputs)}".encode())
         return self.folder / f"{digest.hexdigest()[:32]}.safetensors"
 
     def get(self, identity: str, inputs: Mapping[str, Array]) -> dict[str, Array] | None:
@@ -295,7 +292,7 @@ class ReferenceStore:
                 found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         except (SafetensorError, OSError, ValueError):
             return None
-        if facts.get("identity") != identity or facts.get("checksum") != _checksum(found):
+        if facts.get("identity") != identity or facts.get("checksum") != digest_of(found):
             return None
         return found
 
@@ -307,11 +304,12 @@ class ReferenceStore:
         os.close(handle)
         # Not ascontiguousarray, which makes an array of one element of a single number.
         arrays = {key: np.asarray(value, order="C") for key, value in outputs.items()}
-        save_file(arrays, name, metadata={"identity": identity, "checksum": _checksum(arrays)})
+        save_file(arrays, name, metadata={"identity": identity, "checksum": digest_of(arrays)})
         os.replace(name, self._path(identity, inputs))
 
 
-def _checksum(arrays: Mapping[str, Array]) -> str:
+def digest_of(arrays: Mapping[str, Array]) -> str:
+    """SHA-256 of named arrays: names, dtypes, shapes and values."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         digest.update(json.dumps([name, str(arrays[name].dtype), list(arrays[name].shape)]).encode())

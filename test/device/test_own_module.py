@@ -86,6 +86,29 @@ def test_a_device_that_computes_wrong_fails(command_line: CommandLine, project: 
     assert {outcomes[name] for name in ("matches_reference", "matches_recorded", "backward")} == {Outcome.FAILED}
 
 
+def test_a_model_that_leaves_its_device_for_other_lengths_alone_fails(
+    command_line: CommandLine, project: Path, tmp_path: Path
+) -> None:
+    models = project / "mypackage" / "models.py"
+    right, leaves = "return self.out(hidden), hidden.mean(1)", "return self.there(hidden), hidden.mean(1)"
+    method = """
+    def there(self, hidden):
+        if hidden.shape[:2] == (2, 25):
+            return self.out(hidden)
+        weight, bias = self.out.weight.cpu(), self.out.bias.cpu()
+        return torch.nn.functional.linear(hidden.cpu(), weight, bias).to(hidden.device)
+"""
+    models.write_text(SOURCE.replace(right, leaves + method), encoding="utf-8")
+    asked = ("--model", "mypackage.models:make_net", "--device", "simulated", "--run")
+    ran = command_line.run(tmp_path, *asked, cwd=project)
+    assert ran.code == 1
+    outcomes = ran.outcomes(CELL.format("simulated"))
+    failed = {name for name, outcome in outcomes.items() if outcome is Outcome.FAILED}
+    assert outcomes["runs_natively"] is Outcome.PASSED
+    assert failed
+    assert ran.verdict(CELL.format("simulated")) == "low"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "failing"),
     [

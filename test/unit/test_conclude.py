@@ -142,6 +142,20 @@ def test_an_offloaded_operator_with_parameters_is_low_even_where_the_check_passe
     assert any("native_layer_norm" in reason for reason in verdict.reasons)
 
 
+def test_a_pass_that_left_the_device_for_some_inputs_is_low_and_one_that_never_ran_is_none():
+    left = {"error_type": "silent_offload", "offloaded_ops": {"aten.cumsum": 1}, "error_message": "on the host"}
+    verdict = with_change("matches_reference", Outcome.FAILED, **left)
+    assert verdict.level is Level.LOW
+    assert any("matches_reference failed: on the host" in reason for reason in verdict.reasons)
+    assert with_change("matches_reference", Outcome.FAILED, error_type="silent_offload").level is Level.NONE
+
+
+def test_what_is_dated_after_now_says_nothing():
+    verdict = with_change("matches_reference", started_at="2999-01-01T00:00:00Z")
+    assert verdict.level is Level.UNKNOWN
+    assert any("2999-01-01T00:00:00Z, which is yet to come" in reason for reason in verdict.reasons)
+
+
 def test_allowed_operators_on_the_host_are_medium_and_named():
     verdict = with_change("runs_natively", offloaded_ops={"aten.cumsum": 1})
     assert verdict.level is Level.MEDIUM

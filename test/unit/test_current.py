@@ -15,6 +15,7 @@ from generators.compatibility.made_from import made_from
 from generators.compatibility.required import required_checks
 from generators.compatibility.verdict import Basis, Level
 from generators.models.store import load_recipe
+from hardware.backends.base import BaseBackend
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
 from hardware.evidence import versions
@@ -197,9 +198,11 @@ def test_our_own_checks_are_a_version_too():
     assert says(ask(evidence(run(versions=then), lines=passed()))) == OLD
 
 
-@pytest.mark.parametrize("name", ["testing/checks.toml", "backends/cpu.py", "export/openvino.py", "output_masks.py"])
+@pytest.mark.parametrize(
+    "name", ["testing/checks.toml", "backends/cpu.py", "export/openvino.py", "output_masks.py", "privateuse1.py"]
+)
 def test_an_edit_of_what_checks_is_another_version_and_one_of_what_lists_is_none(tmp_path, name):
-    for one in ("output_masks.py", name, "listing.py"):
+    for one in ("output_masks.py", "known_answer.py", "privateuse1.py", name, "listing.py"):
         (tmp_path / one).parent.mkdir(exist_ok=True)
         (tmp_path / one).write_text("a")
     before = hash_of_checking(tmp_path)
@@ -207,6 +210,24 @@ def test_an_edit_of_what_checks_is_another_version_and_one_of_what_lists_is_none
     assert hash_of_checking(tmp_path) == before
     (tmp_path / name).write_text("b")
     assert hash_of_checking(tmp_path) != before
+
+
+def test_a_backend_from_outside_expires_with_its_package(monkeypatch):
+    cell = Cell.parse("bert/fill-mask/mychip/float32")
+    monkeypatch.setattr(versions, "plugged_versions", lambda: {"mychip": "1.0+abc"})
+    monkeypatch.setattr(versions, "known_targets", lambda: ("mychip",))
+    monkeypatch.setattr(versions, "backend_class", lambda name: BaseBackend)
+    told = {**PACKAGES, "plug-in mychip": "1.0+abc", "plug-in other": "2"}
+    found = versions.relevant_versions(cell, told)
+    assert found["plug-in mychip"] == "1.0+abc"
+    assert "plug-in other" not in found
+    assert versions.expired_by("plug-in mychip") == ("mychip",)
+
+
+def test_a_run_that_is_dated_after_now_replaces_none():
+    wrong = line("matches_reference", Outcome.FAILED, started_at="2999-01-01T00:00:00+00:00", run_id="r2")
+    kept = {one.check_name: one for one in current_checks(evidence(run(), run("r2", 2), lines=[*passed(), wrong]))}
+    assert kept["matches_reference"].outcome is Outcome.PASSED
 
 
 def test_a_package_that_came_makes_it_expired():

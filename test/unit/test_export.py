@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from hardware.backends._openvino_model import class_name
 from hardware.backends._torch import without_cache
 from hardware.backends.base import Generation, ModelSubject, Unsupported
 from hardware.evidence.record import Stage
-from hardware.export import Exported, decoding, export_openvino, exporter, openvino, verification
+from hardware.export import Exported, decoding, export_openvino, exporter, keeping, openvino, verification
 from hardware.export.positions import host_positions
 
 INPUTS = {"x": np.linspace(-1, 1, 32, dtype=np.float32).reshape(2, 16)}
@@ -182,6 +183,36 @@ def test_what_was_exported_once_is_taken_from_the_cache(ways: None, monkeypatch:
     first = export({"optimum-intel": Runs(3), "convert_model": Runs(2)})
     monkeypatch.setattr(openvino, "_TRACES", (trace_raising("not again"),))
     assert export({"optimum-intel": Runs(3)}) == first
+
+
+def test_code_that_was_changed_in_memory_does_not_meet_an_export_from_before(ways: None) -> None:
+    first = export({"optimum-intel": Runs(3), "convert_model": Runs(2)})
+    changed = subject()
+    changed.model.forward = lambda x: {"out": 5 * x}
+    again = export({"optimum-intel": Runs(5)}, model=changed.model)
+    assert (first.method, again.method) == ("convert_model", "optimum-intel")
+
+
+def test_an_export_whose_files_were_changed_is_made_anew(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = export({"optimum-intel": Runs(3), "convert_model": Runs(2)})
+    (first.folder / "openvino_model.bin").write_bytes(b"other weights")
+    monkeypatch.setattr(openvino, "_TRACES", (trace_raising("made again"),))
+    with pytest.raises(Unsupported, match="made again"):
+        export({"optimum-intel": Runs(3)})
+
+
+def test_a_converter_that_was_edited_where_it_is_installed_exports_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = keeping.sources_of.__wrapped__(("openvino",))
+    assert before == keeping.sources_of.__wrapped__(("openvino",))
+    real = os.stat
+
+    def later(path: Any, *rest: Any, **named: Any) -> Any:
+        told = real(path, *rest, **named)
+        edited = str(path).endswith("opset13/__init__.py")
+        return SimpleNamespace(st_size=told.st_size, st_mtime_ns=told.st_mtime_ns + 1) if edited else told
+
+    monkeypatch.setattr(os, "stat", later)
+    assert keeping.sources_of.__wrapped__(("openvino",)) != before
 
 
 def test_a_static_model_is_traced_anew_for_other_shapes_without_asking_the_exporter_again(

@@ -55,16 +55,34 @@ def compiled_on(devices, layer="FullyConnected", precision="f32"):
     facts["runtimePrecision"] = SimpleNamespace(astype=lambda _: precision)
     node = SimpleNamespace(get_rt_info=lambda: facts)
     graph = SimpleNamespace(get_ordered_ops=lambda: [node])
-    return SimpleNamespace(get_property={"EXECUTION_DEVICES": devices}.get, get_runtime_model=lambda: graph)
+    told = {"EXECUTION_DEVICES": devices, "KV_CACHE_PRECISION": SimpleNamespace(get_type_name=lambda: precision)}
+    return SimpleNamespace(get_property=told.get, get_runtime_model=lambda: graph)
+
+
+class Request:
+    """What stands for OpenVINO's own request."""
+
+    def infer(self):
+        return {}
+
+    def start_async(self):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def requests(request, monkeypatch):
+    if "openvino_devices" not in request.fixturenames:
+        import openvino
+
+        monkeypatch.setattr(openvino, "InferRequest", Request)
 
 
 class Opened:
-    """An opened export whose one pass multiplies with torch as often as `products` says."""
+    """An opened export whose one pass asks for an inference, or doesn't, and multiplies with torch as often as
+    `products` says."""
 
-    generates = False
-
-    def __init__(self, compiled, products=0):
-        self.compiled, self.products = compiled, products
+    def __init__(self, compiled, products=0, asks=True, generates=False):
+        self.compiled, self.products, self.asks, self.generates = compiled, products, asks, generates
 
     def takes(self, inputs):
         return True
@@ -72,17 +90,38 @@ class Opened:
     def __call__(self, inputs):
         import torch
 
+        if self.asks:
+            Request().infer()
         for _ in range(self.products):
             torch.ones(2, 2) @ torch.ones(2, 2)
         return {}
+
+    def generate(self, inputs, *, steps):
+        for _ in range(steps if self.asks else 1):
+            Request().infer()
 
 
 def test_products_that_torch_computes_beside_openvinos_graphs_count_as_offloaded():
     runnable = object.__new__(OpenVINORunnable)
     runnable.backend, runnable.precision = get_backend("openvino"), "float32"
     runnable.exported, runnable.example = SimpleNamespace(static=False), {}
-    runnable.opened = Opened([compiled_on(["CPU"])], products=3)
+    runnable.opened, runnable.can, runnable._by_shape = Opened([compiled_on(["CPU"])], products=3), frozenset(), {}
     assert runnable.execution().offloaded == {"aten.mm": 3}
+
+
+@pytest.mark.parametrize("generates", [False, True])
+def test_graphs_that_nobody_asks_to_run_prove_nothing(generates):
+    runnable = object.__new__(OpenVINORunnable)
+    runnable.backend, runnable.precision = get_backend("openvino"), "float32"
+    runnable.exported, runnable.example = SimpleNamespace(static=False), {}
+    runnable.opened = Opened([compiled_on(["CPU"])], asks=False, generates=generates)
+    runnable.can, runnable._by_shape = frozenset({"generate"} if generates else ()), {}
+    proof = runnable.execution()
+    assert (proof.native, proof.offloaded) == ({}, {"openvino.FullyConnected": 1})
+    assert runnable.left_to_host({}) == {"openvino.FullyConnected": 1}
+    runnable.opened.asks = True
+    assert runnable.execution().native == {"openvino.FullyConnected": 1}
+    assert runnable.left_to_host({}) == {}
 
 
 def test_a_cache_in_fewer_bits_than_asked_for_is_part_of_the_dtype():
@@ -92,8 +131,7 @@ def test_a_cache_in_fewer_bits_than_asked_for_is_part_of_the_dtype():
     compiled = compiled_on(["CPU"])
     told = {"EXECUTION_DEVICES": ["CPU"], "KV_CACHE_PRECISION": SimpleNamespace(get_type_name=lambda: "u8")}
     compiled.get_property = told.get
-    runnable.opened = Opened([compiled])
-    runnable.opened.generates = True
+    runnable.opened, runnable.can = Opened([compiled], generates=True), frozenset({"generate"})
     assert runnable.execution().dtype == "float32, its cache in u8"
 
 
@@ -115,7 +153,7 @@ def test_all_that_openvino_ran_on_another_device_than_asked_counts_as_offloaded(
     runnable = object.__new__(OpenVINORunnable)
     runnable.backend, runnable.precision = get_backend(asked), "float32"
     runnable.exported, runnable.example = SimpleNamespace(static=False), {}
-    runnable.opened = Opened([compiled_on(used)])
+    runnable.opened, runnable.can = Opened([compiled_on(used)]), frozenset()
     proof = runnable.execution()
     ran = {"openvino.FullyConnected": 1}
     assert (proof.native, proof.offloaded) == ((ran, {}) if native else ({}, ran))
