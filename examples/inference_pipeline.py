@@ -28,20 +28,28 @@ def create_inference_pipeline(
 ) -> tuple[Pipeline, Any]:
     """A function from arrays to arrays, and what was done to the model (`OptimizationResult`).
 
-    What a level names is kept only where the sample's outputs stay right and get faster. Raises `BackendUnavailable`
-    where the target isn't here: nothing runs elsewhere instead.
+    It takes as many rows at a time as the target's settings say. What a level names is kept only where the sample's
+    outputs stay right and get faster. Raises `BackendUnavailable` where the target isn't here: nothing runs elsewhere
+    instead.
     """
     backend = get_backend(device)
     if reason := backend.unavailable():
         raise BackendUnavailable(f"{backend.target} can't be used", why=reason)
     tensors = {name: torch.as_tensor(array) for name, array in sample.items()}
     ready = backend.prepare_model(model.eval(), level, sample_input=backend.to_device(tensors))
+    rows = backend.settings.batch_size.value
 
-    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def one(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         given = backend.to_device({name: torch.as_tensor(array) for name, array in inputs.items()})
         with torch.no_grad():
             outputs = ready(**given)
         return {name: value.float().cpu().numpy() for name, value in outputs.items() if torch.is_tensor(value)}
+
+    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        count = len(next(iter(inputs.values())))
+        starts = range(0, count, rows)
+        found = [one({name: array[start : start + rows] for name, array in inputs.items()}) for start in starts]
+        return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
     return run, backend.optimized
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,19 +28,17 @@ class TargetStatus:
     device_name: str = ""
 
 
-def expected_targets(
-    inventory: HardwareInfo, names: Iterable[str], *, environment: Mapping[str, str] = os.environ
-) -> tuple[TargetStatus, ...]:
+def expected_targets(inventory: HardwareInfo, names: Iterable[str]) -> tuple[TargetStatus, ...]:
     """The status of each named target on the machine of `inventory`."""
     return tuple(
-        _RULES[name](inventory, environment)
+        _RULES[name](inventory)
         if name in _RULES
         else TargetStatus(target=name, expected=True, reason="no rule here knows it; a probe can tell")
         for name in names
     )
 
 
-def _cpu(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+def _cpu(inventory: HardwareInfo) -> TargetStatus:
     return TargetStatus(
         target="cpu",
         expected=inventory.torch.version is not None,
@@ -51,22 +48,19 @@ def _cpu(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatu
     )
 
 
-def _cuda(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
-    return _gpu(inventory, environment, target="cuda", vendor="NVIDIA", hide_with="CUDA_VISIBLE_DEVICES")
+def _cuda(inventory: HardwareInfo) -> TargetStatus:
+    return _gpu(inventory, target="cuda", vendor="NVIDIA")
 
 
-def _rocm(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
-    return _gpu(inventory, environment, target="rocm", vendor="AMD", hide_with="HIP_VISIBLE_DEVICES")
+def _rocm(inventory: HardwareInfo) -> TargetStatus:
+    return _gpu(inventory, target="rocm", vendor="AMD")
 
 
-def _xpu(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
-    # Level Zero's ZE_AFFINITY_MASK can pick devices but not hide all of them: empty means every one.
-    return _gpu(inventory, environment, target="xpu", vendor="Intel", hide_with="")
+def _xpu(inventory: HardwareInfo) -> TargetStatus:
+    return _gpu(inventory, target="xpu", vendor="Intel")
 
 
-def _gpu(
-    inventory: HardwareInfo, environment: Mapping[str, str], *, target: str, vendor: str, hide_with: str
-) -> TargetStatus:
+def _gpu(inventory: HardwareInfo, *, target: str, vendor: str) -> TargetStatus:
     """A vendor's GPUs through torch: its build must be the right one, and a real device must be seen."""
     every = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type == "gpu"]
     devices = [one for one in every if "hidden_by" not in one.extra_info]
@@ -75,7 +69,7 @@ def _gpu(
         [
             _wrong_build(inventory, target),
             _no_device(inventory, vendor, every),
-            _hidden(every, environment.get(hide_with), hide_with),
+            _hidden(every),
         ],
     )
     reason = "; ".join(reasons)
@@ -89,9 +83,7 @@ def _gpu(
     )
 
 
-def _hidden(devices: list[AcceleratorInfo], value: str | None, name: str) -> str:
-    if value in ("", "-1"):
-        return f"{name} hides every device"
+def _hidden(devices: list[AcceleratorInfo]) -> str:
     hiding = [str(one.extra_info["hidden_by"]) for one in devices if "hidden_by" in one.extra_info]
     return f"{hiding[0]} hides every device" if devices and len(hiding) == len(devices) else ""
 
@@ -135,7 +127,7 @@ def _names(devices: list[AcceleratorInfo]) -> str:
     return ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
 
 
-def _mps(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+def _mps(inventory: HardwareInfo) -> TargetStatus:
     if inventory.host.system != "Darwin":
         return TargetStatus(target="mps", expected=False, reason=f"needs macOS; this is {inventory.host.system}")
     return TargetStatus(
@@ -147,7 +139,7 @@ def _mps(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatu
     )
 
 
-def _openvino(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+def _openvino(inventory: HardwareInfo) -> TargetStatus:
     version = inventory.packages.get("openvino")
     if version is None:
         return TargetStatus(
@@ -160,7 +152,7 @@ def _openvino(inventory: HardwareInfo, environment: Mapping[str, str]) -> Target
     )
 
 
-def _qnn(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+def _qnn(inventory: HardwareInfo) -> TargetStatus:
     version = inventory.packages.get("onnxruntime-qnn")
     if version is None:
         reason = "onnxruntime-qnn has no environment here: make setup-qnn"
@@ -174,7 +166,7 @@ def _qnn(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatu
     )
 
 
-def _tpu(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+def _tpu(inventory: HardwareInfo) -> TargetStatus:
     version = inventory.packages.get("torchax")
     facts = next((one for one in inventory.vendors if one.vendor == "Google"), None)
     devices = [one for one in inventory.accelerators if one.vendor == "Google"]
@@ -186,7 +178,7 @@ def _tpu(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatu
     return TargetStatus(target="tpu", expected=not reason, reason=f"{reason}{here}", device_name=_names(devices))
 
 
-def _simulated(inventory: HardwareInfo, environment: Mapping[str, str]) -> TargetStatus:
+def _simulated(inventory: HardwareInfo) -> TargetStatus:
     return TargetStatus(
         target="simulated",
         expected=inventory.torch.version is not None,
@@ -194,7 +186,7 @@ def _simulated(inventory: HardwareInfo, environment: Mapping[str, str]) -> Targe
     )
 
 
-_RULES: dict[str, Callable[[HardwareInfo, Mapping[str, str]], TargetStatus]] = {
+_RULES: dict[str, Callable[[HardwareInfo], TargetStatus]] = {
     "cpu": _cpu,
     "cuda": _cuda,
     "rocm": _rocm,

@@ -11,12 +11,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-import numpy as np
-
 from ..errors import BackendUnavailable
 from ..optimization.optimizers import optimizer_for
-from ..output_masks import covering, masks_of
+from ..output_masks import masks_of
 from ._decoding import greedy
+from ._loss import loss_weights
 from ._outputs import nested, results
 from ._saving import saved_and_loaded, saved_and_rebuilt
 from ._tensors import to_arrays, to_tensors
@@ -91,12 +90,10 @@ def loss_gradients(
     *,
     training: bool = False,
 ) -> dict[str, Array]:
-    """Gradients, by parameter name, of a loss that weighs every output element differently.
+    """Gradients, by parameter name, of the loss of `_loss.py`. Parameters that the pass doesn't touch are left out.
 
-    The weights are cosines of the element's index, the same on every device; parameters that the pass doesn't
-    touch are left out. What an output holds where the input that it is `masked_by` is 0 means nothing and weighs
-    nothing: there a mask of large numbers swallows the scores in one precision and not in another. `training` is
-    the mode, for a model that has gradients in no other.
+    Each output is `masked_by` an input, where it is. `training` is the mode, for a model that has gradients in no
+    other.
     """
     forget_passes(model)
     model.train(training)
@@ -117,12 +114,8 @@ def _loss(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], masked_by
     for name, output in sorted(forward(model, tensors).items()):
         if output.grad_fn is None:
             continue
-        cosines = np.cos(0.7 * np.arange(output.numel(), dtype=np.float64)).reshape(output.shape)
-        weights = torch.as_tensor(cosines).to(device=output.device, dtype=output.dtype)
-        if name in masks:
-            meant = torch.as_tensor(covering(masks[name], weights)).to(weights)
-            weights *= meant.reshape(*meant.shape, *[1] * (output.ndim - meant.ndim))
-        total = total + (output * weights).sum() / output.numel()
+        weights = torch.as_tensor(loss_weights(tuple(output.shape), masks.get(name)))
+        total = total + (output * weights.to(device=output.device, dtype=output.dtype)).sum()
     return cast("torch.Tensor", total)
 
 

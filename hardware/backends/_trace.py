@@ -85,6 +85,12 @@ def operator_trace(device_type: str) -> Any:
             self.on_host: Counter[str] = Counter()
             self.dtypes: Counter[str] = Counter()
 
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            """Whether torch is to keep its compiler from compiling this mode, which takes two seconds of imports.
+            Nothing is compiled where this mode looks."""
+            return False
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             output = func(*args, **(kwargs or {}))
             name = "aten." + func._schema.name.removeprefix("aten::")
@@ -183,17 +189,17 @@ def _profiled(work: Callable[[], object]) -> Iterator[list[Any]]:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it prints two lines whenever it is used
 
     from torch._C._profiler import _ExperimentalConfig
-    from torch.profiler import ProfilerActivity, profile
+    from torch.autograd.profiler import profile  # that of torch.profiler imports torch's compiler: two seconds
 
     every = _ExperimentalConfig(profile_all_threads=True)
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, experimental_config=every) as profiled:
+    with profile(record_shapes=True, experimental_config=every) as profiled:
         work()
-    events = profiled.profiler.kineto_results.experimental_event_tree()
+    events = profiled.kineto_results.experimental_event_tree()
     try:
         yield events
     finally:
         events.clear()
-        profiled.profiler = None  # it and its results point at one another
+        profiled.kineto_results = None  # they and the profiler point at one another
 
 
 def _computes_on_host(event: Any) -> bool:

@@ -14,8 +14,10 @@ import numpy as np
 
 from ..evidence.record import Stage
 from ..export.program import INNER, Program, export_decoding, export_forward
-from ..output_masks import covering, masks_of
+from ..output_masks import masks_of
 from ._graph_decoding import Graph, decode
+from ._in_worker import Shapes, shapes_of
+from ._loss import loss_weights
 from ._outputs import ruled_out
 from ._tensors import to_tensors
 from ._torch import in_dtype, listed, torch_dtype, what_raises
@@ -58,9 +60,9 @@ class XLARunnable(Runnable):
         self.model: Any = in_dtype(subject.model, self.dtype).eval()
         self._folder = Path(tempfile.mkdtemp(prefix="hwcompat-xla-"))
         self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._programs: dict[tuple[Any, ...], Path] = {}
+        self._programs: dict[Shapes, Path] = {}
         self._proofs: dict[str, Proof] = {}
-        self._left: dict[tuple[Any, ...], Mapping[str, int]] = {}
+        self._left: dict[Shapes, Mapping[str, int]] = {}
         self._graphs: dict[str, Graph] = {}
         self.conditions: Mapping[str, str] = {
             "optimisation": "O0",
@@ -87,16 +89,16 @@ class XLARunnable(Runnable):
 
     def _run(self, inputs: Inputs) -> dict[str, Array]:
         program = self.saved or self._program(inputs)
-        got, proof = self.backend.exchange("run", program, {"inputs": self._given(inputs)})
+        got, proof = self.backend.compute("run", program, {"inputs": self._given(inputs)})
         self._proofs["forward"] = proof
-        self._left[_shapes(inputs)] = _placed(proof, self.backend.platform)[1]
+        self._left[shapes_of(inputs)] = _placed(proof, self.backend.platform)[1]
         return got
 
     def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
         """Every exchange with the worker brings its proof along."""
-        if _shapes(inputs) not in self._left:
+        if shapes_of(inputs) not in self._left:
             self._run(inputs)
-        return self._left[_shapes(inputs)]
+        return self._left[shapes_of(inputs)]
 
     def _given(self, inputs: Inputs) -> dict[str, Array]:
         return {name: tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy()
@@ -109,7 +111,7 @@ class XLARunnable(Runnable):
         return {**tensors, **host_positions(self.model, tensors)}
 
     def _program(self, inputs: Inputs) -> Path:
-        shapes = _shapes(inputs)
+        shapes = shapes_of(inputs)
         if shapes not in self._programs:
             file = self._folder / f"{len(self._programs)}.pt2"
             self._programs[shapes] = export_forward(self.model, self._tensors(inputs), file).file
@@ -144,7 +146,7 @@ class XLARunnable(Runnable):
     def _on_device(self, name: str, program: Program) -> Graph:
         def graph(arrays: Mapping[str, Any]) -> dict[str, Array]:
             given = {key: np.asarray(one) for key, one in arrays.items()}
-            got, self._proofs[name] = self.backend.exchange("run", program.file, {"inputs": given})
+            got, self._proofs[name] = self.backend.compute("run", program.file, {"inputs": given})
             return got
 
         return graph
@@ -157,13 +159,15 @@ class XLARunnable(Runnable):
     # Gradients
 
     def gradients(self, inputs: Inputs) -> dict[str, Array]:
-        """By reverse differentiation of the lowered program; the weights of the loss are those of `loss_of`."""
+        """By reverse differentiation of the lowered program; the loss is that of `_loss.py`."""
         if "backward" not in self.can:
             raise Unsupported("this program has no gradients", error_type="unsupported_format")
         outputs = self._run(inputs)
-        weights = _weights_of_loss(outputs, masks_of(self.subject.masked_by, inputs))
+        masks = masks_of(self.subject.masked_by, inputs)
+        floating = {name: one for name, one in outputs.items() if one.dtype.kind == "f"}
+        weights = {name: loss_weights(one.shape, masks.get(name)) for name, one in floating.items()}
         given = {"inputs": self._given(inputs), "cotangents": weights}
-        got, self._proofs["gradients"] = self.backend.exchange("gradients", self._program(inputs), given)
+        got, self._proofs["gradients"] = self.backend.compute("gradients", self._program(inputs), given)
         return self._by_parameter(got)
 
     def _by_parameter(self, gradients: Mapping[str, Array]) -> dict[str, Array]:
@@ -184,7 +188,7 @@ class XLARunnable(Runnable):
         beside = host_products(lambda: self._run(self.example))
         native = _placed(self._proofs["forward"], self.backend.platform)[0]
         unseen = "" if self.saved else self._beyond_forward()
-        offloaded = {**self._left[_shapes(self.example)], **beside}
+        offloaded = {**self._left[shapes_of(self.example)], **beside}
         for proof in self._proofs.values():
             more = _placed(proof, self.backend.platform)[1]
             offloaded |= {one: n for one, n in more.items() if one not in offloaded}
@@ -223,15 +227,11 @@ class XLARunnable(Runnable):
             np.savez(inputs, **given)
             places = {"inputs": str(inputs), "folder": str(folder.absolute())}
             program = str(self._program(self.example).absolute())
-            self.backend.call("save", stage=Stage.CONVERT, program=program, lower_for=platforms, **places)
+            self.backend.ask("save", stage=Stage.CONVERT, program=program, lower_for=platforms, **places)
         return type(self)(self.backend, self.subject, self.example, self.precision, folder)
 
     def close(self) -> None:
         self._clean()
-
-
-def _shapes(inputs: Inputs) -> tuple[Any, ...]:
-    return tuple((name, tuple(array.shape)) for name, array in sorted(inputs.items()))
 
 
 def _placed(proof: Proof, platform: str) -> tuple[Counter[str], Counter[str]]:
@@ -259,20 +259,6 @@ def _in_torch(program: Program) -> Graph:
         return {name: (one.float() if one.is_floating_point() else one).numpy() for name, one in got.items()}
 
     return graph
-
-
-def _weights_of_loss(outputs: Mapping[str, Array], masks: Mapping[str, Array]) -> dict[str, Array]:
-    """What each element of the floating outputs weighs in the loss: see `_torch.loss_gradients`."""
-    found: dict[str, Array] = {}
-    for name, output in outputs.items():
-        if output.dtype.kind != "f":
-            continue
-        weights = np.cos(0.7 * np.arange(output.size, dtype=np.float64)).reshape(output.shape)
-        if name in masks:
-            meant = covering(masks[name], weights)
-            weights = weights * meant.reshape(*meant.shape, *[1] * (output.ndim - meant.ndim))
-        found[name] = weights / output.size
-    return found
 
 
 def _numbers(array: Array) -> Array:

@@ -145,7 +145,7 @@ class Runnable(ABC):
         raise NotImplementedError
 
     def gradients(self, inputs: Inputs) -> dict[str, Array]:
-        """Gradients of `loss_of` by parameter name."""
+        """Gradients of the loss of `_loss.py`, by parameter name."""
         raise NotImplementedError
 
     def save_and_reload(self, folder: Path) -> Runnable:

@@ -6,26 +6,25 @@ reaches the processor. Strict mode refuses a model of which any operator would r
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
 import weakref
 from collections import Counter
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..errors import BackendUnavailable
 from ..evidence.record import Stage
 from ..export.exported import ONNX
 from ..export.onnx import export_onnx, missing_packages, with_positions
-from ..workers import Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of
+from ..workers import WorkerError, environment_of
+from ..workers.process import SCRIPT
 from . import _qnn_probe as probe
-from .base import BaseBackend, DeviceInfo, Execution, ModelSubject, Runnable, Unsupported
+from ._in_worker import Shapes, WorkerBackend, reason_of, shapes_of, write_arrays
+from .base import DeviceInfo, Execution, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..target import Target
@@ -42,9 +41,6 @@ OPTIMISATION = "ORT_DISABLE_ALL"
 
 PROVIDER = "QNNExecutionProvider"
 SDK_VARIABLE = "QNN_SDK_ROOT"
-CALL_LIMIT_S = 120.0
-"""The emulator compiles most tiny models in seconds; some operators take it minutes."""
-
 CALIBRATIONS = 16
 """Inputs whose ranges a quantised model is made for."""
 
@@ -69,12 +65,12 @@ class QNNRunnable(Runnable):
         self.example = dict(example)
         self._folder = Path(tempfile.mkdtemp(prefix="hwcompat-qnn-"))
         self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._files: dict[tuple[Any, ...], Path] = {}
+        self._files: dict[Shapes, Path] = {}
         self.conditions: Mapping[str, str] = {"optimisation": "O0", **backend.facts()}
         if file is not None:
-            self._files[_shapes(example)] = file
+            self._files[shapes_of(example)] = file
         self.actual_dtype = "int8" if precision == "int8" else backend.arithmetic()
-        self._assigned: dict[tuple[Any, ...], Mapping[str, Mapping[str, int]]] = {}
+        self._assigned: dict[Shapes, Mapping[str, Mapping[str, int]]] = {}
         """By shapes, the operators that each provider was given in the session that ran."""
         self._run(self.example)
 
@@ -84,7 +80,7 @@ class QNNRunnable(Runnable):
     def execution(self) -> Execution:
         """Where ONNX Runtime put each node of the session that runs the example."""
         self._run(self.example)
-        native = self._assigned[_shapes(self.example)].get(PROVIDER, {})
+        native = self._assigned[shapes_of(self.example)].get(PROVIDER, {})
         return Execution(
             native={f"onnx.{name}": count for name, count in native.items()},
             offloaded=self.left_to_host(self.example),
@@ -96,10 +92,10 @@ class QNNRunnable(Runnable):
 
     def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
         """Every session that runs tells where it put each node."""
-        if _shapes(inputs) not in self._assigned:
+        if shapes_of(inputs) not in self._assigned:
             self._run(inputs)
         found: Counter[str] = Counter()
-        for provider, counts in self._assigned[_shapes(inputs)].items():
+        for provider, counts in self._assigned[shapes_of(inputs)].items():
             if provider != PROVIDER:
                 found.update({f"onnx.{name}": n for name, n in counts.items()})
         return found
@@ -118,12 +114,12 @@ class QNNRunnable(Runnable):
 
     def _run(self, inputs: Inputs) -> dict[str, Array]:
         file = self._file(inputs)
-        got, proof = self.backend.run(file, with_positions(self.subject, inputs), self._folder)
-        self._assigned[_shapes(inputs)] = proof["assigned"]
+        got, proof = self.backend.compute(file, with_positions(self.subject, inputs))
+        self._assigned[shapes_of(inputs)] = proof["assigned"]
         return got
 
     def _file(self, inputs: Inputs) -> Path:
-        shapes = _shapes(inputs)
+        shapes = shapes_of(inputs)
         if shapes not in self._files:
             exported = export_onnx(self.subject, inputs)
             self.conditions = {**self.conditions, **exported.conditions()}
@@ -136,7 +132,7 @@ class QNNRunnable(Runnable):
         quantised = folder / ONNX
         files = [folder / f"{number}.npz" for number in range(CALIBRATIONS)]
         for number, arrays in enumerate(files):
-            _write(arrays, _drawn(with_positions(self.subject, inputs), number))
+            write_arrays(arrays, _drawn(with_positions(self.subject, inputs), number))
         names = [str(one) for one in files]
         self.backend.call(
             "quantise", stage=Stage.CONVERT, model=str(file.absolute()), inputs=names, quantised=str(quantised)
@@ -148,11 +144,7 @@ class QNNRunnable(Runnable):
         return quantised
 
 
-def _shapes(inputs: Inputs) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    return tuple((name, tuple(array.shape)) for name, array in sorted(inputs.items()))
-
-
-class QNNBackend(BaseBackend):
+class QNNBackend(WorkerBackend):
     """QNN's HTP backend, on the emulator or on a Snapdragon; nothing may run on the host."""
 
     BACKEND_NAME = "qnn"
@@ -161,47 +153,32 @@ class QNNBackend(BaseBackend):
     PRECISIONS = ("float32", "float16", "int8")
     DEADLINE_S = 600.0  # its compiler prepares every graph for HTP
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {"float32": "float16"}
-    INDEXED = False
     SHARED = True
+    RUNTIME = "QNN"
+    SCRIPT = SCRIPT
+    CALL_LIMIT_S = 120.0
+    """The emulator compiles most tiny models in seconds; some operators take it minutes."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        self._worker: Worker | None = None
         self._arithmetic = ""
 
     # The worker
 
-    def call(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
-        """Have the worker do something. Raises `Unsupported` at `stage` with its reason."""
+    def ask(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
+        """For a model in a strict session of this target; a refusal names the operators that stand in the way."""
         try:
-            return self._worker_here().call(do, **arguments)
-        except WorkerTimeout as error:
-            raise Unsupported(f"QNN: {error.message}", error_type="timeout", stage=stage) from error
-        except WorkerDied as error:
-            raise Unsupported(_reason(error), error_type="crashed", stage=stage) from error
-
-    def ask(self, do: str, *, stage: Stage, model: str, **arguments: Any) -> Mapping[str, Any]:
-        """The same for a model in a session of this target; a refusal names the operators that stand in the way."""
-        try:
-            return self.call(do, stage=stage, model=model, settings=self.settings_of(STRICT), **arguments)
+            return self.call(do, stage=stage, settings=self.settings_of(STRICT), **arguments)
         except WorkerError as error:
-            kind = "unsupported_operator"
-            left = self._left_to_host(model)
+            left = self._left_to_host(arguments["model"])
             why = f"it leaves {_listed(left)} to the host; " if left else ""
-            raise Unsupported(
-                f"QNN doesn't run the model: {why}{_reason(error)}", error_type=kind, stage=stage
-            ) from error
+            reason = f"QNN doesn't run the model: {why}{reason_of(error)}"
+            raise Unsupported(reason, error_type="unsupported_operator", stage=stage) from error
 
-    def run(self, file: Path, arrays: Inputs, folder: Path) -> tuple[dict[str, Array], Mapping[str, Any]]:
+    def compute(self, file: Path, arrays: Inputs) -> tuple[dict[str, Array], Mapping[str, Any]]:
         """Floating-point outputs by name as float64, and the proof of where they were computed."""
-        with tempfile.TemporaryDirectory(dir=folder) as name:
-            given, got, proof = (Path(name) / one for one in ("inputs.npz", "outputs.npz", "execution.json"))
-            _write(given, arrays)
-            places = {"inputs": str(given), "outputs": str(got), "execution": str(proof)}
-            self.ask("run", stage=Stage.COMPILE, model=str(file.absolute()), **places)
-            with np.load(got) as outputs:
-                found = {key: _numbers(outputs[key]) for key in outputs.files if outputs[key].dtype.kind == "f"}
-            return found, json.loads(proof.read_text(encoding="utf-8"))
+        got, proof = self.exchange("run", {"inputs": arrays}, stage=Stage.COMPILE, model=str(file.absolute()))
+        return {name: _numbers(array) for name, array in got.items() if array.dtype.kind == "f"}, proof
 
     def settings_of(self, config: Mapping[str, str]) -> dict[str, Any]:
         """How a session is opened, as the worker takes it."""
@@ -220,14 +197,6 @@ class QNNBackend(BaseBackend):
             options.pop("backend_type", None)
             options["backend_path"] = str(Path(sdk) / "lib" / _SDK_FOLDERS.get(machine, machine) / library)
         return options
-
-    def _worker_here(self) -> Worker:
-        if self._worker is None:
-            environment = environment_of(self.BACKEND_NAME)
-            if environment.python is None:
-                raise BackendUnavailable("qnn isn't here", why=environment.reason)
-            self._worker = Worker(environment.python, timeout_s=CALL_LIMIT_S)
-        return self._worker
 
     def _left_to_host(self, model: str) -> dict[str, int]:
         """The operators of a model that QNN doesn't take, where a session that isn't strict tells."""
@@ -250,9 +219,7 @@ class QNNBackend(BaseBackend):
         except (WorkerError, Unsupported) as error:
             return f"onnxruntime-qnn doesn't start: {error}"
 
-    @cached_property
-    def described(self) -> Mapping[str, Any]:
-        """Versions, machine and devices, from the worker."""
+    def describe(self) -> Mapping[str, Any]:
         return self.call("describe", stage=Stage.LOAD, module="onnxruntime_qnn")
 
     @property
@@ -274,10 +241,6 @@ class QNNBackend(BaseBackend):
         """QNN's name of its backend, and what is behind it."""
         return "htp (emulator)" if self.emulated else "htp"
 
-    @property
-    def device_count(self) -> int:
-        return 0 if self.unavailable() else 1
-
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         here = self.described
         soc = ", ".join(f"{name} {value}" for name, value in EMULATED_OPTIONS.items())
@@ -291,7 +254,7 @@ class QNNBackend(BaseBackend):
         with tempfile.TemporaryDirectory(prefix="hwcompat-qnn-") as name:
             file = Path(name) / ONNX
             probe.write_question(file, right)
-            answer = self.run(file, {"left": left}, Path(name))[0]["answer"]
+            answer = self.compute(file, {"left": left})[0]["answer"]
         return float(answer[0]), float(answer[1]), float(answer[2])
 
     def arithmetic(self) -> str:
@@ -313,7 +276,7 @@ class QNNBackend(BaseBackend):
             with tempfile.TemporaryDirectory(prefix="hwcompat-qnn-") as name:
                 file = Path(name) / ONNX
                 probe.write_copy(file)
-                copy = self.run(file, {"values": probe.values_to_copy()}, Path(name))[0]["copy"]
+                copy = self.compute(file, {"values": probe.values_to_copy()})[0]["copy"]
             self._arithmetic = probe.precision_of(copy)
         return self._arithmetic
 
@@ -321,15 +284,6 @@ class QNNBackend(BaseBackend):
         if precision not in self.PRECISIONS:
             raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
         return QNNRunnable(self, subject, example_inputs, precision)
-
-    def reset(self) -> bool:
-        """A new worker."""
-        self.close()
-        return True
-
-    def close(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
 
 
 def _drawn(arrays: Inputs, number: int) -> dict[str, Array]:
@@ -352,11 +306,6 @@ def _drawn(arrays: Inputs, number: int) -> dict[str, Array]:
     return found
 
 
-def _write(file: Path, arrays: Inputs) -> None:
-    named: dict[str, Any] = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    np.savez(file, **named)
-
-
 def _numbers(array: Array) -> Array:
     """float64, and minus infinity where an entry is float16's smallest number or less: it is ruled out."""
     found: Array = np.where(array <= -probe.FLOAT16_LARGEST, -np.inf, array).astype(np.float64)
@@ -365,9 +314,3 @@ def _numbers(array: Array) -> Array:
 
 def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
-
-
-def _reason(error: WorkerError) -> str:
-    """What was raised, and the last of what native code said of an error."""
-    said = [line.split("]", 1)[-1].strip() for line in error.log.splitlines() if "[E:" in line]
-    return " ".join("; ".join([error.message, *said[:2]]).split())[:900]

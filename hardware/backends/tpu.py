@@ -7,24 +7,20 @@ stands for no TPU, and evidence says so.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping
-from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from ..accelerators.google import CLOUD, GoogleAccelerators
-from ..errors import BackendUnavailable
 from ..evidence.record import Stage
 from ..machine import LiveMachine, Machine
-from ..workers import Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of
-from ..workers.process import SCRIPT
+from ..workers import WorkerError, environment_of
+from ..workers.process import SCRIPT as ONNX_SCRIPT
+from ._in_worker import WorkerBackend, reason_of
 from ._xla_model import XLARunnable
-from .base import BaseBackend, DeviceInfo, ModelSubject, Runnable, Unsupported
+from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..target import Target
@@ -33,13 +29,11 @@ if TYPE_CHECKING:
 XLA_CPU = "xla-cpu"
 NOT_A_TPU = "XLA on the host's CPU, not a TPU"
 LIBRARY_VARIABLE = "TPU_LIBRARY_PATH"
-CALL_LIMIT_S = 240.0
-XLA_SCRIPT = SCRIPT.with_name("xla_worker.py")
 
 _KINDS = {"NotImplementedError": "unsupported_operator", "MemoryError": "out_of_memory"}
 
 
-class TPUBackend(BaseBackend):
+class TPUBackend(WorkerBackend):
     """A TPU through PJRT, or XLA's CPU client where the variant asks for that."""
 
     BACKEND_NAME = "tpu"
@@ -47,12 +41,10 @@ class TPUBackend(BaseBackend):
     CAN = XLARunnable.CAN
     PRECISIONS = ("float32", "bfloat16")
     VARIANTS = (XLA_CPU,)
-    INDEXED = False
+    RUNTIME = "XLA"
+    SCRIPT = ONNX_SCRIPT.with_name("xla_worker.py")
+    CALL_LIMIT_S = 240.0
     WARM_IMPORTS: ClassVar[tuple[str, ...]] = ("torch._dynamo", "torch.export._trace")
-
-    def __init__(self, target: Target) -> None:
-        super().__init__(target)
-        self._worker: Worker | None = None
 
     @property
     def stands_in(self) -> bool:
@@ -72,40 +64,21 @@ class TPUBackend(BaseBackend):
     # The worker
 
     def call(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
-        """Have the worker do something. Raises `Unsupported` at `stage` with its reason."""
+        return super().call(do, stage=stage, platform=self.platform, **arguments)
+
+    def ask(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
         try:
-            return self._worker_here().call(do, platform=self.platform, **arguments)
-        except WorkerTimeout as error:
-            raise Unsupported(f"XLA: {error.message}", error_type="timeout", stage=stage) from error
-        except WorkerDied as error:
-            raise Unsupported(f"XLA: {_reason(error)}", error_type="crashed", stage=stage) from error
+            return self.call(do, stage=stage, **arguments)
         except WorkerError as error:
             kind = _KINDS.get(error.error_type, "unknown")
-            raise Unsupported(f"XLA doesn't run the model: {_reason(error)}", error_type=kind, stage=stage) from error
+            reason = f"XLA doesn't run the model: {reason_of(error)}"
+            raise Unsupported(reason, error_type=kind, stage=stage) from error
 
-    def exchange(
-        self, do: str, program: Path, arrays: Mapping[str, Inputs], *, stage: Stage = Stage.COMPILE
+    def compute(
+        self, do: str, program: Path, arrays: Mapping[str, Inputs]
     ) -> tuple[dict[str, Array], Mapping[str, Any]]:
-        """Have the worker compute with a program: arrays go and come as files; and the proof of where it was."""
-        with tempfile.TemporaryDirectory(prefix="hwcompat-xla-") as name:
-            files = {kind: Path(name) / f"{kind}.npz" for kind in arrays}
-            for kind, file in files.items():
-                given: dict[str, Any] = {key: np.ascontiguousarray(one) for key, one in arrays[kind].items()}
-                np.savez(file, **given)
-            got, proof = Path(name) / "outputs.npz", Path(name) / "execution.json"
-            places = {kind: str(file) for kind, file in files.items()}
-            where = {"outputs": str(got), "execution": str(proof)}
-            self.call(do, stage=stage, program=str(program.absolute()), **places, **where)
-            with np.load(got) as outputs:
-                return {key: outputs[key] for key in outputs.files}, json.loads(proof.read_text(encoding="utf-8"))
-
-    def _worker_here(self) -> Worker:
-        if self._worker is None:
-            environment = environment_of(self.BACKEND_NAME)
-            if environment.python is None:
-                raise BackendUnavailable("tpu isn't here", why=environment.reason)
-            self._worker = Worker(environment.python, timeout_s=CALL_LIMIT_S, script=XLA_SCRIPT)
-        return self._worker
+        """Outputs of a program by name, and the proof of where they were computed."""
+        return self.exchange(do, arrays, stage=Stage.COMPILE, program=str(program.absolute()))
 
     # The device
 
@@ -127,10 +100,8 @@ class TPUBackend(BaseBackend):
         wrong = sorted({one["platform"] for one in here["devices"]} - {self.platform})
         return f"PJRT gives {', '.join(wrong)} where {self.platform} was asked for" if wrong else ""
 
-    @cached_property
-    def described(self) -> Mapping[str, Any]:
-        """Versions, machine and devices, from the worker."""
-        return self.call("describe", stage=Stage.LOAD)
+    def describe(self) -> Mapping[str, Any]:
+        return self.ask("describe", stage=Stage.LOAD)
 
     def facts(self) -> dict[str, str]:
         """What evidence says of the runtime, and that the host's processor computed where it did."""
@@ -147,10 +118,6 @@ class TPUBackend(BaseBackend):
     def device(self) -> str:
         """What PJRT calls the device; `xla-cpu` where it is none."""
         return XLA_CPU if self.stands_in else str(self.described["devices"][0]["name"])
-
-    @property
-    def device_count(self) -> int:
-        return 0 if self.unavailable() else 1
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         here = self.described
@@ -176,22 +143,13 @@ class TPUBackend(BaseBackend):
 
         with tempfile.TemporaryDirectory(prefix="hwcompat-xla-") as name:
             program = export_module(Question(), {"left": torch.as_tensor(left)}, Path(name) / "question.pt2")
-            answer = self.exchange("run", program.file, {"inputs": {"left": left}})[0]["answer"]
+            answer = self.compute("run", program.file, {"inputs": {"left": left}})[0]["answer"]
         return float(answer[0]), float(answer[1]), float(answer[2])
 
     def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
         if precision not in self.PRECISIONS:
             raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
         return XLARunnable(self, subject, example_inputs, precision)
-
-    def reset(self) -> bool:
-        """A new worker."""
-        self.close()
-        return True
-
-    def close(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
 
 
 def missing_tpu(versions: Mapping[str, str], machine: Machine | None = None) -> str:
@@ -208,8 +166,3 @@ def missing_tpu(versions: Mapping[str, str], machine: Machine | None = None) -> 
     if "libtpu" not in versions and (named is None or machine.may_open(named) is None):
         said.append("no libtpu in its environment")
     return ", ".join(said)
-
-
-def _reason(error: WorkerError) -> str:
-    """What was raised, without the advice that follows it."""
-    return " ".join(error.message.split())[:900]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +21,6 @@ TIMEOUT = "it took longer than"
 _OF_TORCH = ("cpu", "cuda", "rocm", "mps", "xpu", "simulated")
 _BUILDS = ("cuda", "rocm", "xpu")
 _ALWAYS = ("cpu",)
-_HIDING = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 _OWN_ENVIRONMENT = ("qnn", "tpu")
 _INSTALL = re.compile(r"pip install [\w.\[\]=-]+")
 
@@ -74,16 +72,10 @@ class Diagnosis:
         return {"schema_version": SCHEMA_VERSION, "checked": self.checked, "findings": findings}
 
 
-def diagnose_machine(
-    inventory: HardwareInfo,
-    statuses: Sequence[TargetStatus],
-    kinds: tuple[str, ...],
-    *,
-    environment: Mapping[str, str] = os.environ,
-) -> Diagnosis:
+def diagnose_machine(inventory: HardwareInfo, statuses: Sequence[TargetStatus], kinds: tuple[str, ...]) -> Diagnosis:
     """What an inventory and the targets of it tell without computing anything. `kinds` are those of `kinds_of`."""
     vendors = [_vendor(facts, kinds) for facts in inventory.vendors]
-    targets = [_target(status, inventory, kinds, environment) for status in statuses]
+    targets = [_target(status, inventory, kinds) for status in statuses]
     return Diagnosis(findings=(*vendors, *targets), checked=False)
 
 
@@ -133,16 +125,14 @@ def _states(facts: VendorFacts) -> list[str]:
     return states
 
 
-def _target(
-    status: TargetStatus, inventory: HardwareInfo, kinds: tuple[str, ...], environment: Mapping[str, str]
-) -> Finding:
+def _target(status: TargetStatus, inventory: HardwareInfo, kinds: tuple[str, ...]) -> Finding:
     name = status.target
     finding = Finding(kind="target", name=name, health=Health.EXPECTED, reason=status.reason)
     if status.expected:
         return finding
     present = _is_present(name, inventory)
     health = Health.UNUSABLE if present else Health.ABSENT
-    state = _state(name, inventory, environment)
+    state = _state(name, inventory)
     # What needs no hardware of its own is missing only as software; nobody has to have it.
     if not present and state in ("no_package", "no_environment"):
         health = Health.OPTIONAL
@@ -160,14 +150,15 @@ def _is_present(target: str, inventory: HardwareInfo) -> bool:
     return facts is not None and facts.hardware is HardwareState.PRESENT and not facts.simulated
 
 
-def _state(target: str, inventory: HardwareInfo, environment: Mapping[str, str]) -> str:
+def _state(target: str, inventory: HardwareInfo) -> str:
     """What of a target's own software is missing; empty where only its vendor's is."""
     if target in _OF_TORCH:
         if inventory.torch.version is None:
             return "no_torch"
         if target in _BUILDS and inventory.torch.kind != target:
             return "wrong_build"
-        return "hidden" if environment.get(_HIDING.get(target, "")) in ("", "-1") else ""
+        own = [one for one in inventory.accelerators if one.vendor == vendor_of(target) and one.device_type == "gpu"]
+        return "hidden" if own and all("hidden_by" in one.extra_info for one in own) else ""
     return "no_environment" if target in _OWN_ENVIRONMENT else "no_package"
 
 

@@ -210,8 +210,8 @@ def test_a_broken_torch_is_a_reason_and_is_never_run(tmp_path: Path, text: str) 
     assert build.reason
 
 
-def status(inventory: HardwareInfo, name: str, **environment: str) -> Any:
-    (found,) = expected_targets(inventory, [name], environment=environment)
+def status(inventory: HardwareInfo, name: str) -> Any:
+    (found,) = expected_targets(inventory, [name])
     return found
 
 
@@ -239,8 +239,16 @@ def test_cuda_names_each_thing_that_is_missing(here: HardwareInfo) -> None:
     both = status(machine(here, CPU), "cuda").reason
     assert "built for cpu" in both
     assert "no driver" in both
-    hidden = status(machine(here, CUDA, H200), "cuda", CUDA_VISIBLE_DEVICES="")
-    assert "CUDA_VISIBLE_DEVICES" in hidden.reason
+    hidden = replace(H200, extra_info={"hidden_by": "CUDA_VISIBLE_DEVICES"})
+    assert "CUDA_VISIBLE_DEVICES hides every device" in status(machine(here, CUDA, hidden), "cuda").reason
+    assert status(machine(here, CUDA, H200, hidden), "cuda").expected
+
+
+def test_a_replayed_machine_does_not_obey_the_variables_of_this_one(
+    here: HardwareInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    assert status(machine(here, CUDA, H200), "cuda").expected
 
 
 def test_a_device_that_only_the_bus_shows_is_not_expected(here: HardwareInfo) -> None:

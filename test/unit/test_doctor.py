@@ -50,8 +50,8 @@ def machine(*vendors: VendorFacts, torch: str | None = "2.13.0+cpu", **values: A
     )
 
 
-def diagnosed(inventory: HardwareInfo, kinds: tuple[str, ...] = UBUNTU, **environment: str) -> dict[str, Finding]:
-    found = diagnose_machine(inventory, targets(inventory), kinds, environment=environment)
+def diagnosed(inventory: HardwareInfo, kinds: tuple[str, ...] = UBUNTU) -> dict[str, Finding]:
+    found = diagnose_machine(inventory, targets(inventory), kinds)
     return {one.name: one for one in found.findings}
 
 
@@ -104,10 +104,10 @@ def test_no_torch_is_a_problem_of_the_processor_too() -> None:
     assert found.remedies[0].command == "python -m pip install -r requirements.txt"
 
 
-def test_hidden_devices_are_shown_again_by_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    inventory = machine(facts(), torch="2.13.0+cu128", accelerators=(H100,))
-    found = diagnosed(inventory, CUDA_VISIBLE_DEVICES="")["cuda"]
+def test_hidden_devices_are_shown_again_by_a_command() -> None:
+    hidden = replace(H100, extra_info={"hidden_by": "CUDA_VISIBLE_DEVICES="})
+    inventory = machine(facts(), torch="2.13.0+cu128", accelerators=(hidden,))
+    found = diagnosed(inventory)["cuda"]
     assert found.health is Health.UNUSABLE
     assert found.remedies[0].command == "unset CUDA_VISIBLE_DEVICES"
 
@@ -166,7 +166,7 @@ def test_what_is_expected_and_computes_wrongly_is_broken() -> None:
 
 def test_a_command_stands_in_one_line_to_be_copied() -> None:
     inventory = machine(facts(), accelerators=(H100,))
-    found = diagnose_machine(inventory, targets(inventory), UBUNTU, environment={})
+    found = diagnose_machine(inventory, targets(inventory), UBUNTU)
     command = next(one for one in found.findings if one.name == "cuda").remedies[0].command
     lines = diagnosis_text(found).splitlines()
     assert f"    {command}" in lines
