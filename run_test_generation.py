@@ -381,7 +381,8 @@ def _explain(result: JobResult, asked: Options) -> None:
         ending = "allowed by --allow-fallback" if mild else "exit code 1; --allow-fallback makes it 0"
         click.echo(
             f"{'note' if mild else 'error'}: {cell.written.planned.device} was asked for and isn't here "
-            f"({cell.substituted}); nothing counts for it ({ending})",
+            f"({cell.substituted}); nothing counts for it ({ending}). What is missing and how to install it says: "
+            "python -m hardware doctor",
             err=True,
         )
 

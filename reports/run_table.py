@@ -25,14 +25,25 @@ _EACH = 5
 def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
     """Tables, verdicts with their reasons, and where suite, evidence and report lie."""
     few = len(result.cells) <= _EACH
-    shown = [cell for cell in result.cells if few or cell.verdict.level is not Level.HIGH]
+    reached = [cell for cell in result.cells if not _is_unreached(cell)]
+    shown = [cell for cell in reached if few or cell.verdict.level is not Level.HIGH]
     parts = [] if few else [_overview(result.cells)]
     parts += [part for cell in shown for part in (_table(cell), _conclusion(cell, width))]
     if not few:
         parts.append(_levels(result.cells, width))
+    if unreached := [cell.written.planned.cell.id for cell in result.cells if cell not in reached]:
+        more = f" and {len(unreached) - _EACH} more" if len(unreached) > _EACH else ""
+        parts.append("\n" + _labelled("Not reached", ", ".join(unreached[:_EACH]) + more, width))
     files = _evidence(result, width)
     reports = f"{report} (and .html, .json, .xml for JUnit)"
     return "\n".join([*parts, *files, _labelled("Report", reports, width), ""])
+
+
+def _is_unreached(cell: CellResult) -> bool:
+    """Whether the run ended before any of its checks began."""
+    return bool(cell.lines) and all(
+        line.outcome is Outcome.NOT_RUN and line.error_type == "interrupted" for line in cell.lines
+    )
 
 
 def _overview(cells: Sequence[CellResult]) -> str:

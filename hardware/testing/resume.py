@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,13 +40,14 @@ class Resumable:
 
 
 def find_resumable(folder: Path, suites: Sequence[SuiteFile], versions: Mapping[str, str], machine: str) -> Resumable:
-    """What the newest isolated run in a folder of evidence has shown of `suites` and still holds.
+    """What the newest isolated run of `suites` in a folder of evidence has shown of them and still holds.
 
-    A run of this machine goes before one of another, whose evidence is never taken over. `versions` are those of
+    A run of this machine goes before one of another, whose evidence is never taken over, and one that planned any of
+    the suites before one of other cells. `versions` are those of
     now. A folder that isn't there, or that holds no run, gives an empty answer.
     """
     evidence = read_folder(folder) if folder.is_dir() else None
-    chain = _chain(evidence, redact(machine)) if evidence else ()
+    chain = _chain(evidence, redact(machine), {suite.cell.id for suite in suites}) if evidence else ()
     if not chain or evidence is None:
         return Resumable()
     done: dict[str, str] = {}
@@ -66,12 +67,17 @@ def find_resumable(folder: Path, suites: Sequence[SuiteFile], versions: Mapping[
     return Resumable(run_ids=tuple(run.run_id for run in chain), done=done, again=again)
 
 
-def _chain(evidence: Evidence, machine: str) -> tuple[RunLine, ...]:
+def _chain(evidence: Evidence, machine: str, cells: Set[str]) -> tuple[RunLine, ...]:
     """The newest run and all that it goes on with, newest first. Runs that are missing are left out."""
     isolated = [run for run in evidence.runs if run.isolation == _ISOLATED]
     if not isolated:
         return ()
-    newest = max(isolated, key=lambda run: (run.machine == machine, run.started_at, run.run_id))
+
+    def worth(run: RunLine) -> tuple[bool, bool, str, str]:
+        shared = any(one.cell_id in cells for one in run.plan)
+        return run.machine == machine, shared, run.started_at, run.run_id
+
+    newest = max(isolated, key=worth)
     wanted = {newest.run_id}
     found: list[RunLine] = []
     for run in sorted(isolated, key=lambda run: (run.started_at, run.run_id), reverse=True):

@@ -144,6 +144,14 @@ def test_an_older_run_that_was_not_resumed_is_not_reached_for(folder):
     assert folder.find().again[BERT.cell.id] == "it was not planned there"
 
 
+def test_a_newer_run_of_other_cells_is_not_gone_on_with(folder):
+    folder.write(run_line("run-1", BERT, GPT2), *whole(BERT, "run-1"))
+    folder.write(run_line("run-2", VIT), *whole(VIT, "run-2"), ended="finished")
+    found = folder.find(BERT, GPT2)
+    assert found.run_ids == ("run-1",)
+    assert found.done == {BERT.cell.id: "run-1"}
+
+
 def test_a_run_of_another_machine_is_not_gone_on_with(folder):
     folder.write(run_line("run-1", *ALL), *whole(BERT, "run-1"))
     folder.write(replace(run_line("run-2", *ALL), machine="elsewhere"), *whole(GPT2, "run-2"))
