@@ -115,6 +115,29 @@ def test_a_precision_that_it_does_not_have_is_refused(backend: BaseBackend) -> N
         backend.load(subject, inputs, "float8_nobody_has")
 
 
+def test_it_declares_what_evidence_depends_on(backend: BaseBackend) -> None:
+    """There is a tolerance for each of its precisions; versions expire its evidence; its deadline is one."""
+    assert all(tolerance_for(backend.target, precision).limit > 0 for precision in backend.PRECISIONS)
+    assert backend.EXPIRES_ON
+    assert backend.DEADLINE_S > 0
+    assert all(setting["reason"] for setting in backend.settings.to_dict().values())
+
+
+def test_it_says_what_it_computes_in_and_under_which_conditions(backend: BaseBackend, loaded: Any) -> None:
+    """The precision is the one asked for, or that which the backend declares instead; conditions are texts."""
+    runnable, _, _ = loaded
+    assert runnable.actual_dtype == backend.COMPUTES_IN.get("float32", "float32")
+    assert all(isinstance(one, str) for pair in runnable.conditions.items() for one in pair)
+
+
+def test_it_computes_after_a_reset(backend: BaseBackend) -> None:
+    """Where it can be reset, it gives the known answer afterwards; where it can't, it says so."""
+    if backend.reset():
+        assert known_answer.agrees(backend.known_answer())
+    else:
+        assert backend.reset() is False
+
+
 def test_it_computes_what_the_reference_computes(backend: BaseBackend, loaded: Any) -> None:
     """Outputs agree with float64 at two lengths, twice the same, and inputs stay as they were."""
     runnable, inputs, recipe = loaded
