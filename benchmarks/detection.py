@@ -37,10 +37,11 @@ FIELDS: Mapping[tuple[str, str], str] = {
     ("Memory", "Free"): "Available",
     ("Storage", "Interface"): "Bus",
     ("ML Frameworks", "Pytorch"): "torch",
+    ("Docker", "Installed"): "Docker",
 }
 """Our label of a field of `warpt list`, by its section, where that is another word."""
 
-SECTIONS: Mapping[str, str] = {"ML Frameworks": "Software", "Core Libraries": "Software", "Docker": "Software"}
+SECTIONS: Mapping[str, str] = {"ML Frameworks": "Software", "Core Libraries": "Libraries", "Docker": "Containers"}
 """Our section, where that is another word."""
 
 NO_FIELDS = ("GPU detection failed",)
@@ -99,7 +100,11 @@ def wall_time(command: tuple[str, ...]) -> float:
 
 
 def fields_of(text: str) -> list[tuple[str, str]]:
-    """Section and label of every line `  Label: value` below a line of dashes, in the order of the text."""
+    """Section and label of every line `  Label: value` below a line of dashes, in the order of the text.
+
+    What isn't installed may stand in one row: each name in it is a field whose value the row's label is.
+    """
+    text = re.sub(r"(?<=\n)  Not installed:(.*(?:\n {6,}.*)*)", _one_by_one, text)
     found: list[tuple[str, str]] = []
     section = before = ""
     for line in text.splitlines():
@@ -109,6 +114,10 @@ def fields_of(text: str) -> list[tuple[str, str]]:
             found.append((section, match[1].strip()))
         before = line
     return list(dict.fromkeys(found))
+
+
+def _one_by_one(row: re.Match[str]) -> str:
+    return "\n".join(f"  {name.strip()}: not installed" for name in row[1].split(","))
 
 
 def show_fields(rival: tuple[str, ...]) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,13 +13,14 @@ from typing import Any
 
 from .accelerators import registered_vendors
 from .accelerators._chip import ChipDevice, chip_accelerators
-from .accelerators._pci import PciDevice, pci_accelerators
+from .accelerators._pci import PciDevice, bus_read_once, pci_accelerators
 from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from .errors import HwCompatError, UsageError
 from .expected_targets import TargetStatus, expected_targets
 from .machine import LiveMachine, Machine
 from .software import HostInfo, TorchBuild
 from .system.cpu import CPUInfo, read_cpu
+from .system.libraries import ContainerEngine, SystemLibrary, read_container_engines, read_libraries
 from .system.memory import MemoryInfo, read_memory
 from .system.storage import StorageDeviceInfo, read_storage
 
@@ -39,6 +41,8 @@ class HardwareInfo:
     on_chip: tuple[ChipDevice, ...] = ()
     storage: tuple[StorageDeviceInfo, ...] = ()
     storage_failures: Mapping[str, str] = field(default_factory=dict)
+    libraries: tuple[SystemLibrary, ...] = ()
+    container_engines: tuple[ContainerEngine, ...] = ()
     torch: TorchBuild = field(default_factory=TorchBuild)
     packages: Mapping[str, str | None] = field(default_factory=dict)
 
@@ -84,30 +88,40 @@ def detect(machine: Machine | None = None, *, smart: bool = False) -> HardwareIn
     """A machine's inventory, this one's where none is given. Never raises for a vendor: what failed is in `vendors`
     with its reason. `smart`: ask the disks themselves, which takes a moment and mostly needs root."""
     machine = machine or LiveMachine()
+    engines: list[ContainerEngine] = []
+    # A program tells of them, which takes as long as a tenth of all the rest.
+    asking = threading.Thread(target=lambda: engines.extend(read_container_engines(machine)))
+    asking.start()
     accelerators: list[AcceleratorInfo] = []
     vendors: list[VendorFacts] = []
-    for name, vendor in registered_vendors().classes.items():
-        try:
-            backend = vendor(machine)
-            facts, devices = backend.facts(), backend.list_devices()
-            backend.shutdown()
-        except Exception as error:  # a plug-in may raise anything, and must not take the others with it
-            vendors.append(_broken(name, f"{type(error).__name__}: {error}"))
-            continue
-        vendors.append(facts)
-        accelerators.extend(devices)
+    with bus_read_once(machine):
+        for name, vendor in registered_vendors().classes.items():
+            try:
+                backend = vendor(machine)
+                facts, devices = backend.facts(), backend.list_devices()
+                backend.shutdown()
+            except Exception as error:  # a plug-in may raise anything, and must not take the others with it
+                vendors.append(_broken(name, f"{type(error).__name__}: {error}"))
+                continue
+            vendors.append(facts)
+            accelerators.extend(devices)
+        on_bus = pci_accelerators(machine)
     vendors.extend(_broken(name, reason) for name, reason in registered_vendors().failures.items())
     storage = read_storage(machine, smart=smart)
+    cpu, memory = read_cpu(machine), read_memory(machine, modules=True)
+    asking.join()
     return HardwareInfo(
         host=machine.host(),
-        cpu=read_cpu(machine),
-        memory=read_memory(machine, modules=True),
+        cpu=cpu,
+        memory=memory,
         accelerators=tuple(accelerators),
         vendors=tuple(vendors),
-        on_bus=pci_accelerators(machine),
+        on_bus=on_bus,
         on_chip=chip_accelerators(machine),
         storage=storage.devices,
         storage_failures=storage.failures,
+        libraries=read_libraries(machine),
+        container_engines=tuple(engines),
         torch=machine.torch(),
         packages=machine.packages(),
     )

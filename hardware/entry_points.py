@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import importlib.metadata
-from typing import Any
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+OURS = "hwcompat."
+"""What the names of our groups begin with."""
 
 
 @functools.cache
-def _all() -> Any:  # Python 3.11 gives another type than later ones, with the same `select`
-    return importlib.metadata.entry_points()
+def _is_any_declared() -> bool:
+    """Whether a package anywhere declares an entry point of ours. Most machines have none, and the library that reads
+    them takes longer than a whole inventory."""
+    for place in sys.path:
+        with contextlib.suppress(OSError):  # what isn't a folder declares nothing
+            for entry in os.listdir(place or "."):
+                if entry.endswith((".dist-info", ".egg-info")):
+                    with contextlib.suppress(OSError):
+                        if OURS in Path(place, entry, "entry_points.txt").read_text(errors="replace"):
+                            return True
+    return False
 
 
-def entry_points(group: str) -> dict[str, importlib.metadata.EntryPoint]:
+@functools.cache
+def _all() -> tuple[EntryPoint, ...]:
+    if not _is_any_declared():
+        return ()
+    import importlib.metadata
+
+    # Python 3.11 gives another type than later ones, with the same `select`.
+    declared: Any = importlib.metadata.entry_points()
+    return tuple(declared.select())
+
+
+def entry_points(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name. Loads none."""
-    return {point.name: point for point in _all().select(group=group)}
+    return {point.name: point for point in _all() if point.group == group}

@@ -14,8 +14,9 @@ _SHOWN = {
 
 def storage_rows(number: int, device: StorageDeviceInfo) -> list[tuple[str, str]]:
     """Labels and values of a device; what isn't known stands in one row for each reason."""
-    kind = ", ".join(filter(None, [device.device_type, device.bus_type])) or "of a kind that isn't told"
-    rows = [(f"[{number}]", f"{device.model or 'unknown model'} ({kind})"), ("  Device", device.device_path)]
+    rows = [(f"[{number}]", device.device_type or "of a kind that isn't told")]
+    rows += [("  Device", device.device_path), ("  Model", device.model or "unknown")]
+    rows += [("  Bus", device.bus_type or "unknown")]
     if device.capacity_bytes is not None:
         rows.append(("  Capacity", _capacity(device.capacity_bytes)))
     if device.mount_points:

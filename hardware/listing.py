@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError, did_you_mean, echo
 from .listed_storage import storage_rows
+from .system.libraries import library_names, library_wheels
 
 if TYPE_CHECKING:
     from .accelerators._pci import PciDevice
@@ -87,6 +88,8 @@ _FORMATS: dict[str, Callable[[HardwareInfo, tuple[TargetStatus, ...]], str]] = {
     "markdown": _markdown,
 }
 
+NOT_INSTALLED = "Not installed"
+
 FORMATS = tuple(_FORMATS)
 
 
@@ -97,6 +100,8 @@ def _sections(inventory: HardwareInfo) -> tuple[_Section, ...]:
         _Section(title="Storage", rows=_storage(inventory)),
         *(_vendor(facts, inventory) for facts in inventory.vendors),
         *_other_devices(inventory),
+        _Section(title="Libraries", rows=_libraries(inventory)),
+        _Section(title="Containers", rows=_containers(inventory)),
         _Section(title="Software", rows=_software(inventory)),
     )
 
@@ -226,15 +231,33 @@ def _bus_device(device: PciDevice) -> str:
     return f"{name} ({remarks})" if remarks else name
 
 
+def _libraries(inventory: HardwareInfo) -> tuple[Row, ...]:
+    """Those that frameworks bring inside their own wheels aren't seen."""
+    there = {one.name: f"{one.version or 'present'} ({one.source})" for one in inventory.libraries}
+    return (*there.items(), *_missing([name for name in library_names() if name not in there]))
+
+
+def _containers(inventory: HardwareInfo) -> tuple[Row, ...]:
+    rows: list[Row] = []
+    for one in inventory.container_engines:
+        rows += [(one.name, "installed"), ("  Version", _known(one.version)), ("  Path", _known(one.path))]
+    return tuple(rows) or (("Installed", "none"),)
+
+
 def _software(inventory: HardwareInfo) -> tuple[Row, ...]:
     host, torch = inventory.host, inventory.torch
-    packages = tuple((name, version or "not installed") for name, version in inventory.packages.items())
+    packages = {name: version for name, version in inventory.packages.items() if name not in library_wheels()}
     return (
         ("System", f"{host.system} {host.release} on {host.machine}"),
         ("Python", host.python_version),
-        *packages,
+        *((name, version) for name, version in packages.items() if version),
         ("torch is built for", torch.reason or torch.kind),
+        *_missing([name for name, version in packages.items() if not version]),
     )
+
+
+def _missing(names: list[str]) -> tuple[Row, ...]:
+    return ((NOT_INSTALLED, ", ".join(names)),) if names else ()
 
 
 def _remark(status: TargetStatus) -> str:

@@ -120,6 +120,7 @@ class LiveMachine(Machine):
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
         self._libraries: dict[type[Library], Library] = {}
+        self._packages: dict[str, str | None] | None = None
         self._lock = threading.Lock()
 
     def _at(self, path: str) -> Path:
@@ -184,10 +185,14 @@ class LiveMachine(Machine):
         return read_host()
 
     def packages(self) -> dict[str, str | None]:
-        from .software import package_versions
+        from .software import FRAMEWORKS, PACKAGES, package_versions
+        from .system.libraries import library_wheels
         from .workers import environment_versions
 
-        return {**package_versions(), **environment_versions()}
+        if self._packages is None:
+            names = (*PACKAGES, *FRAMEWORKS, *library_wheels())
+            self._packages = {**package_versions(names), **environment_versions()}
+        return dict(self._packages)
 
     def torch(self) -> TorchBuild:
         from .software import read_torch_build

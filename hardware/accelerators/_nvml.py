@@ -5,6 +5,8 @@ NVML itself may be called from several threads; handles are asked for each time,
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from typing import Any
 
 from ..machine import Reading
@@ -94,7 +96,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
+_NO_LIBRARY = Opening(
+    library=LibraryState.MISSING,
+    driver=DriverState.UNKNOWN,
+    reason="NVIDIA's library libnvidia-ml can't be loaded; it comes with the NVIDIA driver",
+)
+
+
 def _initialise() -> Opening:
+    if sys.platform == "linux" and not _is_there("libnvidia-ml.so.1"):
+        return _NO_LIBRARY  # without the binding, which takes longer to import than all else to list
     try:
         import pynvml
     except ImportError as error:
@@ -110,14 +121,18 @@ def _initialise() -> Opening:
     return Opening(library=LibraryState.OK, driver=DriverState.OK)
 
 
+def _is_there(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
 def _refused(pynvml: Any, error: Any) -> Opening:
     code = error.value
     if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-        return Opening(
-            library=LibraryState.MISSING,
-            driver=DriverState.UNKNOWN,
-            reason="NVIDIA's library libnvidia-ml can't be loaded; it comes with the NVIDIA driver",
-        )
+        return _NO_LIBRARY
     driver, advice = {
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (DriverState.MISSING, "is the kernel module nvidia loaded?"),
         pynvml.NVML_ERROR_NO_PERMISSION: (DriverState.DENIED, "may this user open /dev/nvidia*?"),

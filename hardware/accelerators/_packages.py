@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 from pathlib import Path
 from typing import Any
 
 from ..machine import Library, Reading
+from ..software import package_versions
 
 
 class Packages(Library):
@@ -25,10 +25,9 @@ class Packages(Library):
 
 
 def _version(name: str) -> Reading[Any]:
-    try:
-        return Reading(value=importlib.metadata.version(name))
-    except importlib.metadata.PackageNotFoundError:
-        return Reading(value=None, reason=f"the Python package {name} isn't installed")
+    version = package_versions((name,))[name]
+    reason = "" if version else f"the Python package {name} isn't installed"
+    return Reading(value=version, reason=reason)
 
 
 def _module(name: str, below: str) -> Reading[Any]:

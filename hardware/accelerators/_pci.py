@@ -6,8 +6,10 @@ classes: pci.ids; of devices in other classes, and of names where no pci.ids is 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,25 @@ def pci_accelerators(machine: Machine | None = None) -> tuple[PciDevice, ...] | 
     """Display controllers (class 03), processing accelerators (12), and what `bus_devices.toml` knows of other
     classes, by address; `None` without a bus."""
     machine = machine or LiveMachine()
+    if machine in _held:
+        return _held[machine]
+    return _read_bus(machine)
+
+
+@contextlib.contextmanager
+def bus_read_once(machine: Machine) -> Iterator[None]:
+    """Meanwhile, everybody who asks for the bus of this machine gets the same answer."""
+    _held[machine] = _read_bus(machine)
+    try:
+        yield
+    finally:
+        _held.pop(machine, None)
+
+
+_held: dict[Machine, tuple[PciDevice, ...] | None] = {}
+
+
+def _read_bus(machine: Machine) -> tuple[PciDevice, ...] | None:
     addresses = machine.names(DEVICES)
     if addresses is None:
         return None

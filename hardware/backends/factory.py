@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
-import importlib.metadata
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -16,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ..entry_points import entry_points
 from ..errors import BrokenPlugin, UsageError, did_you_mean, echo
 from ..target import Target
-from .base import BaseBackend
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from ..optimization import BaseOptimizer
+    from .base import BaseBackend
 
 ENTRY_POINT_GROUP = "hwcompat.backends"
 
@@ -38,7 +37,7 @@ _NOT_TARGETS = {"base", "factory", "settings"}
 
 
 @functools.cache
-def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+def _entry_points() -> dict[str, EntryPoint]:
     return entry_points(ENTRY_POINT_GROUP)
 
 
@@ -99,6 +98,8 @@ def backend_class(name: str) -> type[BaseBackend]:
 
     Raises `BrokenPlugin` where a backend from outside can't be imported.
     """
+    from .base import BaseBackend
+
     if name in built_in_targets():
         module = importlib.import_module(f".{name}", package=__package__)
         found = [
@@ -135,7 +136,10 @@ def plugged_versions() -> dict[str, str]:
     return {name: _version_of(point) for name, point in _entry_points().items()}
 
 
-def _version_of(point: importlib.metadata.EntryPoint) -> str:
+def _version_of(point: EntryPoint) -> str:
+    import hashlib  # no inventory needs it
+    import importlib.util
+
     released = point.dist.version if point.dist is not None else "unknown"
     spec = importlib.util.find_spec(point.module.partition(".")[0])
     places = [] if spec is None else [*(spec.submodule_search_locations or [str(spec.origin)])]

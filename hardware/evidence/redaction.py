@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import getpass
 import os
+import platform
 import re
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def _literals() -> tuple[tuple[str, str], ...]:
     home = str(Path.home())
     if len(home) > 1:
         found[home] = "~"
-    host = socket.gethostname()
+    host = platform.node()
     if len(host) > 3 and host != "localhost":
         found[host] = "<host>"
     return tuple(sorted(found.items(), key=lambda pair: -len(pair[0])))

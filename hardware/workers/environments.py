@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -12,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ..software import package_versions
 
 _ROOT = Path(__file__).parents[2]
 _FILE = Path(__file__).with_name("environments.toml")
@@ -65,12 +66,8 @@ def _python_in(folder: Path) -> Path:
 
 
 def _versions(python: Path, packages: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    folders = list(_site_packages(python))
-    for package in packages:
-        for distribution in importlib.metadata.distributions(name=package, path=folders):
-            found.setdefault(package, distribution.version)
-    return found
+    found = package_versions(packages, _site_packages(python))
+    return {package: version for package, version in found.items() if version}
 
 
 def _site_packages(python: Path) -> Iterator[str]:
