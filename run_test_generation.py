@@ -381,8 +381,7 @@ def _explain(result: JobResult, asked: Options) -> None:
         ending = "allowed by --allow-fallback" if mild else "exit code 1; --allow-fallback makes it 0"
         click.echo(
             f"{'note' if mild else 'error'}: {cell.written.planned.device} was asked for and isn't here "
-            f"({cell.substituted}); nothing counts for it ({ending}). What is missing and how to install it says: "
-            "python -m hardware doctor",
+            f"({cell.substituted}); nothing counts for it ({ending}). python -m hardware doctor says more.",
             err=True,
         )
 

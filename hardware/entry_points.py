@@ -31,16 +31,12 @@ def _is_any_declared() -> bool:
 
 
 @functools.cache
-def _all() -> tuple[EntryPoint, ...]:
-    if not _is_any_declared():
-        return ()
+def _all() -> Any:  # Python 3.11 gives another type than later ones, with the same `select`
     import importlib.metadata
 
-    # Python 3.11 gives another type than later ones, with the same `select`.
-    declared: Any = importlib.metadata.entry_points()
-    return tuple(declared.select())
+    return importlib.metadata.entry_points()
 
 
 def entry_points(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name. Loads none."""
-    return {point.name: point for point in _all() if point.group == group}
+    return {point.name: point for point in _all().select(group=group)} if _is_any_declared() else {}

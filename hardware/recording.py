@@ -123,7 +123,7 @@ class Recorder(Machine):
         index = {
             "format": _FORMAT,
             "host": asdict(self.host()),
-            "packages": {name: version for name, version in self.packages().items() if version},
+            "packages": self.packages(),
             "torch": asdict(self.torch()),
             "variables": {name: value for name, value in sorted(self._variables.items()) if value is not None},
             "links": {path: to for path, to in sorted(self._links.items()) if to is not None},

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from command_line import CommandLine, Ran
 
-from hardware.backends import tpu
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend
+from hardware.backends.tpu import TPUBackend
 from hardware.evidence.record import Outcome
 from hardware.known_answer import agrees
 from hardware.workers import environment_of
@@ -95,9 +95,9 @@ def small() -> Small:
 
 
 @pytest.fixture(scope="module")
-def backend() -> Iterator[tpu.TPUBackend]:
+def backend() -> Iterator[TPUBackend]:
     with get_backend("tpu:xla-cpu") as found:
-        assert isinstance(found, tpu.TPUBackend)
+        assert isinstance(found, TPUBackend)
         yield found
 
 
@@ -116,19 +116,19 @@ def test_a_tpu_is_refused_with_what_is_missing_and_the_host_isnt_taken_for_it() 
             backend.known_answer()
 
 
-def test_the_known_answer_comes_from_xla(backend: tpu.TPUBackend) -> None:
+def test_the_known_answer_comes_from_xla(backend: TPUBackend) -> None:
     assert backend.unavailable() == ""
     assert agrees(backend.known_answer())
     assert backend.get_device_info().device_type == "xla-cpu"
 
 
-def test_an_operator_without_a_lowering_is_refused_by_its_name(backend: tpu.TPUBackend, small: Small) -> None:
+def test_an_operator_without_a_lowering_is_refused_by_its_name(backend: TPUBackend, small: Small) -> None:
     with pytest.raises(Unsupported, match=r"torchax has no lowering for .*special_airy_ai.*\(1\)") as caught:
         backend.load(small.subject(special=True), small.inputs, "float32")
     assert caught.value.error_type == "unsupported_operator"
 
 
-def test_what_is_saved_is_stablehlo_for_a_tpu_too(backend: tpu.TPUBackend, small: Small, tmp_path: Path) -> None:
+def test_what_is_saved_is_stablehlo_for_a_tpu_too(backend: TPUBackend, small: Small, tmp_path: Path) -> None:
     subject = small.subject()
     want = small.wanted(subject)
     runnable = backend.load(subject, small.inputs, "float32")
@@ -141,7 +141,7 @@ def test_what_is_saved_is_stablehlo_for_a_tpu_too(backend: tpu.TPUBackend, small
     runnable.close()
 
 
-def test_bfloat16_is_computed_from_bfloat16(backend: tpu.TPUBackend, small: Small) -> None:
+def test_bfloat16_is_computed_from_bfloat16(backend: TPUBackend, small: Small) -> None:
     subject = small.subject()
     want = small.wanted(subject)
     runnable = backend.load(subject, small.inputs, "bfloat16")
@@ -155,7 +155,7 @@ def test_a_callback_into_torch_is_seen_though_the_numbers_are_right(
     small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HWCOMPAT_PLANTED", str(tmp_path / "took_effect"))
-    monkeypatch.setattr(tpu, "XLA_SCRIPT", PLANTED)
+    monkeypatch.setattr(TPUBackend, "SCRIPT", PLANTED)
     subject = small.subject()
     want = small.wanted(subject)
     with get_backend("tpu:xla-cpu") as backend:

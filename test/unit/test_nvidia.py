@@ -258,13 +258,13 @@ def test_no_gpu_at_all_is_absent_and_no_bus_is_unknown(tmp_path: Path) -> None:
     assert (unknown["hardware"], unknown["state"]) == ("unknown", "library missing")
 
 
-def test_without_the_python_binding_the_reason_names_the_command() -> None:
+def test_without_the_python_binding_the_reason_names_the_command(with_stub: Run) -> None:
     code = f"""
 import sys
 sys.modules["pynvml"] = None
 {DETECT}
 """
-    facts = vendor(python(code))
+    facts = vendor(with_stub(code))
     assert facts["library"] == "missing"
     assert "pip install nvidia-ml-py" in facts["reason"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
-import socket
+import platform
 
 import pytest
 from hypothesis import given
@@ -70,7 +70,7 @@ def test_home_folders_are_taken_out(monkeypatch, tmp_path):
 
 def test_the_users_and_the_machines_name_are_taken_out(monkeypatch):
     monkeypatch.setattr(getpass, "getuser", lambda: "jdoe")
-    monkeypatch.setattr(socket, "gethostname", lambda: "workstation-7")
+    monkeypatch.setattr(platform, "node", lambda: "workstation-7")
     assert redact("jdoe on workstation-7 ran jdoes") == "<user> on <host> ran jdoes"
 
 

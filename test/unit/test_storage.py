@@ -262,7 +262,14 @@ def test_this_machine_has_storage_and_the_list_shows_it() -> None:
     assert found.devices or found.failures
     printed = CliRunner().invoke(main, ["list", "--smart", "--replay", str(computer(XEON).folder)])
     assert printed.exit_code == 0
-    for text in ("Storage\n-------", "nvme_ssd, pcie", "3.84 TB", "warning: its spare blocks", "<host>:/scratch"):
+    for text in (
+        "Storage\n-------",
+        "nvme_ssd\n",
+        "Bus:                 pcie",
+        "3.84 TB",
+        "warning: its spare blocks",
+        "<host>:/scratch",
+    ):
         assert text in printed.output
     assert max(map(len, printed.output.splitlines())) <= 80
     markdown = CliRunner().invoke(main, ["list", "--format", "markdown", "--replay", str(computer(XEON).folder)])

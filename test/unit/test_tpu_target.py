@@ -10,7 +10,8 @@ import pytest
 
 from generators.compatibility.levels import level_rules
 from generators.compatibility.selection import StepResult, select
-from hardware.backends._xla_model import _leaves_device, _weights_of_loss
+from hardware.backends._loss import loss_weights
+from hardware.backends._xla_model import _leaves_device
 from hardware.backends.factory import get_backend, resolve_target
 from hardware.backends.tpu import TPUBackend, missing_tpu
 from hardware.errors import UsageError
@@ -155,8 +156,8 @@ def test_the_loss_weighs_as_the_references_does() -> None:
     model = Two()
     tensors = {"values": values}
     outputs = {name: one.detach().numpy() for name, one in model(values).items()}
-    plain = sum(float((_weights_of_loss(outputs, {})[name] * one).sum()) for name, one in outputs.items())
+    plain = sum(float((loss_weights(one.shape) * one).sum()) for one in outputs.values())
     assert plain == pytest.approx(float(_loss(model, tensors, {}).detach()), rel=1e-5)
-    masked = _weights_of_loss(outputs, {"rows": mask})
-    assert not masked["rows"][0, 2].any()
-    assert masked["rows"][1].all()
+    masked = loss_weights(outputs["rows"].shape, mask)
+    assert not masked[0, 2].any()
+    assert masked[1].all()
