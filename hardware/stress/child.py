@@ -5,6 +5,7 @@ It says what it does as a JSON object a line on standard output; what libraries 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -20,6 +21,8 @@ from .result import FLOPS_OF_PRODUCT
 
 WARM_UP, SUSTAINED, SHORT = "warm-up", "sustained", "short"
 RAM = "ram"
+PJRT = "tpu"
+"""The target that JAX reaches, in an environment of its own."""
 
 _SLICES = 40
 _LONGEST_SLICE_S, _LONGEST_CALL_S = 0.5, 0.15
@@ -173,18 +176,51 @@ def stress_device(task: StressTask, say: Callable[..., None]) -> None:
     if device.type == "cpu":
         return  # target ram measures its memory
     copy, seconds = suitable_copy(torch, device, wait=backend.synchronize, limit_s=limit, memory_bytes=memory)
-    load = Load(
-        name="copy",
-        work=2 * copy.array_bytes,
-        unit="bytes",
-        seconds=seconds,
-        run=copy.run,
-        wait=backend.synchronize,
-        forget=copy.forget,
-        check=copy.check,
-    )
+    load = _load_of("copy", 2 * copy.array_bytes, "bytes", seconds, copy, backend.synchronize)
     done_copy = _measured(load, task, say, sustained=False)
     say("bandwidth", kernel="copy", array_bytes=copy.array_bytes, work=load.work, remark="", **done_copy)
+
+
+def stress_pjrt(task: StressTask, say: Callable[..., None]) -> None:
+    """The same through JAX, on the PJRT device of target `tpu`."""
+    from . import jax_load
+
+    on = jax_load.PjrtDevice(task.target)
+    say("device", name=on.name, index=on.device.id, jax=on.jax.__version__)
+    limit = min(_LONGEST_CALL_S, max(task.short_s, 0.01))
+    sustained = False
+    for precision in task.precisions:
+        if precision not in jax_load.PRECISIONS:
+            say("rate", precision=precision, reason=f"tpu has no {precision}")
+            continue
+        heard = functools.partial(say, "making", load=precision)
+        made, seconds = jax_load.suitable_products(on, precision, heard=heard, limit_s=limit)
+        made.verify()
+        work = float(FLOPS_OF_PRODUCT) * made.size**3
+        load = _load_of(precision, work, "operations", seconds, made, made.wait)
+        done = _measured(load, task, say, sustained=not sustained)
+        made.verify()
+        sustained = True
+        say("rate", precision=precision, size=made.size, work=work, **done)
+    if on.platform == "cpu":
+        return  # target ram measures its memory
+    copy, seconds = jax_load.copy_on(on)
+    load = _load_of("copy", 2 * copy.array_bytes, "bytes", seconds, copy, copy.wait)
+    done_copy = _measured(load, task, say, sustained=False)
+    say("bandwidth", kernel="copy", array_bytes=copy.array_bytes, work=load.work, remark="", **done_copy)
+
+
+def _load_of(name: str, work: float, unit: str, seconds: float, made: Any, wait: Callable[[], None]) -> Load:
+    return Load(
+        name=name,
+        work=work,
+        unit=unit,
+        seconds=seconds,
+        run=made.run,
+        wait=wait,
+        forget=made.forget,
+        check=made.check,
+    )
 
 
 def _stress_precision(
@@ -219,16 +255,8 @@ def _stress_precision(
     made.verify()
     made.keep_exact()
     prove_placement(backend, made.run, device)
-    load = Load(
-        name=precision,
-        work=float(FLOPS_OF_PRODUCT) * made.size**3,
-        unit="operations",
-        seconds=seconds,
-        run=made.run,
-        wait=backend.synchronize,
-        forget=made.forget,
-        check=made.check,
-    )
+    work = float(FLOPS_OF_PRODUCT) * made.size**3
+    load = _load_of(precision, work, "operations", seconds, made, backend.synchronize)
     done = _measured(load, task, say, sustained=sustained)
     made.verify()
     say("rate", precision=precision, size=made.size, work=load.work, **done)
@@ -273,6 +301,8 @@ def main(arguments: Sequence[str] = ()) -> int:
     try:
         if task.target == RAM:
             stress_ram(task, say)
+        elif task.target.partition(":")[0] == PJRT:
+            stress_pjrt(task, say)
         else:
             stress_device(task, say)
     except WrongResult as error:

@@ -19,7 +19,7 @@ PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "int8")
 EXACT = ("float32", "tf32", "int8")
 
 _LARGEST_ENTRY = 3
-_SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
+SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
 _ROWS = 1024
 _VECTORS = 4
 _FLOAT32_ERROR = 1e-5
@@ -31,23 +31,45 @@ class WrongResult(Exception):
     """The device computed something else than the product."""
 
 
+class Factors:
+    """Two square matrices of small whole numbers, and the vectors that their product is asked with."""
+
+    def __init__(self, size: int) -> None:
+        import numpy as np
+
+        generator = np.random.Generator(np.random.Philox(size))
+        self.left, self.right = (
+            generator.integers(-_LARGEST_ENTRY, _LARGEST_ENTRY + 1, (size, size), dtype=np.int8) for _ in range(2)
+        )
+        self.signs = generator.choice([-1.0, 1.0], (size, _VECTORS))
+
+
+def held_against(factors: Factors, rows_of: Callable[[int, int], npt.NDArray[Any]], name: str) -> None:
+    """Hold a product, given by its rows from one number to another, against its factors. Raises `WrongResult`."""
+    import numpy as np
+
+    wanted = _times(factors.left, _times(factors.right, factors.signs))
+    for start in range(0, len(wanted), _ROWS):
+        rows = rows_of(start, start + _ROWS).astype(np.float64)
+        with np.errstate(all="ignore"):
+            residual = np.abs(rows @ factors.signs - wanted[start : start + _ROWS]).max()
+        if residual != 0:  # NaN too
+            raise WrongResult(f"the product in {name} isn't that of its factors (residual {residual:g})")
+
+
 class Products:
     """Square matrices of one width on a device, and their product over and over."""
 
     def __init__(self, torch: Any, device: torch.device, precision: str, size: int) -> None:
-        import numpy as np
-
         self.torch = torch
         self.device = device
         self.precision = precision
         self.size = size
-        generator = np.random.Generator(np.random.Philox(size))
-        self._left, self._right = (
-            generator.integers(-_LARGEST_ENTRY, _LARGEST_ENTRY + 1, (size, size), dtype=np.int8) for _ in range(2)
-        )
-        self._signs = generator.choice([-1.0, 1.0], (size, _VECTORS))
+        self.factors = Factors(size)
         self.dtype = torch.int8 if precision == "int8" else _dtype(precision)
-        self.left, self.right = (torch.as_tensor(one).to(self.dtype).to(device) for one in (self._left, self._right))
+        self.left, self.right = (
+            torch.as_tensor(one).to(self.dtype).to(device) for one in (self.factors.left, self.factors.right)
+        )
         self.product: Any = self._multiply()
         self._exact = self.product if precision in EXACT else self._exactly()
 
@@ -91,16 +113,8 @@ class Products:
 
     def verify(self) -> None:
         """Hold the exact product against the factors, on the host. Raises `WrongResult`."""
-        import numpy as np
-
-        wanted = _times(self._left, _times(self._right, self._signs))
-        for start in range(0, self.size, _ROWS):
-            rows = self._exact[start : start + _ROWS].cpu().double().numpy()
-            with np.errstate(all="ignore"):
-                residual = np.abs(rows @ self._signs - wanted[start : start + _ROWS]).max()
-            if residual != 0:  # NaN too
-                name = self.precision if self.precision in EXACT else "float32"
-                raise WrongResult(f"the product in {name} isn't that of its factors (residual {residual:g})")
+        name = self.precision if self.precision in EXACT else "float32"
+        held_against(self.factors, lambda start, stop: self._exact[start:stop].cpu().double().numpy(), name)
 
     def keep_exact(self) -> None:
         """Have a product of its own to compare with: from here on `run` writes elsewhere."""
@@ -153,9 +167,9 @@ def suitable(
 
     `heard` is told each width before it is tried.
     """
-    heard(_SIZES[0])
-    chosen, seconds = _timed(Products(torch, device, precision, _SIZES[0]), wait)
-    for size in _SIZES[1:]:
+    heard(SIZES[0])
+    chosen, seconds = _timed(Products(torch, device, precision, SIZES[0]), wait)
+    for size in SIZES[1:]:
         if seconds > limit_s / 2 or (memory_bytes or 2**34) < 32 * 4 * size * size:
             break
         heard(size)

@@ -18,7 +18,8 @@ from typing import IO, Any
 from ..detection import HardwareInfo
 from ..evidence.redaction import redact
 from ..sampling import Sample, Sampler
-from .child import StressTask
+from ..workers import environment_of
+from .child import PJRT, StressTask
 from .result import DeviceResult, Ending, StressRun
 from .summary import summarised
 from .targets import Chosen, rounds
@@ -164,7 +165,7 @@ def _start(chosen: Chosen, options: StressOptions, stack: contextlib.ExitStack, 
     )
     log: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
     process = subprocess.Popen(
-        [sys.executable, "-m", "hardware.stress.child"],
+        [str(_python_of(chosen.target)), "-m", "hardware.stress.child"],
         cwd=_ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -180,6 +181,13 @@ def _start(chosen: Chosen, options: StressOptions, stack: contextlib.ExitStack, 
     watched.hearing = threading.Thread(target=_hear, args=(watched, note), daemon=True)
     watched.hearing.start()
     return watched
+
+
+def _python_of(target: str) -> Path:
+    """The interpreter that a target's load runs in: that of its own environment, where it has one."""
+    if target.partition(":")[0] != PJRT:
+        return Path(sys.executable)
+    return environment_of(PJRT).python or Path(sys.executable)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -6,15 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..backends.tpu import XLA_CPU
 from ..errors import UsageError, did_you_mean, echo
-from .child import RAM
+from ..workers import environment_of
+from .child import PJRT, RAM
 
 if TYPE_CHECKING:
     from ..detection import HardwareInfo
     from ..expected_targets import TargetStatus
 
 ALL = "all"
-HOST = ("cpu", RAM, "simulated")
+XLA_ON_HOST = f"{PJRT}:{XLA_CPU}"
+HOST = ("cpu", RAM, "simulated", XLA_ON_HOST)
 """What loads the host: these run one after the other, accelerators all at once."""
 
 
@@ -28,11 +31,12 @@ class Chosen:
 
 
 def loadable_targets() -> tuple[str, ...]:
-    """Names of the targets that have a load: main memory, and those that torch reaches."""
+    """Names of the targets that have a load: main memory, those that torch reaches, and what JAX reaches."""
     from ..backends._torch import TorchBackend
     from ..backends.factory import backend_class, known_targets
 
-    return (RAM, *(name for name in known_targets() if issubclass(backend_class(name), TorchBackend)))
+    of_torch = (name for name in known_targets() if issubclass(backend_class(name), TorchBackend))
+    return (RAM, *sorted((*of_torch, PJRT)))
 
 
 def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chosen, ...]:
@@ -52,6 +56,9 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
             wanted = [one for one in ("cpu", RAM, *known) if one != "simulated"]
             for one in dict.fromkeys(wanted):
                 _add(found, _devices(one, None, statuses, inventory, named=False))
+            continue
+        if text == XLA_ON_HOST:
+            _add(found, [Chosen(target=text, named=True, reason=environment_of(PJRT).reason)])
             continue
         base, _, index = text.partition(":")
         base = ALIASES.get(base, base)
@@ -91,7 +98,7 @@ def _count(base: str, inventory: HardwareInfo) -> int:
     from ..target_vendors import vendor_of
 
     vendor = vendor_of(base)
-    devices = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type == "gpu"]
+    devices = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type in ("gpu", "tpu")]
     return max(1, sum(one.index is not None for one in devices))
 
 

@@ -5,13 +5,15 @@ Every test here needs the environment that `make setup-xla` makes, and is skippe
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from command_line import CommandLine, Ran
+from command_line import REPOSITORY, CommandLine, Ran
 
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend
@@ -165,3 +167,58 @@ def test_a_callback_into_torch_is_seen_though_the_numbers_are_right(
         runnable.close()
     assert (tmp_path / "took_effect").exists()
     assert any("callback" in name for name in proof.beyond_allowed), proof
+
+
+BROKEN_LOADS = """
+import json
+from hardware.stress.jax_load import JaxCopy, JaxProducts, PjrtDevice
+from hardware.stress.products import WrongResult
+
+def raises(call):
+    try:
+        call()
+    except WrongResult as error:
+        return str(error)
+    return ""
+
+on = PjrtDevice("tpu:xla-cpu")
+said = {}
+for precision in ("float32", "bfloat16", "int8"):
+    made = JaxProducts(on, precision, 128)
+    sound = raises(made.check) + raises(made.verify)
+    made.forget()
+    forgotten = raises(made.check)
+    made.run(1)
+    sound += raises(made.check)
+    made.product = made.product.at[5, 7].add(64)
+    said[precision] = [sound, forgotten, raises(made.check)]
+made._exact = made._exact.at[3, 3].add(1)
+said["reference"] = ["", raises(made.verify), raises(made.verify)]
+copy = JaxCopy(on, 4096)
+sound = raises(copy.check)
+copy.forget()
+said["copy"] = [sound, raises(copy.check), raises(copy.check)]
+print(json.dumps(said))
+"""
+
+
+def test_a_wrong_product_of_a_load_is_seen() -> None:
+    python = environment_of("tpu").python
+    done = subprocess.run([str(python), "-c", BROKEN_LOADS], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name, (sound, forgotten, wrong) in json.loads(done.stdout).items():
+        assert sound == "", name
+        assert forgotten, name
+        assert wrong, name
+
+
+def test_xla_on_the_host_is_loaded_and_named_so(command_line: CommandLine, tmp_path: Path) -> None:
+    short = ("--duration", "0.2", "--warmup", "0", "--interval", "0.1", "--precision", "float32", "--format", "json")
+    started = command_line.start_python(tmp_path, "-m", "hardware", "stress", "tpu:xla-cpu", *short)
+    ran = command_line.wait(started, tmp_path)
+    assert ran.code == 0, ran.err
+    (found,) = json.loads(ran.out)["results"]
+    assert found["ending"] == "measured"
+    assert found["device_name"] == "XLA on the host's CPU, not a TPU"
+    assert found["tflops"] > 0
+    assert found["stability"]["slices"] > 0
