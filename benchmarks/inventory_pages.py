@@ -1,0 +1,65 @@
+"""Prints docs/INVENTORY.md: what `python -m hardware list` says of this machine, and of machines that were recorded.
+
+`python -m benchmarks.inventory_pages > docs/INVENTORY.md`
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hardware.detection import HardwareInfo, detect
+from hardware.listing import list_text
+from hardware.recording import ReplayedMachine
+
+FIXTURES = Path(__file__).parents[1] / "test" / "fixtures"
+MACHINES = {
+    "nvidia/h100-x8": "Eight H100",
+    "amd/mi300x-x2": "Two MI300X",
+    "intel/arc-laptop": "A laptop with an Arc beside integrated graphics",
+    "apple/m3-max": "An M3 Max",
+    "qualcomm/snapdragon-x-elite": "A Snapdragon X Elite",
+    "google/v5e-8": "A TPU v5e machine",
+}
+_ALWAYS = ("CPU", "Memory", "Targets")
+_DEVICES_SHOWN = 2
+_HEAD = """# Inventories
+
+Made by `python -m benchmarks.inventory_pages` on {date}. The first is this machine's, whole; of the others, which are
+recordings in `test/fixtures` (each says where it comes from in its `SOURCE.md`), the processor, memory, the vendors
+that have something there, and the targets. Of many devices the first {shown} are printed. `--format json` and
+`--format markdown` give the same; the shape of the JSON is `hardware/schemas/inventory.json`.
+"""
+
+
+def sections(text: str) -> dict[str, str]:
+    """The sections of a list, by title."""
+    found = re.split(r"(?m)^(?=[^\n]+\n-{3,}\n)", text)
+    return {part.split("\n", 1)[0]: part.rstrip() for part in found if part.strip()}
+
+
+def shortened(section: str) -> str:
+    """The section without the devices behind the first two."""
+    head, *devices = re.split(r"(?m)^(?=  \[\d+\]:)", section)
+    left = len(devices) - _DEVICES_SHOWN
+    return "".join([head, *devices[:_DEVICES_SHOWN]]).rstrip() + (f"\n  … {left} more" if left > 0 else "")
+
+
+def telling(inventory: HardwareInfo) -> str:
+    """The sections that say something of this machine alone."""
+    vendors = [facts.vendor for facts in inventory.vendors if facts.hardware == "present"]
+    parts = sections(list_text(inventory, "table"))
+    return "\n\n".join(shortened(part) for title, part in parts.items() if title in (*_ALWAYS, *vendors))
+
+
+def main() -> None:
+    print(_HEAD.format(date=datetime.now(UTC).date(), shown=_DEVICES_SHOWN))
+    print(f"## This machine\n\n```\n{list_text(detect(), 'table').rstrip()}\n```\n")
+    for place, title in MACHINES.items():
+        shown = telling(detect(ReplayedMachine(FIXTURES / place)))
+        print(f"## {title}\n\n`python -m hardware list --replay test/fixtures/{place}`\n\n```\n{shown}\n```\n")
+
+
+if __name__ == "__main__":
+    main()
