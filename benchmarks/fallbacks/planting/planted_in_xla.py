@@ -15,4 +15,4 @@ from planting_tools import after_import
 def xla_counter() -> None:
     @after_import("hardware.backends.tpu")
     def patch(module: ModuleType) -> None:
-        module.XLA_SCRIPT = Path(__file__).with_name("planted_xla_worker.py")
+        module.TPUBackend.SCRIPT = Path(__file__).with_name("planted_xla_worker.py")
