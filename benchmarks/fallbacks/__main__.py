@@ -27,7 +27,7 @@ from tabulate import tabulate
 
 from generators.models.priority import types_of_priority
 from hardware.backends.factory import get_backend
-from hardware.evidence.record import Outcome
+from hardware.evidence.record import CheckLine, Outcome
 from hardware.evidence.store import read_folder
 from hardware.paths import cache_folder
 from hardware.target import Target
@@ -141,12 +141,16 @@ class Bench:
         words = [word for name in models for word in ("--model", name)]
         self._product(folder, self._environment({}), *words, "--device", target)
         lines = read_folder(folder / "evidence").checks
-        outcomes = {(line.cell_id, line.check_name): line.outcome for line in lines}
-        for line in lines:
-            right = outcomes.get((line.cell_id, "matches_reference")) is Outcome.PASSED
-            if line.check_name == "runs_natively" and right:
-                wrong = line.outcome is not Outcome.PASSED
-                yield line.cell_id, line.error_message or str(line.outcome) if wrong else ""
+        for cell in dict.fromkeys(line.cell_id for line in lines):
+            own = {line.check_name: line for line in lines if line.cell_id == cell}
+            compared = own.get("matches_reference")
+            if compared is None or not (compared.outcome is Outcome.PASSED or _is_offload(compared)):
+                continue
+            proof = own.get("runs_natively")
+            wrong = [line for line in own.values() if _is_offload(line)]
+            if proof is None or proof.outcome is not Outcome.PASSED:
+                wrong = [proof or compared, *wrong]
+            yield cell, (wrong[0].error_message or str(wrong[0].outcome)) if wrong else ""
 
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HWCOMPAT_")}
@@ -237,6 +241,10 @@ def main(
     if page is not None:
         page.write_text(told, encoding="utf-8")
     raise SystemExit(0 if all(one.is_caught for one in found) and not any(one.alarms for one in honesty) else 1)
+
+
+def _is_offload(line: CheckLine) -> bool:
+    return line.error_type == "silent_offload"
 
 
 @dataclass(frozen=True, kw_only=True)

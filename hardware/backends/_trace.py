@@ -95,6 +95,8 @@ def operator_trace(device_type: str) -> Any:
             output = func(*args, **(kwargs or {}))
             name = "aten." + func._schema.name.removeprefix("aten::")
             tensors = [leaf for leaf in tree_leaves((args, kwargs, output)) if isinstance(leaf, torch.Tensor)]
+            if tensors and all(tensor.dim() == 0 and tensor.device.type != device_type for tensor in tensors):
+                return output  # single numbers of the host's: nobody's work
             elsewhere = any(tensor.dim() > 0 and tensor.device.type != device_type for tensor in tensors)
             native = not elsewhere and (any(map(_dispatches, tensors)) or has_kernel(func, device_type))
             (self.native if native else self.offloaded)[name] += 1

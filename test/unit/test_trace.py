@@ -64,6 +64,13 @@ def test_an_operator_of_another_device_counts_as_offloaded():
     assert trace.dtypes == {"float32": 1}
 
 
+def test_single_numbers_of_the_host_are_no_work_of_the_device():
+    with operator_trace("simulated") as trace:
+        torch.tensor(5.0) * 2
+    assert not trace.native
+    assert not trace.offloaded
+
+
 class Linear(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
