@@ -19,7 +19,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(tmp_path_factory.mktemp("fallbacks"), Path("no-device-is-built-here"))
 
 
-@pytest.mark.parametrize("name", ["backward_on_host", "decoding_on_host", "torch_behind_openvino"])
+@pytest.mark.parametrize("name", ["decoding_on_host", "torch_behind_openvino"])
 def test_a_planted_fallback_is_caught(bench: Bench, name: str) -> None:
     (plant,) = (one for one in plants() if one.name == name)
     found = bench.run(plant)

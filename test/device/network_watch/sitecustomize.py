@@ -1,7 +1,12 @@
-"""Loaded by every process that a test starts: notes each attempt to reach the network, and refuses it."""
+"""Loaded by every process that a test starts: notes each attempt to reach the network, and refuses it.
+
+It also leaves out scikit-learn, which NNCF brings along: transformers imports it, two seconds of each process, for a
+way of decoding that no suite uses. Most users don't have it.
+"""
 
 import os
 import socket
+import sys
 
 
 def _refuse(what, address):
@@ -22,6 +27,7 @@ def _watch(name):
 
 
 if "TEST_NETWORK_LOG" in os.environ:
+    sys.modules["sklearn"] = None
     for method in ("connect", "connect_ex", "sendto"):
         _watch(method)
     socket.getaddrinfo = lambda *arguments, **_named: _refuse("getaddrinfo", arguments)
