@@ -19,7 +19,7 @@ from ._loss import loss_weights
 from ._outputs import nested, results
 from ._saving import saved_and_loaded, saved_and_rebuilt
 from ._tensors import to_arrays, to_tensors
-from ._trace import host_calls_inside, operator_trace
+from ._trace import host_calls_elsewhere, host_calls_inside, operator_trace
 from .base import (
     STEPS,
     BaseBackend,
@@ -178,19 +178,20 @@ class TorchRunnable(Runnable):
     def execution(self) -> Execution:
         trace = operator_trace(self.device.type)
         tensors = self._tensors(self.example)
-        with trace:
-            self._forward(tensors)
-        proof = self._proof(trace)
-        return proof if self.device.type == "cpu" else self._beyond_forward(proof, tensors)
+        if self.device.type == "cpu":
+            with trace:
+                self._forward(tensors)
+            return self._proof(trace)
+        trace.offloaded.update(host_calls_elsewhere(lambda: self._forward(tensors), trace))
+        return self._beyond_forward(self._proof(trace), tensors)
 
     def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
         if self.device.type == "cpu":
             return {}
         trace = operator_trace(self.device.type)
         tensors = self._tensors(inputs)
-        with trace:
-            self._forward(tensors)
-        left: Counter[str] = trace.offloaded
+        elsewhere = host_calls_elsewhere(lambda: self._forward(tensors), trace)
+        left: Counter[str] = trace.offloaded + elsewhere
         return left | host_calls_inside(lambda: self._forward(tensors), self.device.type)
 
     def _beyond_forward(self, proof: Execution, tensors: Mapping[str, torch.Tensor]) -> Execution:

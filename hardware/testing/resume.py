@@ -43,8 +43,8 @@ def find_resumable(folder: Path, suites: Sequence[SuiteFile], versions: Mapping[
     """What the newest isolated run of `suites` in a folder of evidence has shown of them and still holds.
 
     A run of this machine goes before one of another, whose evidence is never taken over, and one that planned any of
-    the suites before one of other cells. `versions` are those of
-    now. A folder that isn't there, or that holds no run, gives an empty answer.
+    the suites before one of other cells. `versions` are those of now. A folder that isn't there, or that holds no
+    run, gives an empty answer.
     """
     evidence = read_folder(folder) if folder.is_dir() else None
     chain = _chain(evidence, redact(machine), {suite.cell.id for suite in suites}) if evidence else ()

@@ -66,8 +66,9 @@ def test_another_thread_that_computes_on_the_host_is_seen() -> None:
 
 
 def test_a_device_whose_driver_keeps_no_ledger_is_watched_as_well() -> None:
-    left = loaded(TorchRunnable).left_to_host(THREE)
-    assert "aten.addmm" in left
+    assert "aten.addmm" in loaded(TorchRunnable).left_to_host(THREE)
+    assert "aten.linear" in loaded(TorchRunnable, thread=True).left_to_host(THREE)
+    assert not loaded(TorchRunnable, thread=True).execution().offloaded.get("aten.linear")
 
 
 def test_only_what_other_threads_compute_of_the_hosts_numbers_counts_there() -> None:
