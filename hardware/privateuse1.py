@@ -10,7 +10,9 @@ Source of the calls: torch.utils.backend_registration of torch 2.13, whose part 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import time
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -75,11 +77,17 @@ def install(name: str, driver: Driver) -> None:
             fix="Install torch 2.9 or later.",
         ) from error
     set_up(name, backend_module=device_module(name))
+    atexit.register(time.sleep, _LETTING_GO_S)
     swap(True)
     _installed[name] = _Device(name, driver)
 
 
 _installed: dict[str, _Device] = {}
+
+_LETTING_GO_S = 0.1
+"""How long a process lets go of the interpreter before it ends. autograd's thread still drops the last gradient, an
+object of Python's, when `backward` has returned, and a process that ends at that moment is aborted
+(pytorch/pytorch#190489)."""
 
 
 def device_module(name: str) -> SimpleNamespace:
