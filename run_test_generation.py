@@ -23,21 +23,18 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from generators.options import Options, with_options
-from hardware.errors import ModelError, OutputError, UsageError
+from hardware.errors import ModelError, UsageError
 from hardware.evidence.versions import RELEASE
-from hardware.front_door import INTERRUPTED, open_door, terminal_width
+from hardware.front_door import note, open_door
 
 if TYPE_CHECKING:
-    from generators.job import CellResult, JobResult, WrittenSuite
     from generators.plan import PlannedSuite
-    from generators.project.finding import ProjectOutcome
     from generators.project.project_run import ProjectRun
     from hardware.detection import HardwareInfo
 
@@ -121,7 +118,7 @@ def _compare(asked: Options) -> int:
         force=asked.force,
     )
     click.echo("\n".join(state.lines))
-    _note(state.notes)
+    note(*state.notes)
     return state.exit_code
 
 
@@ -145,7 +142,7 @@ def _generate(asked: Options) -> int:
     planned, refused, unmet = (project.kept, (), ()) if project else _planned(asked, inventory)
     profiles = dict.fromkeys(suite.profile.note for suite in planned)
     notes = [*filter(None, profiles), *(f"no suite for {why}" for why in refused)]
-    _note(notes)
+    note(*notes)
     code = _done(asked, planned, inventory, project, notes, key="" if unmet else key)
     if unmet and code == 0:  # the others were done first
         raise ModelError(f"no suite for {', '.join(unmet)}", why="what was asked for is more than what was done")
@@ -171,11 +168,13 @@ def _done(
         return _bundle(asked.bundle, planned, inventory)
     written = write_suites(planned, asked.output_dir, force=asked.force)
     edited = [one for one in written if str(one.state) == "edited" and not asked.force]
-    _note([f"{one.path} was edited by hand and is left alone (--force overwrites it)" for one in edited])
+    note(*(f"{one.path} was edited by hand and is left alone (--force overwrites it)" for one in edited))
     if asked.verify is not None:
         return _verify(asked, [one.path for one in written])
     if asked.run:
-        return _run(asked, written, inventory, project)
+        from reports.run_command import run_suites
+
+        return run_suites(asked, written, inventory, project, _own_command())
     said = {one.path.name: f"({one.planned.verdict.level}, {one.planned.verdict.basis})" for one in written}
     _say_written(asked, said)
     if key and not (edited or any(not suite.profile.is_plain_type for suite in planned)):
@@ -259,7 +258,7 @@ def _is_unchanged(asked: Options, key: str) -> bool:
     present = what_is_there(asked.output_dir, key)
     if present is not None:
         _say_written(asked, {one.name: one.said for one in present.files})
-        _note([*present.notes, f"nothing has changed: {len(present.files)} suite(s) are as they were written"])
+        note(*[*present.notes, f"nothing has changed: {len(present.files)} suite(s) are as they were written"])
     return present is not None
 
 
@@ -279,11 +278,6 @@ def _cells_text(planned: Sequence[PlannedSuite], *, explain: bool) -> str:
     return "\n\n".join(explanation(suite, rules) for suite in planned)
 
 
-def _note(texts: Sequence[str]) -> None:
-    for text in texts:
-        click.echo(f"note: {text}", err=True)
-
-
 def _own_command() -> str:
     return shlex.join(["python", "run_test_generation.py", *sys.argv[1:]])
 
@@ -291,99 +285,6 @@ def _own_command() -> str:
 def _next_command() -> str:
     own, for_pytest = _split(sys.argv[1:])
     return shlex.join(["python", sys.argv[0], *own, "--run", *(["--", *for_pytest] if for_pytest else [])])
-
-
-def _run(asked: Options, written: Sequence[WrittenSuite], inventory: HardwareInfo, project: ProjectRun | None) -> int:
-    from generators.job import JobInterrupted
-    from hardware.evidence.record import Outcome
-    from reports.project import project_text
-    from reports.run_files import write_run_reports
-    from reports.run_table import run_text
-
-    _prepare(asked.report_dir)
-    ending = ""
-    try:
-        result = _run_written(asked, written, inventory, project)
-    except JobInterrupted as error:
-        result, ending = error.result, "interrupted"
-    outcome = _judged(asked, project, result, lock=asked.update_expected and not ending)
-    report = write_run_reports(result, asked.evidence, asked.report_dir, outcome)
-    click.echo(run_text(result, report, width=terminal_width()))
-    if outcome:
-        click.echo(project_text(outcome, width=terminal_width()))
-    if ending:
-        lines = [line for cell in result.cells for line in cell.lines]
-        done = sum(line.outcome is not Outcome.NOT_RUN for line in lines)
-        click.echo(
-            f"error: interrupted: {done} of {len(lines)} checks were done, the rest is not_run. Go on with the same "
-            "command and --resume.",
-            err=True,
-        )
-        return INTERRUPTED
-    _explain(result, asked)
-    code = result.exit_code(allow_fallback=asked.allow_fallback)
-    return outcome.over(code) if outcome else code
-
-
-def _judged(asked: Options, project: ProjectRun | None, result: JobResult, *, lock: bool) -> ProjectOutcome | None:
-    """What the project file makes of the result, after `--update-expected` under its new lock."""
-    if project is None:
-        return None
-    today = date.today()
-    if lock:
-        project, changes = project.with_lock_of(result, today=today)
-        _note([f"{project.project.name}: {change}" for change in changes] or ["the lock stays as it is"])
-    return project.judge(result, today=today, allow_fallback=asked.allow_fallback)
-
-
-def _run_written(
-    asked: Options, written: Sequence[WrittenSuite], inventory: HardwareInfo, project: ProjectRun | None
-) -> JobResult:
-    from generators.job import run_job
-    from hardware.testing.runner import Limits, default_memory_limit
-    from reports.progress_bar import progress_on
-
-    return run_job(
-        written,
-        inventory,
-        evidence=asked.evidence,
-        command=_own_command(),
-        machine=asked.machine,
-        limits=Limits(
-            timeout_s=asked.timeout,
-            memory_bytes=default_memory_limit(),
-            by_cell=project.timeouts if project and not asked.timeout else {},
-        ),
-        jobs=asked.jobs,
-        resume=asked.resume,
-        pytest_arguments=asked.pytest_arguments,
-        on_note=lambda text: _note([text]),
-        progress=progress_on(sys.stderr),
-    )
-
-
-def _prepare(report_dir: Path) -> None:
-    """Make the folder for reports before anything runs, so that no run is spent on reports that can't be kept."""
-    try:
-        report_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(
-            f"reports cannot be written to {report_dir}",
-            why=error.strerror or str(error),
-            fix="Name another folder with --report-dir.",
-        ) from error
-
-
-def _explain(result: JobResult, asked: Options) -> None:
-    missing: list[CellResult] = [c for c in result.cells if c.substituted and c.written.planned.required]
-    for cell in missing:
-        mild = asked.allow_fallback
-        ending = "allowed by --allow-fallback" if mild else "exit code 1; --allow-fallback makes it 0"
-        click.echo(
-            f"{'note' if mild else 'error'}: {cell.written.planned.device} was asked for and isn't here "
-            f"({cell.substituted}); nothing counts for it ({ending}). python -m hardware doctor says more.",
-            err=True,
-        )
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -60,6 +60,12 @@ def _guarded(run: Callable[[], object], debug: bool) -> int:
         return INTERNAL
 
 
+def note(*texts: str) -> None:
+    """Say what isn't the product: a line of its own on standard error for each."""
+    for text in texts:
+        click.echo(f"note: {text}", err=True)
+
+
 def terminal_width() -> int:
     """Columns that output may take: the terminal's, between 60 and 120; 100 where there is none."""
     return max(60, min(120, shutil.get_terminal_size((100, 24)).columns))

@@ -1,0 +1,125 @@
+"""`--run`: the suites run, what came of it printed and kept."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from generators.job import CellResult, JobInterrupted, JobResult, WrittenSuite, run_job
+from generators.options import Options
+from hardware.errors import OutputError
+from hardware.evidence.record import Outcome
+from hardware.front_door import INTERRUPTED, note, terminal_width
+from hardware.testing.runner import Limits, default_memory_limit
+
+from .progress_bar import progress_on
+from .project import project_text
+from .run_files import write_run_reports
+from .run_table import run_text
+
+if TYPE_CHECKING:
+    from generators.project.finding import ProjectOutcome
+    from generators.project.project_run import ProjectRun
+    from hardware.detection import HardwareInfo
+
+
+def run_suites(
+    asked: Options,
+    written: Sequence[WrittenSuite],
+    inventory: HardwareInfo,
+    project: ProjectRun | None,
+    command: str,
+) -> int:
+    """Run the suites, print the verdicts, write the reports; returns the exit code.
+
+    `command` is what goes into the evidence.
+    """
+    _prepare(asked.report_dir)
+    ending = ""
+    try:
+        result = _run(asked, written, inventory, project, command)
+    except JobInterrupted as error:
+        result, ending = error.result, "interrupted"
+    outcome = _judged(asked, project, result, lock=asked.update_expected and not ending)
+    report = write_run_reports(result, asked.evidence, asked.report_dir, outcome)
+    click.echo(run_text(result, report, width=terminal_width()))
+    if outcome:
+        click.echo(project_text(outcome, width=terminal_width()))
+    if ending:
+        lines = [line for cell in result.cells for line in cell.lines]
+        done = sum(line.outcome is not Outcome.NOT_RUN for line in lines)
+        click.echo(
+            f"error: interrupted: {done} of {len(lines)} checks were done, the rest is not_run. Go on with the same "
+            "command and --resume.",
+            err=True,
+        )
+        return INTERRUPTED
+    _say_what_was_missing(result, asked)
+    code = result.exit_code(allow_fallback=asked.allow_fallback)
+    return outcome.over(code) if outcome else code
+
+
+def _judged(asked: Options, project: ProjectRun | None, result: JobResult, *, lock: bool) -> ProjectOutcome | None:
+    """What the project file makes of the result, after `--update-expected` under its new lock."""
+    if project is None:
+        return None
+    today = date.today()
+    if lock:
+        project, changes = project.with_lock_of(result, today=today)
+        note(*([f"{project.project.name}: {change}" for change in changes] or ["the lock stays as it is"]))
+    return project.judge(result, today=today, allow_fallback=asked.allow_fallback)
+
+
+def _run(
+    asked: Options,
+    written: Sequence[WrittenSuite],
+    inventory: HardwareInfo,
+    project: ProjectRun | None,
+    command: str,
+) -> JobResult:
+    return run_job(
+        written,
+        inventory,
+        evidence=asked.evidence,
+        command=command,
+        machine=asked.machine,
+        limits=Limits(
+            timeout_s=asked.timeout,
+            memory_bytes=default_memory_limit(),
+            by_cell=project.timeouts if project and not asked.timeout else {},
+        ),
+        jobs=asked.jobs,
+        resume=asked.resume,
+        pytest_arguments=asked.pytest_arguments,
+        on_note=note,
+        progress=progress_on(sys.stderr),
+    )
+
+
+def _prepare(report_dir: Path) -> None:
+    """Make the folder for reports before anything runs, so that no run is spent on reports that can't be kept."""
+    try:
+        report_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"reports cannot be written to {report_dir}",
+            why=error.strerror or str(error),
+            fix="Name another folder with --report-dir.",
+        ) from error
+
+
+def _say_what_was_missing(result: JobResult, asked: Options) -> None:
+    missing: list[CellResult] = [c for c in result.cells if c.substituted and c.written.planned.required]
+    for cell in missing:
+        mild = asked.allow_fallback
+        ending = "allowed by --allow-fallback" if mild else "exit code 1; --allow-fallback makes it 0"
+        click.echo(
+            f"{'note' if mild else 'error'}: {cell.written.planned.device} was asked for and isn't here "
+            f"({cell.substituted}); nothing counts for it ({ending}). python -m hardware doctor says more.",
+            err=True,
+        )
