@@ -1,0 +1,1 @@
+"""How often predictions are right: scored on model types that no rule was tuned on."""
