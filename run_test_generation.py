@@ -8,6 +8,7 @@ Examples:
   python run_test_generation.py --model ./my-checkpoint --device cpu --run
   python run_test_generation.py --priority high --architectures vision,speech --device cpu --run --jobs 2
   python run_test_generation.py --hardware-compatibility --format markdown
+  python run_test_generation.py --explain bert/fill-mask/openvino/float32
   python run_test_generation.py --coverage-report --targets cpu,openvino
   python run_test_generation.py --check hwcompat-out/suites
   python run_test_generation.py --verify hwcompat-out/suites
@@ -47,9 +48,12 @@ def main(context: click.Context, /, **options: object) -> int:
     """Parse, call, print; see `help`."""
     asked = Options(**options, pytest_arguments=context.obj or ())
     tables = asked.hardware_compatibility or asked.coverage_report
-    if not (asked.list_devices or tables) and _was_given(context, "format_"):
+    shown = asked.list_devices or tables or asked.explain or asked.calibration
+    if not shown and _was_given(context, "format_"):
         raise UsageError(
-            "--format goes with --list-devices, --hardware-compatibility or --coverage-report", fix="Leave it out."
+            "--format goes with what is printed: --list-devices, --hardware-compatibility, --coverage-report, "
+            "--calibration or --explain CELL",
+            fix="Leave it out.",
         )
     if asked.targets and not tables:
         raise UsageError(
@@ -69,6 +73,14 @@ def main(context: click.Context, /, **options: object) -> int:
         from reports.matrix_command import report_matrix
 
         return report_matrix(asked)
+    if asked.explain:
+        from reports.explain_command import report_explanation
+
+        return report_explanation(asked, asked.explain)
+    if asked.calibration:
+        from reports.calibration_command import report_calibration
+
+        return report_calibration(asked)
     if asked.coverage_report:
         from reports.coverage_command import report_coverage
 
@@ -161,8 +173,8 @@ def _done(
     """Do with the planned suites what was asked for; returns the exit code."""
     from generators.job import write_suites  # what generates costs more to import than to find nothing changed
 
-    if asked.list_cells or asked.explain:
-        click.echo(_cells_text(planned, explain=asked.explain))
+    if asked.list_cells or asked.explain is not None:
+        click.echo(_cells_text(planned, explain=asked.explain is not None))
         return 0
     if asked.bundle:
         return _bundle(asked.bundle, planned, inventory)
@@ -230,7 +242,14 @@ def _project(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
 
 def _key(asked: Options, inventory: HardwareInfo) -> str:
     """What these suites are made from, where only suites are asked for and standard input has no part in it."""
-    more = (asked.run, asked.list_cells, asked.explain, asked.config, asked.bundle, asked.verify is not None)
+    more = (
+        asked.run,
+        asked.list_cells,
+        asked.explain is not None,
+        asked.config,
+        asked.bundle,
+        asked.verify is not None,
+    )
     if any(more) or "-" in asked.models:
         return ""
     from generators.suites.manifest import generation_key

@@ -84,7 +84,13 @@ _OPTIONS = (
     click.option("--skip", multiple=True, help="Leave out cells that fit."),
     click.option("--shard", metavar="I/N", help="Only the I-th of N shares of the cells, for several machines."),
     click.option("--list", "list_cells", is_flag=True, help="Print the cells and do nothing else."),
-    click.option("--explain", is_flag=True, help="Say what each prediction and choice rests on; write nothing."),
+    click.option(
+        "--explain",
+        is_flag=False,
+        flag_value="",
+        metavar="[CELL]",
+        help="Say what each prediction and choice rests on, of the selection or of one cell; write nothing.",
+    ),
     click.option("--run", is_flag=True, help="Run the suites and conclude."),
     click.option(
         "--timeout",
@@ -109,6 +115,11 @@ _OPTIONS = (
     click.option("--by", type=click.Choice(("family", "model")), help="One view of the matrix; default both."),
     click.option(
         "--coverage-report", is_flag=True, help="How many of all model types work, why the others don't, what is new."
+    ),
+    click.option(
+        "--calibration",
+        is_flag=True,
+        help="How often the predictions that were sealed before runs were right, by target and by rule.",
     ),
     click.option(
         "--previous", type=_FILE, metavar="FILE.json", help="The coverage report to compare with; default: the last."
@@ -172,7 +183,7 @@ class Options:
     skip: tuple[str, ...]
     shard: str | None
     list_cells: bool
-    explain: bool
+    explain: str | None
     run: bool
     timeout: float | None
     jobs: int | None
@@ -188,6 +199,7 @@ class Options:
     hardware_compatibility: bool
     by: str | None
     coverage_report: bool
+    calibration: bool
     previous: Path | None
     fail_under: float | None
     targets: tuple[str, ...]
@@ -226,7 +238,7 @@ class Options:
         if self.verify is None:
             return None
         chosen = bool(self.models or self.priority or self.architectures or self.config)
-        if self.run or self.bundle or self.list_cells or self.explain:
+        if self.run or self.bundle or self.list_cells or self.explain is not None:
             raise UsageError("--verify is a job of its own", fix="Leave out --run, --bundle, --list and --explain.")
         if chosen and self.verify:
             raise UsageError(

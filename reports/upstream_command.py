@@ -62,7 +62,7 @@ def report_upstream(asked: Options, folder: Path, command: str) -> int:
 
 def _check(asked: Options) -> None:
     others = (asked.run, asked.bundle, asked.config, asked.check_folder, asked.update_folder, asked.list_cells)
-    if any(others) or asked.verify is not None or asked.explain:
+    if any(others) or asked.verify is not None or asked.explain is not None:
         raise UsageError("--upstream is a job of its own", fix="Leave out the options of other jobs.")
     if asked.priority or asked.architectures or not asked.models or "-" in asked.models:
         raise UsageError("--upstream needs the model types by name", fix="For example: --model bert --model vit")

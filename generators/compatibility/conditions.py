@@ -6,6 +6,7 @@ are found when rules are loaded and not when somebody is given a wrong answer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,6 +34,10 @@ class Condition(Protocol):
     def impossible(self) -> str:
         """Why no fact could fulfil it; empty where one could."""
 
+    @property
+    def words(self) -> str:
+        """What it asks of a fact, behind the fact's name: `is vision or audio`."""
+
 
 When = Mapping[str, Condition]
 
@@ -42,6 +47,7 @@ class Known:
     """`known = true`: the fact is there, whatever it says."""
 
     impossible = ""
+    words = "is known"
 
     def holds(self, value: Value) -> bool:
         return value is not None and value != () and value != ""
@@ -72,6 +78,10 @@ class OneOf:
     def impossible(self) -> str:
         return "" if self.values else "one_of is empty"
 
+    @property
+    def words(self) -> str:
+        return f"is {' or '.join(sorted(self.values))}"
+
 
 @dataclass(frozen=True)
 class Contains:
@@ -92,6 +102,36 @@ class Contains:
     def impossible(self) -> str:
         return "" if self.values else "contains is empty"
 
+    @property
+    def words(self) -> str:
+        return f"has {' and '.join(sorted(self.values))}"
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """`operators = {any_of = [...]}`: a list fact holds at least one of these."""
+
+    values: frozenset[str]
+
+    def holds(self, value: Value) -> bool:
+        return isinstance(value, tuple) and not self.values.isdisjoint(value)
+
+    def overlaps(self, other: Condition) -> bool:
+        return True
+
+    def covers(self, other: Condition) -> bool:
+        if isinstance(other, Contains):
+            return not self.values.isdisjoint(other.values)
+        return isinstance(other, AnyOf) and other.values <= self.values
+
+    @property
+    def impossible(self) -> str:
+        return "" if self.values else "any_of is empty"
+
+    @property
+    def words(self) -> str:
+        return f"has {' or '.join(sorted(self.values))}"
+
 
 @dataclass(frozen=True)
 class Between:
@@ -101,7 +141,7 @@ class Between:
     at_most: float
 
     def holds(self, value: Value) -> bool:
-        return isinstance(value, int) and self.at_least <= value <= self.at_most
+        return isinstance(value, int | float) and self.at_least <= value <= self.at_most
 
     def overlaps(self, other: Condition) -> bool:
         if not isinstance(other, Between):
@@ -114,6 +154,11 @@ class Between:
     @property
     def impossible(self) -> str:
         return "" if self.at_least <= self.at_most else f"at_least {self.at_least} is above at_most {self.at_most}"
+
+    @property
+    def words(self) -> str:
+        bounds = [("at least", self.at_least), ("at most", self.at_most)]
+        return f"is {' and '.join(f'{name} {bound:g}' for name, bound in bounds if math.isfinite(bound))}"
 
 
 @dataclass(frozen=True)
@@ -145,6 +190,10 @@ class Versions:
         if any(self._takes(v) for v in _samples(self.specifier)):
             return ""
         return f"no version fits {str(self.specifier)!r}"
+
+    @property
+    def words(self) -> str:
+        return f"fits {self.specifier}"
 
     def _takes(self, version: Version) -> bool:
         return self.specifier.contains(version, prereleases=True)

@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
+from generators.models.code_facts import code_facts
+from generators.models.priority import openvino_exporters
+from generators.models.recipe import Recipe
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.evidence.versions import versions_of
 
-Value = str | int | tuple[str, ...] | None
+Value = str | int | float | tuple[str, ...] | None
 
-TEXT_FIELDS = ("model_type", "family", "architecture", "task", "precision", "platform")
-LIST_FIELDS = ("traits", "operators")
-NUMBER_FIELDS = ("parameters", "memory_bytes")
+TEXT_FIELDS = (
+    *("model_type", "family", "architecture", "task", "precision", "platform"),
+    *("decodes", "cache", "traced", "step_traced", "exporter"),
+)
+LIST_FIELDS = ("traits", "operators", "operators_missing", "trace_operators", "senses")
+NUMBER_FIELDS = ("parameters", "memory_bytes", "padding_error", "mask_heard", "float32_error", "largest_rank")
 VERSION_PREFIX = "versions."
+_EXPORTED_TO = "openvino"
+"""Whose exporters are read, from the source of optimum-intel."""
 
 
 class RecipeLike(Protocol):
@@ -44,6 +52,13 @@ class Facts:
 
     `parameters` is a count and `memory_bytes` what the model needs. `None` (for `operators` an empty tuple
     too) means not known, and no condition on it holds.
+
+    From the recipe: `decodes` (`none causal seq2seq`), `senses` (the kinds of its inputs), `mask_heard` (how far
+    dropping the mask moves the output) and `float32_error` (how far float32 on CPU is from float64), both relative to
+    the output's scale. What the type's code does wherever it runs (`code_facts.py`): `padding_error`; `cache` (`right
+    wrong fails`); `traced` (`any_length own_sizes no`) and `step_traced` (`yes no`); `trace_operators` and
+    `largest_rank`, what a converter meets. `operators_missing` are the recipe's operators that the target's table
+    lacks. `exporter` is `optimum-intel` where that has an exporter of its own for the type, else `none`.
     """
 
     model_type: str | None = None
@@ -55,6 +70,18 @@ class Facts:
     memory_bytes: int | None = None
     precision: str | None = None
     operators: tuple[str, ...] | None = None
+    operators_missing: tuple[str, ...] | None = None
+    senses: tuple[str, ...] = ()
+    decodes: str | None = None
+    cache: str | None = None
+    trace_operators: tuple[str, ...] | None = None
+    largest_rank: int | None = None
+    exporter: str | None = None
+    traced: str | None = None
+    step_traced: str | None = None
+    padding_error: float | None = None
+    mask_heard: float | None = None
+    float32_error: float | None = None
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     platform: str | None = None
 
@@ -75,6 +102,7 @@ def facts_of(
     memory_bytes: int | None = None,
 ) -> Facts:
     """The facts of a recipe asked about in `cell`; the cell's task and precision are the ones that count."""
+    tiny = recipe if isinstance(recipe, Recipe) else None
     return Facts(
         model_type=recipe.model_type,
         family=recipe.family,
@@ -87,7 +115,38 @@ def facts_of(
         operators=tuple(recipe.operators),
         versions=dict(versions),
         platform=platform,
+        **(_of_recipe(tiny, cell) if tiny else {}),
+        **(_of_code(tiny) if tiny else {}),
     )
+
+
+def _of_recipe(recipe: Recipe, cell: Cell) -> dict[str, Any]:
+    return {
+        "decodes": recipe.generate,
+        "exporter": _exporter(recipe) if cell.target.name == _EXPORTED_TO else None,
+        "senses": tuple(sorted({str(spec["kind"]) for spec in recipe.inputs.values()})),
+        "mask_heard": recipe.sensitivity.get("mask_dropped"),
+        "float32_error": recipe.sensitivity.get("float32_error"),
+    }
+
+
+def _exporter(recipe: Recipe) -> str:
+    return "optimum-intel" if recipe.model_type in openvino_exporters() else "none"
+
+
+def _of_code(recipe: Recipe) -> dict[str, Any]:
+    known = code_facts(recipe.model_type, recipe.task)
+    if known is None or recipe.subject != "tiny":
+        return {}
+    decodes = recipe.generate != "none"
+    return {
+        "padding_error": known.padding_error,
+        "cache": known.cache if decodes else None,
+        "traced": known.traced or None,
+        "trace_operators": known.trace_operators,
+        "largest_rank": known.largest_rank or None,
+        "step_traced": ("no" if known.step_fails else "yes") if decodes else None,
+    }
 
 
 def facts_here(recipe: RecipeLike, cell: Cell, inventory: HardwareInfo) -> Facts:

@@ -16,16 +16,17 @@ from hardware.cell import PRECISIONS
 from hardware.errors import BrokenInput, HwCompatError, did_you_mean, echo
 from hardware.target import Target
 
-from .conditions import Between, Condition, Contains, Known, OneOf, Versions, When
+from .conditions import AnyOf, Between, Condition, Contains, Known, OneOf, Versions, When
 from .facts import LIST_FIELDS, NUMBER_FIELDS, TEXT_FIELDS, VERSION_PREFIX
 from .verdict import Basis, Level
 from .vocabulary import vocabulary
 
 SCHEMA = Path(__file__).with_name("schemas") / "rule.json"
 
-REQUIRED = ("id", "when", "target", "level", "basis", "reason", "source")
-OPTIONAL = ("error_type", "note", "conditions", "since", "until")
+REQUIRED = ("id", "when", "target", "basis", "reason", "source")
+OPTIONAL = ("level", "at_most", "error_type", "note", "conditions", "since", "until")
 LEVELS = tuple(str(level) for level in Level if level is not Level.UNKNOWN)
+LIMITS = tuple(str(level) for level in Level if level is not Level.HIGH)
 BASES = (str(Basis.DECLARED), str(Basis.PREDICTED))
 
 _ID = re.compile(r"[a-z0-9_]+(?:\.[a-z0-9_-]+)+")
@@ -36,6 +37,8 @@ _SOURCE = re.compile(r"https?://\S+|(?!/)(?!.*\.\.)[A-Za-z0-9_./-]+\.(?:md|toml|
 class Rule:
     """If `when` holds for a model, then `targets` have this `level`, for this `reason`, says `source`.
 
+    A rule claims a level, or is a `limit`: the level is at most that, whatever is claimed; `unknown` is a limit that
+    says that rules can't tell.
     `when` maps the name of a fact to a condition; `since` and `until` are already part of it as conditions on
     `versions.transformers`. A target without a variant speaks of all its variants.
     """
@@ -51,6 +54,7 @@ class Rule:
     error_type: str = ""
     note: str = ""
     conditions: tuple[str, ...] = ()
+    limit: bool = False
 
     def speaks_of(self, target: Target) -> Target | None:
         """The target of this rule that `target` falls under, the one with its variant first."""
@@ -117,13 +121,12 @@ def _parse(data: Mapping[str, Any], file: str, number: int, known_targets: tuple
     for field in REQUIRED:
         if field not in data:
             raise here.at(field).says("it is required", "Add it.")
-    for field in ("id", "level", "basis", "reason", "source", "error_type", "note", "since", "until"):
+    for field in ("id", "level", "at_most", "basis", "reason", "source", "error_type", "note", "since", "until"):
         if field in data and not (isinstance(data[field], str) and data[field].strip()):
             raise here.at(field).says("text that isn't empty was expected")
     if not _ID.fullmatch(data["id"]):
         raise here.at("id").says("an id is written in lower case with dots, such as prior.vision.high")
-    if data["level"] not in LEVELS:
-        raise here.at("level").word(data["level"], LEVELS, "level of a rule")
+    limit = _limits(data, here)
     if data["basis"] not in BASES:
         raise here.at("basis").word(data["basis"], BASES, "basis of a rule")
     if not _SOURCE.fullmatch(data["source"]):
@@ -132,7 +135,7 @@ def _parse(data: Mapping[str, Any], file: str, number: int, known_targets: tuple
         id=data["id"],
         when=_when(data, here),
         targets=_targets(data["target"], here.at("target"), known_targets),
-        level=Level(data["level"]),
+        level=Level(data["at_most"] if limit else data["level"]),
         basis=Basis(data["basis"]),
         reason=data["reason"],
         source=data["source"],
@@ -140,7 +143,19 @@ def _parse(data: Mapping[str, Any], file: str, number: int, known_targets: tuple
         error_type=data.get("error_type", ""),
         note=data.get("note", ""),
         conditions=_texts(data.get("conditions", []), here.at("conditions")),
+        limit=limit,
     )
+
+
+def _limits(data: Mapping[str, Any], here: _Complaint) -> bool:
+    """Whether the rule has an `at_most` in place of a `level`, of which it has one."""
+    if ("level" in data) == ("at_most" in data):
+        raise here.at("level").says("a level or an at_most was expected, and not both")
+    if "at_most" in data and data["at_most"] not in LIMITS:
+        raise here.at("at_most").word(data["at_most"], LIMITS, "limit of a rule")
+    if "level" in data and data["level"] not in LEVELS:
+        raise here.at("level").word(data["level"], LEVELS, "level of a rule")
+    return "at_most" in data
 
 
 def _targets(value: Any, here: _Complaint, known: tuple[str, ...]) -> tuple[Target, ...]:
@@ -233,11 +248,14 @@ def _text_condition(name: str, value: Any, here: _Complaint) -> Condition:
 
 
 def _list_condition(name: str, value: Any, here: _Complaint) -> Condition:
-    table = _operators(value, ("contains", "known"), here)
+    table = _operators(value, ("contains", "any_of", "known"), here)
     if "known" in table:
         return Known()
-    items = table["contains"]
-    return Contains(frozenset(_words(name, _texts([items] if isinstance(items, str) else items, here), here)))
+    if len(table) > 1:
+        raise here.says("one of contains and any_of was expected")
+    kind, items = next(iter(table.items()))
+    words = frozenset(_words(name, _texts([items] if isinstance(items, str) else items, here), here))
+    return Contains(words) if kind == "contains" else AnyOf(words)
 
 
 def _number_condition(value: Any, here: _Complaint) -> Condition:
@@ -245,8 +263,8 @@ def _number_condition(value: Any, here: _Complaint) -> Condition:
     if "known" in table:
         return Known()
     for name, number in table.items():
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise here.says(f"{name} takes a whole number")
+        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+            raise here.says(f"{name} takes a number")
     return Between(table.get("at_least", -math.inf), table.get("at_most", math.inf))
 
 

@@ -1,12 +1,14 @@
 """All rules together: loading them, refusing sets that contradict themselves, and predicting a verdict.
 
-Which rule wins: the one with more conditions; among equals a predicted level over a declared one. Two rules
-that are still equal may both speak only if they agree; the order of files or lines never decides anything.
+A rule claims a level or limits it. Which claim wins: the one with more conditions; among equals a predicted level
+over a declared one. Two claims that are still equal may both speak only if they agree; the order of files or lines
+never decides anything. Every limit that holds counts: the level is the lowest of them and of the winning claim.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -22,6 +24,9 @@ from .verdict import Basis, Level, Verdict
 
 RULES_FOLDER = Path(__file__).with_name("rules")
 
+_WEIGHT = {Level.NONE: 0, Level.LOW: 1, Level.UNKNOWN: 2, Level.MEDIUM: 3, Level.HIGH: 4}
+"""From the limit that says most to the one that says least: what is known to fail isn't open any more."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RuleSet:
@@ -29,17 +34,22 @@ class RuleSet:
 
     rules: tuple[Rule, ...]
 
+    @functools.cached_property
+    def _by_target(self) -> Mapping[str, tuple[Rule, ...]]:
+        names = {target.name for rule in self.rules for target in rule.targets}
+        return {name: tuple(r for r in self.rules if any(t.name == name for t in r.targets)) for name in names}
+
+    def of(self, target: Target) -> tuple[Rule, ...]:
+        """The rules that speak of a target, whether they hold or not."""
+        return tuple(rule for rule in self._by_target.get(target.name, ()) if rule.speaks_of(target) is not None)
+
+    def holding(self, target: Target, facts: Facts) -> tuple[Rule, ...]:
+        """The rules of a target whose conditions hold."""
+        return tuple(rule for rule in self.of(target) if all_hold(rule.when, facts))
+
     def winners(self, target: Target, facts: Facts) -> tuple[Rule, ...]:
-        """The rules with the highest precedence among those that hold: none, one, or several that agree."""
-        holding = [
-            (rule.precedence(own), rule)
-            for rule in self.rules
-            if (own := rule.speaks_of(target)) is not None and all_hold(rule.when, facts)
-        ]
-        if not holding:
-            return ()
-        best = max(precedence for precedence, _ in holding)
-        return tuple(rule for precedence, rule in holding if precedence == best)
+        """The claims with the highest precedence among those that hold: none, one, or several that agree."""
+        return _winners(self.holding(target, facts), target)
 
     def rule(self, rule_id: str) -> Rule:
         """The rule of that id. Raises `KeyError`."""
@@ -47,6 +57,12 @@ class RuleSet:
             if rule.id == rule_id:
                 return rule
         raise KeyError(rule_id)
+
+
+def _winners(holding: Sequence[Rule], target: Target) -> tuple[Rule, ...]:
+    ranked = [(rule.precedence(own), rule) for rule in holding if not rule.limit and (own := rule.speaks_of(target))]
+    best = max((precedence for precedence, _ in ranked), default=None)
+    return tuple(rule for precedence, rule in ranked if precedence == best)
 
 
 def load_rules(extra_paths: Iterable[Path] = (), *, extra_targets: Iterable[str] = ()) -> RuleSet:
@@ -81,9 +97,10 @@ def check_together(rules: Sequence[Rule]) -> None:
         seen[rule.id] = rule
     claims = [(rule, target) for rule in rules for target in rule.targets]
     for (first, target), (second, other) in combinations(claims, 2):
-        if first is second or target.name != other.name:
+        if first is second or target.name != other.name or first.limit != second.limit:
             continue
-        _check_pair(first, target, second, other)
+        if not first.limit:
+            _check_pair(first, target, second, other)
         _check_shadow(first, target, second, other)
         _check_shadow(second, other, first, target)
 
@@ -105,8 +122,12 @@ def _check_shadow(rule: Rule, target: Target, other: Rule, others: Target) -> No
     """Whether `other` always holds where `rule` does, and wins or says the same."""
     if others.variant not in ("", target.variant) or not all_covered(other.when, rule.when):
         return
-    wins = other.precedence(others) > rule.precedence(target)
-    same = other.precedence(others) == rule.precedence(target) and all_covered(rule.when, other.when)
+    if rule.limit:
+        wins = _WEIGHT[other.level] < _WEIGHT[rule.level]
+        same = other.level is rule.level
+    else:
+        wins = other.precedence(others) > rule.precedence(target)
+        same = other.precedence(others) == rule.precedence(target) and all_covered(rule.when, other.when)
     if wins or same:
         raise BrokenInput(
             f"rule {rule.id} ({rule.file}) can never count on {target}",
@@ -116,10 +137,49 @@ def _check_shadow(rule: Rule, target: Target, other: Rule, others: Target) -> No
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reasoning:
+    """How a prediction came about: the claims that won, those that were outranked, and the limits, of which those
+    that `bind` make the level what it is."""
+
+    level: Level
+    basis: Basis
+    winners: tuple[Rule, ...]
+    outranked: tuple[Rule, ...]
+    limits: tuple[Rule, ...]
+    binding: tuple[Rule, ...]
+
+    @property
+    def counted(self) -> tuple[Rule, ...]:
+        """The rules that the level rests on."""
+        return (*self.winners, *self.binding)
+
+
+def reason(target: Target, facts: Facts, rules: RuleSet) -> Reasoning:
+    """What the rules say of a model on a target, and which of them."""
+    holding = rules.holding(target, facts)
+    winners = _winners(holding, target)
+    limits = tuple(rule for rule in holding if rule.limit)
+    lowest = min((rule.level for rule in limits), key=_WEIGHT.__getitem__, default=Level.HIGH)
+    claimed = winners[0].level if winners else Level.UNKNOWN
+    # Where nothing is claimed, a limit says something only where it says that the model fails.
+    binds = lowest in (Level.NONE, Level.LOW) if not winners else _WEIGHT[lowest] < _WEIGHT[claimed]
+    binding = tuple(rule for rule in limits if rule.level is lowest) if binds else ()
+    return Reasoning(
+        level=lowest if binds else claimed,
+        basis=Basis.PREDICTED if binds or not winners else winners[0].basis,
+        winners=winners,
+        outranked=tuple(rule for rule in holding if not rule.limit and rule not in winners),
+        limits=limits,
+        binding=binding,
+    )
+
+
 def predict(cell: Cell, facts: Facts, rules: RuleSet) -> Verdict:
-    """What the rules say of a cell, before anything runs there; `unknown` where no rule speaks."""
-    winners = rules.winners(cell.target, facts)
-    if not winners:
+    """What the rules say of a cell, before anything runs there; `unknown` where no rule speaks, or one says that
+    rules can't tell."""
+    found = reason(cell.target, facts, rules)
+    if not found.counted:
         return Verdict(
             cell=cell.id,
             level=Level.UNKNOWN,
@@ -128,11 +188,11 @@ def predict(cell: Cell, facts: Facts, rules: RuleSet) -> Verdict:
         )
     return Verdict(
         cell=cell.id,
-        level=winners[0].level,
-        basis=winners[0].basis,
-        reasons=_once(rule.reason for rule in winners),
-        conditions=_once(condition for rule in winners for condition in rule.conditions),
-        rule_ids=tuple(rule.id for rule in winners),
+        level=found.level,
+        basis=found.basis,
+        reasons=_once(rule.reason for rule in found.binding or found.winners),
+        conditions=_once(condition for rule in (*found.winners, *found.limits) for condition in rule.conditions),
+        rule_ids=tuple(rule.id for rule in found.counted),
     )
 
 

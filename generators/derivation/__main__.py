@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 import click
 
+from generators.models.code_facts import CodeFacts, code_facts, keep_code_facts
 from generators.models.libraries import catalog_of, usable_types
+from generators.models.recipe import SHIPPED, Recipe
+from generators.models.store import load_recipe
 from hardware.front_door import open_door
 from hardware.testing.schedule import usable_cores
 
+from .children import Answered, in_children
 from .many import Derived, derive_and_keep
 from .wanted import Wanted, missing
 
@@ -25,9 +30,14 @@ from .wanted import Wanted, missing
 @click.option("--missing", "only_missing", is_flag=True, help="Only what is not stored yet; goes on after a kill.")
 @click.option("--all-tasks", is_flag=True, help="Every task that the library maps, beside the primary one.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Children at a time; default: one a core.")
-def main(model_types: tuple[str, ...], ship: bool, only_missing: bool, all_tasks: bool, jobs: int | None) -> int:
+@click.option("--code", is_flag=True, help="Ask what the types' own code does (padding, caches, traces) instead.")
+def main(
+    model_types: tuple[str, ...], ship: bool, only_missing: bool, all_tasks: bool, jobs: int | None, code: bool
+) -> int:
     """Derive the recipes of MODEL_TYPES, by default of every type, and store them."""
     wanted = _wanted(model_types or usable_types(), all_tasks)
+    if code:
+        return _ask_code(wanted, ship, only_missing, jobs or usable_cores())
     if only_missing:
         wanted = missing(wanted)
     started, count, made = time.monotonic(), 0, 0
@@ -45,6 +55,36 @@ def main(model_types: tuple[str, ...], ship: bool, only_missing: bool, all_tasks
     derive_and_keep(wanted, jobs=jobs or usable_cores(), shipped=ship, on_done=tell)
     click.echo(f"{made} of {len(wanted)} have a recipe")
     return 0
+
+
+def _ask_code(wanted: list[Wanted], ship: bool, only_missing: bool, jobs: int) -> int:
+    known = [recipe for one in wanted if (recipe := load_recipe(one.model_type, one.task))]
+    if only_missing:
+        known = [one for one in known if code_facts(one.model_type, one.task) is None]
+    started, lost, count = time.monotonic(), 0, 0
+
+    def keep(done: Answered[Recipe]) -> None:
+        nonlocal lost, count
+        count += 1
+        said = done.lost or str((done.answer or {}).get("failure", ""))
+        lost += bool(said)
+        if done.answer and not said:
+            keep_code_facts(CodeFacts.from_dict(done.answer), SHIPPED if ship else None)
+        left = (time.monotonic() - started) / count * (len(known) - count)
+        click.echo(f"[{count}/{len(known)}, {left / 60:.0f} min left] {done.item.model_type} {said}", err=True)
+
+    in_children(known, _code_facts, keep, jobs=jobs)
+    click.echo(f"{count - lost} of {len(known)} types said what their code does")
+    return 0
+
+
+def _code_facts(recipe: Recipe) -> dict[str, Any]:
+    from .code_facts import code_facts_of
+
+    try:
+        return code_facts_of(recipe).to_dict()
+    except Exception as error:  # whatever modelling code raises: nothing is known of this one
+        return {"failure": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
 
 
 def _wanted(model_types: tuple[str, ...], all_tasks: bool) -> list[Wanted]:

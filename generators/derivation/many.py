@@ -1,23 +1,9 @@
-"""Derives many recipes: one forked child a model type, from a parent that has imported the libraries once.
-
-The parent never computes a tensor: after one large product of matrices its children would hang in OpenMP.
-"""
+"""Derives many recipes: one forked child a model type, from a parent that has imported the libraries once."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import gc
-import importlib
-import multiprocessing
-import os
-import resource
-import time
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 from generators.models.recipe import SHIPPED, SHIPPED_ORIGIN, Recipe
@@ -25,15 +11,8 @@ from generators.models.refusal import Obstacle, Refusal
 from generators.models.store import keep_recipe, keep_refusal
 from hardware.errors import HwCompatError
 
+from .children import MEMORY_BYTES, TIMEOUT_S, Answered, in_children
 from .wanted import Wanted
-
-TIMEOUT_S = 240.0
-MEMORY_BYTES = 8 * 2**30
-_NEEDED = (
-    *("torch", "torch._dynamo", "transformers", "transformers.modeling_utils", "transformers.generation.utils"),
-    *("generators.derivation.derive", "hardware.backends._decoding"),
-)
-_LOOK_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +23,6 @@ class Derived:
     recipe: Recipe | None
     refusal: Refusal | None
     seconds: float
-
-
-@dataclass(kw_only=True)
-class _Child:
-    wanted: Wanted
-    process: BaseProcess
-    pipe: Connection
-    started: float
 
 
 def derive_many(
@@ -67,92 +38,35 @@ def derive_many(
     A child that dies, takes longer than `timeout_s` or more than `memory_bytes` costs one recipe. Imports torch and
     transformers into this process.
     """
-    _warm_up()
-    waiting = list(wanted)[::-1]
-    working: list[_Child] = []
-    try:
-        while waiting or working:
-            while waiting and len(working) < jobs:
-                working.append(_start(waiting.pop(), memory_bytes))
-            wait([one.pipe for one in working], timeout=_LOOK_S)
-            for one in tuple(working):
-                done = _ended(one, timeout_s)
-                if done is not None:
-                    working.remove(one)
-                    on_done(done)
-    finally:
-        for one in working:
-            one.process.kill()
+    in_children(
+        wanted, _derive, lambda one: on_done(_derived(one)), jobs=jobs, timeout_s=timeout_s, memory_bytes=memory_bytes
+    )
 
 
-def _warm_up() -> None:
-    """Import what every child needs. The library's packages are lazy: their modules have to be named, else each child
-    spends seconds on what stands behind them (SciPy, scikit-learn, TorchDynamo)."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    for name in _NEEDED:
-        importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
-
-
-def _start(wanted: Wanted, memory_bytes: int) -> _Child:
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_derive, args=(wanted, theirs, memory_bytes), daemon=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads of the parent do nothing that a child needs
-        process.start()
-    theirs.close()
-    return _Child(wanted=wanted, process=process, pipe=ours, started=time.monotonic())
-
-
-def _ended(one: _Child, timeout_s: float) -> Derived | None:
-    """What a child said, or why it said nothing; None while it is at work."""
-    elapsed = time.monotonic() - one.started
-    answer: dict[str, Any] | None = None
-    if one.pipe.poll():
-        with contextlib.suppress(EOFError):  # it is gone without a word
-            answer = one.pipe.recv()
-        one.process.join()
-    elif elapsed > timeout_s:
-        one.process.kill()
-        one.process.join()
+def _derived(one: Answered[Wanted]) -> Derived:
+    recipe, refusal = None, None
+    if one.answer is None:
+        refusal = Refusal(model_type=one.item.model_type, obstacle=Obstacle.NOT_DERIVED, reason=one.lost)
+    elif "recipe" in one.answer:
+        recipe = Recipe.from_dict(one.answer["recipe"])
     else:
-        return None
-    one.pipe.close()
-    done = functools.partial(Derived, wanted=one.wanted, seconds=round(elapsed, 2))
-    if answer is None:
-        late = elapsed > timeout_s
-        why = f"no answer in {timeout_s:g} seconds" if late else f"the process ended with {one.process.exitcode}"
-        lost = Refusal(model_type=one.wanted.model_type, obstacle=Obstacle.NOT_DERIVED, reason=why)
-        return done(recipe=None, refusal=_of_task(lost, one.wanted))
-    if "recipe" in answer:
-        return done(recipe=Recipe.from_dict(answer["recipe"]), refusal=None)
-    return done(recipe=None, refusal=_of_task(Refusal.from_dict(answer["refusal"]), one.wanted))
+        refusal = Refusal.from_dict(one.answer["refusal"])
+    of_task = replace(refusal, task=one.item.task or "") if refusal else None
+    return Derived(wanted=one.item, recipe=recipe, refusal=of_task, seconds=one.seconds)
 
 
-def _of_task(refusal: Refusal, wanted: Wanted) -> Refusal:
-    return replace(refusal, task=wanted.task or "")
-
-
-def _derive(wanted: Wanted, pipe: Connection, memory_bytes: int) -> None:
+def _derive(wanted: Wanted) -> dict[str, Any]:
     """The child: derive, and say what came out."""
     from .derive import derive_tiny
     from .obstacles import obstacle_of
 
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nothing, stream)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     try:
-        pipe.send({"recipe": derive_tiny(wanted.model_type, wanted.task).to_dict()})
-        return
+        return {"recipe": derive_tiny(wanted.model_type, wanted.task).to_dict()}
     except HwCompatError as error:
         failure = str(error)
     except Exception as error:  # whatever modelling code raises is the reason why there is no recipe
         failure = f"{type(error).__name__}: {error}"
-    pipe.send({"refusal": obstacle_of(wanted.model_type, failure).to_dict()})
+    return {"refusal": obstacle_of(wanted.model_type, failure).to_dict()}
 
 
 def derive_and_keep(

@@ -34,14 +34,14 @@ def _file_name(model_type: str, task: str | None) -> str:
     return f"{model_type}@{task}.json" if task else f"{model_type}.json"
 
 
-def _folder_name(library: str, version: str) -> str:
+def folder_name(library: str, version: str) -> str:
     """`5.5.4`, or `diffusers-0.37.1`: what the folder of a library's recipes is called."""
     return version if library == "transformers" else f"{library}-{version}"
 
 
 def folders() -> tuple[str, ...]:
     """The folders whose recipes count here, one for each library."""
-    return (_folder_name("transformers", installed_version()), _folder_name(LIBRARY, diffusers_version()))
+    return (folder_name("transformers", installed_version()), folder_name(LIBRARY, diffusers_version()))
 
 
 def load_recipe(model_type: str, task: str | None = None) -> Recipe | None:
@@ -72,7 +72,7 @@ def shipped_recipes(model_type: str) -> tuple[Recipe, ...]:
         with contextlib.suppress(BrokenInput):  # one of an older form vouches for nothing
             found.append(read_recipe(path))
     here = folders()
-    return tuple(sorted(found, key=lambda one: _folder_name(one.library, one.library_version) not in here))
+    return tuple(sorted(found, key=lambda one: folder_name(one.library, one.library_version) not in here))
 
 
 def stored_recipes() -> tuple[Recipe, ...]:
@@ -97,7 +97,7 @@ def keep_recipe(recipe: Recipe, *, primary: bool, folder: Path | None = None) ->
     """
     folder = folder or cache_folder("recipes")
     name = _file_name(recipe.model_type, None if primary else recipe.task)
-    write_recipe(recipe, folder / _folder_name(recipe.library, recipe.library_version) / name)
+    write_recipe(recipe, folder / folder_name(recipe.library, recipe.library_version) / name)
 
 
 def refusals() -> Mapping[str, Refusal]:
@@ -153,7 +153,7 @@ def keep_refusal(model_type: str, task: str | None, refusal: Refusal | None, fol
     """
     folder = folder or cache_folder("recipes")
     catalog = catalog_of(model_type)
-    path = _refused_path(folder, _folder_name(catalog.library, catalog.version))
+    path = _refused_path(folder, folder_name(catalog.library, catalog.version))
     before = _refusals_in(path)
     after = {key: one for key, one in before.items() if key != (model_type, task or "")}
     if refusal is not None:

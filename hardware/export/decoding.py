@@ -87,20 +87,37 @@ def write_decoding(subject: ModelSubject, example: Inputs, folder: Path, forward
     Where that is static the prompt keeps the shapes of the example too; inputs that it holds are constants here as
     well. Raises what the library or the converter raises.
     """
+    for graph in decoding_graphs(subject.model, example):
+        fixed = forward.static and graph.file != STEP  # a cache grows with every token
+        axes = {name: 0 if fixed else _free_axes(name, tensor, example) for name, tensor in graph.given.items()}
+        held = frozenset(forward.held.split(", ")) if forward.held and fixed else None
+        convert(graph.part, graph.compute, graph.given, axes, folder / graph.file, held=held)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingGraph:
+    """One call that the library makes while it decodes: of which part, with which tensors, and what it computes."""
+
+    part: Any
+    file: str
+    given: dict[str, torch.Tensor]
+    compute: Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
+
+
+def decoding_graphs(model: Any, example: Inputs) -> Iterator[DecodingGraph]:
+    """What decodes, call by call: the encoder where there is one, the prompt, one token. While one is handed out, the
+    model computes in a way that can be traced."""
     import torch
 
     from ..backends._tensors import to_tensors
 
-    model: Any = subject.model
     with growing_caches():
         calls = _recorded(model, to_tensors(example, "cpu", torch.float32))
     with traceable(model):
         for part, file, call in calls:
             given = {slot.name: slot.tensor for slot in slots(call)}
-            fixed = forward.static and file != STEP  # a cache grows with every token
-            axes = {name: 0 if fixed else _free_axes(name, tensor, example) for name, tensor in given.items()}
-            held = frozenset(forward.held.split(", ")) if forward.held and fixed else None
-            convert(part, functools.partial(_compute, part, call), given, axes, folder / file, held=held)
+            compute = functools.partial(_compute, part, call)
+            yield DecodingGraph(part=part, file=file, given=given, compute=compute)
 
 
 def _free_axes(name: str, tensor: torch.Tensor, example: Inputs) -> int:

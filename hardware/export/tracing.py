@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ..backends.base import ModelSubject
 from .caches import replaced, traceable_caches
@@ -31,20 +32,8 @@ def with_convert_model(
 
     With `held`, maybe of none, the inputs of these names and all sizes are constants of the trace.
     """
-    import torch
-
-    from ..backends._outputs import floating_outputs, nested
-    from ..backends._tensors import to_tensors
-    from ..backends._torch import without_cache
-
     model = subject.model
-    wishes = without_cache(model)
-    tensors = to_tensors(example, "cpu", torch.float32)
-    positions = host_positions(model, tensors)
-
-    def compute(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return floating_outputs(model(**nested(values), **wishes))
-
+    tensors, positions, compute = bare_forward(model, example)
     with traceable(model):
         dynamic = {name: 2 if follows_length(array) else 1 for name, array in example.items()}
         dynamic |= {name: tensor.dim() for name, tensor in positions.items()}
@@ -54,6 +43,30 @@ def with_convert_model(
     if held is None:
         return Exported(folder=folder, method="convert_model")
     return Exported(folder=folder, method="convert_model", held=", ".join(sorted(held)), static=True)
+
+
+def bare_forward(
+    model: torch.nn.Module, example: Inputs
+) -> tuple[
+    dict[str, torch.Tensor],
+    dict[str, torch.Tensor],
+    Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]],
+]:
+    """The tensors of an example, the positions that a model would make on the host of them, and a function of both: a
+    forward pass without a cache."""
+    import torch
+
+    from ..backends._outputs import floating_outputs, nested
+    from ..backends._tensors import to_tensors
+    from ..backends._torch import without_cache
+
+    wishes = without_cache(model)
+    tensors = to_tensors(example, "cpu", torch.float32)
+
+    def compute(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return floating_outputs(model(**nested(values), **wishes))
+
+    return tensors, host_positions(model, tensors), compute
 
 
 def holding_numbers(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
@@ -81,18 +94,11 @@ def convert(
     import openvino
     import torch
 
-    constants = {name: tensor for name, tensor in tensors.items() if name in (held or ())}
-    tensors = {name: tensor for name, tensor in tensors.items() if name not in constants}
-    names = list(tensors)
-
-    def completed(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        with contextlib.nullcontext() if held is None else computed_beforehand(list(constants.values())):
-            return compute({**values, **constants})
-
+    taken = Traceable.of(model, compute, tensors, held)
+    names = list(taken.tensors)
     with torch.no_grad():
-        outputs = list(completed(tensors))
-        traced = by_position(model, completed, names)
-        converted = openvino.convert_model(traced, example_input=tuple(tensors.values()))
+        outputs = list(taken.compute(taken.tensors))
+        converted = openvino.convert_model(taken.module(), example_input=tuple(taken.tensors.values()))
     for port, name in zip(converted.outputs, outputs, strict=True):
         port.get_tensor().set_names({name})
         port.get_node().set_friendly_name(RESULT + name)
@@ -100,10 +106,41 @@ def convert(
         port.get_tensor().set_names({name})
         port.get_node().set_friendly_name(name)
         free = dynamic[name] if held is None else 0
-        shape = openvino.PartialShape([-1] * free + list(tensors[name].shape[free:]))
+        shape = openvino.PartialShape([-1] * free + list(taken.tensors[name].shape[free:]))
         port.get_node().set_partial_shape(shape)
     converted.validate_nodes_and_infer_types()
     openvino.save_model(converted, file, compress_to_fp16=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traceable:
+    """What a tracer is given: a function of tensors by name, and the tensors that aren't constants of it."""
+
+    model: torch.nn.Module
+    tensors: dict[str, torch.Tensor]
+    compute: Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
+
+    @classmethod
+    def of(
+        cls,
+        model: torch.nn.Module,
+        compute: Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]],
+        tensors: Mapping[str, torch.Tensor],
+        held: frozenset[str] | None,
+    ) -> Self:
+        """`compute` with the tensors that are `held` as constants; where some may be, or none, so are all sizes."""
+        constants = {name: tensor for name, tensor in tensors.items() if name in (held or ())}
+
+        def completed(values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            with contextlib.nullcontext() if held is None else computed_beforehand(list(constants.values())):
+                return compute({**values, **constants})
+
+        free = {name: tensor for name, tensor in tensors.items() if name not in constants}
+        return cls(model=model, tensors=free, compute=completed)
+
+    def module(self) -> torch.nn.Module:
+        """A module from the tensors, in their order, to a tuple."""
+        return by_position(self.model, self.compute, list(self.tensors))
 
 
 def by_position(

@@ -138,12 +138,14 @@ def float64_outputs(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict
     return outputs
 
 
-def float64_generation(model: torch.nn.Module, inputs: Mapping[str, Array], *, steps: int) -> Generation:
-    """Greedy decoding in float64 without a cache, so that a fault in a cache can't be in both sides."""
+def float64_generation(
+    model: torch.nn.Module, inputs: Mapping[str, Array], *, steps: int, use_cache: bool = False
+) -> Generation:
+    """Greedy decoding in float64; as a reference without a cache, so that a fault in it can't be in both sides."""
     import torch
 
     with _default_float64():
-        generation = greedy(model, to_tensors(inputs, "cpu", torch.float64), steps=steps, use_cache=False)
+        generation = greedy(model, to_tensors(inputs, "cpu", torch.float64), steps=steps, use_cache=use_cache)
     _require_meant({"logits": generation.logits})
     return generation
 

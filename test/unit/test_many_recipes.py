@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from generators.derivation import children as forked
 from generators.derivation import many
 from generators.derivation.many import Derived, derive_and_keep, derive_many
 from generators.derivation.obstacles import obstacle_of
@@ -27,7 +28,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _stand_in(wanted: Wanted, pipe: Connection, _memory: int) -> None:
+def _stand_in(wanted: Wanted) -> dict[str, Any]:
     """What a child does here, so that no library needs to be imported."""
     if wanted.model_type == "dies":
         os._exit(7)
@@ -35,14 +36,13 @@ def _stand_in(wanted: Wanted, pipe: Connection, _memory: int) -> None:
         time.sleep(60)
     if wanted.model_type == "refuses":
         refusal = Refusal(model_type="refuses", obstacle=Obstacle.MISSING_DEPENDENCY, reason="natten")
-        pipe.send({"refusal": refusal.to_dict()})
-    else:
-        pipe.send({"recipe": shipped_recipes("bert")[0].to_dict()})
+        return {"refusal": refusal.to_dict()}
+    return {"recipe": shipped_recipes("bert")[0].to_dict()}
 
 
 @pytest.fixture
 def children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(many, "_warm_up", lambda: None)
+    monkeypatch.setattr(forked, "warm_up", lambda: None)
     monkeypatch.setattr(many, "_derive", _stand_in)
 
 

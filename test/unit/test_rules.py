@@ -206,7 +206,7 @@ def test_since_and_until_bound_the_transformers_version(tmp_path):
         (rule(when="{}"), "at least one condition"),
         (rule(when='{ family = { contains = "vision" } }'), "'contains' is no operator"),
         (rule(when="{ parameters = { at_least = 5, at_most = 4 } }"), "never hold"),
-        (rule(when='{ parameters = { at_least = "5" } }'), "whole number"),
+        (rule(when='{ parameters = { at_least = "5" } }'), "takes a number"),
         (rule(when='{ versions = { torch = ">=3,<2" } }'), "never hold"),
         (rule(when='{ versions = { torch = "two" } }'), "version specifier"),
         (rule(when="{ operators = { known = false } }"), "known"),

@@ -1,0 +1,138 @@
+"""The chain of rules and facts behind a prediction, and what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hardware.target import Target
+
+from .conditions import Condition
+from .facts import Facts, Value
+from .rule import Rule
+from .rules import Reasoning, RuleSet, reason
+from .verdict import Level
+
+_CLOSEST = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One condition of a rule beside the fact that it asks."""
+
+    fact: str
+    wants: str
+    value: Value
+    holds: bool
+    shown: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """`padding_error is at least 2e-05 (here 0.951)`."""
+        return f"{self.fact} {self.wants} (here {self._here})"
+
+    @property
+    def _here(self) -> str:
+        if isinstance(self.value, tuple) and self.value:
+            return f"{', '.join(self.shown)} of {len(self.value)}" if self.shown else f"{len(self.value)} others"
+        return said(self.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """One rule of the chain: what it did to the level, and why it holds."""
+
+    role: str
+    rule: Rule
+    asked: tuple[Asked, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "role": self.role,
+            "rule": self.rule.id,
+            "level": str(self.rule.level),
+            "reason": self.rule.reason,
+            "source": self.rule.source,
+            "file": self.rule.file,
+            "conditions": [
+                {"fact": a.fact, "wants": a.wants, "value": a.value, "holds": a.holds} for a in self.asked
+            ],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain:
+    """A prediction from its facts to its level. `changes` says in words what would make it another."""
+
+    level: Level
+    links: tuple[Link, ...]
+    changes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "level": str(self.level),
+            "rules": [link.to_dict() for link in self.links],
+            "changes": list(self.changes),
+        }
+
+
+def explain(target: Target, facts: Facts, rules: RuleSet) -> Chain:
+    """The chain behind what the rules say of a model on a target."""
+    found = reason(target, facts, rules)
+    roles = [
+        *(("claims", rule) for rule in found.winners),
+        *(("limits", rule) for rule in found.binding),
+        *(("limits no further", rule) for rule in found.limits if rule not in found.binding),
+        *(("outranked", rule) for rule in found.outranked),
+    ]
+    links = tuple(Link(role=role, rule=rule, asked=_asked(rule, facts)) for role, rule in roles)
+    return Chain(level=found.level, links=links, changes=tuple(_changes(target, facts, rules, found)))
+
+
+def _asked(rule: Rule, facts: Facts) -> tuple[Asked, ...]:
+    return tuple(_one(name, condition, facts) for name, condition in rule.when.items())
+
+
+def _one(name: str, condition: Condition, facts: Facts) -> Asked:
+    value = facts.value(name)
+    wanted: frozenset[str] = getattr(condition, "values", frozenset())
+    shown = tuple(item for item in value if item in wanted) if isinstance(value, tuple) else ()
+    return Asked(fact=name, wants=condition.words, value=value, holds=condition.holds(value), shown=shown)
+
+
+def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> Iterator[str]:
+    """Limits go where one of their conditions goes; claims come where their last condition comes."""
+    for rule in found.binding:
+        without = [asked.text for asked in _asked(rule, facts)]
+        rest = [other for other in found.limits if other.level is not rule.level]
+        after = _lowest(found, rest)
+        yield f"{after} if it weren't that {' and '.join(without)} [{rule.id}]"
+    near = []
+    for rule in rules.of(target):
+        unmet = [asked for asked in _asked(rule, facts) if not asked.holds]
+        if not unmet or rule.level is found.level:
+            continue
+        if rule.limit == bool(found.winners):  # a claim helps where there is none, a limit hurts where there is one
+            near.append((len(unmet), rule.id, rule, unmet))
+    for count, _, rule, unmet in sorted(near, key=lambda one: one[:2])[:_CLOSEST]:
+        if count <= 1 or not found.winners:
+            which = "at most " if rule.limit else ""
+            yield f"{which}{rule.level} if {' and '.join(asked.text for asked in unmet)} [{rule.id}]"
+
+
+def _lowest(found: Reasoning, limits: Sequence[Rule]) -> str:
+    claimed = [rule.level for rule in (*found.winners, *limits)]
+    ranked = [level for level in claimed if level.rank is not None]
+    return str(min(ranked, key=lambda level: level.rank or 0)) if ranked and found.winners else "unknown"
+
+
+def said(value: Value) -> str:
+    """A fact's value in words; of a list how long it is."""
+    if value is None or value == ():
+        return "not known"
+    if isinstance(value, tuple):
+        return f"{len(value)} of them"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else value

@@ -1,0 +1,160 @@
+"""What a type's own code does, whatever it runs on: asked of torch on CPU, before any target is.
+
+Padding that is heard, decoding whose cache gives other numbers, loops that no trace can follow: faults and habits of
+modelling code that every target meets. Imports torch and transformers.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from generators.models.code_facts import ANY_LENGTH, NOT_TRACED, OWN_SIZES, CodeFacts
+from generators.models.inputs import make_inputs
+from generators.models.recipe import Recipe
+from hardware.backends._tensors import to_arrays, to_tensors
+from hardware.backends.base import ModelSubject
+from hardware.export.decoding import decoding_graphs
+from hardware.export.exported import Exported
+from hardware.export.positions import host_positions
+from hardware.export.tracing import Traceable, bare_forward, traceable
+from hardware.export.verification import STEPS, Proof, held_inputs
+from hardware.testing.loud_weights import fill
+from hardware.testing.parity import Array, compare
+from hardware.testing.reference import as_reference, float64_generation, float64_outputs
+from hardware.testing.widened import copy_over
+
+from . import measure
+from .building import build, line_of
+
+
+class _Trace:
+    """A trace of torch's, opened as exports are: arrays by name to arrays by name."""
+
+    def __init__(self, model: Any, taken: Traceable) -> None:
+        import torch
+
+        self.model, self.inputs = model, list(taken.tensors)
+        with torch.no_grad():
+            self.outputs = list(taken.compute(taken.tensors))
+            self.script = torch.jit.trace(taken.module(), tuple(taken.tensors.values()), strict=False)
+
+    def __call__(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        import torch
+
+        tensors = to_tensors(arrays, "cpu", torch.float32)
+        given = {**tensors, **host_positions(self.model, tensors)}
+        with torch.no_grad():
+            results = self.script(*(given[name] for name in self.inputs))
+        return to_arrays(dict(zip(self.outputs, results, strict=True)))
+
+    def operators(self) -> tuple[str, ...]:
+        """The operators of the trace, as a converter meets them: `aten::einsum` and not what it computes with."""
+        return tuple(sorted({node.kind() for node in self._nodes() if node.kind().startswith("aten::")}))
+
+    def largest_rank(self) -> int:
+        """How many axes the tensor with the most of them has."""
+        sizes = [
+            value.type().sizes()
+            for node in self._nodes()
+            for value in node.outputs()
+            if str(value.type()) != "None"
+            if value.type().kind() == "TensorType"
+        ]
+        return max((len(one) for one in sizes if one is not None), default=0)
+
+    def _nodes(self) -> Iterator[Any]:
+        blocks = [self.script.inlined_graph]
+        while blocks:
+            for node in blocks.pop().nodes():
+                yield node
+                blocks += list(node.blocks())
+
+    def generate(self, inputs: Any, *, steps: int) -> Any:
+        raise NotImplementedError("a trace of one forward pass decodes nothing")
+
+
+def code_facts_of(recipe: Recipe) -> CodeFacts:
+    """Ask the tiny model of a recipe. Raises `ModelError` where it can't be built any more."""
+    model = fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain or 1.0)
+    inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # advice to users, and tracing's about what it makes constant
+        facts = CodeFacts(
+            model_type=recipe.model_type, task=recipe.task, padding_error=_padding(model, recipe, inputs)
+        )
+        if recipe.generate != "none":
+            error, why = _cache(model, inputs)
+            facts = replace(facts, cache_error=error, cache_fails=why)
+        facts = _forward_trace(facts, model, recipe, inputs)
+        if recipe.generate != "none":
+            facts = replace(facts, step_fails=_step_trace(model, inputs))
+    return facts
+
+
+def _padding(model: Any, recipe: Recipe, inputs: Mapping[str, Array]) -> float:
+    exact = float64_outputs(as_reference(copy_over(model)), inputs)
+    heard = measure.padding_heard(model, inputs, recipe.inputs, exact, recipe.masked_by, recipe.mask_input)
+    return _rounded(heard)
+
+
+def _cache(model: Any, inputs: Mapping[str, Array]) -> tuple[float | None, str]:
+    """How far the logits of decoding with a cache are from those without one, both in float64; `None` with the reason
+    where decoding fails."""
+    exact = as_reference(copy_over(model))
+    try:
+        want = float64_generation(exact, inputs, steps=STEPS)
+        got = float64_generation(exact, inputs, steps=STEPS, use_cache=True)
+    except Exception as error:  # whatever decoding raises is what every target will meet
+        return None, _said(error)
+    if not np.array_equal(got.tokens, want.tokens):
+        return 1.0, ""  # other tokens: from there on the logits speak of other texts
+    return _rounded(compare({"logits": got.logits}, {"logits": want.logits}).max_rel_error), ""
+
+
+def _forward_trace(facts: CodeFacts, model: Any, recipe: Recipe, inputs: Mapping[str, Array]) -> CodeFacts:
+    """What a trace of the forward pass holds for, why not for more, and what is in it."""
+    subject = ModelSubject(model=model, task=recipe.task, identity="", masked_by=recipe.masked_by)
+    proof = Proof.of(subject, inputs, "torch's interpreter of traces")
+    for held in (None, held_inputs(inputs)):
+        made = Exported(folder=Path(), method="traced", static=held is not None)
+        try:
+            tensors, positions, compute = bare_forward(model, inputs)
+            with traceable(model):
+                trace = _Trace(model, Traceable.of(model, compute, {**tensors, **positions}, held))
+            facts = replace(facts, trace_operators=trace.operators(), largest_rank=trace.largest_rank())
+            proof.of_forward(trace, made)
+            if held is None and proof.other is not None:
+                proof.of_other_shapes(trace, made)
+        except Exception as error:  # whatever the library or torch's tracer raises
+            facts = replace(facts, trace_fails=facts.trace_fails or _said(error))
+            continue
+        return replace(facts, traced=ANY_LENGTH if held is None else OWN_SIZES)
+    return replace(facts, traced=NOT_TRACED)
+
+
+def _step_trace(model: Any, inputs: Mapping[str, Array]) -> str:
+    """Why what decodes a token can't be traced; empty where it can."""
+    import torch
+
+    try:
+        for graph in decoding_graphs(model, inputs):
+            taken = Traceable.of(graph.part, graph.compute, graph.given, None)
+            with torch.no_grad():
+                torch.jit.trace(taken.module(), tuple(taken.tensors.values()), strict=False)
+    except Exception as error:  # whatever the library or torch's tracer raises
+        return _said(error)
+    return ""
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.3g}")
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {line_of(error)}"

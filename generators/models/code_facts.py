@@ -1,0 +1,116 @@
+"""What a type's own code does, whatever it runs on: data beside the recipes, made by the maintainers' command.
+
+Padding that is heard, decoding whose cache gives other numbers, loops that no trace can follow. Reading it imports
+nothing that builds models.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hardware.errors import BrokenInput, OutputError, echo
+from hardware.paths import cache_folder
+from hardware.whole_file import write_whole
+
+from .libraries import catalog_of
+from .recipe import SHIPPED
+from .store import folder_name, folders
+
+ANY_LENGTH = "any_length"
+OWN_SIZES = "own_sizes"
+NOT_TRACED = "no"
+
+_SAME = 1e-6
+"""Both sides are float64: what the order of sums changes is far below."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeFacts:
+    """One type doing one task.
+
+    `padding_error` is how far other tokens in padded places move outputs that mean something, relative to their
+    scale. `cache_error` is how far decoding with a cache is from decoding without one in float64, 1 where it chooses
+    other tokens; `None` where it doesn't decode, or fails with `cache_fails`. `traced` says what a trace of torch's
+    holds for: `any_length`, `own_sizes` (the shapes of its example alone) or `no`; `trace_fails` why not for more.
+    `step_fails` says why what decodes a token can't be traced. `trace_operators` are the operators of the last trace
+    that could be made, and `largest_rank` the number of axes of its tensor with the most.
+    """
+
+    model_type: str
+    task: str
+    padding_error: float = 0.0
+    cache_error: float | None = None
+    cache_fails: str = ""
+    traced: str = ""
+    trace_fails: str = ""
+    step_fails: str = ""
+    trace_operators: tuple[str, ...] = ()
+    largest_rank: int = 0
+
+    @property
+    def cache(self) -> str:
+        """`right` where decoding with a cache gives what decoding without one does, else `wrong` or `fails`; empty
+        where it wasn't asked."""
+        if self.cache_error is None:
+            return "fails" if self.cache_fails else ""
+        return "right" if self.cache_error < _SAME else "wrong"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> CodeFacts:
+        """What `to_dict` wrote. Raises `TypeError` for other fields."""
+        return cls(**{**data, "trace_operators": tuple(data.get("trace_operators", ()))})
+
+
+def code_facts(model_type: str, task: str) -> CodeFacts | None:
+    """What is known of a type's code doing a task, in the installed version of its library; None where nobody asked
+    it. Raises `BrokenInput` for a file that can't be read."""
+    return next((one for path in _paths() if (one := _read(path).get((model_type, task)))), None)
+
+
+def keep_code_facts(found: CodeFacts, folder: Path | None = None) -> None:
+    """Store in `folder` (by default this machine's own). Raises `OutputError`."""
+    library = catalog_of(found.model_type)
+    path = _path(folder or cache_folder("recipes"), folder_name(library.library, library.version))
+    known = {**_read(path), (found.model_type, found.task): found}
+    text = json.dumps([known[key].to_dict() for key in sorted(known)], indent=0, ensure_ascii=False, allow_nan=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text + "\n")
+    except OSError as error:
+        raise OutputError(f"{echo(str(path))} cannot be written", why=str(error)) from error
+
+
+def _paths() -> list[Path]:
+    """What ships comes first."""
+    return [_path(root, name) for root in (SHIPPED, cache_folder("recipes")) for name in folders()]
+
+
+def _path(folder: Path, of: str) -> Path:
+    return folder / f"code-{of}.json"
+
+
+def _read(path: Path) -> Mapping[tuple[str, str], CodeFacts]:
+    if not path.is_file():
+        return {}
+    state = path.stat()
+    return _read_file(path, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _read_file(path: Path, _changed: int, _size: int) -> Mapping[tuple[str, str], CodeFacts]:
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))
+        return {(one.model_type, one.task): one for one in map(CodeFacts.from_dict, listed)}
+    except (OSError, ValueError, TypeError) as error:
+        raise BrokenInput(
+            f"{echo(str(path))} doesn't say what types' code does", why=str(error), fix="Delete it."
+        ) from error

@@ -1,0 +1,101 @@
+"""`--explain CELL`: the rules and facts behind a prediction, what was measured beside it, and what would change
+it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from generators.compatibility.current import measured_verdicts
+from generators.compatibility.explaining import Chain, explain
+from generators.compatibility.facts import Facts, facts_here
+from generators.compatibility.rules import load_rules, predict
+from generators.compatibility.verdict import Level, Verdict
+from generators.models.classifier import classify
+from generators.models.store import load_recipe, refusal_of
+from generators.options import Options
+from hardware.cell import Cell
+from hardware.detection import detect
+from hardware.errors import UsageError, did_you_mean, echo
+
+if TYPE_CHECKING:
+    from hardware.detection import HardwareInfo
+
+
+def report_explanation(asked: Options, text: str) -> int:
+    """Print the chain; returns the exit code. Raises `UsageError` for what is no cell."""
+    if asked.format_ not in ("table", "text", "json"):
+        raise UsageError("--explain CELL gives text or json", fix="Leave --format out.")
+    cell = _cell(text)
+    inventory = detect()
+    facts = _facts(cell, inventory)
+    rules = load_rules()
+    predicted = predict(cell, facts, rules)
+    chain = explain(cell.target, facts, rules)
+    measured = _measured(asked, cell, inventory)
+    if asked.format_ == "json":
+        click.echo(json.dumps(_dict(cell, predicted, measured, chain), indent=2, ensure_ascii=False))
+    else:
+        click.echo(_text(cell, predicted, measured, chain))
+    return 0
+
+
+def _cell(text: str) -> Cell:
+    cell = Cell.parse(text)
+    found = classify(cell.model)
+    if found.confidence == "low":
+        raise UsageError(
+            f"{echo(cell.model)} is no model type that is known",
+            why="rules speak of types; a checkpoint is explained by --model NAME --explain",
+        )
+    recipe = load_recipe(cell.model, cell.task)
+    if recipe is None and (primary := load_recipe(cell.model)):
+        raise UsageError(
+            f"no recipe of {cell.model} doing {echo(cell.task)} is stored",
+            fix=did_you_mean(cell.task, [primary.task]) or f"Its primary task is {primary.task}.",
+        )
+    return cell
+
+
+def _facts(cell: Cell, inventory: HardwareInfo) -> Facts:
+    return facts_here(load_recipe(cell.model, cell.task) or classify(cell.model), cell, inventory)
+
+
+def _measured(asked: Options, cell: Cell, inventory: HardwareInfo) -> Verdict | None:
+    evidence = asked.read_evidence()
+    if evidence is None:
+        return None
+    own = replace(evidence, checks=tuple(line for line in evidence.checks if line.cell_id == cell.id))
+    runs = (replace(run, plan=tuple(one for one in run.plan if one.cell_id == cell.id)) for run in own.runs)
+    verdicts = measured_verdicts(replace(own, runs=tuple(runs)), inventory)
+    return next((one for one in verdicts if one.level is not Level.UNKNOWN), None)
+
+
+def _dict(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain) -> dict[str, Any]:
+    return {
+        "cell": cell.id,
+        "predicted": predicted.to_dict(),
+        "measured": measured.to_dict() if measured else None,
+        "chain": chain.to_dict(),
+    }
+
+
+def _text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain) -> str:
+    said = [("Predicted", f"{predicted.level} ({predicted.basis})")]
+    if measured:
+        said.append(("Measured", f"{measured.level} ({measured.basis}): {'; '.join(measured.reasons[:2])}"))
+    if (refusal := refusal_of(cell.model, cell.task)) is not None:
+        said.append(("No recipe", refusal.cause))
+    for link in chain.links:
+        level = f"at most {link.rule.level}" if link.rule.limit else str(link.rule.level)
+        said.append((link.role.capitalize(), f"{level}: {link.rule.reason}"))
+        said += [("", f"because {asked.text}") for asked in link.asked]
+        said.append(("", f"rule {link.rule.id} in {link.rule.file}, see {link.rule.source}"))
+    if not chain.links:
+        said.append(("Rules", predicted.reasons[0]))
+    said += [("Would change it" if i == 0 else "", text) for i, text in enumerate(chain.changes)]
+    width = max(len(label) for label, _ in said) + 2
+    return "\n".join([cell.id, *(f"  {label:<{width}}{text}" for label, text in said)])
