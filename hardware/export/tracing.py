@@ -38,7 +38,7 @@ def with_convert_model(
         dynamic = {name: 2 if follows_length(array) else 1 for name, array in example.items()}
         dynamic |= {name: tensor.dim() for name, tensor in positions.items()}
         convert(model, compute, {**tensors, **positions}, dynamic, folder / FORWARD, held=held)
-    if hasattr(model, "config"):  # a user's own module needs none
+    if hasattr(getattr(model, "config", None), "save_pretrained"):  # a user's own module and diffusers need none
         model.config.save_pretrained(folder)
     if held is None:
         return Exported(folder=folder, method="convert_model")
