@@ -30,7 +30,8 @@ SCHEMA_VERSION = 1
 @dataclass(frozen=True, kw_only=True)
 class HardwareInfo:
     """The inventory of one machine. `on_bus` are graphics and processing devices of any vendor, `on_chip` those of a
-    system-on-chip whose vendor has no file here; `storage_failures` says by kind why storage can't be listed."""
+    system-on-chip whose vendor has no file here; `storage_failures` says by kind why storage can't be listed.
+    `detection_failure` says why this is less than the machine has: see `basic_detection.py`."""
 
     host: HostInfo
     cpu: CPUInfo
@@ -45,6 +46,7 @@ class HardwareInfo:
     container_engines: tuple[ContainerEngine, ...] = ()
     torch: TorchBuild = field(default_factory=TorchBuild)
     packages: Mapping[str, str | None] = field(default_factory=dict)
+    detection_failure: str = ""
 
     @property
     def accelerator_count(self) -> int:

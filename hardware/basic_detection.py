@@ -1,0 +1,111 @@
+"""What torch itself says of this machine, for where the product's own detection fails."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from typing import Any
+
+from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
+from .detection import HardwareInfo, detect
+from .plain_text import printable
+from .software import HostInfo, TorchBuild
+from .system.cpu import CPUInfo
+from .system.memory import MemoryInfo
+
+_LIMIT_S = 120.0
+_LONGEST = 200
+
+# In a process of its own: torch stays out of the one that asks, and a driver that kills its process kills that one.
+_ASK = """
+import json, torch
+found = []
+if torch.cuda.is_available():
+    vendor = "AMD" if torch.version.hip else "NVIDIA"
+    for i in range(torch.cuda.device_count()):
+        told = torch.cuda.get_device_properties(i)
+        found.append([vendor, told.name, i, told.total_memory])
+if hasattr(torch, "xpu") and torch.xpu.is_available():
+    for i in range(torch.xpu.device_count()):
+        told = torch.xpu.get_device_properties(i)
+        found.append(["Intel", told.name, i, told.total_memory])
+if torch.backends.mps.is_available():
+    found.append(["Apple", "GPU of this Mac", 0, None])
+version = torch.version
+built = {"version": torch.__version__, "cuda": version.cuda, "hip": version.hip, "xpu": getattr(version, "xpu", None)}
+print(json.dumps({"devices": found, "torch": built}))
+"""
+
+
+def detect_somehow() -> HardwareInfo:
+    """The inventory, or where reading it raises what torch says alone, with the reason in `detection_failure`."""
+    try:
+        return detect()
+    except Exception as error:  # whatever part it was in: the work that was asked for goes on
+        return _basic(_line(f"{type(error).__name__}: {error}"))
+
+
+def _basic(failure: str) -> HardwareInfo:
+    told, why = _asked_torch()
+    devices = tuple(_device(*one) for one in told.get("devices", ()))
+    names = dict.fromkeys(one.vendor for one in devices)
+    torch = TorchBuild(**told["torch"]) if "torch" in told else TorchBuild(reason=why)
+    return HardwareInfo(
+        host=HostInfo(
+            system=platform.system(),
+            release=platform.release(),
+            machine=platform.machine(),
+            python_version=platform.python_version(),
+        ),
+        cpu=CPUInfo(),
+        memory=MemoryInfo(
+            total_bytes=None, available_bytes=None, swap_total_bytes=None, swap_free_bytes=None, reason=failure
+        ),
+        accelerators=devices,
+        vendors=tuple(_facts(name) for name in names),
+        torch=torch,
+        detection_failure=f"{failure}; what torch says is taken instead"
+        + (f", and it fails too: {why}" if why else ""),
+    )
+
+
+def _asked_torch() -> tuple[dict[str, Any], str]:
+    """What torch lists, or why it doesn't."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _ASK], capture_output=True, text=True, timeout=_LIMIT_S, check=True
+        )
+        told = json.loads(done.stdout)
+    except subprocess.CalledProcessError as error:
+        return {}, _line((error.stderr or "").strip().rpartition("\n")[2] or str(error))
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return {}, _line(str(error))
+    return told, ""
+
+
+def _line(text: str) -> str:
+    flat = printable(" ".join(text.split()))
+    return flat if len(flat) <= _LONGEST else flat[: _LONGEST - 1] + "…"
+
+
+def _device(vendor: str, model: str, index: int, memory: int | None) -> AcceleratorInfo:
+    return AcceleratorInfo(
+        vendor=vendor,
+        device_type="gpu",
+        model=model,
+        index=index,
+        memory_bytes=memory,
+        extra_info={"told_by": "torch"},
+    )
+
+
+def _facts(vendor: str) -> VendorFacts:
+    return VendorFacts(
+        vendor=vendor,
+        hardware=HardwareState.PRESENT,
+        driver=DriverState.OK,
+        library=LibraryState.UNKNOWN,
+        read_through="torch",
+    )
