@@ -21,7 +21,15 @@ TEXT_FIELDS = (
     *("decodes", "cache", "traced", "step_traced", "exporter"),
 )
 LIST_FIELDS = ("traits", "operators", "operators_missing", "trace_operators", "senses")
-NUMBER_FIELDS = ("parameters", "memory_bytes", "padding_error", "mask_heard", "float32_error", "largest_rank")
+NUMBER_FIELDS = (
+    "parameters",
+    "memory_bytes",
+    "padding_error",
+    "mask_heard",
+    "float32_error",
+    "bfloat16_error",
+    "largest_rank",
+)
 VERSION_PREFIX = "versions."
 _EXPORTED_TO = "openvino"
 """Whose exporters are read, from the source of optimum-intel."""
@@ -54,8 +62,8 @@ class Facts:
     too) means not known, and no condition on it holds.
 
     From the recipe: `decodes` (`none causal seq2seq`), `senses` (the kinds of its inputs), `mask_heard` (how far
-    dropping the mask moves the output) and `float32_error` (how far float32 on CPU is from float64), both relative to
-    the output's scale. What the type's code does wherever it runs (`code_facts.py`): `padding_error`; `cache` (`right
+    dropping the mask moves the output), `float32_error` and `bfloat16_error` (how far these are from float64 on CPU),
+    all relative to the output's scale. What the type's code does wherever it runs (`code_facts.py`): `padding_error`; `cache` (`right
     wrong fails`); `traced` (`any_length own_sizes no`) and `step_traced` (`yes no`); `trace_operators` and
     `largest_rank`, what a converter meets. `operators_missing` are the recipe's operators that the target's table
     lacks. `exporter` is `optimum-intel` where that has an exporter of its own for the type, else `none`.
@@ -82,6 +90,7 @@ class Facts:
     padding_error: float | None = None
     mask_heard: float | None = None
     float32_error: float | None = None
+    bfloat16_error: float | None = None
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     platform: str | None = None
 
@@ -127,6 +136,7 @@ def _of_recipe(recipe: Recipe, cell: Cell) -> dict[str, Any]:
         "senses": tuple(sorted({str(spec["kind"]) for spec in recipe.inputs.values()})),
         "mask_heard": recipe.sensitivity.get("mask_dropped"),
         "float32_error": recipe.sensitivity.get("float32_error"),
+        "bfloat16_error": recipe.sensitivity.get("bfloat16_error"),
     }
 
 
