@@ -62,11 +62,12 @@ class Facts:
     too) means not known, and no condition on it holds.
 
     From the recipe: `decodes` (`none causal seq2seq`), `senses` (the kinds of its inputs), `mask_heard` (how far
-    dropping the mask moves the output), `float32_error` and `bfloat16_error` (how far these are from float64 on CPU),
-    all relative to the output's scale. What the type's code does wherever it runs (`code_facts.py`):
+    dropping the mask moves the output), `float32_error` and `bfloat16_error` (how far these are from float64 on
+    CPU), all relative to the output's scale. What the type's code does wherever it runs (`code_facts.py`):
     `padding_error`; `cache` (`right wrong fails`); `traced` (`any_length own_sizes no`) and `step_traced` (`yes
-    no`); `trace_operators` and `largest_rank`, what a converter meets. `operators_missing` are the recipe's operators that the target's table
-    lacks. `exporter` is `optimum-intel` where that has an exporter of its own for the type, else `none`.
+    no`); `trace_operators` and `largest_rank`, what a converter meets. `operators_missing` are the recipe's
+    operators that the target's table lacks. `exporter` is `optimum-intel` where that has an exporter of its own for
+    the type, else `none`.
     """
 
     model_type: str | None = None
