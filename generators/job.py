@@ -12,7 +12,7 @@ from generators.compatibility.conclude import conclude
 from generators.compatibility.required import required_checks
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Verdict
-from generators.plan import PlannedSuite, ToleranceFor, choose_targets, plan_suite
+from generators.plan import PlannedSuite, ToleranceFor, choose_targets, plan_suite, predicted_for
 from generators.profile import Profile
 from generators.suites.files import State, prepare_folder, write_suite
 from hardware.cells import Shard, choose_cells
@@ -107,7 +107,8 @@ def plan_job(
     planned: dict[str, PlannedSuite] = {}
     for profile in profiles:
         for precision in precisions:
-            for choice in choose_targets(devices, profile, precision, statuses):
+            predicted = predicted_for(profile, precision, rules, inventory)
+            for choice in choose_targets(devices, profile, precision, statuses, predicted):
                 suite = plan_suite(
                     profile,
                     choice,

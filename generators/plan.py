@@ -54,10 +54,15 @@ class Choice:
 
 
 def choose_targets(
-    devices: Sequence[str], profile: Profile, precision: str, statuses: Sequence[TargetStatus]
+    devices: Sequence[str],
+    profile: Profile,
+    precision: str,
+    statuses: Sequence[TargetStatus],
+    predicted: Callable[[Target], Verdict] | None = None,
 ) -> tuple[Choice, ...]:
     """The targets that `auto`, `all` (that may be here), `known` (here or not) and names stand for, each once.
 
+    `predicted` says what rules say of the model on a target, so that `auto` passes over what is to fail.
     Raises `UsageError` with did-you-mean for an unknown name.
     """
     found: dict[Target, Choice] = {}
@@ -65,7 +70,9 @@ def choose_targets(
     for device in devices or ["auto"]:
         if device.lower() == "auto":
             needed = profile.memory_needed(precision)
-            chosen = select(recipe.family, recipe.architecture, recipe.traits, recipe.task, statuses, needed)
+            chosen = select(
+                recipe.family, recipe.architecture, recipe.traits, recipe.task, statuses, needed, predicted
+            )
             choices = [Choice(target=Target.parse(chosen.target), required=False, selection=chosen)]
         elif device.lower() in ("all", "known"):
             taken = [status for status in statuses if status.expected or device.lower() == "known"]
@@ -94,6 +101,18 @@ def _refuse_two_of_a_kind(targets: Iterable[Target]) -> None:
             )
 
 
+def predicted_for(
+    profile: Profile, precision: str, rules: RuleSet, inventory: HardwareInfo
+) -> Callable[[Target], Verdict]:
+    """What rules say of a model, by target."""
+
+    def predicted(target: Target) -> Verdict:
+        cell = Cell(model=profile.cell_model, task=profile.recipe.task, target=target.kind, precision=precision)
+        return predict(cell, facts_here(profile.recipe, cell, inventory), rules)
+
+    return predicted
+
+
 def plan_suite(
     profile: Profile,
     choice: Choice,
@@ -109,7 +128,7 @@ def plan_suite(
     `tolerance_for` gives the tolerance that a repository states for a cell.
     """
     cell = Cell(model=profile.cell_model, task=profile.recipe.task, target=choice.target, precision=precision)
-    verdict = predict(cell, facts_here(profile.recipe, cell, inventory), rules)
+    verdict = predicted_for(profile, precision, rules, inventory)(choice.target)
     tolerance = tolerance_for(cell)
     return PlannedSuite(
         profile=profile,

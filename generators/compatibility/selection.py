@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +15,7 @@ from hardware.target import Target
 
 from .facts import Facts, RecipeLike, facts_of
 from .rules import RuleSet, predict
-from .verdict import Level, Verdict
+from .verdict import Basis, Level, Verdict
 from .vocabulary import vocabulary
 
 _FILE = Path(__file__).with_name("priorities.toml")
@@ -44,6 +44,7 @@ class StepResult(StrEnum):
     NOT_HERE = "not_here"
     NOT_PREFERRED = "not_preferred"
     MEMORY_TOO_SMALL = "memory_too_small"
+    PREDICTED_TO_FAIL = "predicted_to_fail"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,18 +99,20 @@ def select(
     task: str,
     statuses: Sequence[TargetStatusLike],
     memory_needed: int | None,
+    predicted: Callable[[Target], Verdict] | None = None,
 ) -> Selection:
-    """The first target of the model's list that is here and large enough; at last, always, `cpu`.
+    """The first target of the model's list that is here, large enough, and not predicted to fail; at last, always,
+    `cpu`.
 
-    `memory_needed` is in bytes, `None` where it isn't known. `task` is part of the question, and no list depends
-    on it yet.
+    `memory_needed` is in bytes, `None` where it isn't known; `predicted` says what rules say of a target. What was
+    merely declared of a family passes none over. `task` is part of the question, and no list depends on it yet.
     """
     name, targets = priority_list(family, architecture, traits)
     steps: list[Step] = []
     for target in (*(t for t in targets if t != LAST_RESORT), LAST_RESORT):
         own = [status for status in statuses if Target.parse(status.target).name == target]
         for status in own:
-            step = _consider(status, memory_needed)
+            step = _consider(status, memory_needed, predicted)
             steps.append(step)
             if step.result is StepResult.TAKEN:
                 return Selection(target=step.target, list_name=name, steps=tuple(steps))
@@ -122,7 +125,9 @@ def select(
     return Selection(target=LAST_RESORT, list_name=name, steps=tuple(steps))
 
 
-def _consider(status: TargetStatusLike, memory_needed: int | None) -> Step:
+def _consider(
+    status: TargetStatusLike, memory_needed: int | None, predicted: Callable[[Target], Verdict] | None
+) -> Step:
     if not status.expected:
         return Step(target=status.target, result=StepResult.NOT_HERE, reason=status.reason or "it isn't here")
     why_not = _not_preferred(status)
@@ -138,6 +143,10 @@ def _consider(status: TargetStatusLike, memory_needed: int | None) -> Step:
         if memory_needed > status.memory_bytes:
             return Step(target=status.target, result=StepResult.MEMORY_TOO_SMALL, reason=f"{where}: {sizes}")
         reason = f"{where} is here and large enough: {sizes}"
+    verdict = predicted(Target.parse(status.target)) if predicted else None
+    if verdict and verdict.level is Level.NONE and verdict.basis is Basis.PREDICTED:
+        why = "; ".join(verdict.reasons)
+        return Step(target=status.target, result=StepResult.PREDICTED_TO_FAIL, reason=f"predicted none: {why}")
     return Step(target=status.target, result=StepResult.TAKEN, reason=reason)
 
 

@@ -13,6 +13,7 @@ from generators.compatibility.selection import StepResult, select, suggest
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.cell import Cell
 from hardware.expected_targets import TargetStatus
+from hardware.target import Target
 
 GIB = 2**30
 
@@ -51,6 +52,23 @@ def test_a_trait_goes_before_an_architecture_and_that_before_a_family():
     assert taken("text_generation", "decoder-only", ("mixture-of-experts",), here=["mps"]) == "cpu"
     assert taken("multimodal", "speech", here=["rocm"]) == "rocm"
     assert taken("other", "time-series", here=["xpu"]) == "xpu"
+
+
+def test_a_target_that_rules_say_fails_is_passed_over_and_a_declared_none_is_not():
+    def said(basis: Basis):
+        def predicted(target: Target) -> Verdict:
+            level = Level.NONE if target.name == "cuda" else Level.HIGH
+            cell = f"bert/fill-mask/{target}/float32"
+            return Verdict(cell=cell, level=level, basis=basis, reasons=("no kernel",), rule_ids=("a.rule",))
+
+        return predicted
+
+    statuses = [status("cuda"), status("rocm"), status("cpu")]
+    chosen = select("embedding", "encoder-only", (), "fill-mask", statuses, None, said(Basis.PREDICTED))
+    assert chosen.target == "rocm"
+    assert chosen.steps[0].result is StepResult.PREDICTED_TO_FAIL
+    assert "no kernel" in chosen.steps[0].reason
+    assert select("embedding", "encoder-only", (), "fill-mask", statuses, None, said(Basis.DECLARED)).target == "cuda"
 
 
 def test_every_step_is_recorded_with_its_reason():
