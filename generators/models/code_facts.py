@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from hardware.errors import BrokenInput, OutputError, echo
-from hardware.paths import cache_folder
+from hardware.paths import CACHE_VARIABLE, cache_folder
 from hardware.whole_file import write_whole
 
 from .libraries import catalog_of
@@ -72,8 +73,18 @@ class CodeFacts:
 
 def code_facts(model_type: str, task: str) -> CodeFacts | None:
     """What is known of a type's code doing a task, in the installed version of its library; None where nobody asked
-    it. Raises `BrokenInput` for a file that can't be read."""
-    return next((one for path in _paths() if (one := _read(path).get((model_type, task)))), None)
+    it. Raises `BrokenInput` for a file that can't be read.
+
+    A process reads the files once, since a matrix asks thousands of times.
+    """
+    return _known(os.environ.get(CACHE_VARIABLE, "")).get((model_type, task))
+
+
+@functools.lru_cache(maxsize=4)
+def _known(_cache: str) -> Mapping[tuple[str, str], CodeFacts]:
+    """All that is known; what ships comes first."""
+    roots = (cache_folder("recipes"), SHIPPED)
+    return {key: one for root in roots for name in folders() for key, one in _read(_path(root, name)).items()}
 
 
 def keep_code_facts(found: CodeFacts, folder: Path | None = None) -> None:
@@ -87,11 +98,7 @@ def keep_code_facts(found: CodeFacts, folder: Path | None = None) -> None:
         write_whole(path, text + "\n")
     except OSError as error:
         raise OutputError(f"{echo(str(path))} cannot be written", why=str(error)) from error
-
-
-def _paths() -> list[Path]:
-    """What ships comes first."""
-    return [_path(root, name) for root in (SHIPPED, cache_folder("recipes")) for name in folders()]
+    _known.cache_clear()
 
 
 def _path(folder: Path, of: str) -> Path:
@@ -101,12 +108,6 @@ def _path(folder: Path, of: str) -> Path:
 def _read(path: Path) -> Mapping[tuple[str, str], CodeFacts]:
     if not path.is_file():
         return {}
-    state = path.stat()
-    return _read_file(path, state.st_mtime_ns, state.st_size)
-
-
-@functools.lru_cache(maxsize=8)
-def _read_file(path: Path, _changed: int, _size: int) -> Mapping[tuple[str, str], CodeFacts]:
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))
         return {(one.model_type, one.task): one for one in map(CodeFacts.from_dict, listed)}
