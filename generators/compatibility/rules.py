@@ -8,7 +8,7 @@ never decides anything. Every limit that holds counts: the level is the lowest o
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -35,13 +35,15 @@ class RuleSet:
     rules: tuple[Rule, ...]
 
     @functools.cached_property
-    def _by_target(self) -> Mapping[str, tuple[Rule, ...]]:
-        names = {target.name for rule in self.rules for target in rule.targets}
-        return {name: tuple(r for r in self.rules if any(t.name == name for t in r.targets)) for name in names}
+    def _of(self) -> dict[Target, tuple[Rule, ...]]:
+        """Rules by target, as they are asked for: a matrix asks for a few targets thousands of times."""
+        return {}
 
     def of(self, target: Target) -> tuple[Rule, ...]:
         """The rules that speak of a target, whether they hold or not."""
-        return tuple(rule for rule in self._by_target.get(target.name, ()) if rule.speaks_of(target) is not None)
+        if target not in self._of:
+            self._of[target] = tuple(rule for rule in self.rules if rule.speaks_of(target) is not None)
+        return self._of[target]
 
     def holding(self, target: Target, facts: Facts) -> tuple[Rule, ...]:
         """The rules of a target whose conditions hold."""
