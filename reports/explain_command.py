@@ -39,7 +39,7 @@ def report_explanation(asked: Options, text: str) -> int:
     if asked.format_ == "json":
         click.echo(json.dumps(_dict(cell, predicted, measured, chain), indent=2, ensure_ascii=False))
     else:
-        click.echo(_text(cell, predicted, measured, chain))
+        click.echo(chain_text(cell, predicted, measured, chain))
     return 0
 
 
@@ -83,7 +83,8 @@ def _dict(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain
     }
 
 
-def _text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain) -> str:
+def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain) -> str:
+    """The chain behind a cell's prediction as indented lines, with what was measured beside it."""
     said = [("Predicted", f"{predicted.level} ({predicted.basis})")]
     if measured:
         said.append(("Measured", f"{measured.level} ({measured.basis}): {'; '.join(measured.reasons[:2])}"))

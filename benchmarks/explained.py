@@ -1,0 +1,72 @@
+"""Prints docs/EXPLAINED.md: what `--explain` says of ten cells that surprise, chosen from kept evidence.
+
+`python -m benchmarks.explained [EVIDENCE…] > docs/EXPLAINED.md`. Surprising are cells of which a prediction was wrong, and
+those that were rightly said to fail where most of their family works, or the other way round: of each target and kind the
+first by name, targets in turn, until there are ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+import click
+
+from benchmarks.calibration import KEPT
+from benchmarks.evidence_table import gathered
+from generators.compatibility.calibration.scoring import Scored, by_family, score
+from generators.compatibility.explaining import explain
+from generators.compatibility.facts import facts_here
+from generators.compatibility.rules import load_rules, predict
+from generators.models.store import load_recipe
+from hardware.detection import HardwareInfo, detect
+from hardware.evidence.store import Evidence
+from reports.explain_command import chain_text
+
+_HOW_MANY = 10
+
+_HEAD = """# Ten cells that surprise
+
+Made by `python -m benchmarks.explained` from the evidence in `docs/evidence`: what
+`python run_test_generation.py --explain CELL` says of cells of which a sealed prediction was wrong, or was right against
+what most models of the family do on that target. The chain is that of today's rules.
+"""
+
+
+def _surprising(cells: Sequence[Scored]) -> list[Scored]:
+    most = by_family([one for one in cells if not one.held_out])
+    groups: dict[tuple[str, str], list[Scored]] = {}
+    for one in cells:
+        kind = "wrong" if one.said is not None and one.said is not one.works else ""
+        kind = kind or ("rare" if one.said is one.works and most(one) is not one.works else "")
+        if kind:
+            groups.setdefault((kind, str(one.cell.target)), []).append(one)
+    turns = zip_longest(*(sorted(group, key=lambda one: one.cell.id) for _, group in sorted(groups.items())))
+    return [one for turn in turns for one in turn if one is not None][:_HOW_MANY]
+
+
+def _page(cells: Sequence[Scored], inventory: HardwareInfo) -> Iterator[str]:
+    rules = load_rules()
+    yield _HEAD
+    for one in _surprising(cells):
+        recipe = load_recipe(one.cell.model, one.cell.task)
+        if recipe is None:
+            continue
+        facts = facts_here(recipe, one.cell, inventory)
+        chain = explain(one.cell.target, facts, rules)
+        text = chain_text(one.cell, predict(one.cell, facts, rules), one.measured, chain)
+        yield f"## {one.cell.id}\n\nSealed before its run: {one.predicted.level}.\n\n```\n{text}\n```\n"
+
+
+@click.command()
+@click.argument("places", nargs=-1, type=click.Path(path_type=Path, exists=True))
+def main(places: tuple[Path, ...]) -> None:
+    """Print the page."""
+    found = gathered(places or sorted(KEPT.glob("*.jsonl.gz")))
+    cells = score(Evidence(runs=found.runs, checks=found.checks, ends=(), broken=())).cells
+    click.echo("\n".join(_page(cells, detect())), nl=False)
+
+
+if __name__ == "__main__":
+    main()
