@@ -1,8 +1,7 @@
 """Prints docs/EXPLAINED.md: what `--explain` says of ten cells that surprise, chosen from kept evidence.
 
-`python -m benchmarks.explained [EVIDENCE…] > docs/EXPLAINED.md`. Surprising are cells of which a prediction was wrong, and
-those that were rightly said to fail where most of their family works, or the other way round: of each target and kind the
-first by name, targets in turn, until there are ten.
+`python -m benchmarks.explained [EVIDENCE…] > docs/EXPLAINED.md`. Surprising are cells whose prediction was wrong, and those that were rightly said to fail where most of their family works, or the other way round: of each target and
+kind the first by name, targets in turn, until there are ten.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _HOW_MANY = 10
 _HEAD = """# Ten cells that surprise
 
 Made by `python -m benchmarks.explained` from the evidence in `docs/evidence`: what
-`python run_test_generation.py --explain CELL` says of cells of which a sealed prediction was wrong, or was right against
-what most models of the family do on that target. The chain is that of today's rules.
+`python run_test_generation.py --explain CELL` says of cells of which a sealed prediction was wrong, or was right
+against what most models of the family do on that target. The chain is that of today's rules.
 """
 
 

@@ -25,7 +25,12 @@ class Asked:
     wants: str
     value: Value
     holds: bool
-    shown: tuple[str, ...] = ()
+    wanted: frozenset[str] = frozenset()
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """Of a list fact what the condition asks for."""
+        return tuple(item for item in self.value if item in self.wanted) if isinstance(self.value, tuple) else ()
 
     @property
     def text(self) -> str:
@@ -35,7 +40,9 @@ class Asked:
     @property
     def _here(self) -> str:
         if isinstance(self.value, tuple) and self.value:
-            return f"{', '.join(self.shown)} of {len(self.value)}" if self.shown else f"{len(self.value)} others"
+            rest = len(self.value) - len(self.shown)
+            listed = "others" if self.wanted else "of them"
+            return f"{', '.join(self.shown)} of {len(self.value)}" if self.shown else f"{rest} {listed}"
         return said(self.value)
 
 
@@ -99,17 +106,17 @@ def _asked(rule: Rule, facts: Facts) -> tuple[Asked, ...]:
 def _one(name: str, condition: Condition, facts: Facts) -> Asked:
     value = facts.value(name)
     wanted: frozenset[str] = getattr(condition, "values", frozenset())
-    shown = tuple(item for item in value if item in wanted) if isinstance(value, tuple) else ()
-    return Asked(fact=name, wants=condition.words, value=value, holds=condition.holds(value), shown=shown)
+    return Asked(fact=name, wants=condition.words, value=value, holds=condition.holds(value), wanted=wanted)
 
 
 def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> Iterator[str]:
     """Limits go where one of their conditions goes; claims come where their last condition comes."""
-    for rule in found.binding:
-        without = [asked.text for asked in _asked(rule, facts)]
-        rest = [other for other in found.limits if other.level is not rule.level]
-        after = _lowest(found, rest)
-        yield f"{after} if it weren't that {' and '.join(without)} [{rule.id}]"
+    if found.binding:
+        rest = [other for other in found.limits if other not in found.binding]
+        without = [
+            f"{' and '.join(asked.text for asked in _asked(rule, facts))} [{rule.id}]" for rule in found.binding
+        ]
+        yield f"{_lowest(found, rest)} if it weren't that {', nor that '.join(without)}"
     near = []
     for rule in rules.of(target):
         unmet = [asked for asked in _asked(rule, facts) if not asked.holds]
