@@ -1,7 +1,8 @@
 """Prints docs/EXPLAINED.md: what `--explain` says of ten cells that surprise, chosen from kept evidence.
 
-`python -m benchmarks.explained [EVIDENCE…] > docs/EXPLAINED.md`. Surprising are cells whose prediction was wrong, and those that were rightly said to fail where most of their family works, or the other way round: of each target and
-kind the first by name, targets in turn, until there are ten.
+`python -m benchmarks.explained [EVIDENCE…] > docs/EXPLAINED.md`. Surprising are cells whose prediction was wrong, and
+those that were rightly said to fail where most of their family works, or the other way round: of each target and kind
+the first by name, targets in turn, until there are ten.
 """
 
 from __future__ import annotations
