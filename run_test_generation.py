@@ -12,6 +12,7 @@ Examples:
   python run_test_generation.py --check hwcompat-out/suites
   python run_test_generation.py --verify hwcompat-out/suites
   python run_test_generation.py --config hwcompat.toml --run
+  python run_test_generation.py --refresh --dry-run
   python run_test_generation.py --upstream ./transformers --model bert --device cpu
 
 Without --run the suites are written, and the command that runs them is printed. What follows a lone -- goes to
@@ -47,9 +48,10 @@ def main(context: click.Context, /, **options: object) -> int:
     """Parse, call, print; see `help`."""
     asked = Options(**options, pytest_arguments=context.obj or ())
     tables = asked.hardware_compatibility or asked.coverage_report
-    if not (asked.list_devices or tables) and _was_given(context, "format_"):
+    if not (asked.list_devices or tables or asked.dry_run) and _was_given(context, "format_"):
         raise UsageError(
-            "--format goes with --list-devices, --hardware-compatibility or --coverage-report", fix="Leave it out."
+            "--format goes with --list-devices, --hardware-compatibility, --coverage-report or --dry-run",
+            fix="Leave it out.",
         )
     if asked.targets and not tables:
         raise UsageError(
@@ -59,8 +61,10 @@ def main(context: click.Context, /, **options: object) -> int:
         raise UsageError("--previous and --fail-under go with --coverage-report", fix="Add --coverage-report.")
     if asked.bundle and asked.run:
         raise UsageError("--bundle packs and --run runs", fix="Ask for one of them; a bundle has its own run.py.")
-    if asked.resume and not asked.run:
-        raise UsageError("--resume goes with --run", fix="Add --run.")
+    if asked.resume and not (asked.run or asked.refresh):
+        raise UsageError("--resume goes with --run or --refresh", fix="Add one of them.")
+    if asked.dry_run and not asked.refresh:
+        raise UsageError("--dry-run goes with --refresh", fix="Add --refresh; what --run would do is told by --list.")
     if asked.update_expected and not (asked.config and asked.run):
         raise UsageError("--update-expected goes with --config FILE and --run", fix="Add what is missing.")
     if asked.list_devices:
@@ -73,6 +77,10 @@ def main(context: click.Context, /, **options: object) -> int:
         from reports.coverage_command import report_coverage
 
         return report_coverage(asked, _own_command())
+    if asked.refresh:
+        from reports.refresh_command import refresh
+
+        return refresh(asked, _own_command())
     if asked.upstream:
         from reports.upstream_command import report_upstream
 

@@ -20,6 +20,9 @@ from .judgement import Judgement, describe, judge, one_line, tolerance_moved
 from .levels import level_rules
 from .verdict import Basis, Level, Verdict, worst
 
+_EXPIRED = ("measured with ", "measured by ")
+"""How each reason begins for which evidence doesn't count any more."""
+
 UNNAMED = ""
 """The accelerator of lines of a run that names none."""
 
@@ -65,6 +68,11 @@ def conclude(
         thin = [f"the plan lacks checks that the cell has to have: {', '.join(lacking)}"] if lacking else []
         return replace(verdict, reasons=_once([*thin, *sorted_lines.set_aside, *verdict.reasons]))
     return verdict
+
+
+def why_expired(verdict: Verdict) -> tuple[str, ...]:
+    """Of an expired verdict's reasons, those that say what has changed since."""
+    return tuple(reason for reason in verdict.reasons if reason.startswith(_EXPIRED))
 
 
 def by_accelerator(
