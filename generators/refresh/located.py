@@ -60,7 +60,11 @@ def name_of(one: ExpiredCell, names: Sequence[str]) -> str:
             return name
     if one.subject == "config" and cell.task != MODULE_TASK:
         return _at_real_widths(one, names)
-    raise ModelError(f"{cell.model} is not here", why=_why_unnamed(one), fix=f"Name it: --model {_example(cell)}.")
+    raise ModelError(
+        f"what {cell.model} stands for is not known here",
+        why=_why_unnamed(one),
+        fix=f"Name it: --model {_example(cell)}.",
+    )
 
 
 def plan_again(
