@@ -13,6 +13,7 @@ Examples:
   python run_test_generation.py --check hwcompat-out/suites
   python run_test_generation.py --verify hwcompat-out/suites
   python run_test_generation.py --config hwcompat.toml --run
+  python run_test_generation.py --refresh --dry-run
   python run_test_generation.py --upstream ./transformers --model bert --device cpu
 
 Without --run the suites are written, and the command that runs them is printed. What follows a lone -- goes to
@@ -48,11 +49,11 @@ def main(context: click.Context, /, **options: object) -> int:
     """Parse, call, print; see `help`."""
     asked = Options(**options, pytest_arguments=context.obj or ())
     tables = asked.hardware_compatibility or asked.coverage_report
-    shown = asked.list_devices or tables or asked.explain or asked.calibration
+    shown = asked.list_devices or tables or asked.explain or asked.calibration or asked.dry_run
     if not shown and _was_given(context, "format_"):
         raise UsageError(
             "--format goes with what is printed: --list-devices, --hardware-compatibility, --coverage-report, "
-            "--calibration or --explain CELL",
+            "--calibration, --dry-run or --explain CELL",
             fix="Leave it out.",
         )
     if asked.targets and not tables:
@@ -63,8 +64,10 @@ def main(context: click.Context, /, **options: object) -> int:
         raise UsageError("--previous and --fail-under go with --coverage-report", fix="Add --coverage-report.")
     if asked.bundle and asked.run:
         raise UsageError("--bundle packs and --run runs", fix="Ask for one of them; a bundle has its own run.py.")
-    if asked.resume and not asked.run:
-        raise UsageError("--resume goes with --run", fix="Add --run.")
+    if asked.resume and not (asked.run or asked.refresh):
+        raise UsageError("--resume goes with --run or --refresh", fix="Add one of them.")
+    if asked.dry_run and not asked.refresh:
+        raise UsageError("--dry-run goes with --refresh", fix="Add --refresh; what --run would do is told by --list.")
     if asked.update_expected and not (asked.config and asked.run):
         raise UsageError("--update-expected goes with --config FILE and --run", fix="Add what is missing.")
     if asked.list_devices:
@@ -85,6 +88,10 @@ def main(context: click.Context, /, **options: object) -> int:
         from reports.coverage_command import report_coverage
 
         return report_coverage(asked, _own_command())
+    if asked.refresh:
+        from reports.refresh_command import refresh
+
+        return refresh(asked, _own_command())
     if asked.upstream:
         from reports.upstream_command import report_upstream
 

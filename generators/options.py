@@ -103,6 +103,10 @@ _OPTIONS = (
     click.option(
         "--resume", is_flag=True, help="Go on with the newest run in the evidence folder if it was cut off."
     ),
+    click.option(
+        "--refresh", is_flag=True, help="Run again what has expired in the evidence folder, and nothing else."
+    ),
+    click.option("--dry-run", is_flag=True, help="With --refresh: say what has expired and how long it takes."),
     click.option("--allow-fallback", is_flag=True, help="A named device that isn't here is no failure."),
     click.option("--force", is_flag=True, help="Overwrite suites that were edited by hand."),
     click.option("--output-dir", type=_FOLDER, default=DEFAULT_SUITES, show_default=True, help="For suites."),
@@ -188,6 +192,8 @@ class Options:
     timeout: float | None
     jobs: int | None
     resume: bool
+    refresh: bool
+    dry_run: bool
     allow_fallback: bool
     force: bool
     output_dir: Path

@@ -196,6 +196,14 @@ def _versions(before: Inventory, after: Inventory) -> Iterator[Difference]:
 
 def _versions_in(inventory: Inventory) -> dict[str, str]:
     host = inventory["host"]
-    macos = str(host.get("release", "")) if host.get("system") == "Darwin" else None
-    drivers = [(str(one["vendor"]), one.get("driver_version")) for one in inventory["accelerators"]]
-    return machine_versions(inventory["packages"], drivers, python=str(host.get("python_version", "")), macos=macos)
+    torch = inventory.get("torch") or {}
+    return machine_versions(
+        inventory["packages"],
+        [
+            (str(one["vendor"]), one.get("driver_version"), one.get("firmware_version"))
+            for one in inventory["accelerators"]
+        ],
+        builds={name: torch.get(name) for name in ("cuda", "hip", "xpu")},
+        python=str(host.get("python_version", "")),
+        macos=str(host.get("release", "")) if host.get("system") == "Darwin" else None,
+    )

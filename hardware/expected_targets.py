@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .target import Target
+
 if TYPE_CHECKING:
     from .accelerators.base import AcceleratorInfo
     from .detection import HardwareInfo
@@ -36,6 +38,14 @@ def expected_targets(inventory: HardwareInfo, names: Iterable[str]) -> tuple[Tar
         else TargetStatus(target=name, expected=True, reason="no rule here knows it; a probe can tell")
         for name in names
     )
+
+
+def why_absent(target: Target, inventory: HardwareInfo) -> str:
+    """Why a target with its variant can't be here; empty where it may be."""
+    (status,) = expected_targets(inventory, [target.name])
+    if target.name == "tpu" and target.variant and inventory.packages.get("torchax"):
+        return ""  # the variant is the host's processor
+    return "" if status.expected else status.reason
 
 
 def _cpu(inventory: HardwareInfo) -> TargetStatus:

@@ -16,9 +16,12 @@ from hardware.evidence.versions import moved_versions
 from hardware.target import Target
 
 from .current_checks import worst_of_runs
-from .judgement import Judgement, describe, judge, one_line
+from .judgement import Judgement, describe, judge, one_line, tolerance_moved
 from .levels import level_rules
 from .verdict import Basis, Level, Verdict, worst
+
+_EXPIRED = ("measured with ", "measured by ")
+"""How each reason begins for which evidence doesn't count any more."""
 
 UNNAMED = ""
 """The accelerator of lines of a run that names none."""
@@ -43,18 +46,19 @@ def conclude(
 
     `current_versions` are the versions on which this target's evidence depends, `run_versions` those of each run
     by its id: evidence of a run that differs, or whose versions aren't known, has the basis `expired`. So has a
-    line of another suite, where `suite_hash` names the present one, and every line where `outdated` says why the
-    present one isn't up to date. `subject_required` is `checkpoint` where the cell's model is a checkpoint.
-    `required_checks` are those that the cell has to have whether they were planned or not. `own_limit` is a
-    repository's own tolerance for the cell. Lines of other cells are left out, and of two lines of one check in one
-    run the worse one counts.
+    line of another suite, where `suite_hash` names the present one, every line where `outdated` says why the present
+    one isn't up to date, and what was held to a tolerance under which it would be decided otherwise now.
+    `subject_required` is `checkpoint` where the cell's model is a checkpoint. `required_checks` are those that the
+    cell has to have whether they were planned or not. `own_limit` is a repository's own tolerance for the cell. Lines
+    of other cells are left out, and of two lines of one check in one run the worse one counts.
     """
     if not planned_checks:
         return _unknown(cell, ["nothing was planned, so nothing can be concluded"], ())
     lacking = tuple(name for name in required_checks if name not in planned_checks)
     planned_checks = (*planned_checks, *lacking)
     own = worst_of_runs([line for line in checks if line.cell_id == cell.id])
-    sorted_lines = _sort(cell, own, current_versions, run_versions, subject_required, suite_hash, outdated)
+    old = _expired_runs(cell, own, current_versions, run_versions, outdated, own_limit)
+    sorted_lines = _sort(cell, own, old, subject_required, suite_hash)
     verdict = _over_accelerators(cell, planned_checks, sorted_lines.current, Basis.MEASURED, own_limit)
     if verdict.level is Level.UNKNOWN and sorted_lines.expired:
         older = _over_accelerators(cell, planned_checks, sorted_lines.expired, Basis.EXPIRED, own_limit)
@@ -64,6 +68,11 @@ def conclude(
         thin = [f"the plan lacks checks that the cell has to have: {', '.join(lacking)}"] if lacking else []
         return replace(verdict, reasons=_once([*thin, *sorted_lines.set_aside, *verdict.reasons]))
     return verdict
+
+
+def why_expired(verdict: Verdict) -> tuple[str, ...]:
+    """Of an expired verdict's reasons, those that say what has changed since."""
+    return tuple(reason for reason in verdict.reasons if reason.startswith(_EXPIRED))
 
 
 def by_accelerator(
@@ -96,14 +105,32 @@ class _Sorted:
     set_aside: tuple[str, ...]
 
 
-def _sort(
+def _expired_runs(
     cell: Cell,
     lines: Sequence[CheckLine],
     current_versions: Mapping[str, str],
     run_versions: Mapping[str, Mapping[str, str]],
+    outdated: str,
+    own_limit: float | None,
+) -> dict[str, str]:
+    """Runs whose lines of the cell no longer hold, each with the reason: other versions, another tolerance."""
+    found: dict[str, str] = {}
+    for run_id in dict.fromkeys(line.run_id for line in lines):
+        then = run_versions.get(run_id)
+        moved = moved_versions(then, current_versions) if then is not None else ()
+        held = tolerance_moved(cell, [line for line in lines if line.run_id == run_id], own_limit)
+        unknown = "measured with versions that aren't known" if then is None else ""
+        if why := outdated or unknown or (f"measured with {'; '.join(moved)}" if moved else held):
+            found[run_id] = why
+    return found
+
+
+def _sort(
+    cell: Cell,
+    lines: Sequence[CheckLine],
+    expired_runs: Mapping[str, str],
     subject_required: str,
     suite_hash: str,
-    outdated: str,
 ) -> _Sorted:
     current: list[CheckLine] = []
     expired: list[CheckLine] = []
@@ -123,9 +150,9 @@ def _sort(
             set_aside.append(f"{line.check_name} is dated {one_line(line.started_at)}, which is yet to come")
         elif not level_rules().proves_enough(line.subject, subject_required):
             set_aside.append(f"evidence from {one_line(line.subject)} says nothing of a {subject_required}")
-        elif why := outdated or _why_expired(line, current_versions, run_versions.get(line.run_id), suite_hash):
+        elif line.run_id in expired_runs or (suite_hash and line.suite_hash != suite_hash):
             expired.append(line)
-            why_expired.append(why)
+            why_expired.append(expired_runs.get(line.run_id, "measured by another suite"))
         else:
             current.append(line)
     return _Sorted(
@@ -161,15 +188,6 @@ def _is_there(cell: Cell, line: CheckLine) -> bool:
 def _substituted(cell: Cell, line: CheckLine) -> str:
     why = f": {one_line(line.substitution_reason)}" if line.substitution_reason else ""
     return f"the run was on {one_line(line.actual_target or 'another target')}, not on {cell.target}{why}"
-
-
-def _why_expired(line: CheckLine, current: Mapping[str, str], then: Mapping[str, str] | None, suite_hash: str) -> str:
-    if suite_hash and line.suite_hash != suite_hash:
-        return "measured by another suite"
-    if then is None:
-        return "measured with versions that aren't known"
-    moved = moved_versions(then, current)
-    return f"measured with {'; '.join(moved)}" if moved else ""
 
 
 def _split(lines: Sequence[CheckLine]) -> dict[str, list[CheckLine]]:

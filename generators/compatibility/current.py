@@ -171,10 +171,13 @@ def _verdict(
 
 
 def _outdated(cell: Cell, plan: PlannedCell) -> str:
-    """Why a suite isn't what would be made now: its recipe or a template has changed. Empty where it is, and for a
-    model that the user brought, whose recipe isn't kept."""
-    if plan.subject != "tiny" or plan.made_from is None:
+    """Why a suite isn't what would be made now: its recipe or a template has changed. Empty where it is.
+
+    Of a model that the user brought, and of one at its real widths, the recipe isn't kept: templates count alone.
+    """
+    if plan.made_from is None:
         return ""
-    recipe = load_recipe(cell.model, cell.task)
-    same = recipe is None or made_from(recipe) == plan.made_from
+    recipe = load_recipe(cell.model, cell.task) if plan.subject == "tiny" else None
+    unknown = plan.subject == "tiny" and recipe is None
+    same = unknown or made_from(recipe) == plan.made_from
     return "" if same else "measured by a suite whose recipe or templates have changed"

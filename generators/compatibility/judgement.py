@@ -125,6 +125,24 @@ def _unproven(cell: Cell, line: CheckLine, own_limit: float | None) -> str:
     return ""
 
 
+def tolerance_moved(cell: Cell, lines: Sequence[CheckLine], own_limit: float | None) -> str:
+    """Why what some lines were held to decides differently now: a pass was allowed more than today, or a failure
+    less. Empty where it doesn't: a pass under a narrower limit proves more than is asked."""
+    # Imported late, as in `_core`.
+    from hardware.testing.checks import comparing_checks
+
+    today = _product_limit(cell) if own_limit is None else own_limit
+    for line in lines:
+        error, limit = line.max_rel_error, line.tolerance
+        if today is None or error is None or limit is None or line.check_name not in comparing_checks():
+            continue
+        passed_wider = line.outcome is Outcome.PASSED and error <= limit and limit > today
+        failed_narrower = line.outcome is Outcome.FAILED and error > limit and limit < today
+        if passed_wider or failed_narrower:
+            return f"measured with a tolerance of {limit:g}, now {today:g}"
+    return ""
+
+
 def _product_limit(cell: Cell) -> float | None:
     # Imported late, as in `_core`.
     from hardware.testing.tolerances import tolerance_for

@@ -8,17 +8,24 @@ from pathlib import Path
 
 from generators.models.recipe import Recipe
 
-_TEMPLATES = Path(__file__).parents[2] / "templates"
+_ROOT = Path(__file__).parents[2]
+_FILLING = ("render.py", "render_given.py")
+"""The code that fills templates: a suite changes with it too."""
 
 
-def made_from(recipe: Recipe) -> str:
-    """The hash of a recipe and of all templates of the product: 16 hexadecimal digits."""
-    return hashlib.sha256(recipe.digest.encode() + _templates()).hexdigest()[:16]
+def made_from(recipe: Recipe | None) -> str:
+    """The hash of a recipe, of all templates of the product and of what fills them: 16 hexadecimal digits.
+
+    None stands for a recipe that isn't kept, of a checkpoint, a module or a file: the rest counts alone.
+    """
+    digest = recipe.digest if recipe is not None else ""
+    return hashlib.sha256(digest.encode() + _templates()).hexdigest()[:16]
 
 
 @functools.cache
 def _templates() -> bytes:
     digest = hashlib.sha256()
-    for path in sorted(_TEMPLATES.rglob("*.j2")):
+    filling = [_ROOT / "generators" / "suites" / name for name in _FILLING]
+    for path in [*sorted((_ROOT / "templates").rglob("*.j2")), *filling]:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.digest()

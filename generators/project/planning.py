@@ -70,12 +70,12 @@ def plan_project(
 
 
 def left_out(
-    project: Project, planned: Sequence[PlannedSuite], kept: Collection[str], override: Override
+    project: Project, planned: Sequence[PlannedSuite], kept: Collection[str], override: Override, left_by: str
 ) -> dict[str, str]:
     """Cells of the lock and of accepted failures that the command line left out, with the options that did.
 
-    `planned` are all suites, `kept` the ids of those that run. A cell that nobody left out and that isn't planned
-    either is missing: it isn't among these.
+    `planned` are all suites, `kept` the ids of those that run, `left_by` the options that chose among them. A cell
+    that nobody left out and that isn't planned either is missing: it isn't among these.
     """
     cells = [suite.cell for suite in planned]
     named = [*project.expected, *(entry.cell for entry in project.accepted)]
@@ -85,7 +85,7 @@ def left_out(
         if id_ in kept:
             continue
         if id_ in ids:
-            found[id_] = "--select, --skip or --shard"
+            found[id_] = left_by
         elif options := _overriding(Cell.parse(id_), cells, override):
             found[id_] = " and ".join(options)
     return found

@@ -22,12 +22,16 @@ from .reading import read_project
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectRun:
-    """A project with all its suites, and those that patterns and a shard keep; `override` beats the file."""
+    """A project with all its suites, and those that patterns and a shard keep; `override` beats the file.
+
+    `left_by` are the options that the others were left out by.
+    """
 
     project: Project
     override: Override
     planned: tuple[PlannedSuite, ...]
     kept: tuple[PlannedSuite, ...]
+    left_by: str = "--select, --skip or --shard"
 
     @property
     def timeouts(self) -> dict[str, float]:
@@ -38,7 +42,7 @@ class ProjectRun:
     def judge(self, result: JobResult, *, today: date, allow_fallback: bool) -> ProjectOutcome:
         """What the result means to the project on the day `today`."""
         kept = {suite.cell.id for suite in self.kept}
-        absent = left_out(self.project, self.planned, kept, self.override)
+        absent = left_out(self.project, self.planned, kept, self.override, self.left_by)
         runs = runs_of(result, allow_fallback=allow_fallback)
         return judge_project(self.project, runs, today, left_out=absent)
 

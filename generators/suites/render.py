@@ -276,7 +276,7 @@ def render(
         "tolerance": tolerance,
         "subject_line": _subject_line(recipe),
         "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",
-        "made_from": made_from(recipe),
+        "made_from": made_from(recipe if recipe.subject == "tiny" else None),
         "imports": _imports(recipe),
         "recorded": _recorded(recipe),
         "recorded_here": recipe.recorded["origin"] == HERE,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from generators.compatibility.made_from import made_from
 from generators.models.given import GivenRecipe
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
@@ -39,6 +40,7 @@ def render_given(
         ),
         "tolerance": tolerance,
         "subject_line": _subject_line(recipe),
+        "made_from": made_from(None),
         "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",
         "recorded": _recorded(recipe.recorded),
         "checks": applicable_checks(generates="none", has_mask=False, has_cache=False, can=can, task=recipe.task),

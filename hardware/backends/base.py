@@ -195,10 +195,12 @@ class BaseBackend(ABC):
 
     BACKEND_NAME: ClassVar[str]
     EXPIRES_ON: ClassVar[tuple[str, ...]] = ("torch", "transformers")
-    """Packages whose change of version invalidates evidence of this backend."""
+    """Whose change of version invalidates all evidence of this backend: names of `hardware.evidence.versions`, which
+    are distributions, `package (target)` in an environment of its own, `cuda (torch)` for what torch was built with,
+    `<vendor>_driver` and `<vendor>_firmware`."""
 
-    FILE_RUNTIMES: ClassVar[tuple[str, ...]] = ()
-    """Packages beside those that run graph files here: evidence on such files expires with them too."""
+    EXPIRES_ALSO_ON: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """By a variant, a precision or a task: whose change invalidates the evidence of such cells too."""
 
     FORK_SAFE: ClassVar[bool] = True
     CAN: ClassVar[frozenset[str]] = frozenset()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..cell import GRAPH_TASK
 from ._torch import TorchBackend
 from .base import DeviceInfo, FileSubject, Runnable
 
@@ -19,7 +21,7 @@ class CPUBackend(TorchBackend):
     BACKEND_NAME = "cpu"
     DEVICE_TYPE = "cpu"
     INDEXED = False
-    FILE_RUNTIMES = ("onnxruntime",)
+    EXPIRES_ALSO_ON: ClassVar[Mapping[str, tuple[str, ...]]] = {GRAPH_TASK: ("onnx", "onnxruntime")}
     SHARED = True
     UNSEEN = ""  # the host is the target: there is no other place to run
 

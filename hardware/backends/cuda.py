@@ -11,13 +11,16 @@ _BF16_SINCE = (8, 0)
 _FP8_SINCE = (8, 9)
 """Compute capabilities. Source: CUDA C++ Programming Guide, "Arithmetic Instructions" and tensor core data types."""
 
+_WHEELS = ("nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12")
+"""What torch computes products and convolutions with; pip replaces these wheels without torch."""
+
 
 class NVIDIABackend(TorchBackend):
     """float32 means float32: TF32 is used only when `tf32` was asked for."""
 
     BACKEND_NAME = "cuda"
     DEVICE_TYPE = "cuda"
-    EXPIRES_ON = ("torch", "transformers", "nvidia_driver")
+    EXPIRES_ON = ("torch", "cuda (torch)", "transformers", "nvidia_driver", *_WHEELS)
     PRECISIONS = ("float32", "tf32", "bfloat16", "float16")
 
     def _device_missing(self, torch: Any) -> str:

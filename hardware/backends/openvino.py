@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ..cell import GRAPH_TASK
 from ..export import Exported, export_openvino, quiet_telemetry
 from ..export.compressing import with_int8_weights
 from ..export.verification import held_inputs
@@ -214,6 +215,11 @@ class OpenVINOBackend(BaseBackend):
 
     BACKEND_NAME = "openvino"
     EXPIRES_ON = ("openvino", "optimum-intel", "torch", "transformers")
+    EXPIRES_ALSO_ON: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "int8": ("nncf",),
+        GRAPH_TASK: ("onnx",),
+        **dict.fromkeys(("GPU", "NPU", *CHOICES), ("intel_driver", "intel_firmware")),
+    }
     CAN = frozenset({"generate", "save"})
     WARM_IMPORTS = ("openvino", "optimum.intel", "optimum.exporters.openvino")
     PRECISIONS = ("float32", "bfloat16", "float16", "int8")

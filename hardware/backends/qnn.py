@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ..evidence.record import Stage
+from ..evidence.versions import SDK_VARIABLE
 from ..export.exported import ONNX
 from ..export.onnx import export_onnx, missing_packages, with_positions
 from ..workers import WorkerError, environment_of
@@ -40,7 +41,6 @@ OPTIMISATION = "ORT_DISABLE_ALL"
 """The file holds what is to run: it was folded when it was exported."""
 
 PROVIDER = "QNNExecutionProvider"
-SDK_VARIABLE = "QNN_SDK_ROOT"
 CALIBRATIONS = 16
 """Inputs whose ranges a quantised model is made for."""
 
@@ -148,7 +148,10 @@ class QNNBackend(WorkerBackend):
     """QNN's HTP backend, on the emulator or on a Snapdragon; nothing may run on the host."""
 
     BACKEND_NAME = "qnn"
-    EXPIRES_ON = ("onnxruntime-qnn", "onnxruntime (qnn)", "onnx", "onnxruntime", "torch", "transformers")
+    EXPIRES_ON = (
+        *("onnxruntime-qnn", "onnxruntime (qnn)", "qnn_sdk", "qualcomm_driver", "qualcomm_firmware"),
+        *("onnx", "onnxruntime", "torch", "transformers"),
+    )
     CAN = frozenset({"save"})
     PRECISIONS = ("float32", "float16", "int8")
     DEADLINE_S = 600.0  # its compiler prepares every graph for HTP

@@ -18,7 +18,7 @@ class AMDBackend(TorchBackend):
 
     BACKEND_NAME = "rocm"
     DEVICE_TYPE = "cuda"
-    EXPIRES_ON = ("torch", "transformers", "amd_driver")
+    EXPIRES_ON = ("torch", "hip (torch)", "transformers", "amd_driver")
 
     def _device_missing(self, torch: Any) -> str:
         if not torch.version.hip:

@@ -13,7 +13,7 @@ class IntelBackend(TorchBackend):
 
     BACKEND_NAME = "xpu"
     DEVICE_TYPE = "xpu"
-    EXPIRES_ON = ("torch", "transformers", "intel_driver")
+    EXPIRES_ON = ("torch", "xpu (torch)", "transformers", "intel_driver")
 
     def _setup_environment(self) -> None:
         # Set, it sends operators without a kernel to the host without a word.

@@ -9,11 +9,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..backends.factory import backend_class, known_targets, plugged_versions
-from ..cell import DIFFUSION_TASKS, GRAPH_TASK, Cell
+from ..cell import DIFFUSION_TASKS, Cell
 from ..detection import HardwareInfo
 
 FAULT_VARIABLE = "HWCOMPAT_SIMULATED_FAULT"
 """What the simulated device is told to do wrong: a version of that device, and gone when the variable is."""
+
+SDK_VARIABLE = "QNN_SDK_ROOT"
+"""The folder of Qualcomm's SDK whose libraries compute instead of those in the wheel."""
 
 ABSENT = "absent"
 """The version of what isn't installed: going away and coming are moves too."""
@@ -41,55 +44,78 @@ def hash_of_checking(root: Path) -> str:
 
 
 def versions_of(inventory: HardwareInfo) -> dict[str, str]:
-    """Versions by name: packages by distribution, `python`,
-    `hwcompat`, `macos` and `<vendor>_driver`. What isn't known is left out."""
-    drivers = [(device.vendor, device.driver_version) for device in inventory.accelerators]
-    host = inventory.host
-    macos = host.release if host.system == "Darwin" else None
-    found = machine_versions(inventory.packages, drivers, python=host.python_version, macos=macos)
+    """Versions by name: packages by distribution, `python`, `hwcompat`, `macos`, `<vendor>_driver`,
+    `<vendor>_firmware`, what torch was built with as `cuda (torch)`, and `qnn_sdk`. What isn't known is left out."""
+    host, torch = inventory.host, inventory.torch
+    found = machine_versions(
+        inventory.packages,
+        [(device.vendor, device.driver_version, device.firmware_version) for device in inventory.accelerators],
+        builds={"cuda": torch.cuda, "hip": torch.hip, "xpu": torch.xpu},
+        python=host.python_version,
+        macos=host.release if host.system == "Darwin" else None,
+    )
     found["hwcompat"] = own_version()
     found |= {_plugin(name): version for name, version in plugged_versions().items()}
     if fault := os.environ.get(FAULT_VARIABLE):
         found["simulated_fault"] = fault
+    if sdk := os.environ.get(SDK_VARIABLE):
+        found["qnn_sdk"] = _hash_of_libraries(Path(sdk))
     return found
 
 
 def machine_versions(
     packages: Mapping[str, str | None],
-    drivers: Iterable[tuple[str, str | None]],
+    devices: Iterable[tuple[str, str | None, str | None]],
     *,
+    builds: Mapping[str, str | None],
     python: str,
     macos: str | None,
 ) -> dict[str, str]:
-    """Those of `versions_of` that an inventory holds, from its parts as plain data; `drivers` are by vendor."""
+    """Those of `versions_of` that an inventory holds, from its parts as plain data: `devices` are vendor, driver and
+    firmware, `builds` the runtimes that torch was built with. Where devices of a vendor differ, all are named."""
     found = {name: version for name, version in packages.items() if version}
     found["python"] = python
     if macos:
         found["macos"] = macos
-    found |= {f"{vendor.lower()}_driver": version for vendor, version in drivers if version}
-    return found
+    found |= {f"{name} (torch)": version for name, version in builds.items() if version}
+    several: dict[str, set[str]] = {}
+    for vendor, driver, firmware in devices:
+        for part, version in (("driver", driver), ("firmware", firmware)):
+            if version:
+                several.setdefault(f"{vendor.lower()}_{part}", set()).add(version)
+    return found | {name: ", ".join(sorted(versions)) for name, versions in several.items()}
+
+
+def _hash_of_libraries(sdk: Path) -> str:
+    """Names and sizes of the libraries of an SDK, which are other ones in each release, as 12 hexadecimal digits."""
+    files = sorted((f"{path.parent.name}/{path.name}", path.stat().st_size) for path in sdk.glob("lib/*/*Qnn*"))
+    return hashlib.sha256(repr(files).encode()).hexdigest()[:12]
 
 
 def expired_by(name: str) -> tuple[str, ...]:
-    """The targets whose evidence a change of this version invalidates, of whatever kind of model."""
+    """The targets some of whose evidence a change of this version invalidates."""
     found = []
     for target in known_targets():
         backend = backend_class(target)
-        if name in (*backend.EXPIRES_ON, *backend.FILE_RUNTIMES, "hwcompat", "diffusers", _plugin(target)):
+        sometimes = [one for names in backend.EXPIRES_ALSO_ON.values() for one in names]
+        if name in (*backend.EXPIRES_ON, *sometimes, "hwcompat", "diffusers", _plugin(target)):
             found.append(target)
     return tuple(found)
 
 
 def relevant_versions(cell: Cell, versions: Mapping[str, str]) -> dict[str, str]:
-    """Those versions whose change invalidates evidence on the cell's target; all where the target isn't known."""
+    """Those versions whose change invalidates evidence on the cell's target; all where the target isn't known.
+
+    The backend declares them, in `EXPIRES_ON` and `EXPIRES_ALSO_ON`; what all targets have in common is added here.
+    """
     if cell.target.name not in known_targets():
         return dict(versions)
     backend = backend_class(cell.target.name)
     names = {*backend.EXPIRES_ON, "hwcompat"}  # our own checks, tolerances and proofs too
+    for kind in (cell.target.variant, cell.precision, cell.task):
+        names |= set(backend.EXPIRES_ALSO_ON.get(kind, ()))
     if cell.target.name in plugged_versions():
         names.add(_plugin(cell.target.name))
-    if cell.task == GRAPH_TASK:
-        names |= set(backend.FILE_RUNTIMES)
     if cell.task in DIFFUSION_TASKS:
         names.add("diffusers")
     return {name: versions.get(name, ABSENT) for name in sorted(names)}

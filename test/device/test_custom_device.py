@@ -1,8 +1,9 @@
 """Devices that a vendor registers: believed only after they computed. Each in a process of its own, since torch takes
-one such device in a process and never gives it back."""
+one such device in a process and never gives it back; they are forked from one that has imported torch."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -27,28 +28,29 @@ SETTING = """
 """
 
 
-def said(code: str) -> str:
-    """What a script printed that has the example's device at hand."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SETTING) + textwrap.dedent(code)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(EXAMPLE)))},
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+BROKEN = {
+    "MyAsic.copy_to_device = lambda self, tensor, device_id=0: tensor": "copy_to_device did nothing",
+    "MyAsic.copy_to_device = lambda self, tensor, device_id=0: None": "it gave is on a NoneType",
+    "MyAsic.copy_to_device = lambda self, tensor, device_id=0: torch.zeros_like(tensor, device=NAME)": "else",
+    "MyAsic.allocate_memory = lambda self, size, device_id=0: torch.empty(size)": "gave memory on cpu",
+    "HostDriver.launch = altered('aten::mm', lambda x: x * 1.2)": "the device computed",
+    "HostDriver.launch = altered('aten::mm', lambda x: x * float('nan'))": "the device computed",
+    "HostDriver.launch = altered('aten::mul', lambda x: x * 1.01)": "the gradient of 3 x² is off",
+}
+"""What a device does wrong, and words of the reason for which it isn't taken."""
 
+ALTERED = """
+    def altered(name, change):
+        plain = HostDriver.launch
+        def launch(self, operator, args, kwargs):
+            output = plain(self, operator, args, kwargs)
+            return change(output) if operator._schema.name == name else output
+        return launch
 
-def test_the_example_computes_what_the_cpu_computes():
-    done = subprocess.run([sys.executable, EXAMPLE / "my_asic.py"], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    assert "the same tokens as on the CPU" in done.stdout
+"""
 
-
-def test_a_kernel_that_is_missing_and_mixed_devices_are_refused_by_name():
-    out = said("""
+SCRIPTS = {
+    "refused": """
         register(MyAsic(HostDriver(frozenset({"aten::addmm"}))))
         there, here = torch.ones(2, 3, device=NAME), torch.ones(2, 3)
         for call in (lambda: torch.nn.Linear(3, 4).to(NAME)(there), lambda: there + here, lambda: here @ there.t()):
@@ -58,17 +60,8 @@ def test_a_kernel_that_is_missing_and_mixed_devices_are_refused_by_name():
                 print(type(error).__name__, error)
         print((there + torch.tensor(2.0)).cpu().tolist())
         print(torch.equal(there.cpu(), here), there.device, torch.my_asic.device_count())
-    """)
-    lines = out.splitlines()
-    assert lines[0] == "True "
-    assert lines[1] == "NotImplementedError my_asic has no kernel for aten::addmm"
-    assert "my_asic:0 and cpu" in lines[2]
-    assert "my_asic:0 and cpu" in lines[3]
-    assert lines[4:] == ["[[3.0, 3.0, 3.0], [3.0, 3.0, 3.0]]", "True my_asic:0 1"]
-
-
-def test_a_device_that_was_never_registered_is_not_there():
-    out = said("""
+    """,
+    "absent": """
         class Nobody(MyAsic):
             def __init__(self):
                 super().__init__(None)
@@ -92,7 +85,96 @@ def test_a_device_that_was_never_registered_is_not_there():
         register(MyAsic(HostDriver()), device_name="My Asic")
         register(Nobody(), backend_library="no_such_module_of_a_vendor")
         register(Nobody(), backend_library="json")
-    """)
+    """,
+    "one_device": """
+        register(MyAsic(HostDriver()))
+        register(MyAsic(HostDriver()), device_name="another")
+        register(MyAsic(HostDriver(frozenset({"aten::tanh"}))))
+        register(MyAsic(HostDriver()))
+    """,
+    "gradients": """
+        class Blind(HostDriver):
+            def launch(self, operator, args, kwargs):
+                output = super().launch(operator, args, kwargs)
+                return output * 2 if operator._schema.name == "aten::mul" else output
+
+        sys.setswitchinterval(5)  # as on a machine so busy that autograd's thread comes last
+        register(MyAsic(Blind()), enable_autograd=False)
+        register(MyAsic(Blind()))
+    """,
+    "compiled": "register(MyAsic(HostDriver()), enable_compilation=True)",
+    **{
+        f"broken-{number}": f"{textwrap.dedent(ALTERED)}{change}\nregister(MyAsic(HostDriver()))\n"
+        for number, change in enumerate(BROKEN)
+    },
+}
+"""By name, what is said to torch, each by a process of its own."""
+
+
+# Each script in a child that ends as any interpreter does; what it prints goes to files of its own.
+FORKING = """
+    import json
+    import os
+    from pathlib import Path
+
+    import torch.fx.experimental.symbolic_shapes  # what every child would import by itself, with sympy
+
+    for script in map(Path, json.load(sys.stdin)):
+        child = os.fork()
+        if not child:
+            for stream, suffix in ((1, ".out"), (2, ".err")):
+                os.dup2(os.open(script.with_suffix(suffix), os.O_WRONLY | os.O_CREAT), stream)
+            exec(compile(script.read_text(), script, "exec"), globals())
+            sys.exit()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        script.with_suffix(".code").write_text(str(code))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which every script has run that has the example's device at hand."""
+    where = tmp_path_factory.mktemp("custom-device")
+    paths = [where / f"{name}.py" for name in SCRIPTS]
+    for path, code in zip(paths, SCRIPTS.values(), strict=True):
+        path.write_text(textwrap.dedent(code))
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(SETTING) + textwrap.dedent(FORKING)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(EXAMPLE)))},
+        input=json.dumps([str(path) for path in paths]),
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return where
+
+
+def said(folder: Path, name: str) -> str:
+    """What a script printed."""
+    assert (folder / f"{name}.code").read_text() == "0", (folder / f"{name}.err").read_text()[-2000:]
+    return (folder / f"{name}.out").read_text()
+
+
+def test_the_example_computes_what_the_cpu_computes():
+    done = subprocess.run([sys.executable, EXAMPLE / "my_asic.py"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert "the same tokens as on the CPU" in done.stdout
+
+
+def test_a_kernel_that_is_missing_and_mixed_devices_are_refused_by_name(folder: Path):
+    out = said(folder, "refused")
+    lines = out.splitlines()
+    assert lines[0] == "True "
+    assert lines[1] == "NotImplementedError my_asic has no kernel for aten::addmm"
+    assert "my_asic:0 and cpu" in lines[2]
+    assert "my_asic:0 and cpu" in lines[3]
+    assert lines[4:] == ["[[3.0, 3.0, 3.0], [3.0, 3.0, 3.0]]", "True my_asic:0 1"]
+
+
+def test_a_device_that_was_never_registered_is_not_there(folder: Path):
+    out = said(folder, "absent")
     assert [line.partition(" ")[0] for line in out.splitlines()] == ["False"] * 7
     for line, words in zip(
         out.splitlines(),
@@ -110,60 +192,27 @@ def test_a_device_that_was_never_registered_is_not_there():
         assert words in line
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ("MyAsic.copy_to_device = lambda self, tensor, device_id=0: tensor", "copy_to_device did nothing"),
-        ("MyAsic.copy_to_device = lambda self, tensor, device_id=0: None", "it gave is on a NoneType"),
-        ("MyAsic.copy_to_device = lambda self, tensor, device_id=0: torch.zeros_like(tensor, device=NAME)", "else"),
-        ("MyAsic.allocate_memory = lambda self, size, device_id=0: torch.empty(size)", "gave memory on cpu"),
-        ("HostDriver.launch = altered('aten::mm', lambda x: x * 1.2)", "the device computed"),
-        ("HostDriver.launch = altered('aten::mm', lambda x: x * float('nan'))", "the device computed"),
-        ("HostDriver.launch = altered('aten::mul', lambda x: x * 1.01)", "the gradient of 3 x² is off"),
-    ],
-)
-def test_a_device_that_does_not_compute_is_not_registered(change: str, words: str):
-    altered = textwrap.dedent("""
-        def altered(name, change):
-            plain = HostDriver.launch
-            def launch(self, operator, args, kwargs):
-                output = plain(self, operator, args, kwargs)
-                return change(output) if operator._schema.name == name else output
-            return launch
-    """)
-    out = said(altered + change + "\nregister(MyAsic(HostDriver()))\n")
+@pytest.mark.parametrize("number", range(len(BROKEN)), ids=BROKEN)
+def test_a_device_that_does_not_compute_is_not_registered(folder: Path, number: int):
+    out = said(folder, f"broken-{number}")
     assert out.startswith("False ")
-    assert words in out
+    assert list(BROKEN.values())[number] in out
 
 
-def test_one_process_takes_one_device_and_a_new_driver_for_it():
-    out = said("""
-        register(MyAsic(HostDriver()))
-        register(MyAsic(HostDriver()), device_name="another")
-        register(MyAsic(HostDriver(frozenset({"aten::tanh"}))))
-        register(MyAsic(HostDriver()))
-    """)
+def test_one_process_takes_one_device_and_a_new_driver_for_it(folder: Path):
+    out = said(folder, "one_device")
     first, second, third, fourth = out.splitlines()
     assert first == fourth == "True "
     assert "one called my_asic already" in second
     assert "no kernel for aten::tanh" in third
 
 
-def test_what_is_compiled_for_the_device_must_compute_there():
-    out = said("register(MyAsic(HostDriver()), enable_compilation=True)")
+def test_what_is_compiled_for_the_device_must_compute_there(folder: Path):
+    out = said(folder, "compiled")
     assert out.startswith("False ")
 
 
-def test_gradients_are_asked_for_only_where_they_were_promised():
-    out = said("""
-        class Blind(HostDriver):
-            def launch(self, operator, args, kwargs):
-                output = super().launch(operator, args, kwargs)
-                return output * 2 if operator._schema.name == "aten::mul" else output
-
-        sys.setswitchinterval(5)  # as on a machine so busy that autograd's thread comes last
-        register(MyAsic(Blind()), enable_autograd=False)
-        register(MyAsic(Blind()))
-    """)
+def test_gradients_are_asked_for_only_where_they_were_promised(folder: Path):
+    out = said(folder, "gradients")
     assert out.splitlines()[0] == "True "
     assert "gradient" in out.splitlines()[1]

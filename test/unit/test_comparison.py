@@ -106,8 +106,13 @@ def test_storage_is_compared_by_path(here: dict[str, Any]) -> None:
 
 def test_versions_are_those_that_evidence_names() -> None:
     inventory = detect()
-    drivers = [(one.vendor, one.driver_version) for one in inventory.accelerators]
-    plain = machine_versions(inventory.packages, drivers, python=inventory.host.python_version, macos=None)
+    plain = machine_versions(
+        inventory.packages,
+        [(one.vendor, one.driver_version, one.firmware_version) for one in inventory.accelerators],
+        builds={name: getattr(inventory.torch, name) for name in ("cuda", "hip", "xpu")},
+        python=inventory.host.python_version,
+        macos=None,
+    )
     assert {name: version for name, version in versions_of(inventory).items() if name != "hwcompat"} == plain
     assert "cpu" in expired_by("torch")
     assert expired_by("nvidia_driver") == ("cuda",)

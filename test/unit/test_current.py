@@ -22,6 +22,7 @@ from hardware.evidence import versions
 from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import Evidence
 from hardware.evidence.versions import RELEASE, hash_of_checking, own_version
+from hardware.software import TorchBuild
 
 CELL = Cell.parse("bert/fill-mask/cuda/float32")
 CHECKS = required_checks(CELL)
@@ -38,8 +39,10 @@ def no_recipes_of_this_machine(tmp_path, monkeypatch):
 
 def inventory(**packages: str | None) -> SimpleNamespace:
     host = SimpleNamespace(system="Linux", release="6.0", python_version="3.11.9")
-    device = SimpleNamespace(vendor="NVIDIA", driver_version=DRIVER)
-    return SimpleNamespace(host=host, packages={**PACKAGES, **packages}, accelerators=(device,))
+    device = SimpleNamespace(vendor="NVIDIA", driver_version=DRIVER, firmware_version=None)
+    return SimpleNamespace(
+        host=host, packages={**PACKAGES, **packages}, accelerators=(device,), torch=TorchBuild(version="2.13.0")
+    )
 
 
 def line(check: str, outcome: Outcome = Outcome.PASSED, /, **changes: object) -> CheckLine:
@@ -183,13 +186,15 @@ def test_a_recipe_or_a_template_that_changed_makes_it_expired():
     assert asked("tiny", "0123456789abcdef") == OLD
     other = replace(recipe, recorded={**recipe.recorded, "scale": 2.0})
     assert asked("tiny", made_from(other)) == OLD
-    assert asked("checkpoint", "0123456789abcdef") == HIGH  # a recipe that isn't kept
+    assert asked("checkpoint", "0123456789abcdef") == OLD
+    assert asked("checkpoint", made_from(None)) == HIGH  # a recipe that isn't kept: templates alone
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("generators.compatibility.made_from._templates", lambda: b"other checks")
         assert made_from(recipe) != made_from(other)
         assert asked("tiny", made_from(recipe)) == HIGH
-        changed = made_from(recipe)
+        changed, changed_alone = made_from(recipe), made_from(None)
     assert asked("tiny", changed) == OLD
+    assert asked("checkpoint", changed_alone) == OLD
 
 
 def test_our_own_checks_are_a_version_too():

@@ -126,7 +126,7 @@ def test_timeouts_are_those_of_the_file_for_each_cell(here):
 def test_what_the_command_line_leaves_out_is_told_from_what_is_missing(here):
     def absent(select=(), skip=(), shard=None, **override) -> dict[str, str]:
         run = plan_run(project(), here, Override(**override), select=select, skip=skip, shard=shard)
-        return left_out(run.project, run.planned, {suite.cell.id for suite in run.kept}, run.override)
+        return left_out(run.project, run.planned, {suite.cell.id for suite in run.kept}, run.override, run.left_by)
 
     gone = "gpt2/text-generation/cpu/float32"  # in the lock, and asked for by no model
     assert absent() == {}

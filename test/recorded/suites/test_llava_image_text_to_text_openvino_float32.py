@@ -20,7 +20,7 @@ CELL = "llava/image-text-to-text/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision-encoder-text-decoder"
 CONFIG_HASH = "2aa9126fc143519fec37d0396455666d93291318a6e802d602ba7483f4aa48c0"
-MADE_FROM = "ba315c97d56e1eb7"
+MADE_FROM = "442277f15bd4bba4"
 
 CONFIG = {
     "image_token_index": 509,
@@ -179,4 +179,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 dd34d857dddf78b5
+# generated: sha256 eead295ef265d26a

@@ -1,0 +1,129 @@
+"""The cells of a folder of evidence that have expired, and what their evidence says of how they were run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from generators.compatibility.conclude import why_expired
+from generators.compatibility.current import measured_verdicts, verdict_of
+from generators.compatibility.current_checks import current_checks
+from generators.compatibility.judgement import one_line
+from generators.compatibility.verdict import Basis, Level
+from hardware.cell import Cell
+from hardware.detection import HardwareInfo
+from hardware.errors import HwCompatError
+from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
+from hardware.evidence.redaction import redact
+from hardware.evidence.store import Evidence, lines_by_cell
+from hardware.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpiredCell:
+    """A cell whose evidence no longer holds: the level that it showed and why it doesn't count.
+
+    `runs` planned the cell, the newest first; `lines` are all that they left of it. `settled` says that it was
+    measured here already as things are now, and what came of that: measuring it once more would show the same.
+    """
+
+    cell: Cell
+    level: Level
+    reasons: tuple[str, ...]
+    runs: tuple[RunLine, ...]
+    lines: tuple[CheckLine, ...]
+    settled: str = ""
+
+    @property
+    def plan(self) -> PlannedCell | None:
+        """The newest plan of the cell; None where every run line is missing."""
+        return _plan_in(self.runs[0], self.cell) if self.runs else None
+
+    @property
+    def subject(self) -> str:
+        """What was run: tiny, config or checkpoint."""
+        return self.plan.subject if self.plan else next((line.subject for line in self.lines), "tiny")
+
+    @property
+    def device(self) -> Target:
+        """The device that was asked for last, its index included; the cell's target where nothing tells."""
+        for line in sorted(self.lines, key=lambda line: line.started_at, reverse=True):
+            try:
+                asked = Target.parse(line.requested_target)
+            except HwCompatError:
+                continue
+            if asked.kind == self.cell.target:
+                return asked
+        return self.cell.target
+
+
+def measured_cells(evidence: Evidence) -> tuple[str, ...]:
+    """The ids of all cells that evidence names, in order; what is no cell is left to the report on evidence."""
+    named = {line.cell_id for line in evidence.checks} | {one.cell_id for run in evidence.runs for one in run.plan}
+    return tuple(id_ for id_ in sorted(named) if _is_cell(id_))
+
+
+def expired_cells(
+    evidence: Evidence, inventory: HardwareInfo, machine: str, own_limits: Mapping[str, float]
+) -> tuple[ExpiredCell, ...]:
+    """The cells whose verdict is expired as things are on this machine, in the order of their ids.
+
+    `machine` is this machine's name in evidence, `own_limits` are a repository's tolerances by cell id.
+    """
+    by_cell = lines_by_cell(evidence.checks)
+    newest_first = sorted(evidence.runs, key=lambda run: (run.started_at, run.run_id), reverse=True)
+    found = []
+    for verdict in measured_verdicts(evidence, inventory, own_limits):
+        if verdict.basis is not Basis.EXPIRED:
+            continue
+        cell = Cell.parse(verdict.cell)
+        runs = tuple(run for run in newest_first if _plan_in(run, cell))
+        lines = tuple(by_cell.get(cell.id, ()))
+        found.append(
+            ExpiredCell(
+                cell=cell,
+                level=verdict.level,
+                reasons=why_expired(verdict),
+                runs=runs,
+                lines=lines,
+                settled=_settled(cell, runs, lines, inventory, redact(machine), own_limits.get(cell.id)),
+            )
+        )
+    return tuple(found)
+
+
+def _settled(
+    cell: Cell,
+    runs: Sequence[RunLine],
+    lines: Sequence[CheckLine],
+    inventory: HardwareInfo,
+    machine: str,
+    own_limit: float | None,
+) -> str:
+    """What the newest run on this machine showed, where it holds as things are and was whole; else empty."""
+    run = next((run for run in runs if run.machine == machine), None)
+    plan = _plan_in(run, cell) if run is not None else None
+    if run is None or plan is None:
+        return ""
+    own = tuple(line for line in lines if line.run_id == run.run_id)
+    reached = {line.check_name for line in own if line.outcome is not Outcome.NOT_RUN}
+    if not set(plan.checks) <= reached:
+        return ""
+    alone = Evidence(runs=(run,), checks=own, ends=(), broken=())
+    verdict = verdict_of(cell, alone, current_checks(alone), inventory, own_limit=own_limit)
+    if verdict.basis is Basis.EXPIRED:
+        return ""
+    what = one_line(verdict.reasons[0]) if verdict.reasons else str(verdict.level)
+    return f"run {one_line(run.run_id)} measured it here as things are now, and showed nothing: {what}"
+
+
+def _plan_in(run: RunLine, cell: Cell) -> PlannedCell | None:
+    return next((one for one in run.plan if one.cell_id == cell.id), None)
+
+
+def _is_cell(id_: str) -> bool:
+    try:
+        Cell.parse(id_)
+    except HwCompatError:
+        return False
+    return True

@@ -1,0 +1,177 @@
+"""From an expired cell to the suite that measures it again: what its model is called, and whether it is here.
+
+A cell names a model type, or what a user brought by a slug. The path behind a slug stands in the commands of its
+runs, or on the command line of now. Nobody's code runs on the word of a file of evidence: a module has to be named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from generators.compatibility.judgement import one_line
+from generators.compatibility.rules import RuleSet
+from generators.models.classifier import classify, classify_type
+from generators.models.libraries import catalog_of, is_known, lacking
+from generators.models.sources import kind_of
+from generators.models.store import refusal_of
+from generators.plan import Choice, PlannedSuite, plan_suite
+from generators.profile import Profile, profile_of
+from hardware.backends.factory import known_targets
+from hardware.cell import MODULE_TASK, Cell
+from hardware.detection import HardwareInfo
+from hardware.errors import HwCompatError, ModelError, echo
+from hardware.expected_targets import why_absent
+from hardware.target import Target
+
+from .expired import ExpiredCell
+from .selection import models_in_cells, slug_of
+
+
+def why_not_here(one: ExpiredCell, inventory: HardwareInfo, names: Sequence[str]) -> str:
+    """Why a cell can't be measured again on this machine, as far as can be told without building anything; empty
+    where it can. `names` are the models that the command line names."""
+    if one.settled:
+        return one.settled
+    target = one.cell.target
+    if target.name not in known_targets():
+        return f"no backend for {target} is installed"
+    if absent := why_absent(target, inventory):
+        return f"{target} isn't here: {absent}"
+    try:
+        name_of(one, names)
+    except HwCompatError as error:
+        return str(error)
+    return ""
+
+
+def name_of(one: ExpiredCell, names: Sequence[str]) -> str:
+    """What to call a cell's model: its type, or the path of what a user brought.
+
+    Raises `ModelError` where that isn't known or isn't here.
+    """
+    cell = one.cell
+    if one.subject == "tiny" or (one.subject == "config" and cell.task != MODULE_TASK and not _in_commands(one)):
+        return _type_of(cell)
+    for name in (*names, *_in_commands(one)):
+        if _may_mean(name, cell.model) and (name in names or cell.task != MODULE_TASK) and _is_here(name):
+            return name
+    if one.subject == "config" and cell.task != MODULE_TASK:
+        return _at_real_widths(one, names)
+    raise ModelError(
+        f"what {cell.model} stands for is not known here",
+        why=_why_unnamed(one),
+        fix=f"Name it: --model {_example(cell)}.",
+    )
+
+
+def plan_again(
+    one: ExpiredCell,
+    names: Sequence[str],
+    devices: Iterable[Target],
+    rules: RuleSet,
+    inventory: HardwareInfo,
+    *,
+    template_folder: Path | None = None,
+) -> PlannedSuite:
+    """The suite for an expired cell as it would be made now; a recipe that is missing is derived.
+
+    `devices` are those that the command line names: one of the cell's target is taken and required. Raises
+    `ModelError` or `BrokenInput` where there is none.
+    """
+    name = name_of(one, names)
+    profile = _profile(one, name)
+    named = next((device for device in devices if device.kind == one.cell.target), None)
+    choice = Choice(target=named or one.device, required=named is not None)
+    planned = plan_suite(profile, choice, one.cell.precision, rules, inventory, template_folder=template_folder)
+    if planned.cell != one.cell:
+        raise ModelError(f"{echo(name)} is {planned.cell} now", why="it was another model when it was measured")
+    return planned
+
+
+def _profile(one: ExpiredCell, name: str) -> Profile:
+    cell = one.cell
+    primary = is_known(name) and classify_type(name).task == cell.task
+    dims = "real" if one.subject == "config" and cell.task != MODULE_TASK else "tiny"
+    profile = profile_of(name, None if primary else cell.task, dims=dims)
+    if profile.recipe.subject != one.subject:
+        raise ModelError(
+            f"{echo(name)} would run as {profile.recipe.subject}, not as {one.subject}",
+            why=profile.note or "its weights are not here",
+        )
+    return profile
+
+
+def _type_of(cell: Cell) -> str:
+    if not is_known(cell.model):
+        raise ModelError(f"no installed library has the model type {cell.model}")
+    primary = classify_type(cell.model).task == cell.task
+    if refusal := refusal_of(cell.model, None if primary else cell.task):
+        raise ModelError(f"{cell.model} has no suite any more", why=f"{refusal.obstacle}: {refusal.reason}")
+    if missing := lacking(catalog_of(cell.model).library):
+        raise ModelError(missing)
+    return cell.model
+
+
+def _at_real_widths(one: ExpiredCell, names: Sequence[str]) -> str:
+    """The type, or the folder with the configuration, whose real widths were run."""
+    for name in (*names, *_in_commands(one)):
+        if _is_here(name) and one.cell.model in models_in_cells(name):
+            return name
+    raise ModelError(
+        f"the configuration of {one.cell.model} is not here", why=_why_unnamed(one), fix="Name it: --model FOLDER."
+    )
+
+
+def _in_commands(one: ExpiredCell) -> tuple[str, ...]:
+    """The models that the runs' commands name, those of the newest run first."""
+    return tuple(dict.fromkeys(name for run in one.runs for name in _named_in(run.command)))
+
+
+def _named_in(command: str) -> Iterator[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a quote that isn't closed: evidence may come from anywhere
+        return
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "--":
+            return
+        if word == "--model" and following:
+            yield following
+        elif word.startswith("--model="):
+            yield word.removeprefix("--model=")
+
+
+def _may_mean(name: str, model: str) -> bool:
+    """Whether a name, of something that is here or gone, is called `model` in a cell."""
+    with contextlib.suppress(HwCompatError):  # a graph file that is gone, or no name at all
+        if slug_of(name) == model:
+            return True
+    return Path(name).name == model
+
+
+def _is_here(name: str) -> bool:
+    try:
+        return bool(kind_of(name)) or is_known(name) or classify(name).path is not None
+    except (HwCompatError, OSError, RuntimeError):
+        return False
+
+
+def _why_unnamed(one: ExpiredCell) -> str:
+    commands = [run.command for run in one.runs]
+    gone = [name for name in _in_commands(one) if _may_mean(name, one.cell.model)]
+    if gone and one.cell.task == MODULE_TASK:
+        return f"it is code of somebody's own ({echo(gone[0])}), which isn't run on the word of a file of evidence"
+    if gone:
+        return f"its run names {echo(gone[0])}, and nothing like it lies here"
+    if any("--config" in command for command in commands):
+        return "its run took it from a project file, which --config names"
+    if not commands:
+        return "its run line is missing"
+    return f"the command of its run doesn't name it: {one_line(commands[0])}"
+
+
+def _example(cell: Cell) -> str:
+    return "package.module:factory" if cell.task == MODULE_TASK else "PATH"

@@ -1,0 +1,377 @@
+"""What a refresh takes up: expired cells and no others, by a name that is known, in the time that they took."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from generators.compatibility.made_from import made_from
+from generators.compatibility.required import required_checks
+from generators.models.store import load_recipe
+from generators.options import Options
+from generators.refresh.planning import RefreshPlan, plan_refresh, suites_of
+from hardware.cell import Cell
+from hardware.detection import HardwareInfo, detect
+from hardware.errors import BackendUnavailable, NothingMatched
+from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
+from hardware.evidence.store import read_folder
+from hardware.evidence.versions import versions_of
+from hardware.evidence.writer import EvidenceWriter
+from hardware.software import TorchBuild
+from reports import refresh_command, run_command
+from reports.refresh_view import refresh_json, refresh_table
+
+BERT, GPT2, VIT = (
+    "bert/fill-mask/cpu/float32",
+    "gpt2/text-generation/cpu/float32",
+    "vit/image-classification/cpu/float32",
+)
+ON_CUDA = "bert/fill-mask/cuda/float32"
+OLD = {"torch": "1.0"}
+SCHEMA = Path(refresh_command.__file__).parent / "schemas" / "refresh.json"
+
+
+@pytest.fixture(scope="module")
+def here() -> HardwareInfo:
+    """This machine without its accelerators."""
+    return replace(detect(), accelerators=(), vendors=(), torch=TorchBuild(version="2.13.0+cpu"))
+
+
+@pytest.fixture(autouse=True)
+def no_recipes_of_this_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path / "cache"))
+
+
+class Folder:
+    """A folder of evidence, filled through the product's own writer."""
+
+    def __init__(self, path: Path, here: HardwareInfo) -> None:
+        self.path, self.here = path, here
+
+    def write(
+        self,
+        run_id: str,
+        *cells: str,
+        versions: Mapping[str, str] | None = None,
+        checks: Mapping[str, int] | None = None,
+        ended: bool = True,
+        subject: str = "tiny",
+        outcome: Outcome = Outcome.PASSED,
+        **of_run: object,
+    ) -> None:
+        """A run of cells whose checks take a second each; `checks` says of cells how many of them were reached."""
+        planned = [
+            PlannedCell(
+                cell_id=id_,
+                checks=required_checks(Cell.parse(id_)),
+                suite="s.py",
+                suite_hash="h",
+                subject=subject,
+                made_from=made_from(load_recipe(Cell.parse(id_).model) if subject == "tiny" else None),
+            )
+            for id_ in cells
+        ]
+        values: dict[str, object] = {
+            "run_id": run_id,
+            "started_at": f"2026-01-0{run_id[-1]}T00:00:00+00:00",
+            "command": "",
+            "machine": "here",
+            "inventory": {},
+            "versions": {**versions_of(self.here), **(versions or {})},
+            "plan": tuple(planned),
+        }
+        writer = EvidenceWriter(self.path, run_id)
+        writer.write(RunLine(**{**values, **of_run}))
+        for one in planned:
+            for check in one.checks[: (checks or {}).get(one.cell_id)]:
+                writer.write(self._line(run_id, one, check, outcome))
+        if ended:
+            moment = f"2026-01-0{run_id[-1]}T00:01:00+00:00"
+            writer.write(EndLine(run_id=run_id, ended_at=moment, reason="finished", counts={}))
+        writer.close()
+
+    def _line(self, run_id: str, planned: PlannedCell, check: str, outcome: Outcome) -> CheckLine:
+        cell = Cell.parse(planned.cell_id)
+        return CheckLine(
+            run_id=run_id,
+            cell_id=cell.id,
+            check_name=check,
+            outcome=outcome,
+            subject=planned.subject,
+            requested_target=str(cell.target),
+            actual_target=str(cell.target),
+            precision=cell.precision,
+            actual_dtype=cell.precision,
+            model=cell.model,
+            task=cell.task,
+            suite_hash="h",
+            started_at=f"2026-01-0{run_id[-1]}T00:00:10+00:00",
+            duration_s=1.0,
+            max_rel_error=1e-7,
+            tolerance=1e-6,
+            native_ops={"aten.mm": 1},
+        )
+
+    def plan(self, **options: object) -> RefreshPlan:
+        return plan_refresh(
+            self.asked(**options), read_folder(self.path), self.here, "here", None, read_list=lambda: ["gpt2"]
+        )
+
+    def asked(self, **options: object) -> Options:
+        values: dict[str, object] = {
+            **dict.fromkeys(("models", "architectures", "devices", "precisions", "tasks", "select", "skip"), ()),
+            **dict.fromkeys(("priority", "shard", "jobs", "template_dir", "config", "bundle", "verify", "upstream")),
+            **dict.fromkeys(("check_folder", "update_folder"), None),
+            **dict.fromkeys(("run", "list_cells", "explain", "dry_run", "allow_fallback", "force"), False),
+            "evidence": self.path,
+            "output_dir": self.path.parent / "suites",
+            "machine": "here",
+            "format_": "table",
+        }
+        return Options(**{**values, **options})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, here: HardwareInfo) -> Folder:
+    return Folder(tmp_path / "evidence", here)
+
+
+def ids(plan: RefreshPlan) -> list[str]:
+    return [one.expired.cell.id for one in plan.cells]
+
+
+# What is taken up
+
+
+def test_what_expired_is_planned_and_what_holds_is_not(folder):
+    folder.write("r1", BERT, GPT2, versions=OLD)
+    folder.write("r2", BERT, VIT)
+    plan = folder.plan()
+    assert ids(plan) == [GPT2]
+    assert plan.looked_at == 3
+    now = versions_of(folder.here)["torch"]
+    assert plan.cells[0].expired.reasons == (f"measured with torch 1.0, now {now}",)
+    (suite,) = suites_of(plan, folder.asked(), folder.here, None)[0]
+    assert (suite.cell.id, str(suite.device), suite.required) == (GPT2, "cpu", False)
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({"models": ("gpt2",)}, [GPT2]),
+        ({"models": ("-",)}, [GPT2]),
+        ({"architectures": ("vision",)}, [VIT]),
+        ({"tasks": ("fill-mask",)}, [BERT, ON_CUDA]),
+        ({"devices": ("cuda",)}, [ON_CUDA]),
+        ({"devices": ("auto",), "skip": ("*/cpu/*",)}, [ON_CUDA]),
+        ({"precisions": ("float32",), "select": ("vit/*",)}, [VIT]),
+    ],
+)
+def test_options_choose_as_they_do_in_a_run(folder, options, kept):
+    folder.write("r1", BERT, GPT2, VIT, ON_CUDA, versions=OLD)
+    assert ids(folder.plan(**options)) == kept
+
+
+@pytest.mark.parametrize(
+    "options", [{"models": ("t5",)}, {"devices": ("mps",)}, {"precisions": ("int8",)}, {"select": ("t5/*",)}]
+)
+def test_what_was_never_measured_cannot_be_measured_again(folder, options):
+    folder.write("r1", BERT, versions=OLD)
+    with pytest.raises(NothingMatched):
+        folder.plan(**options)
+
+
+def test_a_refresh_that_was_cut_off_leaves_the_rest_expired(folder):
+    folder.write("r1", BERT, GPT2, VIT, versions=OLD)
+    folder.write("r2", BERT, GPT2, VIT, checks={GPT2: 2, VIT: 0}, ended=False)
+    assert ids(folder.plan()) == [GPT2, VIT]
+    assert len(folder.plan().runnable) == 2
+
+
+def test_what_was_measured_again_here_without_an_answer_is_not_tried_for_ever(folder):
+    folder.write("r1", BERT, versions=OLD, machine="elsewhere")
+    folder.write("r2", BERT, outcome=Outcome.AMBIGUOUS)
+    plan = folder.plan()
+    assert ids(plan) == [BERT]
+    assert "run r2 measured it here as things are now" in plan.left[BERT]
+
+
+# What can't run here
+
+
+def test_a_target_that_is_not_here_is_left_with_the_reason(folder):
+    folder.write("r1", ON_CUDA, "bert/fill-mask/webnn/float32", versions=OLD)
+    left = folder.plan().left
+    assert left[ON_CUDA].startswith("cuda isn't here: torch 2.13.0+cpu is built for cpu")
+    assert left["bert/fill-mask/webnn/float32"] == "no backend for webnn is installed"
+
+
+def test_a_type_that_no_library_has_any_more_is_left(folder):
+    folder.write("r1", "bort/fill-mask/cpu/float32", versions=OLD)
+    assert "no installed library has the model type bort" in next(iter(folder.plan().left.values()))
+
+
+def test_a_checkpoint_is_found_by_the_command_of_its_run_or_by_a_name_given_now(folder, tmp_path):
+    lies = tmp_path / "my-checkpoint"
+    cell = "my-checkpoint/fill-mask/cpu/float32"
+    command = f"python run_test_generation.py --model={lies} --model bert --device cpu --run -- --model x"
+    folder.write("r1", cell, versions=OLD, subject="checkpoint", command=command)
+    assert "nothing like it lies here" in folder.plan().left[cell]
+    lies.mkdir()
+    (lies / "config.json").write_text('{"model_type": "bert"}')
+    (lies / "model.safetensors").write_bytes(b"")
+    assert not folder.plan().left
+    folder.write("r2", cell, versions=OLD, subject="checkpoint", command="python run_test_generation.py 'broken")
+    assert not folder.plan().left  # an older run names it
+    elsewhere = lies.rename(tmp_path / "other")
+    assert folder.plan().left
+    (elsewhere.parent / "moved").mkdir()
+    again = elsewhere.rename(tmp_path / "moved" / "my-checkpoint")
+    assert not folder.plan(models=(str(again),)).left
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("python run_test_generation.py --config hwcompat.toml --run", "project file, which --config names"),
+        ("python -m pytest suites", "the command of its run doesn't name it: python -m pytest suites"),
+    ],
+)
+def test_a_checkpoint_whose_place_is_not_known_is_left_with_the_reason(folder, command, said):
+    folder.write("r1", "mine/fill-mask/cpu/float32", versions=OLD, subject="checkpoint", command=command)
+    assert said in next(iter(folder.plan().left.values()))
+
+
+def test_nobodys_code_runs_on_the_word_of_a_file_of_evidence(folder):
+    cell = "shutil-rmtree/module-forward/cpu/float32"
+    command = "python run_test_generation.py --model shutil:rmtree --run"
+    folder.write("r1", cell, versions=OLD, subject="config", command=command)
+    assert "isn't run on the word of a file of evidence" in folder.plan().left[cell]
+    assert not folder.plan(models=("shutil:rmtree",)).left
+
+
+# The time
+
+
+def test_the_time_is_that_of_the_checks_and_of_what_the_run_took_beside_them(folder):
+    folder.write("r1", BERT, GPT2, versions=OLD, jobs=2)
+    found = {one.expired.cell.id: one.duration for one in folder.plan(jobs=1).cells}
+    checks = {id_: len(required_checks(Cell.parse(id_))) for id_ in (BERT, GPT2)}
+    assert {id_: duration.checks_s for id_, duration in found.items()} == checks
+    # 50 s between the first check and the end, in two children; the startup before it took 10 s.
+    beside = (50 * 2 - sum(checks.values())) / 2
+    assert {duration.overhead_s for duration in found.values()} == {beside}
+    assert {duration.told_by for duration in found.values()} == {"r1"}
+    one_by_one = 10 + sum(checks.values()) + 2 * beside
+    assert folder.plan(jobs=1).total.seconds == one_by_one
+    assert folder.plan(jobs=2).total.seconds == 10 + max(checks.values()) + beside
+
+
+def test_a_device_of_its_own_runs_one_suite_at_a_time(folder):
+    cells = [
+        f"{model}/{task}/simulated/float32" for model, task in (("bert", "fill-mask"), ("gpt2", "text-generation"))
+    ]
+    folder.write("r1", *cells, versions=OLD)
+    assert folder.plan(jobs=2).total == replace(folder.plan(jobs=1).total, jobs=2)
+
+
+def test_what_no_run_tells_is_unknown_and_is_not_in_the_sum(folder):
+    folder.write("r1", BERT, versions=OLD, ended=False)
+    plan = folder.plan()
+    assert plan.cells[0].duration.seconds is None
+    assert (plan.total.seconds, plan.total.unknown) == (None, 1)
+    assert "unknown" in refresh_table(plan, 100)
+    folder.write("r2", GPT2, versions=OLD)
+    plan = folder.plan()
+    assert (plan.total.unknown, len(plan.runnable)) == (0, 2)  # the overhead is that of another run
+    folder.write("r3", VIT, versions=OLD, checks={VIT: 0})
+    assert folder.plan().total.unknown == 1
+
+
+def test_this_machines_times_go_before_those_of_another(folder):
+    folder.write("r1", BERT, versions=OLD)
+    folder.write("r2", BERT, versions=OLD, machine="elsewhere")
+    assert folder.plan().cells[0].duration.told_by == "r1"
+
+
+def test_the_plan_as_data_and_as_a_table(folder):
+    folder.write("r1", BERT, ON_CUDA, versions={"torch": "1.0\x1b[31m\nno"})
+    plan = folder.plan(jobs=1)
+    data = json.loads(refresh_json(plan, "2026-01-01T00:00:00+00:00"))
+    jsonschema.validate(data, json.loads(SCHEMA.read_text()))
+    assert [(one["cell"], one["runs_here"], bool(one["why_not"])) for one in data["cells"]] == [
+        (BERT, True, False),
+        (ON_CUDA, False, True),
+    ]
+    text = refresh_table(plan, 100)
+    assert "2 of 2 measured cell(s) have expired; 1 can't be measured again here." in text
+    assert "cuda isn't here" in text
+    assert "\x1b" not in text + json.dumps(data, ensure_ascii=False)
+
+
+# The command
+
+
+@pytest.fixture
+def ran(folder, monkeypatch) -> list[str]:
+    """Runs are whole evidence of now, written at once; the cells that were run."""
+    cells: list[str] = []
+
+    def run(_asked, written, *_others) -> int:
+        cells.extend(one.planned.cell.id for one in written)
+        folder.write("r9", *cells)
+        return 0
+
+    monkeypatch.setattr(run_command, "run_suites", run)
+    monkeypatch.setattr(refresh_command, "detect", lambda: folder.here)
+    return cells
+
+
+def test_the_rest_is_measured_again_and_what_stays_is_said(folder, ran, capsys):
+    folder.write("r1", BERT, GPT2, ON_CUDA, versions=OLD)
+    assert refresh_command.refresh(folder.asked(select=("bert/*",)), "command") == 0
+    assert ran == [BERT]
+    said = capsys.readouterr()
+    assert "Refreshed   1 of 2 expired cell(s)" in said.out
+    assert f"Still       {ON_CUDA} is expired: cuda isn't here" in said.out
+    assert refresh_command.refresh(folder.asked(models=("bert",), allow_fallback=True, dry_run=True), "command") == 0
+    assert ran == [BERT]
+
+
+def test_nothing_expired_is_success_and_runs_nothing(folder, ran, capsys):
+    folder.write("r1", BERT)
+    assert refresh_command.refresh(folder.asked(), "command") == 0
+    assert "Nothing has expired: 1 measured cell(s) still hold." in capsys.readouterr().out
+    assert ran == []
+
+
+def test_a_model_that_was_named_and_stays_expired_is_no_success(folder, ran):
+    folder.write("r1", BERT, ON_CUDA, versions=OLD)
+    assert refresh_command.refresh(folder.asked(models=("bert",)), "command") == 1
+    assert ran == [BERT]
+
+
+def test_where_nothing_can_run_that_is_an_error(folder, ran):
+    folder.write("r1", ON_CUDA, versions=OLD)
+    with pytest.raises(NothingMatched, match="none can be measured again here"):
+        refresh_command.refresh(folder.asked(), "command")
+    with pytest.raises(BackendUnavailable, match="cuda isn't here"):
+        refresh_command.refresh(folder.asked(devices=("cuda",)), "command")
+    assert ran == []
+
+
+def test_a_projects_tolerance_that_changed_is_measured_again_under_it(folder, ran, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder.write("r1", BERT, GPT2)
+    (tmp_path / "hwcompat.toml").write_text(
+        'schema_version = 1\n[[model]]\nname = "bert"\ntargets = ["cpu"]\n'
+        '[[tolerance]]\ncells = "bert/*"\nlimit = 5e-8\nreason = "strict"\n'
+    )
+    asked = folder.asked(config=tmp_path / "hwcompat.toml", dims="tiny", update_expected=False)
+    assert refresh_command.refresh(asked, "command") == 0
+    assert ran == [BERT]
