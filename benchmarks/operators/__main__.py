@@ -1,0 +1,69 @@
+"""The maintainers' command: `python -m benchmarks.operators SOURCE` writes tables of operators anew."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import click
+
+from generators.compatibility.operators.table import Section, Table, table_of, write_table
+
+
+@click.group()
+def main() -> None:
+    """Write tables of operators, one source at a time; the sections of others stay."""
+
+
+@main.command("torch")
+def from_torch() -> None:
+    """cpu, simulated, cuda, rocm, mps, from the torch that is installed."""
+    from .torch_kernels import section
+
+    for target in ("cpu", "simulated", "cuda", "rocm", "mps"):
+        keep(target, section(target, today()))
+
+
+@main.command("xpu")
+@click.argument("checkout", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--revision", required=True, help="Branch and commit of the checkout.")
+def from_xpu(checkout: Path, revision: str) -> None:
+    """xpu, from the torch that is installed and a CHECKOUT of torch-xpu-ops of the same release."""
+    from .xpu_kernels import xpu_section
+
+    keep("xpu", xpu_section(checkout, revision, today()))
+
+
+@main.command("tpu")
+def from_torchax() -> None:
+    """tpu, from torchax in its environment."""
+    from .torchax_lowerings import tpu_section
+
+    keep("tpu", tpu_section(today()))
+
+
+@main.command("web")
+@click.argument("package", type=click.Path(path_type=Path, exists=True, file_okay=False))
+def from_web(package: Path) -> None:
+    """webgpu and webnn, from an unpacked npm PACKAGE of onnxruntime-web."""
+    from .web_tables import web_section
+
+    for target in ("webgpu", "webnn"):
+        keep(target, web_section(target, package, today()))
+
+
+def today() -> str:
+    """The date that a section carries."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def keep(target: str, section: Section) -> None:
+    """Put a section into a target's table, and say how much it knows."""
+    table = (table_of(target) or Table(target=target, sections=())).with_section(section)
+    write_table(table)
+    table_of.cache_clear()
+    click.echo(f"{target}, {section.kind}: {len(section.supported)} run, {len(section.missing)} don't")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Of a list of operators, which a target has, which it lacks, and of which nothing is known."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from hardware.target import Target
+
+from .table import Section, table_of
+
+EXPORTS = Path(__file__).with_name("onnx_types.json")
+"""The ONNX types that each operator of torch becomes, as graphs of one operator were exported."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorCoverage:
+    """What is known of some operators on a target, each in exactly one of three groups, in the order of the question.
+
+    `reasons` says why operators are missing, `conditions` under which supported ones run. `source` says who says so,
+    with versions; it is empty where the target has no table, and then everything is unknown.
+    """
+
+    target: str
+    supported: tuple[str, ...]
+    missing: tuple[str, ...]
+    unknown: tuple[str, ...]
+    reasons: Mapping[str, str]
+    conditions: Mapping[str, str]
+    source: str
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a table, and it speaks of every operator."""
+        return bool(self.source) and not self.unknown
+
+
+def coverage(target: Target, operators: Sequence[str]) -> OperatorCoverage:
+    """What the tables say of `operators` (`aten.addmm`) on a target. Milliseconds: nothing but a file is read.
+
+    Sources are asked in order: models that ran, graphs of one operator that ran, published lists. The first that knows
+    an operator decides.
+    """
+    table = table_of(target.name)
+    sections = table.sections if table else ()
+    said = {name: _asked(sections, name, target.variant) for name in dict.fromkeys(operators)}
+    return OperatorCoverage(
+        target=str(target),
+        supported=tuple(name for name, (has, _) in said.items() if has),
+        missing=tuple(name for name, (has, _) in said.items() if has is False),
+        unknown=tuple(name for name, (has, _) in said.items() if has is None),
+        reasons=MappingProxyType({name: why for name, (has, why) in said.items() if has is False}),
+        conditions=MappingProxyType({name: why for name, (has, why) in said.items() if has and why}),
+        source="; ".join(f"{one.source} ({_versions(one.versions)})" for one in sections),
+    )
+
+
+def _asked(sections: Sequence[Section], operator: str, variant: str) -> tuple[bool | None, str]:
+    for section in sections:
+        translates = section.names == "onnx" and not operator.startswith("onnx.")
+        has, why = _translated(section, operator, variant) if translates else section.says(operator, variant)
+        if has is not None:
+            return has, why
+    return None, ""
+
+
+def _translated(section: Section, operator: str, variant: str) -> tuple[bool | None, str]:
+    """What a section that speaks of ONNX types says of an operator of torch: all that it becomes have to be there."""
+    exported = onnx_types().get(operator)
+    if exported is None:
+        return None, ""
+    if isinstance(exported, str):
+        return False, exported
+    said = {name: section.says(f"onnx.{name}", variant) for name in exported}
+    lacking = [f"{name} ({why})" for name, (has, why) in said.items() if has is False]
+    if lacking:
+        return False, f"it becomes {', '.join(lacking)}"
+    if any(has is None for has, _ in said.values()):
+        return None, ""
+    return True, "; ".join(f"{name}: {why}" for name, (_, why) in said.items() if why)
+
+
+@functools.cache
+def onnx_types() -> Mapping[str, tuple[str, ...] | str]:
+    """The ONNX types by operator of torch, or why torch's exporter doesn't take it."""
+    if not EXPORTS.is_file():
+        return {}
+    listed = json.loads(EXPORTS.read_text(encoding="utf-8"))
+    types: dict[str, tuple[str, ...] | str] = {name: tuple(found) for name, found in listed["types"].items()}
+    return types | listed["refused"]
+
+
+def _versions(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
