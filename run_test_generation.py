@@ -9,6 +9,7 @@ Examples:
   python run_test_generation.py --priority high --architectures vision,speech --device cpu --run --jobs 2
   python run_test_generation.py --hardware-compatibility --format markdown
   python run_test_generation.py --coverage-report --targets cpu,openvino
+  python run_test_generation.py --backlog qnn
   python run_test_generation.py --check hwcompat-out/suites
   python run_test_generation.py --verify hwcompat-out/suites
   python run_test_generation.py --config hwcompat.toml --run
@@ -47,9 +48,10 @@ def main(context: click.Context, /, **options: object) -> int:
     """Parse, call, print; see `help`."""
     asked = Options(**options, pytest_arguments=context.obj or ())
     tables = asked.hardware_compatibility or asked.coverage_report
-    if not (asked.list_devices or tables) and _was_given(context, "format_"):
+    if not (asked.list_devices or tables or asked.backlog) and _was_given(context, "format_"):
         raise UsageError(
-            "--format goes with --list-devices, --hardware-compatibility or --coverage-report", fix="Leave it out."
+            "--format goes with --list-devices, --hardware-compatibility, --coverage-report or --backlog",
+            fix="Leave it out.",
         )
     if asked.targets and not tables:
         raise UsageError(
@@ -73,6 +75,10 @@ def main(context: click.Context, /, **options: object) -> int:
         from reports.coverage_command import report_coverage
 
         return report_coverage(asked, _own_command())
+    if asked.backlog:
+        from reports.backlog_command import report_backlog
+
+        return report_backlog(asked, asked.backlog)
     if asked.upstream:
         from reports.upstream_command import report_upstream
 

@@ -52,6 +52,46 @@ def from_web(package: Path) -> None:
         keep(target, web_section(target, package, today()))
 
 
+@main.command("calls")
+def from_models() -> None:
+    """How the tiny model of each recipe calls operators: what trials and backlogs show."""
+    from .model_calls import record_all
+
+    record_all()
+
+
+@main.command("trial")
+@click.argument("what", type=click.Choice(("onnx", "openvino", "qnn")))
+def from_trials(what: str) -> None:
+    """openvino or qnn, from graphs of one operator; onnx: which ONNX types operators are exported as."""
+    import torch
+
+    from . import trials
+    from .trial_tables import section_of, write_exports
+
+    torch.set_num_threads(1)
+    attempts = {"onnx": lambda: trials.on_onnx, "openvino": lambda: trials.on_openvino, "qnn": trials.qnn_attempt}
+    tried = trials.said(trials.try_all(attempts[what]()))
+    if what == "onnx":
+        write_exports(tried, today())
+    else:
+        keep(what, section_of(what, tried, today()))
+
+
+@main.command("runs")
+@click.argument("target", type=click.Choice(("openvino", "qnn")))
+def from_runs(target: str) -> None:
+    """openvino or qnn, from the evidence that is kept in docs/evidence, without the types that are held out."""
+    from generators.models.store import stored_recipes
+    from hardware.evidence.kept import FOLDER
+
+    from .runs import run_sections
+
+    recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
+    for section in run_sections(target, FOLDER / f"{target}.jsonl.gz", recipes, today()):
+        keep(target, section)
+
+
 def today() -> str:
     """The date that a section carries."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -36,7 +36,7 @@ _MADE_OF_OTHERS = ("CompositeExplicitAutograd", "CompositeImplicitAutograd", "Co
 
 @dataclass(frozen=True, kw_only=True)
 class Native:
-    """One entry: an operator's overload, the dispatch keys that it has kernels for, and whether it is made of others."""
+    """One entry: an operator's overload, the dispatch keys that it has kernels for."""
 
     name: str
     overload: str
@@ -84,7 +84,8 @@ def _keys(entry: Mapping[str, Any]) -> Iterator[str]:
 def packaged() -> Path:
     """The file inside the torch that is installed here."""
     spec = importlib.util.find_spec("torchgen")
-    assert spec is not None and spec.submodule_search_locations
+    assert spec is not None
+    assert spec.submodule_search_locations
     return (
         Path(next(iter(spec.submodule_search_locations))) / "packaged" / "ATen" / "native" / "native_functions.yaml"
     )

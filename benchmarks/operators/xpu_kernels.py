@@ -1,4 +1,4 @@
-"""Operators that Intel's GPUs have kernels for: torch's own, and those of torch-xpu-ops, which torch is built with."""
+"""Operators that Intel's GPUs have kernels for: torch's own, and torch-xpu-ops', which it is built with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a forward pass asks torch's dispatcher for: each operator with its overload and its arguments, as plain values.
+"""What a forward pass asks torch's dispatcher for: operators with overload and arguments, as plain values.
 
 A call is kept once for each combination of overload, dtypes and ranks, so that what is kept stays small whatever the
 model does.
@@ -7,7 +7,8 @@ model does.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ class Call:
     named: tuple[tuple[str, Any], ...] = ()
     count: int = 1
 
+    def __str__(self) -> str:
+        return ", ".join(f"{dtype}[{'x'.join(map(str, shape))}]" for dtype, shape in self.tensors) or "no tensor"
+
     @property
     def kind(self) -> tuple[Any, ...]:
         """What calls have to differ in to be kept apart: overload, dtypes and ranks."""
@@ -47,6 +51,22 @@ class Call:
         """Dtype and shape of each tensor that it was given, in order."""
         found = leaves((*self.arguments, *(value for _, value in self.named)))
         return tuple((one[TENSOR], tuple(one["shape"])) for one in found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Call:
+        """The call that `to_dict` wrote."""
+        named = tuple((name, value) for name, value in data["named"])
+        return cls(
+            operator=data["operator"],
+            overload=data["overload"],
+            arguments=tuple(data["arguments"]),
+            named=named,
+            count=data["count"],
+        )
 
 
 def leaves(value: Any) -> list[dict[str, Any]]:

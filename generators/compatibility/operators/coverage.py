@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from hardware.target import Target
 
@@ -15,6 +17,9 @@ from .table import Section, table_of
 
 EXPORTS = Path(__file__).with_name("onnx_types.json")
 """The ONNX types that each operator of torch becomes, as graphs of one operator were exported."""
+
+REPLACED = Path(__file__).with_name("exports.toml")
+"""What exports ask for in the place of operators."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +47,14 @@ class OperatorCoverage:
 def coverage(target: Target, operators: Sequence[str]) -> OperatorCoverage:
     """What the tables say of `operators` (`aten.addmm`) on a target. Milliseconds: nothing but a file is read.
 
-    Sources are asked in order: models that ran, graphs of one operator that ran, published lists. The first that knows
-    an operator decides.
+    Sources are asked in order: models that ran, graphs of one operator that ran, published lists; what speaks of
+    operators of torch before what speaks of ONNX types, which only tells what they become. The first that knows an
+    operator decides.
     """
     table = table_of(target.name)
     sections = table.sections if table else ()
-    said = {name: _asked(sections, name, target.variant) for name in dict.fromkeys(operators)}
+    around = _around(target.name, operators)
+    said = {name: _instead(sections, name, around, target.variant) for name in dict.fromkeys(operators)}
     return OperatorCoverage(
         target=str(target),
         supported=tuple(name for name, (has, _) in said.items() if has),
@@ -59,12 +66,47 @@ def coverage(target: Target, operators: Sequence[str]) -> OperatorCoverage:
     )
 
 
+def _around(target: str, operators: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """What graphs have in the place of some of these operators, where the target gets models as graphs."""
+    listed = _replaced()
+    if target not in listed["targets"]:
+        return {}
+    return {
+        name: tuple(one["becomes"])
+        for name, one in listed["operator"].items()
+        if name in operators and one.get("only_with", name) in operators
+    }
+
+
+@functools.cache
+def _replaced() -> Mapping[str, Any]:
+    return tomllib.loads(REPLACED.read_text(encoding="utf-8"))
+
+
+def _instead(
+    sections: Sequence[Section], operator: str, around: Mapping[str, tuple[str, ...]], variant: str
+) -> tuple[bool | None, str]:
+    """What is said of an operator, or of all that a graph has in its place."""
+    if operator not in around:
+        return _asked(sections, operator, variant)
+    said = [(_asked(sections, name, variant), name) for name in around[operator]]
+    for (has, why), name in said:
+        if not has:
+            return has, f"graphs have {name} in its place: {why}"
+    return True, f"graphs have {', '.join(around[operator])} in its place"
+
+
 def _asked(sections: Sequence[Section], operator: str, variant: str) -> tuple[bool | None, str]:
     for section in sections:
-        translates = section.names == "onnx" and not operator.startswith("onnx.")
-        has, why = _translated(section, operator, variant) if translates else section.says(operator, variant)
-        if has is not None:
-            return has, why
+        if section.names == operator.partition(".")[0]:
+            has, why = section.says(operator, variant)
+            if has is not None:
+                return has, why
+    for section in sections if operator.startswith("aten.") else ():
+        if section.names == "onnx":
+            has, why = _translated(section, operator, variant)
+            if has is not None:
+                return has, why
     return None, ""
 
 
@@ -91,7 +133,8 @@ def onnx_types() -> Mapping[str, tuple[str, ...] | str]:
         return {}
     listed = json.loads(EXPORTS.read_text(encoding="utf-8"))
     types: dict[str, tuple[str, ...] | str] = {name: tuple(found) for name, found in listed["types"].items()}
-    return types | listed["refused"]
+    types.update(listed["refused"])
+    return types
 
 
 def _versions(versions: Mapping[str, str]) -> str:

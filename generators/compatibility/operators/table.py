@@ -27,10 +27,11 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 class Section:
     """What one source says of operators.
 
-    `names` is `aten` or `onnx`. `supported` holds those that run, `conditions` under which some of them do, and
-    `missing` those that don't, with the reason. `made_of_others` are those of `supported` that compute by calling other
-    operators, which have to be there as well. Where `complete`, an operator that isn't listed is missing. Of another
-    variant of the target than `variants` only what is missing in a stage before the device counts (`before_device`).
+    `names` is `aten`, `onnx`, or what else operators begin with. `supported` holds those that run, `conditions` under
+    which some of them do, and `missing` those that don't, with the reason. `made_of_others` are those of `supported`
+    that compute by calling other operators, which have to be there as well. Where `complete`, an operator that isn't
+    listed is missing. Of another variant of the target than `variants` only what is missing in a stage before the
+    device counts (`before_device`).
     `left_out` says which model types no part of it was derived from.
     """
 
@@ -74,7 +75,7 @@ class Section:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Section:
         """The section that `to_dict` wrote. Raises `TypeError` for other fields."""
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        given: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in data.items()}
         return cls(**given)
 
 
