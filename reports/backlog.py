@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from generators.compatibility.operators import OperatorCoverage, coverage
-from generators.compatibility.operators.calls import examples
-from generators.compatibility.operators.coverage import onnx_types
+from generators.compatibility.operators.calls import examples, nodes
+from generators.compatibility.operators.covered import onnx_types
 from generators.compatibility.operators.named import operators_named
 from generators.models.recipe import Recipe
 from hardware.cell import Cell
@@ -202,9 +202,11 @@ def _item(name: str, found: Sequence[Obstacles], asked: OperatorCoverage, messag
 
 
 def _examples(name: str) -> list[object]:
-    """How models call an operator of torch, or those that become a node of this ONNX type."""
+    """How models call an operator of torch; what nodes of an ONNX type are given, or which operators become them."""
     if not name.startswith("onnx."):
         return list(examples(name))
+    if met := nodes(name):
+        return list(met)
     type_name = name.removeprefix("onnx.")
     made = [op for op, types in onnx_types().items() if not isinstance(types, str) and type_name in types]
     shown = [f"{op}: {one}" for op in made for one in examples(op)[:1]]

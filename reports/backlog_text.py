@@ -47,16 +47,15 @@ def _text_lines(found: Backlog, width: int, most: int | None) -> Iterator[str]:
 
 
 def _standing(found: Backlog) -> Iterator[str]:
-    yield (
-        f"{found.types} model types: {found.passing} pass, {found.failing} ran and don't, "
-        f"{found.predicted} never ran ({found.clear} of them lack nothing that is known)."
+    never = (
+        f", {found.predicted} never ran ({found.clear} of them lack nothing that is known)" if found.predicted else ""
     )
+    yield f"{found.types} model types: {found.passing} pass, {found.failing} ran and don't{never}."
     yield f"Tables: {found.source or 'there are none for this target'}."
     yield f"Evidence: {found.evidence or 'none'}."
     if found.unknown:
-        first = [f"{name} ({count} types)" for name, count in list(found.unknown.items())[:_SHOWN_OTHERS]]
-        more = _more(len(found.unknown), _SHOWN_OTHERS)
-        yield f"Nothing is known of {len(found.unknown)} operators: {', '.join(first)}{more}."
+        first = [f"{name} (types: {count})" for name, count in list(found.unknown.items())[:_SHOWN_OTHERS]]
+        yield f"No table knows {', '.join(first)}{_more(len(found.unknown), _SHOWN_OTHERS)}."
 
 
 def _facts(item: Item) -> Iterator[tuple[str, str]]:

@@ -64,14 +64,10 @@ def from_models() -> None:
 @click.argument("what", type=click.Choice(("onnx", "openvino", "qnn")))
 def from_trials(what: str) -> None:
     """openvino or qnn, from graphs of one operator; onnx: which ONNX types operators are exported as."""
-    import torch
-
     from . import trials
     from .trial_tables import section_of, write_exports
 
-    torch.set_num_threads(1)
-    attempts = {"onnx": lambda: trials.on_onnx, "openvino": lambda: trials.on_openvino, "qnn": trials.qnn_attempt}
-    tried = trials.said(trials.try_all(attempts[what]()))
+    tried = trials.said(trials.try_all(what))
     if what == "onnx":
         write_exports(tried, today())
     else:
@@ -90,6 +86,19 @@ def from_runs(target: str) -> None:
     recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
     for section in run_sections(target, FOLDER / f"{target}.jsonl.gz", recipes, today()):
         keep(target, section)
+
+
+@main.command("nodes")
+@click.argument("target", type=click.Choice(("qnn",)))
+def from_exports(target: str) -> None:
+    """Dtypes and shapes of the nodes that qnn refuses, from exports of the models that kept evidence names."""
+    from generators.models.store import stored_recipes
+    from hardware.evidence.kept import FOLDER
+
+    from .exported_nodes import write_nodes
+
+    recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
+    write_nodes(target, FOLDER / f"{target}.jsonl.gz", recipes, today())
 
 
 def today() -> str:

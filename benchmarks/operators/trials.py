@@ -7,9 +7,13 @@ with an operator by itself says nothing of how a compiler joins it with others.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,8 +53,8 @@ class Tried:
 
     @property
     def given(self) -> str:
-        """Dtypes and ranks: `float32 of 3 axes, int64 of 2`."""
-        return ", ".join(f"{dtype} of {len(shape)} axes" for dtype, shape in self.tensors) or "nothing"
+        """Dtypes and ranks: `float32 3-D, int64 2-D`."""
+        return ", ".join(f"{dtype} {len(shape)}-D" for dtype, shape in self.tensors) or "no tensor"
 
 
 Try = Callable[[OneOperator, Path], tuple[str, ...]]
@@ -73,11 +77,35 @@ def calls_to_try() -> Iterator[Call]:
             yield Call(operator=operator, overload=one["overload"], arguments=tuple(one["arguments"]), named=named)
 
 
-def try_all(attempt: Try) -> Iterator[Tried]:
-    """Try every call."""
-    for call in calls_to_try():
-        with tempfile.TemporaryDirectory(prefix="hwcompat-operator-") as folder:
-            yield _tried(call, attempt, Path(folder))
+def try_all(what: str) -> Iterator[Tried]:
+    """Try every call on `onnx`, `openvino` or `qnn`, in a child: what a runtime dies of costs one call."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(what,))
+    try:
+        for call in calls_to_try():
+            try:
+                yield pool.submit(_try_here, call).result()
+            except BrokenProcessPool:
+                yield _failed(call, Refused("run", "the process died of it"))
+                pool.shutdown(wait=False)
+                pool = ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(what,))
+    finally:
+        pool.shutdown()
+
+
+_here: list[Try] = []
+"""What this child tries calls with."""
+
+
+def _prepare(what: str) -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    _here.append({"onnx": lambda: on_onnx, "openvino": lambda: on_openvino, "qnn": qnn_attempt}[what]())
+
+
+def _try_here(call: Call) -> Tried:
+    with tempfile.TemporaryDirectory(prefix="hwcompat-operator-") as folder:
+        return _tried(call, _here[0], Path(folder))
 
 
 def _tried(call: Call, attempt: Try, folder: Path) -> Tried:
@@ -225,6 +253,9 @@ _NOISE = (
     r"Exception from \S+:\d+: ",
     r"FrontEnd API failed with OpConversionFailure: ",
     r"_token_\d+",
+    r"Model wasn't fully converted\. ",
+    r"(?:Summary|Failed operations detailed log): -- ",
+    r" This session contains graph nodes that are assigned to the default CPU EP.*",
     r" \[Caused by.*",
     r"(?<=[\s'(])/\S+/",
 )

@@ -16,6 +16,9 @@ from typing import Any
 FILE = Path(__file__).with_name("calls.json.gz")
 """`python -m benchmarks.operators calls` writes it."""
 
+NODES = Path(__file__).with_name("onnx_nodes.json")
+"""Nodes of the graphs that failing models become; `python -m benchmarks.operators nodes` writes it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
@@ -52,3 +55,15 @@ def examples(operator: str) -> tuple[Example, ...]:
         )
         for one in found
     )
+
+
+@functools.cache
+def _nodes() -> Mapping[str, Any]:
+    loaded: Mapping[str, Any] = json.loads(NODES.read_text(encoding="utf-8")) if NODES.is_file() else {"nodes": {}}
+    return loaded
+
+
+def nodes(onnx_type: str) -> tuple[str, ...]:
+    """What nodes of an ONNX type (`onnx.Einsum`) are given in graphs that a runtime refused, the commonest first."""
+    found = _nodes()["nodes"].get(onnx_type, ())
+    return tuple(f"{one['node']} in {', '.join(one['types'][:3])}" for one in found)

@@ -62,7 +62,7 @@ def coverage(target: Target, operators: Sequence[str]) -> OperatorCoverage:
         unknown=tuple(name for name, (has, _) in said.items() if has is None),
         reasons=MappingProxyType({name: why for name, (has, why) in said.items() if has is False}),
         conditions=MappingProxyType({name: why for name, (has, why) in said.items() if has and why}),
-        source="; ".join(f"{one.source} ({_versions(one.versions)})" for one in sections),
+        source="; ".join(dict.fromkeys(f"{one.source} ({_versions(one.versions)})" for one in sections)),
     )
 
 
