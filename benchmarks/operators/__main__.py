@@ -101,6 +101,16 @@ def from_exports(target: str) -> None:
     write_nodes(target, FOLDER / f"{target}.jsonl.gz", recipes, today())
 
 
+@main.command("page")
+def print_page() -> None:
+    """Print docs/OPERATORS.md."""
+    from generators.models.store import stored_recipes
+
+    from .page import page
+
+    click.echo(page(stored_recipes()), nl=False)
+
+
 def today() -> str:
     """The date that a section carries."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()

@@ -64,6 +64,7 @@ def results_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str,
 
 
 def forward_pass(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
+    """The results of one forward pass on the CPU by name, in the dtype of the parameters, without gradients."""
     import torch
 
     from hardware.backends._tensors import to_tensors

@@ -3,7 +3,10 @@ nothing is allocated because all tensors are fakes that carry shapes alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import copy
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from generators.models.catalog import load_catalog
@@ -43,33 +46,48 @@ def real_calls(model_type: str, task: str | None = None) -> tuple[Call, ...]:
     """How one forward pass calls torch's operators at the size of the type's default configuration, in float32, for
     the lengths and the batch of its tiny model.
 
-    Nothing is allocated: parameters and inputs are fakes. Raises `ModelError` where the type has no recipe, or its
-    code asks a tensor for its numbers, which a fake hasn't.
+    Nothing is allocated: parameters and inputs are fakes. Where the model's own code can't be run on those, what
+    graphs are made of is run instead (`hardware/export/tracing.py`: experts without a loop). Sizes that depend on
+    numbers have names (`u0`). Raises `ModelError` where the type has no recipe, or its code asks a tensor for its
+    numbers.
     """
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from transformers.initialization import no_init_weights
-
-    from hardware.backends._tensors import to_tensors
-    from hardware.backends._torch import forward
+    from hardware.export.tracing import traceable_parts
 
     recipe = load_recipe(model_type, task)
     if recipe is None or recipe.library != "transformers":
         raise ModelError(f"{echo(model_type)} has no recipe of transformers", fix="Name a model type that has one.")
     config = tiny._defaults(model_type, load_catalog())
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-    try:
-        with mode, no_init_weights():
-            model = class_of(recipe.model_class)(config).eval()
-        tensors = to_tensors(_inputs(recipe, model), "cpu", torch.float32)
-        given = {name: mode.from_tensor(tensor, static_shapes=True) for name, tensor in tensors.items()}
-        with mode, call_recorder() as recorder, torch.no_grad():
-            forward(model, given)
-    except Exception as error:  # a model's own code, or a number that isn't there
-        raise ModelError(
-            f"{echo(model_type)} doesn't run at the size of its defaults without numbers",
-            why=f"{type(error).__name__}: {line_of(error)}",
-        ) from error
+    failed: list[Exception] = []
+    for parts in (lambda _: contextlib.nullcontext(), traceable_parts):
+        try:
+            return _calls(recipe, config, parts)
+        except Exception as error:  # a model's own code, or a number that isn't there
+            failed.append(error)
+    raise ModelError(
+        f"{echo(model_type)} doesn't run at the size of its defaults without numbers",
+        why=f"{type(failed[0]).__name__}: {line_of(failed[0])}",
+    ) from failed[0]
+
+
+def _calls(recipe: Recipe, config: Any, parts: Callable[[Any], AbstractContextManager[Any]]) -> tuple[Call, ...]:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from transformers.initialization import no_init_weights
+
+    from hardware.backends._tensors import to_tensors
+    from hardware.backends._torch import forward
+
+    unknown_numbers = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
+    mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=unknown_numbers)
+    with torch.device("meta"), no_init_weights():  # what a constructor counts on the CPU keeps its numbers
+        model = class_of(recipe.model_class)(copy.deepcopy(config)).eval()
+    with mode:
+        model.to_empty(device="cpu")
+    tensors = to_tensors(_inputs(recipe, model), "cpu", torch.float32)
+    given = {name: mode.from_tensor(tensor, static_shapes=True) for name, tensor in tensors.items()}
+    with parts(model), mode, call_recorder() as recorder, torch.no_grad():
+        forward(model, given)
     return tuple(call for call in recorder.calls if not call.operator.startswith(_OF_FAKES))
 
 
@@ -79,4 +97,4 @@ def _inputs(recipe: Recipe, model: Any) -> Mapping[str, Array]:
     side = next((spec["side"] for spec in recipe.inputs.values() if spec["kind"] == "mask"), "right")
     lengths = recipe.recorded["lengths"]
     specs = input_specs(model, entry, classify_type(recipe.model_type).architecture, side, lengths[0])
-    return make_inputs({name: spec for name, spec in specs.items() if name in recipe.inputs}, _SEED, lengths)
+    return make_inputs({name: specs.get(name, spec) for name, spec in recipe.inputs.items()}, _SEED, lengths)
