@@ -70,7 +70,8 @@ def _native(name: str, entry: Mapping[str, Any], by_name: Mapping[str, Mapping[s
     if delegate := entry.get("structured_delegate"):
         keys |= set(_keys(by_name[delegate]))
     base, _, overload = name.partition(".")
-    # An entry without kernels is made of other operators; one that only lists sparse kernels isn't.
+    if entry.get("dispatch") == {}:  # none at all, where an entry that doesn't say is made of other operators
+        keys.add("Undefined")
     return Native(name=base, overload=overload, keys=frozenset(keys))
 
 

@@ -133,5 +133,6 @@ def _described(tensor: torch.Tensor) -> dict[str, Any]:
     is_whole = not (tensor.is_floating_point() or tensor.is_complex() or found[TENSOR] == "bool")
     if is_whole and not isinstance(tensor, FakeTensor) and tensor.device.type != "meta" and tensor.numel():
         values = tensor.detach().cpu().flatten().tolist()  # not by torch, which would be recorded
-        found |= {"low": min(values), "high": max(values)}
+        if all(type(value) is int for value in values):  # among fakes a constant has names instead
+            found |= {"low": min(values), "high": max(values)}
     return found

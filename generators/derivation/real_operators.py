@@ -24,6 +24,7 @@ from .operator_calls import Call, call_recorder
 from .specs import input_specs
 
 _SEED = 0
+_MASKS = ("mask", "padded", "heard", "shown", "ones")
 _OF_FAKES = "prim."
 """What fakes ask each other that tensors don't."""
 
@@ -46,10 +47,10 @@ def real_calls(model_type: str, task: str | None = None) -> tuple[Call, ...]:
     """How one forward pass calls torch's operators at the size of the type's default configuration, in float32, for
     the lengths and the batch of its tiny model.
 
-    Nothing is allocated: parameters and inputs are fakes. Where the model's own code can't be run on those, what
-    graphs are made of is run instead (`hardware/export/tracing.py`: experts without a loop). Sizes that depend on
-    numbers have names (`u0`). Raises `ModelError` where the type has no recipe, or its code asks a tensor for its
-    numbers.
+    Nothing is allocated: parameters and inputs are fakes. Where the model's own code can't be run on those, it is run
+    without masks, whose numbers it may ask for, and at last as graphs are made of it (`hardware/export/tracing.py`:
+    experts without a loop). Sizes that depend on numbers have names (`u0`). Raises `ModelError` where the type has no
+    recipe, or its code asks other tensors for their numbers.
     """
     from hardware.export.tracing import traceable_parts
 
@@ -58,9 +59,10 @@ def real_calls(model_type: str, task: str | None = None) -> tuple[Call, ...]:
         raise ModelError(f"{echo(model_type)} has no recipe of transformers", fix="Name a model type that has one.")
     config = tiny._defaults(model_type, load_catalog())
     failed: list[Exception] = []
-    for parts in (lambda _: contextlib.nullcontext(), traceable_parts):
+    masks = frozenset(name for name, spec in recipe.inputs.items() if spec["kind"] in _MASKS)
+    for parts, dropped in ((_as_it_is, frozenset()), (_as_it_is, masks), (traceable_parts, frozenset())):
         try:
-            return _calls(recipe, config, parts)
+            return _calls(recipe, config, parts, dropped)
         except Exception as error:  # a model's own code, or a number that isn't there
             failed.append(error)
     raise ModelError(
@@ -69,7 +71,13 @@ def real_calls(model_type: str, task: str | None = None) -> tuple[Call, ...]:
     ) from failed[0]
 
 
-def _calls(recipe: Recipe, config: Any, parts: Callable[[Any], AbstractContextManager[Any]]) -> tuple[Call, ...]:
+def _as_it_is(_: Any) -> AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+def _calls(
+    recipe: Recipe, config: Any, parts: Callable[[Any], AbstractContextManager[Any]], dropped: frozenset[str]
+) -> tuple[Call, ...]:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -85,7 +93,9 @@ def _calls(recipe: Recipe, config: Any, parts: Callable[[Any], AbstractContextMa
     with mode:
         model.to_empty(device="cpu")
     tensors = to_tensors(_inputs(recipe, model), "cpu", torch.float32)
-    given = {name: mode.from_tensor(tensor, static_shapes=True) for name, tensor in tensors.items()}
+    given = {
+        name: mode.from_tensor(tensor, static_shapes=True) for name, tensor in tensors.items() if name not in dropped
+    }
     with parts(model), mode, call_recorder() as recorder, torch.no_grad():
         forward(model, given)
     return tuple(call for call in recorder.calls if not call.operator.startswith(_OF_FAKES))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import torch
 
 from benchmarks.operators.torch_kernels import Native, kernels, natives
 from benchmarks.operators.web_tables import web_section
@@ -43,6 +44,8 @@ YAML = """
 - func: only_sparse(Tensor self) -> Tensor
   dispatch:
     SparseCPU: only_sparse
+- func: no_kernel(Tensor self) -> Tensor
+  dispatch: {}
 """
 
 
@@ -100,6 +103,30 @@ def test_the_cpu_has_every_operator_that_recipes_record_on_it() -> None:
     found = coverage(Target(name="cpu"), sorted(recorded))
     assert set(found.supported) == recorded
     assert "torch" in found.source
+
+
+def test_the_table_of_the_cpu_agrees_with_torchs_dispatcher() -> None:
+    table = table_of("cpu").sections[0]
+    asked = {name: found for name in (*table.supported, *table.missing) if (found := _has_kernel(name)) is not None}
+    assert len(asked) > 1500
+    assert [name for name, has in asked.items() if has != (name in table.known)] == []
+
+
+def _has_kernel(name: str) -> bool | None:
+    """Whether any form of an operator without `out=` has a kernel on the CPU or is made of others; None: no such."""
+    packet = getattr(torch.ops.aten, name.removeprefix("aten."), None)
+    if packet is None:
+        return None
+    overloads = [form for form in packet.overloads() if not form.endswith("out")]
+    return any(_registered(f"aten::{packet.__name__}.{form}".removesuffix(".default")) for form in overloads)
+
+
+def _registered(form: str) -> bool:
+    keys = ("CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+    try:
+        return any(torch._C._dispatch_has_kernel_for_dispatch_key(form, key) for key in keys)
+    except RuntimeError:  # TorchScript's own forms, of numbers, aren't the dispatcher's
+        return False
 
 
 def test_a_form_that_only_a_cpu_has_stands_for_what_every_device_has() -> None:
@@ -197,7 +224,7 @@ def test_kernels_follow_delegates_composites_and_overloads(tmp_path: Path) -> No
     assert cpu.made_of_others == ["aten.linear", "aten.rand"]
     assert cpu.conditions == {"aten.mm": "not its overloads dtype"}
     assert cuda.conditions == {}
-    assert set(mps.missing) == {"aten.mm", "aten.only_sparse"}
+    assert set(mps.missing) == {"aten.mm", "aten.only_sparse", "aten.no_kernel"}
 
 
 def test_kernels_from_elsewhere_count(tmp_path: Path) -> None:
