@@ -81,9 +81,11 @@ def from_runs(target: str) -> None:
     from generators.models.store import stored_recipes
     from hardware.evidence.kept import FOLDER
 
-    from .runs import run_sections
+    from .runs import run_sections, write_graphs
 
     recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
+    if target == "qnn":
+        write_graphs(FOLDER / f"{target}.jsonl.gz", recipes, today())
     for section in run_sections(target, FOLDER / f"{target}.jsonl.gz", recipes, today()):
         keep(target, section)
 

@@ -5,18 +5,21 @@ Types that are held out are left out, so that no prediction is scored on its own
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from generators.compatibility.calibration.held_out import is_held_out
 from generators.compatibility.operators import Section
+from generators.compatibility.operators.covered import GRAPHS, onnx_types
 from generators.compatibility.operators.named import operators_named
 from generators.models.recipe import Recipe
 from hardware.cell import Cell
-from hardware.evidence.kept import last_checks, read_kept
+from hardware.evidence.kept import LAST_CHECK, last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.target import Target
+from hardware.whole_file import write_whole
 
 from .evidence import dates_and_versions
 
@@ -75,6 +78,32 @@ def run_sections(
         )
 
     return section("aten", asked), section("onnx" if target == "qnn" else target, native)
+
+
+def write_graphs(
+    file: Path, recipes: Mapping[str, Recipe], made_on: str, leave_out: Callable[[str], bool] = is_held_out
+) -> None:
+    """Count, over models that pass on qnn, in how many graphs what an operator of the recipe becomes isn't there."""
+    checks = [line for line in read_kept(file) if isinstance(line, CheckLine)]
+    gone: Counter[str] = Counter()
+    graphs: Counter[str] = Counter()
+    for name, lines in last_checks(checks, Target(name="qnn")).items():
+        cell = Cell.parse(name)
+        if not _counts(cell, leave_out) or cell.model not in recipes or not _passes(list(lines.values())):
+            continue
+        nodes = {_plain(one).removeprefix("onnx.") for one in lines[LAST_CHECK].native_ops}
+        for operator in recipes[cell.model].operators:
+            types = onnx_types().get(operator)
+            if types and not isinstance(types, str):
+                graphs[operator] += 1
+                gone[operator] += not set(types) <= nodes
+    plain = {
+        "made_by": "python -m benchmarks.operators runs qnn",
+        "made_on": made_on,
+        "left_out": "types that are held out (generators/compatibility/calibration/held_out.py)",
+        "operators": {name: [gone[name], count] for name, count in sorted(graphs.items()) if gone[name]},
+    }
+    write_whole(GRAPHS, json.dumps(plain, indent=1) + "\n")
 
 
 def _plain(name: str) -> str:

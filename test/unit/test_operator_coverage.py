@@ -162,6 +162,22 @@ def test_an_operator_needs_every_onnx_type_that_it_becomes(a_table, exported) ->
     assert found.unknown == ("aten.new",)
 
 
+def test_what_graphs_are_without_is_no_obstacle_and_what_most_are_without_is_unknown(
+    a_table, exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = a_table(section(names="onnx", supported=("onnx.Relu",), complete=True))
+
+    def among(gone: int, graphs: int):
+        counted = {"aten.gelu": (gone, graphs)}
+        monkeypatch.setattr("generators.compatibility.operators.covered.left_out_of_graphs", lambda: counted)
+        return coverage(target, ["aten.gelu"])
+
+    assert among(9, 9).conditions == {"aten.gelu": "none of 9 graphs of models that have it has it"}
+    assert among(8, 9).unknown == ("aten.gelu",)
+    assert among(3, 9).missing == ("aten.gelu",)
+    assert among(4, 4).unknown == ("aten.gelu",)
+
+
 def test_what_an_incomplete_list_leaves_out_is_unknown(a_table, exported) -> None:
     target = a_table(section(names="onnx", supported=("onnx.Div",)))
     assert coverage(target, ["aten.gelu"]).unknown == ("aten.gelu",)

@@ -18,8 +18,13 @@ from .table import Section, table_of
 EXPORTS = Path(__file__).with_name("onnx_types.json")
 """The ONNX types that each operator of torch becomes, as graphs of one operator were exported."""
 
+GRAPHS = Path(__file__).with_name("graphs.json")
+"""How many graphs of whole models are without what an operator becomes by itself, as runs on qnn counted nodes."""
+
 REPLACED = Path(__file__).with_name("exports.toml")
 """What exports ask for in the place of operators."""
+
+_ENOUGH_GRAPHS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +98,7 @@ def _instead(
     for (has, why), name in said:
         if not has:
             return has, f"graphs have {name} in its place: {why}"
-    return True, f"graphs have {', '.join(around[operator])} in its place"
+    return True, f"graphs have {', '.join(around[operator]) or 'nothing'} in its place"
 
 
 def _asked(sections: Sequence[Section], operator: str, variant: str) -> tuple[bool | None, str]:
@@ -120,10 +125,23 @@ def _translated(section: Section, operator: str, variant: str) -> tuple[bool | N
     said = {name: section.says(f"onnx.{name}", variant) for name in exported}
     lacking = [f"{name} ({why})" for name, (has, why) in said.items() if has is False]
     if lacking:
-        return False, f"it becomes {', '.join(lacking)}"
+        gone, graphs = left_out_of_graphs().get(operator, (0, 0))
+        if gone == graphs >= _ENOUGH_GRAPHS:
+            return True, f"none of {graphs} graphs of models that have it has it"
+        # Masks are sums in graphs: where most graphs are without an operator, what it becomes tells nothing.
+        return (None, "") if 2 * gone > graphs else (False, f"it becomes {', '.join(lacking)}")
     if any(has is None for has, _ in said.values()):
         return None, ""
     return True, "; ".join(f"{name}: {why}" for name, (_, why) in said.items() if why)
+
+
+@functools.cache
+def left_out_of_graphs() -> Mapping[str, tuple[int, int]]:
+    """By operator of torch, how many graphs of models that have it are without what it becomes, and of how many."""
+    if not GRAPHS.is_file():
+        return {}
+    listed = json.loads(GRAPHS.read_text(encoding="utf-8"))["operators"]
+    return {name: (gone, graphs) for name, (gone, graphs) in listed.items()}
 
 
 @functools.cache
