@@ -10,6 +10,7 @@ Examples:
   python run_test_generation.py --hardware-compatibility --format markdown
   python run_test_generation.py --explain bert/fill-mask/openvino/float32
   python run_test_generation.py --coverage-report --targets cpu,openvino
+  python run_test_generation.py --backlog qnn
   python run_test_generation.py --check hwcompat-out/suites
   python run_test_generation.py --verify hwcompat-out/suites
   python run_test_generation.py --config hwcompat.toml --run
@@ -49,11 +50,11 @@ def main(context: click.Context, /, **options: object) -> int:
     """Parse, call, print; see `help`."""
     asked = Options(**options, pytest_arguments=context.obj or ())
     tables = asked.hardware_compatibility or asked.coverage_report
-    shown = asked.list_devices or tables or asked.explain or asked.calibration or asked.dry_run
-    if not shown and _was_given(context, "format_"):
+    shown = tables or asked.explain or asked.calibration or asked.dry_run or asked.backlog
+    if not (shown or asked.list_devices) and _was_given(context, "format_"):
         raise UsageError(
             "--format goes with what is printed: --list-devices, --hardware-compatibility, --coverage-report, "
-            "--calibration, --dry-run or --explain CELL",
+            "--calibration, --backlog, --dry-run or --explain CELL",
             fix="Leave it out.",
         )
     if asked.targets and not tables:
@@ -92,6 +93,10 @@ def main(context: click.Context, /, **options: object) -> int:
         from reports.refresh_command import refresh
 
         return refresh(asked, _own_command())
+    if asked.backlog:
+        from reports.backlog_command import report_backlog
+
+        return report_backlog(asked, asked.backlog)
     if asked.upstream:
         from reports.upstream_command import report_upstream
 

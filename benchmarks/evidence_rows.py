@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hardware.cell import Cell
+from hardware.evidence.kept import last_checks
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.target import Target
-
-from .evidence_table import last_checks
 
 
 @dataclass(frozen=True, kw_only=True)

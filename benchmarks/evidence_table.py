@@ -1,7 +1,8 @@
 """What tables of measured cells share: the last run of each cell, versions and dates, and evidence that is kept.
 
 Evidence that a page was made from is kept as `docs/evidence/<target>.jsonl.gz`: the lines of each cell's last run,
-and of those runs, without tracebacks, plans and inventories.
+and of those runs, without tracebacks, inventories and folders of the machine. Of their plans what was predicted of
+those cells stays, so that predictions can be scored again.
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hardware.evidence.record import CheckLine, Line, Outcome, RunLine, from_dict, to_dict
+from hardware.evidence.kept import last_checks, read_kept
+from hardware.evidence.record import CheckLine, Line, RunLine, to_dict
 from hardware.evidence.store import read_folder
 from hardware.target import Target
 
-_COMMON = "runs_natively"
-"""The last check of every suite that runs anything: a cell without it was cut off."""
+_FOLDERS = re.compile(r"/(?:tmp|var|home|root|Users|work)/(?:[^\s/:'\"]+/)*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +39,7 @@ def gathered(places: Iterable[Path]) -> Gathered:
             found = read_folder(place)
             lines += [*found.runs, *found.checks]
         else:
-            with gzip.open(place, "rt", encoding="utf-8") as file:
-                lines += [from_dict(json.loads(text)) for text in file]
+            lines += read_kept(place)
     return Gathered(
         runs=tuple(line for line in lines if isinstance(line, RunLine)),
         checks=tuple(line for line in lines if isinstance(line, CheckLine)),
@@ -48,31 +49,22 @@ def gathered(places: Iterable[Path]) -> Gathered:
 def keep(found: Gathered, target: Target, file: Path) -> None:
     """Write what a page about `target` is made from. The same lines give the same bytes."""
     kept = [line for checks in last_checks(found.checks, target).values() for line in checks.values()]
-    named = {line.run_id for line in kept}
-    runs = {run.run_id: replace(run, plan=(), inventory={}, command="") for run in found.runs if run.run_id in named}
+    cells: dict[str, set[str]] = defaultdict(set)
+    for line in kept:
+        cells[line.run_id].add(line.cell_id)
+    runs = {run.run_id: _predicted(run, cells[run.run_id]) for run in found.runs if run.run_id in cells}
     lines: list[Line] = [runs[name] for name in sorted(runs)]
-    lines += [replace(line, traceback="") for line in kept]
+    lines += [replace(line, traceback="", error_message=_FOLDERS.sub("", line.error_message)) for line in kept]
     text = "".join(json.dumps(to_dict(line), sort_keys=True) + "\n" for line in lines)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
         packed.write(text.encode())
 
 
-def last_checks(lines: Sequence[CheckLine], target: Target) -> dict[str, dict[str, CheckLine]]:
-    """By cell and name, the last run of each check on a target, on every variant where it names none; cells that were
-    cut off are left out.
-
-    A cell whose last run was cut off keeps what the run before showed.
-    """
-    runs: dict[str, dict[str, dict[str, CheckLine]]] = {}
-    for line in sorted(lines, key=lambda one: one.started_at):
-        asked = Target.parse(line.requested_target)
-        is_meant = asked.name == target.name and target.variant in ("", asked.variant)
-        if line.outcome is not Outcome.NOT_RUN and is_meant:
-            cell = runs.setdefault(line.cell_id, {})
-            cell.setdefault(line.run_id, {})[line.check_name] = line
-    whole = {cell: [checks for checks in found.values() if _COMMON in checks] for cell, found in runs.items()}
-    return {cell: found[-1] for cell, found in sorted(whole.items()) if found}
+def _predicted(run: RunLine, cells: set[str]) -> RunLine:
+    """A run line with what was planned and predicted for some cells, and nothing of the machine."""
+    plan = tuple(replace(one, selection=None) for one in run.plan if one.cell_id in cells)
+    return replace(run, plan=plan, inventory={}, command="")
 
 
 def versions_said(runs: Sequence[RunLine], names: Sequence[str]) -> str:

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import click
 
-from benchmarks.evidence_table import dates_said, gathered, keep, last_checks, one_line, versions_said
+from benchmarks.evidence_table import dates_said, gathered, keep, one_line, versions_said
 from generators.compatibility.conclude import conclude
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
+from hardware.evidence.kept import last_checks
 from hardware.evidence.record import CheckLine, Outcome, RunLine, Stage
 from hardware.evidence.versions import relevant_versions
 from hardware.target import Target

@@ -1,7 +1,7 @@
 """Prints docs/QNN.md: what evidence says of model types on target qnn, and which operator stands in the others' way.
 
-`python -m benchmarks.qnn_table EVIDENCE_FOLDER… > docs/QNN.md`, where the folders are what `--run --device qnn` left.
-The last run of a check counts.
+`python -m benchmarks.qnn_table [--keep] [EVIDENCE…] > docs/QNN.md`, where the folders are what `--run --device qnn`
+left; without one, what is kept in docs/evidence. `--keep` writes what counts there. The last run of a check counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import click
 
 from hardware.target import Target
 
+from .evidence_table import gathered, keep
 from .target_table import Wording, print_page
+
+KEPT = Path("docs/evidence/qnn.jsonl.gz")
 
 _HEAD = """# Target qnn
 
@@ -47,10 +50,13 @@ WORDING = Wording(
 
 
 @click.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
-def main(folders: tuple[Path, ...]) -> None:
+@click.option("--keep", "keeps", is_flag=True, help=f"Write the lines that count to {KEPT}.")
+@click.argument("places", nargs=-1, type=click.Path(path_type=Path, exists=True))
+def main(places: tuple[Path, ...], keeps: bool) -> None:
     """Print the page."""
-    print_page(WORDING, folders)
+    if keeps:
+        keep(gathered(places or (KEPT,)), WORDING.target, KEPT)
+    print_page(WORDING, (KEPT,) if keeps else places or (KEPT,))
 
 
 if __name__ == "__main__":

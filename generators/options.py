@@ -136,6 +136,11 @@ _OPTIONS = (
         help="Exit code 1 where fewer of the types that can be built passed.",
     ),
     click.option(
+        "--backlog",
+        metavar="TARGET",
+        help="Operators that stand between model types and a target, those that unlock most first.",
+    ),
+    click.option(
         "--targets",
         multiple=True,
         callback=_listed,
@@ -208,6 +213,7 @@ class Options:
     calibration: bool
     previous: Path | None
     fail_under: float | None
+    backlog: str | None
     targets: tuple[str, ...]
     format_: str
     bundle: Path | None

@@ -1,4 +1,4 @@
-"""Derives a recipe in a process of its own.
+"""Derives a recipe, or a model's operators at its real size, in a process of its own.
 
 Deriving computes, and a process that has computed with torch can't fork any more: its children would hang in
 OpenMP. The process of the main job forks later, so it has this done elsewhere.
@@ -17,6 +17,8 @@ from typing import Any
 from generators.models.given import GivenRecipe
 from generators.models.recipe import Recipe
 from hardware.errors import BrokenInput, HwCompatError, ModelError, echo
+
+from .operator_calls import Call
 
 _LONGEST_S = 600.0
 ROOT = Path(__file__).parents[2]
@@ -40,6 +42,15 @@ def given_in_child(kind: str, name: str) -> GivenRecipe:
     Raises as `derive_in_child` does, and `ModelError` where no answer comes in ten minutes.
     """
     return GivenRecipe.from_dict(_ask(kind, name, None, _LONGEST_S))
+
+
+def real_calls_in_child(model_type: str, task: str | None = None) -> tuple[Call, ...]:
+    """How a model type calls torch's operators at the size of its default configuration, from a child: dtypes and
+    shapes of a forward pass in which nothing is allocated.
+
+    Raises `ModelError` where the type's code can't be run on shapes alone, or no answer comes in ten minutes.
+    """
+    return tuple(Call.from_dict(one) for one in _ask("real-operators", model_type, task, _LONGEST_S)["calls"])
 
 
 def _ask(kind: str, name: str, task: str | None, timeout: float | None) -> dict[str, Any]:
@@ -75,11 +86,19 @@ def _ask(kind: str, name: str, task: str | None, timeout: float | None) -> dict[
                 why=f"the process that built it ended with code {done.returncode}: {last[:300]}",
             )
         said = json.loads(answer.read_text(encoding="utf-8"))
-    if "recipe" in said:
-        found: dict[str, Any] = said["recipe"]
+    if "made" in said:
+        found: dict[str, Any] = said["made"]
         return found
     failure = said["error"]
     raise _KINDS.get(failure["class"], ModelError)(failure["what"], why=failure["why"], fix=failure["fix"])
+
+
+def _made(kind: str, name: str, task: str | None) -> dict[str, Any]:
+    if kind == "real-operators":
+        from .real_operators import real_calls
+
+        return {"calls": [call.to_dict() for call in real_calls(name, task)]}
+    return _derive(kind, name, task).to_dict()
 
 
 def _derive(kind: str, name: str, task: str | None) -> Recipe | GivenRecipe:
@@ -103,7 +122,7 @@ def _derive(kind: str, name: str, task: str | None) -> Recipe | GivenRecipe:
 def _answer(question: str) -> None:
     asked = json.loads(question)
     try:
-        said: dict[str, Any] = {"recipe": _derive(asked["kind"], asked["name"], asked["task"]).to_dict()}
+        said: dict[str, Any] = {"made": _made(asked["kind"], asked["name"], asked["task"])}
     except HwCompatError as error:
         said = {"error": {"class": type(error).__name__, "what": error.what, "why": error.why, "fix": error.fix}}
     Path(asked["answer"]).write_text(json.dumps(said), encoding="utf-8")

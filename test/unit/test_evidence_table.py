@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.evidence_table import gathered, keep, last_checks, one_line
+from benchmarks.evidence_table import gathered, keep, one_line
 from benchmarks.openvino_table import Row, class_of, page, passing_on_cpu, rows_of
 from hardware.cell import Cell
+from hardware.evidence.kept import last_checks
 from hardware.evidence.record import CheckLine, Outcome, RunLine, Stage
 from hardware.evidence.writer import EvidenceWriter
 from hardware.target import Target

@@ -1,0 +1,49 @@
+"""Prints docs/BACKLOG.md: what stands between model types and targets, operator by operator.
+
+`python -m benchmarks.backlog_page > docs/BACKLOG.md`, from the tables of operators, the recipes that ship, and the
+evidence that is kept in docs/evidence.
+"""
+
+from __future__ import annotations
+
+import click
+
+from generators.models.store import stored_recipes
+from hardware.evidence.kept import kept_file, read_kept
+from hardware.evidence.record import CheckLine
+from hardware.target import Target
+from reports.backlog import backlog
+from reports.backlog_text import backlog_markdown
+
+TARGETS = ("qnn", "openvino")
+
+_HEAD = """# Operators to do
+
+Made by `python -m benchmarks.backlog_page`; each list is what
+`python run_test_generation.py --backlog TARGET --format markdown` prints where nothing else was run.
+
+An operator is *missing* where a table says so of a type that never ran, or of one whose failure names no operator;
+*failing* where a failed check names it; *offloaded* where it ran on the host, or a strict session refused to let it.
+A type counts as *unlocked* where nothing else is known to stand in its way: behind one obstacle there may be others,
+and a graph of one operator says nothing of how a compiler joins it with its neighbours. What computes with whole
+numbers that don't depend on a model's inputs is folded when a model is exported, and may be no obstacle there. Shapes
+are those of tiny models; `--dims real` adds those at the size of a type's defaults.
+"""
+
+
+@click.command()
+def main() -> None:
+    """Print the page."""
+    recipes = stored_recipes()
+    parts = [_HEAD]
+    for name in TARGETS:
+        target = Target(name=name)
+        file = kept_file(target)
+        checks = [line for line in read_kept(file) if isinstance(line, CheckLine)] if file else []
+        evidence = f"docs/evidence/{file.name}" if file else ""
+        parts.append(backlog_markdown(backlog(target, recipes, checks, evidence=evidence), level=2))
+    click.echo("\n".join(parts), nl=False)
+
+
+if __name__ == "__main__":
+    main()

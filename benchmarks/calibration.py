@@ -1,0 +1,117 @@
+"""Prints docs/CALIBRATION.md: how often predictions that were sealed before their runs were right.
+
+`python -m benchmarks.calibration [EVIDENCE…] > docs/CALIBRATION.md`, where the places are folders of evidence or kept
+files; without one, what is kept in docs/evidence. `--keep FOLDER…` writes the last runs of `--targets` there first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from benchmarks.evidence_table import Gathered, dates_said, gathered, keep, versions_said
+from generators.compatibility.calibration.scoring import SUPPORTED, Scored, Tally, score, tally
+from generators.compatibility.facts import Facts, facts_here
+from generators.compatibility.rules import RuleSet, load_rules, predict
+from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.models.store import load_recipe
+from hardware.cell import Cell
+from hardware.detection import HardwareInfo, detect
+from hardware.evidence.store import Evidence
+from hardware.target import Target
+from reports.calibration import Calibration, calibration_text
+
+KEPT = Path("docs/evidence")
+TARGETS = ("cpu", "simulated", "openvino", "qnn")
+
+OF_CODE = ("padding_error", "mask_heard", "cache", "traced", "step_traced", "trace_operators", "largest_rank")
+"""Facts that were asked of a type's own code in torch on this kind of machine."""
+
+_HEAD = """# Calibration
+
+Made by `python -m benchmarks.calibration` from the evidence in `docs/evidence`, with runs from {dates}. Versions:
+{versions}.
+
+Every prediction here was written into its run's first line before any model ran, and is held against what that run
+measured. "Works" is high or medium. Subjects are tiny models with random weights.
+
+Every third model type, by a hash of its name, is held out: the list was committed before the first rule was tuned
+(`generators/compatibility/calibration/held_out.txt`), and no shipped rule names a model type. A cell's own evidence,
+and its type's, never feed its prediction. What does is the type's recipe and facts of its modelling code
+(`generators/derivation/code_facts.py`): torch is asked on the CPU, in float64 and float32, whether padding is heard,
+whether a cache gives other numbers, and what can be traced. On target cpu that is the same code on the same kind of
+processor; the score there shows that recipes are right more than that rules can foresee. What today's rules would say
+without those facts stands at the end.
+
+qnn is HTP's emulator; simulated is torch's CPU kernels behind a device's interface. webgpu and webnn have no backend
+yet, and no other device was at hand.
+"""
+
+
+def _without_code(cells: Sequence[Scored], rules: RuleSet, inventory: HardwareInfo) -> Tally:
+    """What today's rules say of the same cells where nothing is known of the types' code."""
+    return tally((_said(predict(one.cell, _stripped(one.cell, inventory), rules)), one.works) for one in cells)
+
+
+def _stripped(cell: Cell, inventory: HardwareInfo) -> Facts:
+    recipe = load_recipe(cell.model, cell.task)
+    if recipe is None:
+        return Facts()
+    return replace(facts_here(recipe, cell, inventory), **dict.fromkeys(OF_CODE))
+
+
+def _said(verdict: Verdict) -> bool | None:
+    return None if verdict.level is Level.UNKNOWN else verdict.level in SUPPORTED
+
+
+def _anew(rules: RuleSet, inventory: HardwareInfo, cell: Cell) -> Verdict:
+    recipe = load_recipe(cell.model, cell.task)
+    if recipe is None:
+        return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED)
+    return predict(cell, facts_here(recipe, cell, inventory), rules)
+
+
+def _figures(one: Tally) -> str:
+    shares = (one.agreement, one.balanced_accuracy, one.wrongly_supported, one.abstentions)
+    return " | ".join("-" if share is None else f"{100 * share:.1f} %" for share in shares)
+
+
+def _page(found: Gathered) -> str:
+    evidence = Evidence(runs=found.runs, checks=found.checks, ends=(), broken=())
+    report = Calibration(scores=score(evidence))
+    rules, inventory = load_rules(), detect()
+    today = score(evidence, anew=lambda cell: _anew(rules, inventory, cell))
+    head = _HEAD.format(
+        dates=dates_said(found.runs),
+        versions=versions_said(found.runs, ("torch", "transformers", "openvino", "onnxruntime-qnn", "hwcompat")),
+    )
+    rows = [
+        "| held-out types, all targets | agreement | balanced | wrong of yes | abstained |",
+        "|---|---|---|---|---|",
+    ]
+    held = [one for one in report.scores.cells if one.held_out]
+    rows.append(f"| sealed | {_figures(tally((one.said, one.works) for one in held))} |")
+    rows.append(f"| today's rules on the same runs | {_figures(today.only(lambda one: one.held_out))} |")
+    rows.append(f"| … without facts of modelling code | {_figures(_without_code(held, rules, inventory))} |")
+    table = calibration_text(report, "markdown")
+    return f"{head}\n{table}\n## What facts of modelling code are worth\n\n" + "\n".join(rows) + "\n"
+
+
+@click.command()
+@click.argument("places", nargs=-1, type=click.Path(path_type=Path, exists=True))
+@click.option("--keep", "keeps", is_flag=True, help=f"Write the lines that count to {KEPT}/TARGET.jsonl.gz.")
+@click.option("--targets", default=",".join(TARGETS), show_default=True, help="Which targets are kept.")
+def main(places: tuple[Path, ...], keeps: bool, targets: str) -> None:
+    """Print the page."""
+    found = gathered(places or sorted(KEPT.glob("*.jsonl.gz")))
+    if keeps:
+        for name in targets.split(","):
+            keep(found, Target(name=name), KEPT / f"{name}.jsonl.gz")
+    click.echo(_page(found), nl=False)
+
+
+if __name__ == "__main__":
+    main()

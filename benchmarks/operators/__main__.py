@@ -1,0 +1,130 @@
+"""The maintainers' command: `python -m benchmarks.operators SOURCE` writes tables of operators anew."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import click
+
+from generators.compatibility.operators.table import Section, Table, table_of, write_table
+
+
+@click.group()
+def main() -> None:
+    """Write tables of operators, one source at a time; the sections of others stay."""
+
+
+@main.command("torch")
+def from_torch() -> None:
+    """cpu, simulated, cuda, rocm, mps, from the torch that is installed."""
+    from .torch_kernels import section
+
+    for target in ("cpu", "simulated", "cuda", "rocm", "mps"):
+        keep(target, section(target, today()))
+
+
+@main.command("xpu")
+@click.argument("checkout", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--revision", required=True, help="Branch and commit of the checkout.")
+def from_xpu(checkout: Path, revision: str) -> None:
+    """xpu, from the torch that is installed and a CHECKOUT of torch-xpu-ops of the same release."""
+    from .xpu_kernels import xpu_section
+
+    keep("xpu", xpu_section(checkout, revision, today()))
+
+
+@main.command("tpu")
+def from_torchax() -> None:
+    """tpu, from torchax in its environment."""
+    from .torchax_lowerings import tpu_section
+
+    keep("tpu", tpu_section(today()))
+
+
+@main.command("web")
+@click.argument("package", type=click.Path(path_type=Path, exists=True, file_okay=False))
+def from_web(package: Path) -> None:
+    """webgpu and webnn, from an unpacked npm PACKAGE of onnxruntime-web."""
+    from .web_tables import web_section
+
+    for target in ("webgpu", "webnn"):
+        keep(target, web_section(target, package, today()))
+
+
+@main.command("calls")
+def from_models() -> None:
+    """How the tiny model of each recipe calls operators: what trials and backlogs show."""
+    from .model_calls import record_all
+
+    record_all()
+
+
+@main.command("trial")
+@click.argument("what", type=click.Choice(("onnx", "openvino", "qnn")))
+def from_trials(what: str) -> None:
+    """openvino or qnn, from graphs of one operator; onnx: which ONNX types operators are exported as."""
+    from . import trials
+    from .trial_tables import section_of, write_exports
+
+    tried = trials.said(trials.try_all(what))
+    if what == "onnx":
+        write_exports(tried, today())
+    else:
+        keep(what, section_of(what, tried, today()))
+
+
+@main.command("runs")
+@click.argument("target", type=click.Choice(("openvino", "qnn")))
+def from_runs(target: str) -> None:
+    """openvino or qnn, from the evidence that is kept in docs/evidence, without the types that are held out."""
+    from generators.models.store import stored_recipes
+    from hardware.evidence.kept import FOLDER
+
+    from .runs import run_sections, write_graphs
+
+    recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
+    if target == "qnn":
+        write_graphs(FOLDER / f"{target}.jsonl.gz", recipes, today())
+    for section in run_sections(target, FOLDER / f"{target}.jsonl.gz", recipes, today()):
+        keep(target, section)
+
+
+@main.command("nodes")
+@click.argument("target", type=click.Choice(("qnn",)))
+def from_exports(target: str) -> None:
+    """Dtypes and shapes of the nodes that qnn refuses, from exports of the models that kept evidence names."""
+    from generators.models.store import stored_recipes
+    from hardware.evidence.kept import FOLDER
+
+    from .exported_nodes import write_nodes
+
+    recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
+    write_nodes(target, FOLDER / f"{target}.jsonl.gz", recipes, today())
+
+
+@main.command("page")
+def print_page() -> None:
+    """Print docs/OPERATORS.md."""
+    from generators.models.store import stored_recipes
+
+    from .page import page
+
+    click.echo(page(stored_recipes()), nl=False)
+
+
+def today() -> str:
+    """The date that a section carries."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def keep(target: str, section: Section) -> None:
+    """Put a section into a target's table, and say how much it knows."""
+    table = (table_of(target) or Table(target=target, sections=())).with_section(section)
+    write_table(table)
+    table_of.cache_clear()
+    click.echo(f"{target}, {section.kind}: {len(section.supported)} run, {len(section.missing)} don't")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Makes docs/OPERATORS.md: what each table knows of the operators that recipes name, and where it is from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from generators.compatibility.operators import Section, coverage, known_tables, table_of
+from generators.models.recipe import Recipe
+from hardware.target import Target
+
+_HEAD = """# Operators of targets
+
+Made by `python -m benchmarks.operators page`. The tables lie in `generators/compatibility/operators/tables`, one file
+for each target, and `generators.compatibility.operators.coverage(target, operators)` answers from them without
+importing torch. Each section of a table names its source, versions, date and the command that makes it again.
+
+The first source that knows an operator decides: runs, then trials, then lists. Sections from runs leave out every
+model type that is held out (`generators/compatibility/calibration/held_out.py`), so that no prediction is scored on
+its own evidence. What nothing knows is unknown. `native_functions.yaml` says nothing of dtypes, so that an operator
+may lack one on a device that has it; a trial says which dtypes and ranks failed.
+"""
+
+_COMMANDS = {
+    "torch": "cpu, simulated, cuda, rocm, mps: dispatch keys in the `native_functions.yaml` of torch's wheel, "
+    "with delegates and composites resolved",
+    "xpu CHECKOUT --revision TEXT": "xpu: the same, and what torch-xpu-ops registers or leaves to the host",
+    "tpu": "tpu: torchax's table of lowerings in its environment, with its decompositions",
+    "web PACKAGE": "webgpu, webnn: the tables in onnxruntime-web's npm package (`npm pack onnxruntime-web`)",
+    "calls": "how the tiny model of each recipe calls each operator: dtypes, shapes, arguments",
+    "trial onnx": "which ONNX types each operator becomes, or why torch's exporter refuses it",
+    "trial openvino": "graphs of one operator, called as models call it, run and held against torch; also qnn",
+    "runs openvino": "what kept evidence shows of models that passed and failed; also qnn",
+    "nodes qnn": "dtypes and shapes of the nodes that QNN refused in models",
+}
+
+
+def page(recipes: Sequence[Recipe]) -> str:
+    """The whole page."""
+    commands = [f"| `python -m benchmarks.operators {name}` | {what} |" for name, what in _COMMANDS.items()]
+    table = ["| command | what it writes |\n|---|---|", *commands]
+    return "\n".join([_HEAD, *table, *_counts(recipes), *_sources()]) + "\n"
+
+
+def _counts(recipes: Sequence[Recipe]) -> Iterator[str]:
+    operators = sorted({name for recipe in recipes for name in recipe.operators})
+    yield f"\n## The {len(operators)} operators of {len(recipes)} recipes\n"
+    yield "| target | has | lacks | unknown | types that lack nothing | that lack something | what most types lack |"
+    yield "|---|---:|---:|---:|---:|---:|---|"
+    for name in known_tables():
+        target = Target(name=name)
+        found = coverage(target, operators)
+        known = [coverage(target, recipe.operators) for recipe in recipes]
+        lacking = sum(bool(one.missing) for one in known)
+        whole = sum(one.is_known and not one.missing for one in known)
+        counts = {op: sum(op in one.missing for one in known) for op in found.missing}
+        most = sorted(counts, key=lambda op: (-counts[op], op))[:5]
+        listed = ", ".join(f"{op} ({counts[op]})" for op in most) or "-"
+        yield (
+            f"| {name} | {len(found.supported)} | {len(found.missing)} | {len(found.unknown)} | {whole} | {lacking} "
+            f"| {listed} |"
+        )
+
+
+def _sources() -> Iterator[str]:
+    yield "\n## Sources\n"
+    yield "| target | rests on | names | runs | doesn't | source | versions | made on |"
+    yield "|---|---|---|---:|---:|---|---|---|"
+    for name in known_tables():
+        table = table_of(name)
+        for one in table.sections if table else ():
+            yield _source(name, one)
+
+
+def _source(name: str, one: Section) -> str:
+    versions = ", ".join(f"{package} {version}" for package, version in one.versions.items())
+    return (
+        f"| {name} | {one.kind} | {one.names} | {len(one.supported)} | {len(one.missing)} | {one.source} "
+        f"| {versions} | {one.made_on} |"
+    )

@@ -1,0 +1,119 @@
+"""What our own runs showed of operators: those of models that pass, and those that messages of others name.
+
+Types that are held out are left out, so that no prediction is scored on its own evidence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from generators.compatibility.calibration.held_out import is_held_out
+from generators.compatibility.operators import Section
+from generators.compatibility.operators.covered import GRAPHS, onnx_types
+from generators.compatibility.operators.named import operators_named
+from generators.models.recipe import Recipe
+from hardware.cell import Cell
+from hardware.evidence.kept import LAST_CHECK, last_checks, read_kept
+from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.target import Target
+from hardware.whole_file import write_whole
+
+from .evidence import dates_and_versions
+
+_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "openvino": ("openvino", "optimum-intel", "torch", "transformers"),
+    "qnn": ("onnxruntime-qnn", "torch", "transformers"),
+}
+"""What a target's runs depend on, as evidence names it."""
+
+
+def run_sections(
+    target: str,
+    file: Path,
+    recipes: Mapping[str, Recipe],
+    made_on: str,
+    leave_out: Callable[[str], bool] = is_held_out,
+) -> tuple[Section, Section]:
+    """Two sections from kept evidence in float32: of torch's operators, and of what the runtime itself called them.
+
+    An operator runs where a model that passes every check with nothing on the host has it: in its recipe, or in what
+    the proof of execution counted. One that a failing model's message names, and no passing model has, is missing.
+    """
+    lines = read_kept(file)
+    runs = [line for line in lines if isinstance(line, RunLine)]
+    cells = last_checks([line for line in lines if isinstance(line, CheckLine)], Target(name=target))
+    kept = {name: list(checks.values()) for name, checks in cells.items() if _counts(Cell.parse(name), leave_out)}
+    passing = {Cell.parse(name).model: checks for name, checks in kept.items() if _passes(checks)}
+    failing = {Cell.parse(name).model: checks for name, checks in kept.items() if not _passes(checks)}
+    asked = Counter(name for model in passing if model in recipes for name in recipes[model].operators)
+    native = Counter(name for checks in passing.values() for line in checks[-1:] for name in line.native_ops)
+    refused: dict[str, list[str]] = {}
+    for model, checks in sorted(failing.items()):
+        for line in checks:
+            for name, said in operators_named(line.error_message).items():
+                told = refused.setdefault(name, [])
+                if f"{said.how} in {model}" not in told:
+                    told.append(f"{said.how} in {model}")
+    dates, versions = dates_and_versions(runs, _PACKAGES[target])
+    left_out = "types that are held out (generators/compatibility/calibration/held_out.py)"
+
+    def section(names: str, seen: Counter[str]) -> Section:
+        plain = {_plain(name): count for name, count in seen.items()}
+        about = {name: why for name, why in refused.items() if (name.startswith("aten.")) == (names == "aten")}
+        return Section(
+            kind="runs",
+            names=names,
+            source=f"{len(passing)} tiny models that pass and {len(failing)} that don't, run {dates}",
+            made_by=f"python -m benchmarks.operators runs {target}",
+            made_on=made_on,
+            versions=versions,
+            supported=tuple(sorted(plain)),
+            conditions={name: f"also {', '.join(why[:3])}" for name, why in sorted(about.items()) if name in plain},
+            missing={name: ", ".join(why[:5]) for name, why in sorted(about.items()) if name not in plain},
+            variants=("", "CPU") if target == "openvino" else None,
+            left_out=left_out if leave_out is is_held_out else "types that were chosen",
+        )
+
+    return section("aten", asked), section("onnx" if target == "qnn" else target, native)
+
+
+def write_graphs(
+    file: Path, recipes: Mapping[str, Recipe], made_on: str, leave_out: Callable[[str], bool] = is_held_out
+) -> None:
+    """Count, over models that pass on qnn, in how many graphs what an operator of the recipe becomes isn't there."""
+    checks = [line for line in read_kept(file) if isinstance(line, CheckLine)]
+    gone: Counter[str] = Counter()
+    graphs: Counter[str] = Counter()
+    for name, lines in last_checks(checks, Target(name="qnn")).items():
+        cell = Cell.parse(name)
+        if not _counts(cell, leave_out) or cell.model not in recipes or not _passes(list(lines.values())):
+            continue
+        nodes = {_plain(one).removeprefix("onnx.") for one in lines[LAST_CHECK].native_ops}
+        for operator in recipes[cell.model].operators:
+            types = onnx_types().get(operator)
+            if types and not isinstance(types, str):
+                graphs[operator] += 1
+                gone[operator] += not set(types) <= nodes
+    plain = {
+        "made_by": "python -m benchmarks.operators runs qnn",
+        "made_on": made_on,
+        "left_out": "types that are held out (generators/compatibility/calibration/held_out.py)",
+        "operators": {name: [gone[name], count] for name, count in sorted(graphs.items()) if gone[name]},
+    }
+    write_whole(GRAPHS, json.dumps(plain, indent=1) + "\n")
+
+
+def _plain(name: str) -> str:
+    """`onnx.Conv` for `onnx.com.ms.internal.nhwc.Conv`: the same operator with its axes in another order."""
+    return f"onnx.{name.rpartition('.')[2]}" if name.startswith("onnx.") else name
+
+
+def _counts(cell: Cell, leave_out: Callable[[str], bool]) -> bool:
+    return cell.precision == "float32" and not cell.target.variant and not leave_out(cell.model)
+
+
+def _passes(checks: Sequence[CheckLine]) -> bool:
+    return all(line.outcome is Outcome.PASSED and not line.offloaded_ops for line in checks)

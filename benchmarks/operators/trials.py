@@ -1,0 +1,279 @@
+"""Graphs of one operator, tried on targets: what is exported, converted, taken and computed right.
+
+Each operator is called as tiny models call it (`generators/compatibility/operators/calls.py`). What a target does
+with an operator by itself says nothing of how a compiler joins it with others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import re
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from generators.compatibility.operators.calls import recorded
+from generators.derivation.operator_calls import Call
+from hardware.backends.base import Unsupported
+from hardware.evidence.record import Stage
+from hardware.export.exported import ONNX
+from hardware.export.onnx import OPSET, _bound, _drop_empty, _exportable_operators, _fold, _write_out_sums
+from hardware.target import Target
+from hardware.testing.tolerances import tolerance_for
+
+from .one_operator import OneOperator, apart, one_operator
+
+FLOAT32_LIMIT = 1e-4
+NOT_TENSORS = ("aten._local_scalar_dense", "aten.mkldnn_rnn_layer")
+"""A number for Python, and a form of LSTM that a CPU alone has: there is no graph of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """What became of one call on one target; `types` are the ONNX types that it was exported as.
+
+    `stage` and `reason` say where and why it doesn't run, `tensors` what it was given.
+    """
+
+    operator: str
+    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    works: bool
+    stage: str = ""
+    reason: str = ""
+    types: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> str:
+        """Dtypes and ranks: `float32 3-D, int64 2-D`."""
+        return ", ".join(f"{dtype} {len(shape)}-D" for dtype, shape in self.tensors) or "no tensor"
+
+
+Try = Callable[[OneOperator, Path], tuple[str, ...]]
+
+
+class Refused(Exception):
+    """A target doesn't take a graph, or computes it wrongly; `stage` says when that showed."""
+
+    def __init__(self, stage: str, reason: str, types: tuple[str, ...] = ()) -> None:
+        super().__init__(reason)
+        self.stage = stage
+        self.types = types
+
+
+def calls_to_try() -> Iterator[Call]:
+    """The recorded examples of each operator, the commonest first."""
+    for operator, found in recorded()["operators"].items():
+        for one in found if operator not in NOT_TENSORS else ():
+            named = tuple((name, value) for name, value in one["named"])
+            yield Call(operator=operator, overload=one["overload"], arguments=tuple(one["arguments"]), named=named)
+
+
+def try_all(what: str) -> Iterator[Tried]:
+    """Try every call on `onnx`, `openvino` or `qnn`, in a child: what a runtime dies of costs one call."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(what,))
+    try:
+        for call in calls_to_try():
+            try:
+                yield pool.submit(_try_here, call).result()
+            except BrokenProcessPool:
+                yield _failed(call, Refused("run", "the process died of it"))
+                pool.shutdown(wait=False)
+                pool = ProcessPoolExecutor(1, context, initializer=_prepare, initargs=(what,))
+    finally:
+        pool.shutdown()
+
+
+_here: list[Try] = []
+"""What this child tries calls with."""
+
+
+def _prepare(what: str) -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    _here.append({"onnx": lambda: on_onnx, "openvino": lambda: on_openvino, "qnn": qnn_attempt}[what]())
+
+
+def _try_here(call: Call) -> Tried:
+    with tempfile.TemporaryDirectory(prefix="hwcompat-operator-") as folder:
+        return _tried(call, _here[0], Path(folder))
+
+
+def _tried(call: Call, attempt: Try, folder: Path) -> Tried:
+    try:
+        subject = one_operator(call)
+        with torch.no_grad():
+            subject.module(*subject.inputs)
+    except Exception as error:  # what can't be called by itself can't be tried: nothing is known of it
+        return _failed(call, Refused("call", _line(error)))
+    try:
+        types = attempt(subject, folder)
+    except Refused as refused:
+        return _failed(call, refused)
+    return Tried(operator=call.operator, tensors=call.tensors, works=True, types=types)
+
+
+def _failed(call: Call, refused: Refused) -> Tried:
+    return Tried(
+        operator=call.operator,
+        tensors=call.tensors,
+        works=False,
+        stage=refused.stage,
+        reason=str(refused),
+        types=refused.types,
+    )
+
+
+def export(subject: OneOperator, folder: Path) -> tuple[str, ...]:
+    """The operator as an ONNX file, made as those of models are; its ONNX types. Raises `Refused`."""
+    import onnx
+
+    raw, file = folder / "raw.onnx", folder / ONNX
+    try:
+        with torch.no_grad(), _exportable_operators(), contextlib.redirect_stdout(None):
+            torch.onnx.export(
+                subject.module,
+                subject.inputs,
+                str(raw),
+                dynamo=False,
+                opset_version=OPSET,
+                input_names=[f"input{number}" for number in range(len(subject.inputs))],
+            )
+        _fold(raw, file)
+        _drop_empty(file)
+        _bound(file)
+        _write_out_sums(file)
+    except Exception as error:  # the exporter raises whatever it met
+        raise Refused("export", _line(error)) from error
+    return tuple(sorted({node.op_type for node in onnx.load(str(file)).graph.node} - {"Constant", "Identity"}))
+
+
+def on_onnx(subject: OneOperator, folder: Path) -> tuple[str, ...]:
+    """Export, and compute with ONNX Runtime's CPU provider. Raises `Refused`."""
+    import onnxruntime
+
+    types = export(subject, folder)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(str(folder / ONNX), options, providers=["CPUExecutionProvider"])
+        found = session.run(None, _named(subject, {one.name for one in session.get_inputs()}))
+    except Exception as error:  # the runtime's own
+        raise Refused("run", _line(error), types) from error
+    _compare(subject, found, FLOAT32_LIMIT, types)
+    return types
+
+
+def on_openvino(subject: OneOperator, folder: Path) -> tuple[str, ...]:
+    """Convert with OpenVINO and compute with its CPU plug-in. Raises `Refused`."""
+    from hardware.export import quiet_telemetry
+    from hardware.export.operators import convertible_operators
+
+    quiet_telemetry()
+    import openvino
+
+    with torch.no_grad(), convertible_operators():
+        try:
+            traced = torch.jit.trace(subject.module, subject.inputs, check_trace=False)
+            converted = openvino.convert_model(traced, example_input=subject.inputs or None)
+        except Exception as error:  # the tracer's or the converter's own
+            raise Refused("convert", _line(error)) from error
+        try:
+            compiled = openvino.Core().compile_model(converted, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+            result = compiled([one.numpy() for one in subject.inputs])
+        except Exception as error:  # the plug-in's own
+            raise Refused("compile", _line(error)) from error
+    _compare(subject, [result[number] for number in range(len(compiled.outputs))], FLOAT32_LIMIT, ())
+    return ()
+
+
+def qnn_attempt() -> Try:
+    """Export, and compute on QNN in a strict session."""
+    from hardware.backends.qnn import PROVIDER, QNNBackend
+
+    backend = QNNBackend(Target(name="qnn"))
+    limit = tolerance_for(Target(name="qnn"), "float32").limit
+
+    def attempt(subject: OneOperator, folder: Path) -> tuple[str, ...]:
+        import onnx
+
+        types = export(subject, folder)
+        if not types:
+            return ()  # it was computed when the file was made: there is nothing to run
+        names = {one.name for one in onnx.load(str(folder / ONNX)).graph.input}
+        try:
+            found, proof = backend.exchange(
+                "run",
+                {"inputs": _named(subject, names)},
+                stage=Stage.COMPILE,
+                model=str((folder / ONNX).absolute()),
+            )
+        except Unsupported as error:
+            raise Refused("compile", _line(error).removeprefix("QNN doesn't run the model: "), types) from error
+        if left := sorted(name for other, ops in proof["assigned"].items() if other != PROVIDER for name in ops):
+            raise Refused("compile", f"it leaves {', '.join(left)} to the host", types)
+        outputs = [one.name for one in onnx.load(str(folder / ONNX)).graph.output]
+        _compare(subject, [found[name] for name in outputs], limit, types)
+        return types
+
+    return attempt
+
+
+def _named(subject: OneOperator, names: set[str]) -> dict[str, Any]:
+    given = {f"input{number}": tensor.numpy() for number, tensor in enumerate(subject.inputs)}
+    return {name: array for name, array in given.items() if name in names}
+
+
+def _compare(subject: OneOperator, found: list[Any], limit: float, types: tuple[str, ...]) -> None:
+    with torch.no_grad():
+        expected = subject.module(*subject.inputs)
+    wanted = list(expected) if isinstance(expected, tuple) else [expected]
+    if len(wanted) != len(found):
+        raise Refused("run", f"{len(found)} results instead of {len(wanted)}", types)
+    pairs = list(zip(found, wanted, strict=True))[: subject.comparable]
+    worst = max((apart(torch.as_tensor(a), b) for a, b in pairs), default=0.0)
+    if not worst <= limit:
+        raise Refused("run", f"other numbers than torch: {worst:.1e} of the largest", types)
+
+
+_NOISE = (
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : ",
+    r"Load model from \S+ failed:",
+    r"; Unsupported nodes.*",
+    r"Check '[^']*' failed at \S+ ",
+    r"Exception from \S+:\d+: ",
+    r"FrontEnd API failed with OpConversionFailure: ",
+    r"_token_\d+",
+    r"Model wasn't fully converted\. ",
+    r"(?:Summary|Failed operations detailed log): -- ",
+    r" This session contains graph nodes that are assigned to the default CPU EP.*",
+    r" \[Caused by.*",
+    r"(?<=[\s'(])/\S+/",
+)
+
+
+def _line(error: BaseException) -> str:
+    """What was raised, on one line, without what is of this machine or of this graph alone."""
+    text = " ".join(str(error).split())
+    for noise in _NOISE:
+        text = re.sub(noise, "", text)
+    return text[:200] or type(error).__name__
+
+
+def said(tried: Iterator[Tried]) -> list[Tried]:
+    """All of them, told as they end."""
+    found = []
+    for one in tried:
+        found.append(one)
+        outcome = "runs" if one.works else f"{one.stage}: {one.reason[:120]}"
+        click.echo(f"{one.operator} ({one.given}): {outcome} {' '.join(one.types)}", err=True)
+    return found

@@ -1,0 +1,9 @@
+"""Which operators of a model a target has: `coverage()`, over one table a target, each with its source and versions.
+
+An operator that no table speaks of is unknown, never supported.
+"""
+
+from .covered import OperatorCoverage, coverage
+from .table import Section, Table, known_tables, table_of
+
+__all__ = ["OperatorCoverage", "Section", "Table", "coverage", "known_tables", "table_of"]

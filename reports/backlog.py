@@ -1,0 +1,213 @@
+"""What stands between model types and a target, operator by operator: what a kernel team would do first.
+
+An operator is *missing* where a table says so of a type that never ran, *failing* where a check that failed names it,
+and *offloaded* where it ran on the host or would have. A type is unlocked by an operator where nothing else is known
+to stand in its way; behind one obstacle there may be others that nobody could see yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from generators.compatibility.operators import OperatorCoverage, coverage
+from generators.compatibility.operators.calls import examples, nodes
+from generators.compatibility.operators.covered import onnx_types
+from generators.compatibility.operators.named import operators_named
+from generators.models.recipe import Recipe
+from hardware.cell import Cell
+from hardware.evidence.kept import last_checks
+from hardware.evidence.record import CheckLine, Outcome
+from hardware.target import Target
+
+MISSING, FAILING, OFFLOADED = "missing", "failing", "offloaded"
+_MOST_SHAPES = 4
+_LONGEST_REASON = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Obstacles:
+    """What stands in the way of one type: operators with what became of them, and whether it was `measured`.
+
+    `other` is the first failure that names no operator; `passes` says that it runs, and then there is nothing.
+    """
+
+    model_type: str
+    operators: Mapping[str, str]
+    measured: bool
+    passes: bool = False
+    other: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One operator of the list.
+
+    `unlocks` are the types in whose way nothing else is known to stand, `part_in` those in whose way others stand as
+    well. `states` counts types by what became of it. `shapes` are dtypes and shapes that tiny models give it, `real`
+    those of models at the size of their defaults.
+    """
+
+    operator: str
+    states: Mapping[str, int]
+    unlocks: tuple[str, ...]
+    part_in: tuple[str, ...]
+    measured: int
+    reason: str
+    shapes: tuple[str, ...]
+    real: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Several operators that unlock these types together."""
+
+    operators: tuple[str, ...]
+    unlocks: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backlog:
+    """The list for one target, the operator that unlocks most first, and how the types stand.
+
+    `passing` and `failing` ran; of `predicted` only the table speaks, and `clear` are those of them that lack nothing
+    that it knows. `groups` are operators that have to be done together. `other` holds types by failures that name no
+    operator, `unknown` counts types by operators of which no table knows anything.
+    """
+
+    target: str
+    precision: str
+    source: str
+    evidence: str
+    items: tuple[Item, ...]
+    types: int
+    passing: int
+    failing: int
+    predicted: int
+    clear: int
+    groups: tuple[Group, ...] = ()
+    other: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unknown: Mapping[str, int] = field(default_factory=dict)
+
+
+def backlog(
+    target: Target,
+    recipes: Sequence[Recipe],
+    checks: Sequence[CheckLine],
+    *,
+    precision: str = "float32",
+    evidence: str = "",
+) -> Backlog:
+    """Rank what stands in the way of each recipe's type on a target, from the tables and from `checks`."""
+    cells = last_checks(checks, target)
+    ran = {
+        cell.model: list(lines.values())
+        for name, lines in cells.items()
+        if (cell := Cell.parse(name)).precision == precision and cell.target.variant == target.variant
+    }
+    known = {recipe.model_type: coverage(target, recipe.operators) for recipe in recipes}
+    measured = [_measured(name, lines, known.get(name)) for name, lines in sorted(ran.items())]
+    predicted = [_predicted(name, found) for name, found in known.items() if name not in ran]
+    unknown = Counter(name for found in known.values() for name in found.unknown)
+    asked = coverage(target, sorted({name for found in known.values() for name in found.missing}))
+    other: dict[str, list[str]] = defaultdict(list)
+    for one in measured:
+        if one.other and not one.operators:
+            other[one.other].append(one.model_type)
+    return Backlog(
+        target=str(target),
+        precision=precision,
+        source=asked.source,
+        evidence=evidence,
+        items=_items([*measured, *predicted], asked, _reasons(ran)),
+        groups=_groups([*measured, *predicted]),
+        types=len({*known, *ran}),
+        passing=sum(one.passes for one in measured),
+        failing=sum(not one.passes for one in measured),
+        predicted=len(predicted),
+        clear=sum(not one.operators for one in predicted),
+        other={kind: tuple(names) for kind, names in sorted(other.items(), key=lambda pair: -len(pair[1]))},
+        unknown=dict(unknown.most_common()),
+    )
+
+
+def _measured(model_type: str, lines: Sequence[CheckLine], known: OperatorCoverage | None) -> Obstacles:
+    """What a type's last run showed; where its failures name no operator, what the table says may be the cause."""
+    failed = [line for line in lines if line.outcome is not Outcome.PASSED]
+    operators = {_plain(name): OFFLOADED for line in lines for name in line.offloaded_ops}
+    for line in failed:
+        for name, said in operators_named(line.error_message).items():
+            operators.setdefault(name, said.how)
+    if not failed and not operators:
+        return Obstacles(model_type=model_type, operators={}, measured=True, passes=True)
+    other = ""
+    if not operators:
+        other = f"{failed[0].error_type or failed[0].outcome} at {failed[0].stage or 'no known stage'}"
+        operators = dict.fromkeys(known.missing, MISSING) if known else {}
+    return Obstacles(model_type=model_type, operators=operators, measured=True, other=other)
+
+
+def _predicted(model_type: str, known: OperatorCoverage) -> Obstacles:
+    return Obstacles(model_type=model_type, operators=dict.fromkeys(known.missing, MISSING), measured=False)
+
+
+def _plain(name: str) -> str:
+    return f"onnx.{name.rpartition('.')[2]}" if name.startswith("onnx.") else name
+
+
+def _reasons(ran: Mapping[str, Sequence[CheckLine]]) -> dict[str, str]:
+    """By operator, what the first message that names it says of it."""
+    found: dict[str, str] = {}
+    for model_type, lines in ran.items():
+        for line in lines:
+            for name, said in (
+                operators_named(line.error_message).items() if line.outcome is not Outcome.PASSED else ()
+            ):
+                found.setdefault(name, f"{said.says} ({model_type})")
+    return found
+
+
+def _items(obstacles: Iterable[Obstacles], asked: OperatorCoverage, messages: Mapping[str, str]) -> tuple[Item, ...]:
+    by_operator: dict[str, list[Obstacles]] = defaultdict(list)
+    for one in obstacles:
+        for name in one.operators:
+            by_operator[name].append(one)
+    items = [_item(name, found, asked, messages) for name, found in by_operator.items()]
+    return tuple(sorted(items, key=lambda one: (-len(one.unlocks), -len(one.part_in), -one.measured, one.operator)))
+
+
+def _groups(obstacles: Iterable[Obstacles]) -> tuple[Group, ...]:
+    """What several operators would unlock together, the most types first."""
+    by_operators: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for one in obstacles:
+        if len(one.operators) > 1 and not one.other:
+            by_operators[tuple(sorted(one.operators))].append(one.model_type)
+    groups = [Group(operators=names, unlocks=tuple(sorted(types))) for names, types in by_operators.items()]
+    return tuple(sorted(groups, key=lambda one: (-len(one.unlocks), len(one.operators), one.operators)))
+
+
+def _item(name: str, found: Sequence[Obstacles], asked: OperatorCoverage, messages: Mapping[str, str]) -> Item:
+    alone = tuple(sorted(one.model_type for one in found if len(one.operators) == 1 and not one.other))
+    reason = messages.get(name) or asked.reasons.get(name, "")
+    return Item(
+        operator=name,
+        states=dict(sorted(Counter(one.operators[name] for one in found).items())),
+        unlocks=alone,
+        part_in=tuple(sorted({one.model_type for one in found} - set(alone))),
+        measured=sum(one.measured for one in found),
+        reason=" ".join(reason.split())[:_LONGEST_REASON],
+        shapes=tuple(str(one) for one in _examples(name)[:_MOST_SHAPES]),
+    )
+
+
+def _examples(name: str) -> list[object]:
+    """How models call an operator of torch; what nodes of an ONNX type are given, or which operators become them."""
+    if not name.startswith("onnx."):
+        return list(examples(name))
+    if met := nodes(name):
+        return list(met)
+    type_name = name.removeprefix("onnx.")
+    made = [op for op, types in onnx_types().items() if not isinstance(types, str) and type_name in types]
+    shown = [f"{op}: {one}" for op in made for one in examples(op)[:1]]
+    return list(shown)

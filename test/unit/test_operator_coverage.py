@@ -1,0 +1,295 @@
+"""Tables of operators: what a target is said to have, where each table comes from, and what messages name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+import torch
+
+from benchmarks.operators.torch_kernels import Native, kernels, natives
+from benchmarks.operators.web_tables import web_section
+from generators.compatibility.calibration.held_out import is_held_out
+from generators.compatibility.operators import Section, Table, coverage, known_tables, table_of
+from generators.compatibility.operators.calls import examples
+from generators.compatibility.operators.named import operators_named
+from generators.compatibility.operators.table import FOLDER, read_table
+from generators.models.store import stored_recipes
+from hardware.errors import BrokenInput
+from hardware.target import Target
+
+ROOT = Path(__file__).parents[2]
+YAML = """
+- func: add.Tensor(Tensor self, Tensor other) -> Tensor
+  structured_delegate: add.out
+- func: add.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
+  structured: True
+  ufunc_inner_loop:
+    Generic: add (AllAndComplex)
+  dispatch:
+    MPS: add_out_mps
+- func: linear(Tensor input) -> Tensor
+- func: rand(SymInt[] size) -> Tensor
+  dispatch:
+    CompositeExplicitAutograd: rand
+- func: mm(Tensor self) -> Tensor
+  dispatch:
+    CPU, CUDA: mm
+- func: mm.dtype(Tensor self, ScalarType out_dtype) -> Tensor
+  dispatch:
+    CUDA: mm_dtype
+- func: only_sparse(Tensor self) -> Tensor
+  dispatch:
+    SparseCPU: only_sparse
+- func: no_kernel(Tensor self) -> Tensor
+  dispatch: {}
+"""
+
+
+def section(**given: object) -> Section:
+    known: dict[str, object] = {
+        "kind": "declared", "names": "aten", "source": "a list", "made_by": "python -m x", "made_on": "2026-01-01",
+        "versions": {"x": "1"}, "supported": (),
+    }  # fmt: skip
+    return Section(**(known | given))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def a_table(monkeypatch: pytest.MonkeyPatch):
+    def give(*sections: Section) -> Target:
+        made = Table(target="chip", sections=())
+        for one in sections:
+            made = made.with_section(one)
+        monkeypatch.setattr("generators.compatibility.operators.covered.table_of", lambda name: made)
+        return Target(name="chip")
+
+    return give
+
+
+@pytest.fixture
+def exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    types = {"aten.gelu": ("Div", "Erf"), "aten.relu": ("Relu",), "aten.fft": "torch's exporter: no rule"}
+    monkeypatch.setattr("generators.compatibility.operators.covered.onnx_types", lambda: types)
+
+
+def test_every_shipped_table_follows_the_schema_and_contradicts_nothing_in_itself() -> None:
+    schema = json.loads((ROOT / "generators/compatibility/schemas/operators.json").read_text())
+    assert known_tables()
+    for path in FOLDER.glob("*.json"):
+        jsonschema.validate(json.loads(path.read_text()), schema)
+        for one in read_table(path).sections:
+            assert not one.known & set(one.missing), path.name
+            assert set(one.conditions) <= one.known, path.name
+            assert set(one.made_of_others) <= one.known, path.name
+            assert set(one.before_device) <= set(one.missing), path.name
+            assert all(name.startswith(f"{one.names}.") for name in (*one.supported, *one.missing)), path.name
+
+
+def test_tables_from_our_own_runs_leave_out_types_that_are_held_out() -> None:
+    held_out = {recipe.model_type for recipe in stored_recipes() if is_held_out(recipe.model_type)}
+    runs = [one for name in known_tables() for one in table_of(name).sections if one.kind == "runs"]
+    assert runs
+    for one in runs:
+        assert "held out" in one.left_out
+        said = " ".join([*one.missing.values(), *one.conditions.values()]).replace(",", " ").split()
+        assert not held_out & set(said)
+
+
+def test_the_cpu_has_every_operator_that_recipes_record_on_it() -> None:
+    recorded = {name for recipe in stored_recipes() for name in recipe.operators}
+    found = coverage(Target(name="cpu"), sorted(recorded))
+    assert set(found.supported) == recorded
+    assert "torch" in found.source
+
+
+def test_the_table_of_the_cpu_agrees_with_torchs_dispatcher() -> None:
+    table = table_of("cpu").sections[0]
+    asked = {name: found for name in (*table.supported, *table.missing) if (found := _has_kernel(name)) is not None}
+    assert len(asked) > 1500
+    assert [name for name, has in asked.items() if has != (name in table.known)] == []
+
+
+def _has_kernel(name: str) -> bool | None:
+    """Whether any form of an operator without `out=` has a kernel on the CPU or is made of others; None: no such."""
+    packet = getattr(torch.ops.aten, name.removeprefix("aten."), None)
+    if packet is None:
+        return None
+    overloads = [form for form in packet.overloads() if not form.endswith("out")]
+    return any(_registered(f"aten::{packet.__name__}.{form}".removesuffix(".default")) for form in overloads)
+
+
+def _registered(form: str) -> bool:
+    keys = ("CPU", "CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
+    try:
+        return any(torch._C._dispatch_has_kernel_for_dispatch_key(form, key) for key in keys)
+    except RuntimeError:  # TorchScript's own forms, of numbers, aren't the dispatcher's
+        return False
+
+
+def test_a_form_that_only_a_cpu_has_stands_for_what_every_device_has() -> None:
+    name = "aten._scaled_dot_product_flash_attention_for_cpu"
+    assert coverage(Target(name="cuda"), [name]).conditions[name].endswith("which is made of other operators")
+    assert name in coverage(Target(name="mps"), [name]).supported
+
+
+def test_a_target_without_a_table_knows_nothing() -> None:
+    found = coverage(Target(name="nochip"), ["aten.add"])
+    assert (found.supported, found.missing, found.unknown, found.source) == ((), (), ("aten.add",), "")
+    assert not found.is_known
+
+
+def test_runs_go_before_trials_and_trials_before_lists(a_table) -> None:
+    target = a_table(
+        section(missing={"aten.a": "listed as missing", "aten.b": "listed as missing"}, supported=("aten.c",)),
+        section(kind="trial", supported=("aten.a",), missing={"aten.c": "failed"}),
+        section(kind="runs", supported=("aten.c",)),
+    )
+    found = coverage(target, ["aten.c", "aten.b", "aten.a", "aten.x"])
+    assert found.supported == ("aten.c", "aten.a")
+    assert found.reasons == {"aten.b": "listed as missing"}
+    assert found.unknown == ("aten.x",)
+
+
+def test_an_operator_needs_every_onnx_type_that_it_becomes(a_table, exported) -> None:
+    target = a_table(section(names="onnx", supported=("onnx.Relu", "onnx.Div"), complete=True, source="a web page"))
+    found = coverage(target, ["aten.gelu", "aten.relu", "aten.fft", "aten.new"])
+    assert found.supported == ("aten.relu",)
+    assert found.reasons["aten.gelu"] == "it becomes Erf (not among those that a web page lists)"
+    assert found.reasons["aten.fft"] == "torch's exporter: no rule"
+    assert found.unknown == ("aten.new",)
+
+
+def test_what_graphs_are_without_is_no_obstacle_and_what_most_are_without_is_unknown(
+    a_table, exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = a_table(section(names="onnx", supported=("onnx.Relu",), complete=True))
+
+    def among(gone: int, graphs: int):
+        counted = {"aten.gelu": (gone, graphs)}
+        monkeypatch.setattr("generators.compatibility.operators.covered.left_out_of_graphs", lambda: counted)
+        return coverage(target, ["aten.gelu"])
+
+    assert among(9, 9).conditions == {"aten.gelu": "none of 9 graphs of models that have it has it"}
+    assert among(8, 9).unknown == ("aten.gelu",)
+    assert among(3, 9).missing == ("aten.gelu",)
+    assert among(4, 4).unknown == ("aten.gelu",)
+
+
+def test_what_an_incomplete_list_leaves_out_is_unknown(a_table, exported) -> None:
+    target = a_table(section(names="onnx", supported=("onnx.Div",)))
+    assert coverage(target, ["aten.gelu"]).unknown == ("aten.gelu",)
+
+
+def test_another_variant_keeps_only_what_fails_before_any_device(a_table) -> None:
+    a_table(
+        section(
+            kind="trial",
+            supported=("aten.a",),
+            missing={"aten.b": "convert: no rule", "aten.c": "compile: no kernel"},
+            before_device=("aten.b",),
+            variants=("", "CPU"),
+        )
+    )
+    asked = ["aten.a", "aten.b", "aten.c"]
+    assert coverage(Target(name="chip", variant="CPU"), asked).missing == ("aten.b", "aten.c")
+    elsewhere = coverage(Target(name="chip", variant="NPU"), asked)
+    assert (elsewhere.missing, elsewhere.unknown) == (("aten.b",), ("aten.a", "aten.c"))
+
+
+def test_graphs_have_other_operators_in_the_place_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    becomes = ("aten.bmm", "aten.clamp", "aten.ge", "aten.masked_fill_")
+    made = Table(target="qnn", sections=(section(supported=becomes, missing={"aten.histc": "no rule"}),))
+    monkeypatch.setattr("generators.compatibility.operators.covered.table_of", lambda name: made)
+    both = coverage(Target(name="qnn"), ["aten._grouped_mm", "aten.histc"])
+    assert both.supported == ("aten._grouped_mm", "aten.histc")
+    assert coverage(Target(name="qnn"), ["aten.histc"]).missing == ("aten.histc",)
+    without = replace(made.sections[0], supported=becomes[1:], missing={"aten.bmm": "no kernel"})
+    monkeypatch.setattr(
+        "generators.compatibility.operators.covered.table_of", lambda name: Table(target="qnn", sections=(without,))
+    )
+    reason = coverage(Target(name="qnn"), ["aten._grouped_mm"]).reasons["aten._grouped_mm"]
+    assert reason == "graphs have aten.bmm in its place: no kernel"
+    assert coverage(Target(name="cuda"), ["aten._grouped_mm"]).unknown == ("aten._grouped_mm",)
+
+
+def test_a_table_is_read_as_it_was_written_and_a_broken_one_is_named(tmp_path: Path) -> None:
+    made = Table(
+        target="chip", sections=(section(supported=("aten.a",), variants=("",), conditions={"aten.a": "x"}),)
+    )
+    file = tmp_path / "chip.json"
+    file.write_text(made.to_json())
+    assert read_table(file).to_json() == made.to_json()
+    file.write_text(made.to_json().replace('"schema_version": 1', '"schema_version": 9'))
+    with pytest.raises(BrokenInput, match=r"chip\.json"):
+        read_table(file)
+    file.write_text('{"schema_version": 1, "target": "chip", "sections": [{"kind": "x"}]}')
+    with pytest.raises(BrokenInput, match=r"chip\.json"):
+        read_table(file)
+
+
+def test_kernels_follow_delegates_composites_and_overloads(tmp_path: Path) -> None:
+    file = tmp_path / "native_functions.yaml"
+    file.write_text(YAML)
+    entries = natives(file)
+    cpu, cuda, mps = (kernels(entries, key) for key in ("CPU", "CUDA", "MPS"))
+    assert "aten.add" in cpu.supported  # torchgen writes ufunc kernels for CPU and CUDA
+    assert "aten.add" in mps.supported  # by the structured kernel that it delegates to
+    assert cpu.made_of_others == ["aten.linear", "aten.rand"]
+    assert cpu.conditions == {"aten.mm": "not its overloads dtype"}
+    assert cuda.conditions == {}
+    assert set(mps.missing) == {"aten.mm", "aten.only_sparse", "aten.no_kernel"}
+
+
+def test_kernels_from_elsewhere_count(tmp_path: Path) -> None:
+    entries = [Native(name="mm", overload="", keys=frozenset({"CPU"}))]
+    assert kernels(entries, "XPU").missing
+    assert kernels(entries, "XPU", also=frozenset({"mm"})).supported == ["aten.mm"]
+
+
+def test_web_tables_tell_types_whose_opset_an_export_has_not(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "package.json").write_text('{"version": "9.9"}')
+    (tmp_path / "docs" / "webnn-operators.md").write_text(
+        "| Operator | Opset | WebNN API | Comments |\n|:---:|:---:|:---:|:---|\n"
+        "| Abs | ai.onnx(7-12, 13+) | abs | |\n| Gelu | ai.onnx(20+) | gelu | |\n"
+        "| Pad | ai.onnx(7-10, 11-12, 13-17, 18) | pad | not wrap |\n| Attention | com.microsoft(1+) | - | |\n"
+    )
+    found = web_section("webnn", tmp_path, "2026-01-01")
+    assert found.supported == ("onnx.Abs", "onnx.Pad")
+    assert found.conditions == {"onnx.Pad": "not wrap"}
+    assert set(found.missing) == {"onnx.Gelu"}
+    assert found.says("onnx.Tan") == (False, f"not among those that {found.source} lists")
+
+
+@pytest.mark.parametrize(
+    ("message", "named"),
+    [
+        (
+            "QNN doesn't run the model: it leaves Einsum (4), Pad (2) to the host; [ONNXRuntimeError]",
+            {"onnx.Einsum": "offloaded", "onnx.Pad": "offloaded"},
+        ),
+        ("x; Unsupported nodes in QNN EP: { name: /m/Slice, type: Slice }{ name: /m, type: Shape }",
+         {"onnx.Slice": "offloaded", "onnx.Shape": "offloaded"}),
+        ("torch's exporter has no rule for aten::expm1' to ONNX", {"aten.expm1": "missing"}),
+        ("convert_model: no conversion rule for aten::a, aten::b; convert_model with sizes as constants: "
+         "no conversion rule for aten::b", {"aten.b": "missing"}),
+        ("the conversion rule fails for ComplexTypeMark, aten::repeat", {"aten.repeat": "failing"}),
+        ("torchax has no lowering for aten.histc.default (2)", {"aten.histc": "missing"}),
+        ("Could not run 'aten::empty_strided' with arguments", {"aten.empty_strided": "missing"}),
+        ("[CPU] Split node with name 'x' Check", {"openvino.Split": "failing"}),
+        ("off by 2.4e+00 of the output's scale", {}),
+    ],
+)  # fmt: skip
+def test_messages_name_operators(message: str, named: dict[str, str]) -> None:
+    assert {name: said.how for name, said in operators_named(message).items()} == named
+
+
+def test_recorded_calls_tell_how_models_call_an_operator() -> None:
+    commonest = examples("aten.addmm")[0]
+    assert [dtype for dtype, _ in commonest.tensors] == ["float32", "float32", "float32"]
+    assert commonest.types > 100
+    assert str(commonest).startswith("float32[")
+    assert examples("aten.no_such_operator") == ()
