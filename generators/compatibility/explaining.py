@@ -15,6 +15,7 @@ from .rules import Reasoning, RuleSet, reason
 from .verdict import Level
 
 _CLOSEST = 3
+_FEW = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +40,13 @@ class Asked:
 
     @property
     def _here(self) -> str:
-        if isinstance(self.value, tuple) and self.value:
-            rest = len(self.value) - len(self.shown)
-            listed = "others" if self.wanted else "of them"
-            return f"{', '.join(self.shown)} of {len(self.value)}" if self.shown else f"{rest} {listed}"
-        return said(self.value)
+        if not isinstance(self.value, tuple) or not self.value:
+            return said(self.value)
+        if self.shown:
+            return f"{', '.join(self.shown)} of {len(self.value)}"
+        if self.wanted:
+            return f"{len(self.value)} others"
+        return ", ".join(self.value) if len(self.value) <= _FEW else said(self.value)
 
 
 @dataclass(frozen=True, kw_only=True)

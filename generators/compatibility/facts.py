@@ -13,6 +13,9 @@ from generators.models.recipe import Recipe
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.evidence.versions import versions_of
+from hardware.target import Target
+
+from .operators import coverage
 
 Value = str | int | float | tuple[str, ...] | None
 
@@ -31,6 +34,8 @@ NUMBER_FIELDS = (
     "largest_rank",
 )
 VERSION_PREFIX = "versions."
+_TRIED = ("openvino", "qnn")
+"""Targets whose tables of operators were tried, one by one: what only a source says may yet be computed elsewhere."""
 _EXPORTED_TO = "openvino"
 """Whose exporters are read, from the source of optimum-intel."""
 
@@ -133,12 +138,18 @@ def facts_of(
 def _of_recipe(recipe: Recipe, cell: Cell) -> dict[str, Any]:
     return {
         "decodes": recipe.generate,
+        "operators_missing": _missing(recipe, cell.target) if cell.target.name in _TRIED else None,
         "exporter": _exporter(recipe) if cell.target.name == _EXPORTED_TO else None,
         "senses": tuple(sorted({str(spec["kind"]) for spec in recipe.inputs.values()})),
         "mask_heard": recipe.sensitivity.get("mask_dropped"),
         "float32_error": recipe.sensitivity.get("float32_error"),
         "bfloat16_error": recipe.sensitivity.get("bfloat16_error"),
     }
+
+
+def _missing(recipe: Recipe, target: Target) -> tuple[str, ...] | None:
+    """Where a table knows the target: an empty tuple is as good as not knowing, since no rule may rest on it."""
+    return tuple(coverage(target, recipe.operators).missing)
 
 
 def _exporter(recipe: Recipe) -> str:
