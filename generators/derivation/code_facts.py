@@ -81,7 +81,8 @@ class _Trace:
 
 def code_facts_of(recipe: Recipe) -> CodeFacts:
     """Ask the tiny model of a recipe. Raises `ModelError` where it can't be built any more."""
-    model = fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain or 1.0)
+    made = build(recipe.config_class, recipe.model_class, recipe.config).float()  # OneFormer makes itself in float64
+    model = fill(made, gain=recipe.gain or 1.0)
     inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice to users, and tracing's about what it makes constant
