@@ -215,8 +215,12 @@ class Options:
         """
         from hardware.evidence.store import read_folder
 
-        absent = self.evidence == DEFAULT_EVIDENCE and not self.evidence.exists()
-        return None if absent else read_folder(self.evidence)
+        return read_folder(self.evidence) if self.has_evidence else None
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether the evidence's folder was named, or is where it usually is."""
+        return self.evidence != DEFAULT_EVIDENCE or self.evidence.exists()
 
     def folder_to_verify(self) -> Path | None:
         """The folder that `--verify` speaks of; None where it wasn't given, or speaks of the models that were chosen.
