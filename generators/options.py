@@ -106,7 +106,21 @@ _OPTIONS = (
     click.option("--machine", default="", help="A name for this machine in the evidence."),
     click.option("--list-devices", is_flag=True, help="What this machine has, and which targets may be here."),
     click.option("--hardware-compatibility", is_flag=True, help="The matrix, with basis and counts."),
-    click.option("--by", type=click.Choice(("family", "model")), help="One view of the matrix; default both."),
+    click.option(
+        "--by",
+        type=click.Choice(("family", "model", "architecture", "accelerator", "machine")),
+        help="One view of the matrix; default by family and by model.",
+    ),
+    click.option(
+        "--baseline", type=_FILE, metavar="FILE.json", help="Show only what changed since that matrix, worse first."
+    ),
+    click.option(
+        "--fail-on",
+        multiple=True,
+        callback=_listed,
+        metavar="WORDS",
+        help="Exit code 1 where the baseline's cells became so: worse, expired, none, unknown, changed.",
+    ),
     click.option(
         "--coverage-report", is_flag=True, help="How many of all model types work, why the others don't, what is new."
     ),
@@ -187,6 +201,8 @@ class Options:
     list_devices: bool
     hardware_compatibility: bool
     by: str | None
+    baseline: Path | None
+    fail_on: tuple[str, ...]
     coverage_report: bool
     previous: Path | None
     fail_under: float | None

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from generators.models.architectures import UNKNOWN
+from generators.models.classifier import Classification
 from generators.models.recipe import Recipe
 from generators.models.store import load_recipe, stored_recipes
 from hardware.cell import Cell
@@ -24,6 +26,7 @@ from .conclude import conclude, final
 from .facts import facts_here
 from .made_from import made_from
 from .matrix import Matrix, build_matrix
+from .matrix_groups import by_device
 from .required import required_checks
 from .rules import RuleSet, load_rules, predict
 from .second_opinion import second_opinions, told_beside
@@ -48,12 +51,22 @@ def current_matrix(
     }
     verdicts = list(predicted.values())
     standing = standing_of(evidence) if isinstance(evidence, Evidence) else evidence
-    for verdict in measured_verdicts(standing, inventory) if standing else ():
+    measured = measured_verdicts(standing, inventory) if standing else ()
+    for verdict in measured:
         before = predicted.get(verdict.cell)
         verdicts.append(final(before, verdict) if before else verdict)
     verdicts = list(told_beside(verdicts, second_opinions(standing.others if standing else None, inventory)))
     models = sorted({Cell.parse(verdict.cell).model for verdict in verdicts})
-    return build_matrix(rules, verdicts, _families(models, recipes), timestamp=timestamp, precision=precision)
+    known = _classified(models, recipes)
+    return build_matrix(
+        rules,
+        verdicts,
+        {model: one.family for model, one in known.items()},
+        timestamp=timestamp,
+        precision=precision,
+        architecture_of={model: one.architecture for model, one in known.items() if one.architecture != UNKNOWN},
+        devices=by_device(standing, measured, lambda some: measured_verdicts(some, inventory)) if standing else None,
+    )
 
 
 def _predicted(recipe: Recipe, target: Target, precision: str, rules: RuleSet, inventory: HardwareInfo) -> Verdict:
@@ -61,15 +74,15 @@ def _predicted(recipe: Recipe, target: Target, precision: str, rules: RuleSet, i
     return predict(cell, facts_here(recipe, cell, inventory), rules)
 
 
-def _families(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str, str]:
+def _classified(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str, Recipe | Classification]:
     from generators.models.classifier import classify_or_guess
 
-    found = {}
+    found: dict[str, Recipe | Classification] = {}
     for model in models:
         if model in recipes:
-            found[model] = recipes[model].family
+            found[model] = recipes[model]
         elif (known := classify_or_guess(model)[0]) is not None:
-            found[model] = known.family
+            found[model] = known
     return found
 
 
