@@ -59,7 +59,9 @@ def main(context: click.Context, /, **options: object) -> int:
     if asked.baseline and not asked.hardware_compatibility:
         raise UsageError("--baseline goes with --hardware-compatibility", fix="Add --hardware-compatibility.")
     if asked.fail_on and not asked.baseline:
-        raise UsageError("--fail-on goes with --baseline", fix="Name the matrix to compare with: --baseline FILE.json")
+        raise UsageError(
+            "--fail-on goes with --baseline", fix="Name the matrix to compare with: --baseline FILE.json"
+        )
     if (asked.previous or asked.fail_under is not None) and not asked.coverage_report:
         raise UsageError("--previous and --fail-under go with --coverage-report", fix="Add --coverage-report.")
     if asked.bundle and asked.run:

@@ -46,14 +46,16 @@ def report_matrix(asked: Options) -> int:
     if asked.format_ == "csv" and not asked.by:
         raise UsageError("csv is one table", fix=f"Say which view: --by {', --by '.join(VIEWS)}.")
     one_view = asked.format_ in ("json", "csv")  # JSON holds all
-    views = [asked.by] if asked.by else ["family"] if one_view else ["family", "model"]
     if asked.format_ == "html":
         from hardware.evidence.versions import versions_of
 
+        from .html.matrix_html import VIEWS as ALL
         from .html.matrix_html import matrix_html
 
+        views = [asked.by] if asked.by else ALL
         click.echo(matrix_html(matrix.to_dict(), versions=versions_of(inventory), views=views), nl=False)
         return 0
+    views = [asked.by] if asked.by else ["family"] if one_view else ["family", "model"]
     width = terminal_width()
     parts = [
         matrix_text(matrix, asked.format_, by=view, width=width, legend=view == views[-1]).rstrip() for view in views

@@ -53,7 +53,9 @@ class Matrix:
     model_families: tuple[str, ...]
     families: Mapping[str, Mapping[str, GroupCell]]
     rows: tuple[ModelRow, ...] = ()
-    groups: Mapping[str, Mapping[str, Mapping[str, GroupCell]]] = field(default_factory=lambda: dict.fromkeys(GROUPS, {}))
+    groups: Mapping[str, Mapping[str, Mapping[str, GroupCell]]] = field(
+        default_factory=lambda: dict.fromkeys(GROUPS, {})
+    )
 
     def family_notes(self, family: str) -> tuple[str, ...]:
         """The notes of a family's rules, each once."""
@@ -205,7 +207,10 @@ def _strongest(verdicts: Sequence[Verdict]) -> Verdict:
 def _family_cell(winners: Sequence[Rule], verdicts: Sequence[Verdict], size: int | None) -> GroupCell:
     measured = measured_levels(verdicts)
     evidence = {
-        id_ for one in verdicts if one.basis is Basis.MEASURED and one.level is not Level.UNKNOWN for id_ in one.evidence_ids
+        id_
+        for one in verdicts
+        if one.basis is Basis.MEASURED and one.level is not Level.UNKNOWN
+        for id_ in one.evidence_ids
     }
     level, basis = worst(list(measured.values())), Basis.MEASURED if measured else None
     if winners:
