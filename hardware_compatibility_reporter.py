@@ -168,7 +168,8 @@ def _check(request: Request) -> None:
     if not request.has_action:
         raise UsageError(
             "nothing was asked for",
-            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --compact, --stress is needed",
+            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --compact, --stress "
+            "is needed",
             fix=f"For example: {_EXAMPLE}",
         )
     if request.device and not request.models:

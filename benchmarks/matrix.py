@@ -1,8 +1,8 @@
 """How long the matrix takes over a large folder of evidence, raw and compacted: `python -m benchmarks.matrix`.
 
-The evidence is made up and proves nothing: every model type on every target with the checks that the cell has to have,
-run after run, each machine with targets of its own, one check in fifty failing. Times are medians of processes started
-anew.
+The evidence is made up and proves nothing: every model type on every target with the checks that the cell has to
+have, run after run, each machine with targets of its own, one check in fifty failing. Times are medians of processes
+started anew.
 """
 
 from __future__ import annotations

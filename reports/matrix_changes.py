@@ -98,7 +98,8 @@ def _rank(level: Level) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixChanges:
-    """The changes from the matrix of the moment `since` to that of `timestamp`, worst first; `same` cells have none."""
+    """The changes from the matrix of the moment `since` to that of `timestamp`, worst first; `same` cells have
+    none."""
 
     since: str
     timestamp: str

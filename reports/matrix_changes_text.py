@@ -29,7 +29,8 @@ def changes_text(found: MatrixChanges, format: str, *, fail_on: Sequence[str] = 
 def _summary(found: MatrixChanges) -> str:
     counts = [f"{number} {kind}" for kind, number in found.counts.items() if number]
     said = ", ".join(counts) if counts else "nothing changed"
-    return f"Compared with the matrix of {found.since[:19].replace('T', ' ')} UTC: {said}; {found.same} cells are the same."
+    since = found.since[:19].replace("T", " ")
+    return f"Compared with the matrix of {since} UTC: {said}; {found.same} cells are the same."
 
 
 def _met(found: MatrixChanges, fail_on: Sequence[str]) -> list[str]:

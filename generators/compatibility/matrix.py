@@ -46,7 +46,7 @@ class ModelRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """All views; `timestamp` is what the caller gave. `groups` has a view for each of `GROUPS`: names, columns, cells."""
+    """All views; `timestamp` is what the caller gave, `groups` has a view for each of `GROUPS`."""
 
     timestamp: str
     hardware_types: tuple[str, ...]
@@ -54,7 +54,7 @@ class Matrix:
     families: Mapping[str, Mapping[str, GroupCell]]
     rows: tuple[ModelRow, ...] = ()
     groups: Mapping[str, Mapping[str, Mapping[str, GroupCell]]] = field(
-        default_factory=lambda: dict.fromkeys(GROUPS, {})
+        default_factory=lambda: {name: {} for name in GROUPS}
     )
 
     def family_notes(self, family: str) -> tuple[str, ...]:
@@ -137,8 +137,8 @@ def build_matrix(
     verdicts for one cell the one with the strongest basis counts, and of those the worst. `hardware_types` are the
     columns (default: every target with a device behind it); targets that only verdicts name are added.
     `family_sizes` is how many models each family has, where it is known. Families are rated and counted in
-    `precision` alone, so that another precision of a model is no second opinion of its family. `architecture_of` gives
-    each model's architecture, `devices` what single accelerators and machines measured.
+    `precision` alone, so that another precision of a model is no second opinion of its family. `architecture_of`
+    gives each model's architecture, `devices` what single accelerators and machines measured.
     """
     family_of = family_of or {}
     family_sizes = family_sizes or {}

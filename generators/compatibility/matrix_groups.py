@@ -1,7 +1,7 @@
 """Views of the matrix by what models have in common, or what measured them: architecture, accelerator, machine.
 
-Nothing is declared of these. A cell's level is the worst of what it stands for, and never an average; the counts beside
-it say how much that is.
+Nothing is declared of these. A cell's level is the worst of what it stands for, and never an average; the counts
+beside it say how much that is.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def by_device(
 ) -> dict[str, Measured]:
     """What each accelerator and each machine measured by itself.
 
-    `whole` are the verdicts over all lines, which hold where one alone measured a cell; `conclude_on` concludes from some
-    of the lines.
+    `whole` are the verdicts over all lines, which hold where one alone measured a cell; `conclude_on` concludes from
+    some of the lines.
     """
     verdicts = {verdict.cell: verdict for verdict in whole}
     accelerators = _accelerators(standing.checks)
@@ -160,4 +160,6 @@ def _measured(
     for name, lines in shared.items():
         cells = frozenset(line.cell_id for line in lines)
         found.setdefault(name, []).extend(conclude_on(replace(standing, checks=tuple(lines), cells=cells)))
+    if all(verdict.level is Level.UNKNOWN for verdict in found.get(UNNAMED, ())):
+        found.pop(UNNAMED, None)  # what was planned and never came to: no accelerator is behind it
     return dict(sorted(found.items()))

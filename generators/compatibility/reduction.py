@@ -1,8 +1,8 @@
 """The lines of a folder that later ones leave standing, found by DuckDB before any object is made.
 
-The rules are those of `current_checks`, which is run over what is left and decides. Of a check at one place and on one
-accelerator only the last lines of one run in a row can count, because a line of another run always replaces what came before
-it; and lines that tell only that a check wasn't come to count where there is nothing else.
+The rules are those of `current_checks`, which is run over what is left and decides. Of a check at one place and on
+one accelerator only the last lines of one run in a row can count, because a line of another run always replaces what
+came before it; and lines that tell only that a check wasn't come to count where there is nothing else.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ CREATE OR REPLACE TEMP TABLE suites AS
     LEFT JOIN planned USING (run_id, cell_id) LEFT JOIN machines USING (run_id);
 """
 
-# A suite that ran as planned is replaced by a later one with its checks on the same machine and accelerator: there each
-# of its lines has a later one of another run. A suite is all lines of its run and cell.
+# A suite that ran as planned is replaced by a later one with its checks on the same machine and accelerator: there
+# each of its lines has a later one of another run. A suite is all lines of its run and cell.
 _LATER = """
 CREATE OR REPLACE TEMP TABLE newest AS
     SELECT machine, target, cell_id, accelerator, max(first) AS newest, arg_max(checks, first) AS newer_checks
@@ -98,7 +98,8 @@ CREATE OR REPLACE TEMP TABLE candidates AS
     SELECT spoken.*, first_any, first_place, place_is_told, last_run FROM spoken JOIN grouped
         USING (machine, target, planned, cell_id, check_name, accelerator);
 CREATE OR REPLACE TEMP TABLE before AS
-    SELECT first_any, max(rank) AS last_other FROM candidates WHERE NOT silent AND run_id <> last_run GROUP BY first_any;
+    SELECT first_any, max(rank) AS last_other FROM candidates WHERE NOT silent AND run_id <> last_run
+    GROUP BY first_any;
 """
 
 _STANDING = """
@@ -111,8 +112,7 @@ ORDER BY rank
 
 @dataclass(frozen=True, kw_only=True)
 class Reduced:
-    """One line that may count. `place` is where it lies in the table; None stands for a planned check of which no line
-    tells."""
+    """One line that may count: `place` is where it lies, None for a planned check of which no line tells."""
 
     place: int | None
     run_id: str
@@ -121,8 +121,7 @@ class Reduced:
 
 
 def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
-    """The lines of the table `checks` that may count, over the plans of the table `runs`; in the order in which they were
-    spoken."""
+    """The lines of the table `checks` that may count, over the plans of the table `runs`, as they were spoken."""
     latest = {"latest": latest_moment()}
     connection.execute(_SUITES)
     connection.execute(_LATER, latest)
@@ -131,7 +130,8 @@ def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
     cells = [cell for (cell,) in connection.execute("SELECT DISTINCT cell_id FROM never").fetchall()]
     targets = {cell: target for cell in cells if (target := _target(cell))}
     connection.execute(
-        "CREATE OR REPLACE TEMP TABLE targets AS SELECT unnest(?::VARCHAR[]) AS cell_id, unnest(?::VARCHAR[]) AS target",
+        "CREATE OR REPLACE TEMP TABLE targets AS "
+        "SELECT unnest(?::VARCHAR[]) AS cell_id, unnest(?::VARCHAR[]) AS target",
         [list(targets), list(targets.values())],
     )
     connection.execute(_SPOKEN, latest)
@@ -170,8 +170,8 @@ def newest_plans(connection: duckdb.DuckDBPyConnection) -> dict[str, PlannedCell
 def plan_of(connection: duckdb.DuckDBPyConnection, run_id: str, cell_id: str, check: str) -> tuple[str, PlannedCell]:
     """The first plan of a run for a cell that has a check, with the moment at which the run started."""
     started_at, checks, suite, suite_hash, subject, made_from = connection.execute(
-        "SELECT started_at, checks, suite, suite_hash, subject, made_from FROM plans WHERE run_id = ? AND cell_id = ? "
-        "AND list_contains(checks, ?) ORDER BY place, position LIMIT 1",
+        "SELECT started_at, checks, suite, suite_hash, subject, made_from FROM plans "
+        "WHERE run_id = ? AND cell_id = ? AND list_contains(checks, ?) ORDER BY place, position LIMIT 1",
         [run_id, cell_id, check],
     ).fetchone() or ("", [], "", "", "", None)
     plan = PlannedCell(

@@ -1,7 +1,8 @@
-"""What of a folder of evidence still counts: the lines that speak now, the newest plan of each cell, versions of runs.
+"""What of a folder of evidence still counts: the lines that speak now, the newest plan of each cell, versions of
+runs.
 
-There are two ways to it that come to the same: `standing_of` goes over all lines as objects, `standing_in` lets DuckDB
-leave out what later lines replace before any object is made.
+There are two ways to it that come to the same: `standing_of` goes over all lines as objects, `standing_in` lets
+DuckDB leave out what later lines replace before any object is made.
 """
 
 from __future__ import annotations
@@ -25,10 +26,9 @@ _TRIES = 5
 class Standing:
     """`checks` are the lines that speak now, `planned` names those that their runs planned: run, cell and check.
 
-    `cells` are all cells that lines or plans name, `plans` the newest of each without what was sealed in it; `versions`
-    and `machines` are by run.
-    `others` holds what others' tests showed, and nothing else. `broken` are the broken lines that were come across:
-    all of them, but those that later ones replace and whose columns are whole.
+    `cells` are all cells that lines or plans name, `plans` the newest of each without what was sealed in it;
+    `versions` and `machines` are by run. `others` holds what others' tests showed, and nothing else. `broken` are the
+    broken lines that were come across: all of them, but those that later ones replace and whose columns are whole.
     """
 
     cells: frozenset[str]

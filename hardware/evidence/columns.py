@@ -1,4 +1,4 @@
-"""What the lines of a folder are told apart by: the columns that DuckDB reads of them, from JSON lines and Parquet."""
+"""What lines of evidence are told apart by: the columns that DuckDB reads of them, from JSON lines and Parquet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ LONGEST_LINE = 16 * 1024 * 1024
 MEMORY_LIMIT = "3GB"
 """What DuckDB may hold; beyond that it writes to temporary files."""
 
-PLAN = "STRUCT(cell_id VARCHAR, checks VARCHAR[], suite VARCHAR, suite_hash VARCHAR, subject VARCHAR, made_from VARCHAR)[]"
+PLAN = (
+    "STRUCT(cell_id VARCHAR, checks VARCHAR[], suite VARCHAR, suite_hash VARCHAR, subject VARCHAR, "
+    "made_from VARCHAR)[]"
+)
 COLUMNS = {
     "kind": "VARCHAR",
     "schema_version": "VARCHAR",
@@ -55,8 +58,10 @@ def connect(temporary: Path) -> duckdb.DuckDBPyConnection:
 
 
 def read_raw(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> None:
-    """Make the table `raw` of JSON lines: `COLUMNS`, `path`, and `number`, that of a line in its file without empty ones,
-    from 0. What is no line at all is a row of NULLs."""
+    """Make the table `raw` of JSON lines: `COLUMNS`, `path`, and `number`, that of a line in its file from 0.
+
+    Empty lines are left out. What is no line at all is a row of NULLs.
+    """
     columns = ", ".join(f"'{name}': '{kind}'" for name, kind in COLUMNS.items())
     connection.execute(
         f"CREATE TEMP TABLE scanned AS SELECT * FROM read_json(?, format='newline_delimited', ignore_errors=true, "
@@ -65,7 +70,8 @@ def read_raw(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> No
     )
     connection.execute(
         "CREATE TEMP TABLE starts AS SELECT path, min(rowid) AS first FROM scanned GROUP BY path; "
-        "CREATE TEMP VIEW raw AS SELECT scanned.*, scanned.rowid - first AS number FROM scanned JOIN starts USING (path)"
+        "CREATE TEMP VIEW raw AS "
+        "SELECT scanned.*, scanned.rowid - first AS number FROM scanned JOIN starts USING (path)"
     )
 
 

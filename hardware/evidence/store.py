@@ -74,7 +74,8 @@ def _read(texts: Iterable[bytes], name: str) -> tuple[list[Line], list[BrokenLin
 
 
 def read_line(data: bytes) -> Line:
-    """The line that some bytes hold. Raises `ValueError`, `RecursionError` or `HwCompatError` where they hold none."""
+    """The line that some bytes hold. Raises `ValueError`, `RecursionError` or `HwCompatError` where they hold
+    none."""
     if len(data) > LONGEST_LINE:
         raise ValueError("longer than 16 MiB")
     parsed = json.loads(data)
@@ -97,8 +98,8 @@ def check_folder(folder: Path) -> None:
 
 
 def _files(folder: Path, run_id: str = "") -> Iterator[tuple[list[Line], list[BrokenLine]]]:
-    """What each file of a folder holds, by name, whether it lies there itself or was compacted; of one run alone, where
-    it is named. Of a file that is there in both forms the file itself counts, which may have grown."""
+    """What each file of a folder holds, by name, whether it lies there itself or was compacted; of one run alone,
+    where it is named. Of a file that is there in both forms the file itself counts, which may have grown."""
     raw = {path.name: path for path in folder.glob(f"{glob.escape(run_id)}-*.jsonl" if run_id else "*.jsonl")}
     found = {name: read_file(path) for name, path in raw.items()}
     for path in compacted_files(folder):

@@ -1,8 +1,8 @@
 """The lines of a folder as tables in DuckDB: columns that tell lines apart, and the lines themselves where they lie.
 
-A million lines are told apart in seconds, where an object of each takes minutes. Lines that are asked for become objects,
-and each is then held against what the table said of it. A file in which anything but whole lines of this version
-shows is read line by line in Python, so that what is broken is told from what isn't in one way only.
+A million lines are told apart in seconds, where an object of each takes minutes. Only lines that are asked for become
+objects. A file in which anything but whole lines of this version shows is read line by line in Python, so that there
+is one way only to tell what is broken.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class UnusualEvidenceError(Exception):
 
 
 class EvidenceTable:
-    """The tables `checks` and `runs` of a folder in `connection`; `broken` are the lines that were found broken so far.
+    """The tables `checks` and `runs` of a folder in `connection`; `broken` are lines that were found broken so far.
 
     Used as a context. Raises `BrokenInput` where there is no such folder or a Parquet file is of another kind,
     `UnusualEvidenceError` where DuckDB can't read what Python may.
@@ -173,7 +173,8 @@ class EvidenceTable:
         """Take the lines at some places out of `checks`, which is a table from then on."""
         if places:
             self.connection.execute(
-                "CREATE OR REPLACE TABLE whole AS SELECT * FROM checks WHERE place NOT IN (SELECT unnest(?::BIGINT[]))",
+                "CREATE OR REPLACE TABLE whole AS "
+                "SELECT * FROM checks WHERE place NOT IN (SELECT unnest(?::BIGINT[]))",
                 [list(places)],
             )
             self.connection.execute("CREATE OR REPLACE TEMP VIEW checks AS SELECT * FROM whole")

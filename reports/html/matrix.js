@@ -38,11 +38,19 @@
       ? cellName(at)
       : [at.table, encodeURIComponent(data[at.table][at.row].id), data.targets[at.column]].join("/");
 
+  const decoded = (text) => {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return text;
+    }
+  };
+
   const cellNamed = (key) => {
     const parts = key.split("/");
     let [table, id, target] = parts;
     if (parts.length === 4) [table, id, target] = ["models", [parts[0], parts[1], parts[3]].join("/"), parts[2]];
-    else id = decodeURIComponent(id ?? "");
+    else id = decoded(id ?? "");
     const body = document.getElementById(table)?.tBodies?.[0];
     const row = Object.hasOwn(data, table) && body ? data[table].findIndex((one) => one.id === id) : -1;
     const column = data.targets.indexOf(target);
