@@ -231,4 +231,4 @@ def _validate(name: str, data: object) -> None:
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
     for error in validator.iter_errors(data):
         place = ".".join(str(part) for part in error.absolute_path) or "it"
-        raise BrokenInput(f"{name} is no matrix", why=echo(f"{place[:100]}: {error.message[:100]}"), fix=_MAKE_ANEW)
+        raise BrokenInput(f"{name} is no matrix", why=f"{echo(place)}: {echo(error.message)}", fix=_MAKE_ANEW)

@@ -82,8 +82,9 @@ CREATE OR REPLACE TEMP TABLE spoken AS
             CASE WHEN started_at > $latest THEN '' ELSE started_at END AS spoken_at
         FROM checks AS c JOIN kept USING (run_id, cell_id)
         UNION ALL
-        SELECT {_LAST} + row_number() OVER (ORDER BY place, position), run_id, cell_id, check_name, target,
-            coalesce(machine, ''), true, named, true, CASE WHEN started_at > $latest THEN '' ELSE started_at END
+        SELECT {_LAST} + row_number() OVER (ORDER BY place, position, list_position(checks, check_name)), run_id,
+            cell_id, check_name, target, coalesce(machine, ''), true, named, true,
+            CASE WHEN started_at > $latest THEN '' ELSE started_at END
         FROM never JOIN targets USING (cell_id) LEFT JOIN machines USING (run_id));
 """
 

@@ -38,7 +38,7 @@ def compacted_files(folder: Path) -> list[Path]:
 
 
 def compacted_lines(path: Path, run_id: str = "") -> Iterator[tuple[str, bytes]]:
-    """The lines of a Parquet file with the names of the files that they were in; of one run alone, where it is named.
+    """The lines of a Parquet file with the names of the files that they were in; `run_id` asks for one run's alone.
 
     Raises `BrokenInput` for a file of another kind.
     """
@@ -48,8 +48,8 @@ def compacted_lines(path: Path, run_id: str = "") -> Iterator[tuple[str, bytes]]
         connection = connect(Path(temporary))
         try:
             found = connection.execute(
-                "SELECT file, line FROM read_parquet(?) WHERE ? IN ('', run_id) ORDER BY file, number",
-                [str(path), run_id],
+                "SELECT file, line FROM read_parquet(?) WHERE starts_with(file, ?) ORDER BY file, number",
+                [str(path), f"{run_id}-" if run_id else ""],
             )
             while rows := found.fetchmany(10_000):
                 yield from ((str(name), str(line).encode()) for name, line in rows)
