@@ -6,6 +6,8 @@
   if (!source) return;
   const data = JSON.parse(source.textContent);
   const tables = [...document.querySelectorAll("table.matrix")];
+  // On a small screen the legend would be all that is seen.
+  if (matchMedia("(max-width: 700px)").matches) document.querySelector("details.legend").open = false;
   const dialog = document.getElementById("cell");
   const form = document.getElementById("matrix-filters");
   const FILTER_OF = { families: "family", architectures: "architecture" };
