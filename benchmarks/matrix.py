@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from generators.compatibility.vocabulary import vocabulary
 from generators.models.store import stored_recipes
 from hardware.cell import Cell
 from hardware.detection import detect
+from hardware.evidence.compacted import compact
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.versions import versions_of
 from hardware.target import Target
@@ -130,20 +132,40 @@ def _line(line: CheckLine | RunLine | EndLine) -> str:
     return json.dumps(to_dict(line)) + "\n"
 
 
-def median_time(folder: Path | None, times: int) -> float:
-    """The median wall time in seconds of `--hardware-compatibility --format json` as a process started anew."""
-    command = [sys.executable, "run_test_generation.py", "--hardware-compatibility", "--format", "json"]
-    taken = []
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """Seconds by the clock and of processor time, and the largest memory of the process in MiB: medians."""
+
+    wall_s: float
+    cpu_s: float
+    memory_mib: float
+
+
+_CHILD = """
+import json, resource, sys
+from hardware.front_door import open_door
+import run_test_generation
+code = open_door(run_test_generation.main, sys.argv[1:], program="run_test_generation.py")
+used = resource.getrusage(resource.RUSAGE_SELF)
+memory = used.ru_maxrss / 1024
+heavy = sorted({"torch", "transformers", "numpy"} & set(sys.modules))
+print(json.dumps([code, used.ru_utime + used.ru_stime, memory, heavy]), file=sys.stderr)
+"""
+
+
+def measure(folder: Path | None, times: int) -> tuple[Taken, list[str]]:
+    """`--hardware-compatibility --format json` as a process started anew, and which heavy modules it imported."""
+    more = ["--evidence", str(folder.resolve())] if folder else []
+    command = [sys.executable, "-c", _CHILD, "--hardware-compatibility", "--format", "json", *more]
+    rows, heavy = [], []
     for _ in range(times):
         before = time.perf_counter()
-        subprocess.run(
-            [*command, *(["--evidence", str(folder)] if folder else [])],
-            cwd=ROOT,
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        taken.append(time.perf_counter() - before)
-    return statistics.median(taken)
+        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+        wall = time.perf_counter() - before
+        _, cpu, memory, heavy = json.loads(done.stderr.splitlines()[-1])
+        rows.append((wall, cpu, memory))
+    wall, cpu, memory = (statistics.median(column) for column in zip(*rows, strict=True))
+    return Taken(wall_s=wall, cpu_s=cpu, memory_mib=memory), heavy
 
 
 def main() -> int:
@@ -151,13 +173,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--times", type=int, default=3)
-    parser.add_argument("--folder", type=Path, help="Where the evidence is made and left; default: nowhere.")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as kept:
-        folder = asked.folder or Path(kept) / "evidence"
-        if not folder.exists():
-            print(f"made {write_evidence(folder, asked.rows):,} check lines", flush=True)
+        folder = Path(kept) / "evidence"
+        _say("no evidence", *measure(None, asked.times))
+        print(f"made {write_evidence(folder, asked.rows):,} check lines in {_size(folder)}", flush=True)
+        _say("raw", *measure(folder, asked.times))
+        before = time.perf_counter()
+        done = compact(folder)
+        print(
+            f"compacted {done.lines:,} lines in {time.perf_counter() - before:.0f} s to {_size(folder)}", flush=True
+        )
+        _say("compacted", *measure(folder, asked.times))
     return 0
+
+
+def _size(folder: Path) -> str:
+    paths = list(folder.iterdir())
+    return f"{len(paths)} file(s), {sum(path.stat().st_size for path in paths) / 1e6:,.0f} MB"
+
+
+def _say(name: str, taken: Taken, heavy: list[str]) -> None:
+    imported = f"; imported {', '.join(heavy)}" if heavy else ""
+    times = f"{taken.wall_s:.2f} s by the clock, {taken.cpu_s:.2f} s of processor time"
+    print(f"{name:<12} {times}, {taken.memory_mib:,.0f} MiB{imported}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The pictures of the matrix' page in docs/images: `python -m benchmarks.matrix_images --evidence DIR`, with Chromium.
+"""The pictures of the matrix' page: `python -m benchmarks.matrix_images --evidence DIR`, with Chromium.
 
 The page is made of that evidence alone, so that a picture shows what was measured and nothing else.
 """
@@ -18,9 +18,15 @@ TARGETS = "cpu,cuda,rocm,mps,xpu,openvino,qnn,webnn,webgpu"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _DARK = "--blink-settings=preferredColorScheme=0"
 
+_CELL = "#?q=gpt2&cell=gpt2/text-generation/openvino/float32"
 PICTURES = {
     "matrix.png": ((), "", "1280,1120", ()),
-    "matrix-cell.png": (("--by", "model"), "#?q=gpt2&cell=gpt2/text-generation/openvino/float32", "1280,1300", (_DARK,)),
+    "matrix-cell.png": (
+        ("--by", "model"),
+        _CELL,
+        "1280,1300",
+        (_DARK,),
+    ),
     "matrix-narrow.png": (("--by", "family"), "", "400,900", ()),
 }
 """Of each picture: what the page is asked for, the fragment of its address, the size of the window, and its colours."""
