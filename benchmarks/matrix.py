@@ -25,7 +25,6 @@ from generators.compatibility.vocabulary import vocabulary
 from generators.models.store import stored_recipes
 from hardware.cell import Cell
 from hardware.detection import detect
-from hardware.evidence.compacted import compact
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.versions import versions_of
 from hardware.target import Target
@@ -162,7 +161,9 @@ def measure(folder: Path | None, times: int) -> tuple[Taken, list[str]]:
         before = time.perf_counter()
         done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
         wall = time.perf_counter() - before
-        _, cpu, memory, heavy = json.loads(done.stderr.splitlines()[-1])
+        code, cpu, memory, heavy = json.loads(done.stderr.splitlines()[-1])
+        if code != 0:
+            raise RuntimeError(done.stderr)
         rows.append((wall, cpu, memory))
     wall, cpu, memory = (statistics.median(column) for column in zip(*rows, strict=True))
     return Taken(wall_s=wall, cpu_s=cpu, memory_mib=memory), heavy
@@ -173,17 +174,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="Leave the evidence there.")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as kept:
-        folder = Path(kept) / "evidence"
+        folder = (asked.keep or Path(kept)).resolve() / "evidence"
         _say("no evidence", *measure(None, asked.times))
         print(f"made {write_evidence(folder, asked.rows):,} check lines in {_size(folder)}", flush=True)
         _say("raw", *measure(folder, asked.times))
         before = time.perf_counter()
-        done = compact(folder)
-        print(
-            f"compacted {done.lines:,} lines in {time.perf_counter() - before:.0f} s to {_size(folder)}", flush=True
-        )
+        # In a process of its own: a child's memory counts from that of its parent.
+        own = [sys.executable, "hardware_compatibility_reporter.py", "--compact", "--evidence", str(folder)]
+        subprocess.run(own, cwd=ROOT, check=True, capture_output=True)
+        print(f"compacted in {time.perf_counter() - before:.0f} s to {_size(folder)}", flush=True)
         _say("compacted", *measure(folder, asked.times))
     return 0
 

@@ -29,7 +29,7 @@ PICTURES = {
     ),
     "matrix-narrow.png": (("--by", "family"), "", "400,900", ()),
 }
-"""Of each picture: what the page is asked for, the fragment of its address, the size of the window, and its colours."""
+"""Of each picture: what the page is asked for, the fragment of its address, the size of the window, its colours."""
 
 
 def main() -> int:

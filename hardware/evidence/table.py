@@ -109,30 +109,17 @@ class EvidenceTable:
         )
         self.connection.execute(f"CREATE TABLE own_checks ({_CHECKS}); CREATE TABLE own_runs ({_RUNS})")
         checks, runs = ["SELECT * FROM own_checks"], ["SELECT * FROM own_runs"]
-        for source in [*self._raw_sources(raw), *self._compacted_sources()]:
+        if raw:
+            self._take_raw(raw)
+            checks.append("SELECT * FROM raw_checks")
+        for path in sorted(set(self._compacted.values())):
+            name = quoted(path)
+            source = f"FROM read_parquet('{name}') JOIN files USING (file) WHERE files.path = '{name}'"
             checks.append(f"SELECT {_CHECK_VALUES} {source} AND kind = 'check'")
             runs.append(f"SELECT {_RUN_VALUES} {source} AND kind = 'run'")
         self.connection.execute(
             f"CREATE VIEW checks AS {' UNION ALL '.join(checks)}; CREATE TABLE runs AS {' UNION ALL '.join(runs)}"
         )
-
-    def _raw_sources(self, raw: dict[str, Path]) -> Iterator[str]:
-        if not raw:
-            return
-        read_raw(self.connection, list(raw.values()))
-        unusual = unusual_paths(self.connection)
-        for path in raw.values():
-            if str(path) in unusual:
-                self._read_as_objects(path)
-        self.connection.execute(
-            "CREATE TABLE usual AS SELECT * FROM files WHERE path NOT IN (SELECT unnest(?))", [sorted(unusual)]
-        )
-        yield "FROM raw JOIN usual USING (path) WHERE true"
-
-    def _compacted_sources(self) -> Iterator[str]:
-        for path in sorted(set(self._compacted.values())):
-            name = quoted(path)
-            yield f"FROM read_parquet('{name}') JOIN files USING (file) WHERE files.path = '{name}'"
 
     def _names_in(self, path: Path) -> list[str]:
         import duckdb
@@ -142,6 +129,24 @@ class EvidenceTable:
         except duckdb.Error as error:
             raise no_evidence(path, error) from error
         return [str(name) for (name,) in found]
+
+    def _take_raw(self, raw: dict[str, Path]) -> None:
+        """Put the lines of JSON lines into tables: what was scanned once is asked several times."""
+        read_raw(self.connection, list(raw.values()))
+        unusual = unusual_paths(self.connection)
+        for path in raw.values():
+            if str(path) in unusual:
+                self._read_as_objects(path)
+        self.connection.execute(
+            "CREATE TABLE usual AS SELECT * FROM files WHERE path NOT IN (SELECT unnest(?::VARCHAR[]))",
+            [sorted(unusual)],
+        )
+        source = "FROM raw JOIN usual USING (path) WHERE kind ="
+        self.connection.execute(
+            f"CREATE TABLE raw_checks AS SELECT {_CHECK_VALUES} {source} 'check'; "
+            f"INSERT INTO own_runs BY NAME SELECT {_RUN_VALUES} {source} 'run'; "
+            "DROP VIEW raw; DROP TABLE scanned"
+        )
 
     def _read_as_objects(self, path: Path) -> None:
         lines, broken = read_file(path)
