@@ -32,6 +32,7 @@ class Request:
     models: tuple[str, ...]
     device: str | None
     merged: tuple[Path, ...]
+    compact: bool
     stress: Path | None
     evidence: Path | None
     format: str
@@ -42,7 +43,13 @@ class Request:
     @property
     def has_action(self) -> bool:
         return bool(
-            self.collect_all or self.matrix or self.test_hardware or self.models or self.merged or self.stress
+            self.collect_all
+            or self.matrix
+            or self.test_hardware
+            or self.models
+            or self.merged
+            or self.compact
+            or self.stress
         )
 
     @property
@@ -70,6 +77,9 @@ class Request:
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="Check evidence from elsewhere and take it into the evidence folder first. Repeatable.",
+)
+@click.option(
+    "--compact", is_flag=True, help="Put the finished files of the evidence folder into one Parquet file first."
 )
 @click.option(
     "--evidence",
@@ -107,6 +117,8 @@ def run(request: Request) -> int:
     _check(request)
     for source in request.merged:
         _merge(source, request.evidence or DEFAULT_EVIDENCE)
+    if request.compact:
+        _compact(request.evidence or DEFAULT_EVIDENCE)
     if request.stress is not None:
         return _show_stress(request, request.stress)
     evidence = _evidence(request)
@@ -156,7 +168,8 @@ def _check(request: Request) -> None:
     if not request.has_action:
         raise UsageError(
             "nothing was asked for",
-            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --stress is needed",
+            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --compact, --stress "
+            "is needed",
             fix=f"For example: {_EXAMPLE}",
         )
     if request.device and not request.models:
@@ -194,6 +207,18 @@ def _merge(source: Path, folder: Path) -> None:
     for one in merge_evidence(source, folder):
         cut = "; its last line was cut off and is left out" if one.cut else ""
         _note(f"{one.name}: {one.state}, {one.lines} line(s){cut}")
+
+
+def _compact(folder: Path) -> None:
+    from hardware.evidence.compacted import compact
+
+    done = compact(folder)
+    if done.path is None:
+        _note(f"nothing in {folder} can be compacted")
+    else:
+        _note(f"{done.path}: {done.files} file(s), {done.lines} line(s)")
+    for name, why in done.left:
+        _note(f"{name} is left as it is: {why}")
 
 
 def _collect_all(reporter: HardwareCompatibilityReporter) -> None:

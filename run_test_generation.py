@@ -9,6 +9,7 @@ Examples:
   python run_test_generation.py --priority high --architectures vision,speech --device cpu --run --jobs 2
   python run_test_generation.py --hardware-compatibility --format markdown
   python run_test_generation.py --explain bert/fill-mask/openvino/float32
+  python run_test_generation.py --hardware-compatibility --baseline matrix.json --fail-on worse
   python run_test_generation.py --coverage-report --targets cpu,openvino
   python run_test_generation.py --backlog qnn
   python run_test_generation.py --check hwcompat-out/suites
@@ -60,6 +61,12 @@ def main(context: click.Context, /, **options: object) -> int:
     if asked.targets and not tables:
         raise UsageError(
             "--targets goes with --hardware-compatibility or --coverage-report", fix="A device to run on is --device."
+        )
+    if asked.baseline and not asked.hardware_compatibility:
+        raise UsageError("--baseline goes with --hardware-compatibility", fix="Add --hardware-compatibility.")
+    if asked.fail_on and not asked.baseline:
+        raise UsageError(
+            "--fail-on goes with --baseline", fix="Name the matrix to compare with: --baseline FILE.json"
         )
     if (asked.previous or asked.fail_under is not None) and not asked.coverage_report:
         raise UsageError("--previous and --fail-under go with --coverage-report", fix="Add --coverage-report.")

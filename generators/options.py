@@ -116,7 +116,21 @@ _OPTIONS = (
     click.option("--machine", default="", help="A name for this machine in the evidence."),
     click.option("--list-devices", is_flag=True, help="What this machine has, and which targets may be here."),
     click.option("--hardware-compatibility", is_flag=True, help="The matrix, with basis and counts."),
-    click.option("--by", type=click.Choice(("family", "model")), help="One view of the matrix; default both."),
+    click.option(
+        "--by",
+        type=click.Choice(("family", "model", "architecture", "accelerator", "machine")),
+        help="One view of the matrix; default by family and by model.",
+    ),
+    click.option(
+        "--baseline", type=_FILE, metavar="FILE.json", help="Show only what changed since that matrix, worse first."
+    ),
+    click.option(
+        "--fail-on",
+        multiple=True,
+        callback=_listed,
+        metavar="WORDS",
+        help="Exit code 1 where the baseline's cells became so: worse, expired, none, unknown, changed.",
+    ),
     click.option(
         "--coverage-report", is_flag=True, help="How many of all model types work, why the others don't, what is new."
     ),
@@ -209,6 +223,8 @@ class Options:
     list_devices: bool
     hardware_compatibility: bool
     by: str | None
+    baseline: Path | None
+    fail_on: tuple[str, ...]
     coverage_report: bool
     calibration: bool
     previous: Path | None
@@ -239,8 +255,12 @@ class Options:
         """
         from hardware.evidence.store import read_folder
 
-        absent = self.evidence == DEFAULT_EVIDENCE and not self.evidence.exists()
-        return None if absent else read_folder(self.evidence)
+        return read_folder(self.evidence) if self.has_evidence else None
+
+    @property
+    def has_evidence(self) -> bool:
+        """Whether the evidence's folder was named, or is where it usually is."""
+        return self.evidence != DEFAULT_EVIDENCE or self.evidence.exists()
 
     def folder_to_verify(self) -> Path | None:
         """The folder that `--verify` speaks of; None where it wasn't given, or speaks of the models that were chosen.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, replace
 
@@ -25,6 +26,7 @@ class Target:
     index: int | None = None
 
     @classmethod
+    @functools.lru_cache(maxsize=1024)
     def parse(cls, text: str) -> Target:
         """The target that `text` names. Raises `UsageError` where the text has no such form."""
         match = _TEXT.fullmatch(text)
@@ -40,7 +42,7 @@ class Target:
     @property
     def kind(self) -> Target:
         """The same target without its index: what a cell names."""
-        return replace(self, index=None)
+        return self if self.index is None else replace(self, index=None)
 
     def __str__(self) -> str:
         text = f"{self.name}:{self.variant}" if self.variant else self.name

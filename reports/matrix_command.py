@@ -2,38 +2,84 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import click
 
 from generators.compatibility.current import current_matrix
-from generators.compatibility.matrix_text import matrix_text
+from generators.compatibility.matrix_text import VIEWS, matrix_text
+from generators.compatibility.standing import Standing, standing_in
 from generators.options import Options
 from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.evidence.writer import now
-from hardware.front_door import terminal_width
+from hardware.front_door import note, terminal_width
+
+from .matrix_changes import check_words, compare_matrix, read_baseline
+from .matrix_changes_text import changes_text
+from .text import one_line
 
 
 def report_matrix(asked: Options) -> int:
-    """Print the matrix; returns the exit code. Without evidence there are still rules."""
-    evidence = asked.read_evidence()
+    """Print the matrix, or what changed in it since the baseline; returns the exit code.
+
+    Without evidence there are still rules. The code is 1 where a word of `--fail-on` is true of any cell.
+    """
+    check_words(asked.fail_on)
+    if asked.baseline and asked.by:
+        raise UsageError("--baseline compares all cells of models", fix="Leave out --by.")
+    before = read_baseline(asked.baseline) if asked.baseline else None
     inventory = detect()
-    matrix = current_matrix(evidence, inventory, timestamp=now(), precision=asked.precision)
+    with _no_collecting():
+        standing = standing_in(asked.evidence) if asked.has_evidence else None
+        matrix = current_matrix(standing, inventory, timestamp=now(), precision=asked.precision)
     if asked.targets:
         matrix = matrix.only(asked.targets)
+    note(*_broken(standing))
+    if before is not None:
+        found = compare_matrix(before, matrix, asked.targets)
+        width = terminal_width()
+        click.echo(changes_text(found, asked.format_, fail_on=asked.fail_on, width=width), nl=False)
+        return 1 if found.met(asked.fail_on) else 0
     if asked.format_ == "csv" and not asked.by:
-        raise UsageError("csv is one table", fix="Say which view: --by family or --by model.")
-    one_view = asked.format_ in ("json", "csv")  # JSON holds both
-    views = [asked.by] if asked.by else ["family"] if one_view else ["family", "model"]
+        raise UsageError("csv is one table", fix=f"Say which view: --by {', --by '.join(VIEWS)}.")
+    one_view = asked.format_ in ("json", "csv")  # JSON holds all
     if asked.format_ == "html":
         from hardware.evidence.versions import versions_of
 
+        from .html.matrix_html import VIEWS as ALL
         from .html.matrix_html import matrix_html
 
+        views = [asked.by] if asked.by else ALL
         click.echo(matrix_html(matrix.to_dict(), versions=versions_of(inventory), views=views), nl=False)
         return 0
+    views = [asked.by] if asked.by else ["family"] if one_view else ["family", "model"]
     width = terminal_width()
     parts = [
         matrix_text(matrix, asked.format_, by=view, width=width, legend=view == views[-1]).rstrip() for view in views
     ]
     click.echo("\n\n".join(parts))
     return 0
+
+
+def _broken(standing: Standing | None) -> list[str]:
+    """A remark where evidence has broken lines, with the first of them."""
+    if standing is None or not standing.broken:
+        return []
+    first, number = standing.broken[0], len(standing.broken)
+    lines = "1 line of the evidence is" if number == 1 else f"{number} lines of the evidence are"
+    return [one_line(f"{lines} broken and left out; {first.file}, line {first.number}: {first.reason}")]
+
+
+@contextmanager
+def _no_collecting() -> Iterator[None]:
+    """Without Python's search for cycles: among so many lines, which hold none, it takes a third of the time."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()

@@ -5,28 +5,32 @@ Imports neither torch nor transformers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from generators.models.architectures import UNKNOWN
+from generators.models.classifier import Classification
 from generators.models.recipe import Recipe
 from generators.models.store import load_recipe, stored_recipes
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, PlannedCell
-from hardware.evidence.store import Evidence
+from hardware.evidence.store import Evidence, lines_by_cell
 from hardware.evidence.versions import relevant_versions, versions_of
 from hardware.target import Target
 
 from .conclude import conclude, final
-from .current_checks import current_checks, planned_checks
 from .facts import facts_here
 from .made_from import made_from
 from .matrix import Matrix, build_matrix
+from .matrix_groups import by_device
 from .required import required_checks
 from .rules import RuleSet, load_rules, predict
 from .second_opinion import second_opinions, told_beside
+from .standing import Standing, standing_of
 from .verdict import Verdict
 from .vocabulary import vocabulary
 
@@ -34,7 +38,7 @@ _NONE: Mapping[str, float] = MappingProxyType({})
 
 
 def current_matrix(
-    evidence: Evidence | None, inventory: HardwareInfo, *, timestamp: str, precision: str = "float32"
+    evidence: Evidence | Standing | None, inventory: HardwareInfo, *, timestamp: str, precision: str = "float32"
 ) -> Matrix:
     """Levels of families and of models: declared, predicted for the recipes that are stored, measured where known."""
     rules = load_rules()
@@ -46,12 +50,23 @@ def current_matrix(
         for verdict in [_predicted(recipe, Target(name=name), precision, rules, inventory)]
     }
     verdicts = list(predicted.values())
-    for verdict in measured_verdicts(evidence, inventory) if evidence else ():
+    standing = standing_of(evidence) if isinstance(evidence, Evidence) else evidence
+    measured = measured_verdicts(standing, inventory) if standing else ()
+    for verdict in measured:
         before = predicted.get(verdict.cell)
         verdicts.append(final(before, verdict) if before else verdict)
-    verdicts = list(told_beside(verdicts, second_opinions(evidence, inventory)))
+    verdicts = list(told_beside(verdicts, second_opinions(standing.others if standing else None, inventory)))
     models = sorted({Cell.parse(verdict.cell).model for verdict in verdicts})
-    return build_matrix(rules, verdicts, _families(models, recipes), timestamp=timestamp, precision=precision)
+    known = _classified(models, recipes)
+    return build_matrix(
+        rules,
+        verdicts,
+        {model: one.family for model, one in known.items()},
+        timestamp=timestamp,
+        precision=precision,
+        architecture_of={model: one.architecture for model, one in known.items() if one.architecture != UNKNOWN},
+        devices=by_device(standing, measured, lambda some: measured_verdicts(some, inventory)) if standing else None,
+    )
 
 
 def _predicted(recipe: Recipe, target: Target, precision: str, rules: RuleSet, inventory: HardwareInfo) -> Verdict:
@@ -59,37 +74,36 @@ def _predicted(recipe: Recipe, target: Target, precision: str, rules: RuleSet, i
     return predict(cell, facts_here(recipe, cell, inventory), rules)
 
 
-def _families(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str, str]:
+def _classified(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str, Recipe | Classification]:
     from generators.models.classifier import classify_or_guess
 
-    found = {}
+    found: dict[str, Recipe | Classification] = {}
     for model in models:
         if model in recipes:
-            found[model] = recipes[model].family
+            found[model] = recipes[model]
         elif (known := classify_or_guess(model)[0]) is not None:
-            found[model] = known.family
+            found[model] = known
     return found
 
 
 def measured_verdicts(
-    evidence: Evidence, inventory: HardwareInfo, own_limits: Mapping[str, float] = _NONE
+    evidence: Evidence | Standing, inventory: HardwareInfo, own_limits: Mapping[str, float] = _NONE
 ) -> tuple[Verdict, ...]:
     """The verdicts of all cells that the evidence names, in the order of their ids, with what others' tests showed as
     a last reason.
 
     `own_limits` are a repository's own tolerances by cell id; without them the product's count.
     """
-    named = {line.cell_id for line in evidence.checks} | {c.cell_id for run in evidence.runs for c in run.plan}
-    checks = current_checks(evidence)
+    standing = evidence if isinstance(evidence, Standing) else standing_of(evidence)
     cells = []
-    for id_ in sorted(named):
+    for id_ in sorted(standing.cells):
         try:
             cells.append(Cell.parse(id_))
         except HwCompatError:  # reported as broken evidence by the reporter, and no cell to conclude about
             continue
-    index = _indexed(evidence, checks)
-    verdicts = [_verdict(cell, index, inventory, own_limit=own_limits.get(cell.id)) for cell in cells]
-    return told_beside(verdicts, second_opinions(evidence, inventory))
+    index = _Index.of(standing, inventory)
+    verdicts = [_verdict(cell, index, own_limit=own_limits.get(cell.id)) for cell in cells]
+    return told_beside(verdicts, second_opinions(standing.others, inventory))
 
 
 def verdict_of(
@@ -108,76 +122,71 @@ def verdict_of(
     has to have and take none away. What passed without having been planned in its run is set aside; where the run
     line is missing, so are plan and versions, and the basis is `expired`.
     """
-    index = _indexed(evidence, checks)
-    return _verdict(cell, index, inventory, subject_required=subject_required, own_limit=own_limit)
+    index = _Index.of(standing_of(evidence, checks), inventory)
+    return _verdict(cell, index, subject_required=subject_required, own_limit=own_limit)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Index:
-    """Evidence by cell and by run, put in order once for all cells: plans are the newest of each cell."""
+    """What still counts, with its lines by cell; recipes and versions are looked up once for many cells."""
 
-    plans: Mapping[str, PlannedCell]
+    standing: Standing
     lines: Mapping[str, Sequence[CheckLine]]
-    planned: Collection[tuple[str, str, str]]
-    versions: Mapping[str, Mapping[str, str]]
+    load: Callable[[str, str], Recipe | None]
+    versions: Callable[[Cell], Mapping[str, str]]
 
+    @classmethod
+    def of(cls, standing: Standing, inventory: HardwareInfo) -> _Index:
+        here = versions_of(inventory)
+        found: dict[tuple[str, str], Mapping[str, str]] = {}
 
-def _indexed(evidence: Evidence, checks: Sequence[CheckLine]) -> _Index:
-    plans: dict[str, PlannedCell] = {}
-    for run in sorted(evidence.runs, key=lambda run: run.started_at, reverse=True):
-        for planned in run.plan:
-            plans.setdefault(planned.cell_id, planned)
-    lines: dict[str, list[CheckLine]] = {}
-    for line in checks:
-        lines.setdefault(line.cell_id, []).append(line)
-    return _Index(
-        plans=plans,
-        lines=lines,
-        planned=planned_checks(evidence),
-        versions={run.run_id: run.versions for run in evidence.runs},
-    )
+        def versions(cell: Cell) -> Mapping[str, str]:
+            key = (cell.target.name, cell.task)
+            return found.get(key) or found.setdefault(key, relevant_versions(cell, here))
+
+        load = functools.lru_cache(maxsize=4096)(load_recipe)
+        return cls(standing=standing, lines=lines_by_cell(standing.checks), load=load, versions=versions)
 
 
 def _verdict(
     cell: Cell,
     index: _Index,
-    inventory: HardwareInfo,
     *,
     subject_required: str = "",
     own_limit: float | None = None,
 ) -> Verdict:
-    plan = index.plans.get(cell.id)
-    runs = index.versions
+    plan = index.standing.plans.get(cell.id)
+    runs = index.standing.versions
     own = [
         line
         for line in index.lines.get(cell.id, ())
         if line.outcome.is_failure
         or line.run_id not in runs
-        or (line.run_id, cell.id, line.check_name) in index.planned
+        or (line.run_id, cell.id, line.check_name) in index.standing.planned
     ]
     unplanned = [line.check_name for line in own if line.run_id not in runs]
     return conclude(
         cell,
         plan.checks if plan else tuple(dict.fromkeys(unplanned)),
         own,
-        current_versions=relevant_versions(cell, versions_of(inventory)),
+        current_versions=index.versions(cell),
         run_versions=runs,
         subject_required=subject_required or (plan.subject if plan else "tiny"),
         suite_hash=plan.suite_hash if plan else "",
-        outdated=_outdated(cell, plan) if plan else "",
-        required_checks=required_checks(cell),
+        outdated=_outdated(cell, plan, index.load) if plan else "",
+        required_checks=required_checks(cell, index.load),
         own_limit=own_limit,
     )
 
 
-def _outdated(cell: Cell, plan: PlannedCell) -> str:
+def _outdated(cell: Cell, plan: PlannedCell, load: Callable[[str, str], Recipe | None]) -> str:
     """Why a suite isn't what would be made now: its recipe or a template has changed. Empty where it is.
 
     Of a model that the user brought, and of one at its real widths, the recipe isn't kept: templates count alone.
     """
     if plan.made_from is None:
         return ""
-    recipe = load_recipe(cell.model, cell.task) if plan.subject == "tiny" else None
+    recipe = load(cell.model, cell.task) if plan.subject == "tiny" else None
     unknown = plan.subject == "tiny" and recipe is None
     same = unknown or made_from(recipe) == plan.made_from
     return "" if same else "measured by a suite whose recipe or templates have changed"

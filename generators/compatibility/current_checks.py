@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
-from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
+from hardware.evidence.record import CheckLine, Outcome, PlannedCell
 from hardware.evidence.store import Evidence
 
-_SILENT = ("not_reached", "interrupted")
+SILENT = ("not_reached", "interrupted")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Place:
+class Place:
     """Where a check was asked: a later line of the same place replaces an earlier one.
 
     `planned` is False where the run didn't plan the check or its run line is missing: such lines are worth less, so
@@ -32,31 +32,53 @@ def current_checks(evidence: Evidence) -> tuple[CheckLine, ...]:
     """One line for each check, machine and accelerator: the newest that says something.
 
     A run that was cut off never hides what an earlier one showed, and of two lines of one run the worse one
-    stays. One that is dated after now replaces none. Order: that of the first lines.
+    stays. One that is dated after now replaces none. Order: that in which they were spoken.
     """
     machines = {run.run_id: run.machine for run in evidence.runs}
     planned = planned_checks(evidence)
     accelerators = _accelerators(evidence.checks)
-    places: dict[_Place, dict[str, CheckLine]] = {}
-    for line in sorted((*evidence.checks, *_never_came(evidence)), key=_spoken_at):
-        place = _Place(
-            machine=machines.get(line.run_id, ""),
-            target=line.requested_target,
-            planned=(line.run_id, line.cell_id, line.check_name) in planned,
-            cell_id=line.cell_id,
-            check_name=line.check_name,
+    placed = (
+        Placed(
+            place=Place(
+                machine=machines.get(line.run_id, ""),
+                target=line.requested_target,
+                planned=(line.run_id, line.cell_id, line.check_name) in planned,
+                cell_id=line.cell_id,
+                check_name=line.check_name,
+            ),
+            accelerator=line.accelerator or accelerators.get((line.run_id, line.cell_id), ""),
+            line=line,
         )
-        own = places.setdefault(place, {})
-        if line.outcome is Outcome.NOT_RUN and line.error_type in _SILENT and own:
+        for line in sorted((*evidence.checks, *_never_came(evidence)), key=_spoken_at)
+    )
+    return speaking(placed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A line with its place, and the accelerator that it, or else its run's other lines of the cell, name."""
+
+    place: Place
+    accelerator: str
+    line: CheckLine
+
+
+def speaking(placed: Iterable[Placed]) -> tuple[CheckLine, ...]:
+    """Of lines in the order in which they were spoken, those that none replaces."""
+    places: dict[Place, dict[str, tuple[int, CheckLine]]] = {}
+    for number, one in enumerate(placed):
+        line, accelerator = one.line, one.accelerator
+        own = places.setdefault(one.place, {})
+        if is_silent(line) and own:
             continue
-        accelerator = line.accelerator or accelerators.get((line.run_id, line.cell_id), "")
-        before = own.get(accelerator)
+        _, before = own.get(accelerator, (0, None))
         if before is not None and before.run_id == line.run_id and severity(before) > severity(line):
             continue
-        for older in [name for name, kept in own.items() if not name or _is_silent(kept)]:
+        for older in [name for name, (_, kept) in own.items() if not name or is_silent(kept)]:
             del own[older]
-        own[accelerator] = line
-    return tuple(line for own in places.values() for line in own.values())
+        own[accelerator] = (number, line)
+    kept = sorted((pair for own in places.values() for pair in own.values()), key=lambda pair: pair[0])
+    return tuple(line for _, line in kept)
 
 
 def _spoken_at(line: CheckLine) -> str:
@@ -90,11 +112,12 @@ def severity(line: CheckLine) -> int:
         return 3
     if line.outcome is Outcome.PASSED:
         return 1
-    return 0 if _is_silent(line) else 2
+    return 0 if is_silent(line) else 2
 
 
-def _is_silent(line: CheckLine) -> bool:
-    return line.outcome is Outcome.NOT_RUN and line.error_type in _SILENT
+def is_silent(line: CheckLine) -> bool:
+    """Whether a line tells only that its check wasn't come to."""
+    return line.outcome is Outcome.NOT_RUN and line.error_type in SILENT
 
 
 def _accelerators(checks: Iterable[CheckLine]) -> dict[tuple[str, str], str]:
@@ -110,17 +133,19 @@ def _never_came(evidence: Evidence) -> list[CheckLine]:
         for run in evidence.runs
         for cell in run.plan
         for check in cell.checks
-        if (run.run_id, cell.cell_id, check) not in there and (line := _not_run(run, cell, check)) is not None
+        if (run.run_id, cell.cell_id, check) not in there
+        and (line := never_ran(run.run_id, run.started_at, cell, check)) is not None
     ]
 
 
-def _not_run(run: RunLine, planned: PlannedCell, check: str) -> CheckLine | None:
+def never_ran(run_id: str, started_at: str, planned: PlannedCell, check: str) -> CheckLine | None:
+    """The line for a planned check of which no line tells; None where the plan names no cell."""
     try:
         cell = Cell.parse(planned.cell_id)
     except HwCompatError:  # a plan that names no cell plans nothing; other lines of the run still count
         return None
     return CheckLine(
-        run_id=run.run_id,
+        run_id=run_id,
         cell_id=planned.cell_id,
         check_name=check,
         outcome=Outcome.NOT_RUN,
@@ -131,7 +156,7 @@ def _not_run(run: RunLine, planned: PlannedCell, check: str) -> CheckLine | None
         model=cell.model,
         task=cell.task,
         suite_hash=planned.suite_hash,
-        started_at=run.started_at,
+        started_at=started_at,
         duration_s=0.0,
         error_type="not_reached",
         error_message="no line of evidence tells what became of it",

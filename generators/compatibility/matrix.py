@@ -1,9 +1,9 @@
-"""The matrix of all answers in two views: by family, declared level beside counts, and by model."""
+"""The matrix of all answers: by family, declared level beside counts, by model, and by what measured them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,58 +12,19 @@ from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import Target
 
 from .facts import Facts
+from .matrix_groups import GROUPS, GroupCell, Measured, counts_of, device_group, group_cell, measured_levels
 from .rule import Rule
 from .rules import RuleSet, predict
 from .verdict import Basis, Level, Verdict, worst
 from .vocabulary import vocabulary
 
 SCHEMA = Path(__file__).with_name("schemas") / "matrix.json"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+PLURALS = {"architecture": "architectures", "accelerator": "accelerators", "machine": "machines"}
+"""The names under which a matrix as JSON holds `groups`."""
 NO_FAMILY = "unknown"
 
 _STRENGTH = {Basis.DECLARED: 0, Basis.PREDICTED: 1, Basis.EXPIRED: 2, Basis.MEASURED: 3}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counts:
-    """Models of a family on one target: how many were measured there, and how many of those are high or medium.
-
-    `models` is how many the family has in all, `None` where nobody counted.
-    """
-
-    measured: int = 0
-    supported: int = 0
-    models: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FamilyCell:
-    """What is declared of a family on a target; measurements show in `counts` and never move a declared level.
-
-    Where nothing is declared, `level` is the worst that was measured; `basis` is `None` where nothing is known.
-    """
-
-    level: Level
-    basis: Basis | None
-    counts: Counts
-    evidence: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    rule_ids: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {
-            "level": str(self.level),
-            "basis": None if self.basis is None else str(self.basis),
-            "counts": {
-                "measured": self.counts.measured,
-                "supported": self.counts.supported,
-                "models": self.counts.models,
-            },
-            "evidence": list(self.evidence),
-            "notes": list(self.notes),
-            "rule_ids": list(self.rule_ids),
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +36,7 @@ class ModelRow:
     task: str
     precision: str
     verdicts: Mapping[str, Verdict]
+    architecture: str = ""
 
     @property
     def id(self) -> str:
@@ -84,13 +46,16 @@ class ModelRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """Both views; `timestamp` is what the caller gave."""
+    """All views; `timestamp` is what the caller gave, `groups` has a view for each of `GROUPS`."""
 
     timestamp: str
     hardware_types: tuple[str, ...]
     model_families: tuple[str, ...]
-    families: Mapping[str, Mapping[str, FamilyCell]]
+    families: Mapping[str, Mapping[str, GroupCell]]
     rows: tuple[ModelRow, ...] = ()
+    groups: Mapping[str, Mapping[str, Mapping[str, GroupCell]]] = field(
+        default_factory=lambda: {name: {} for name in GROUPS}
+    )
 
     def family_notes(self, family: str) -> tuple[str, ...]:
         """The notes of a family's rules, each once."""
@@ -108,6 +73,10 @@ class Matrix:
             self,
             hardware_types=tuple(targets),
             families={family: {t: cells[t] for t in targets} for family, cells in self.families.items()},
+            groups={
+                name: {row: {t: cells[t] for t in targets} for row, cells in view.items()}
+                for name, view in self.groups.items()
+            },
             rows=tuple(
                 replace(row, verdicts={t: row.verdicts[t] for t in targets if t in row.verdicts}) for row in self.rows
             ),
@@ -120,19 +89,33 @@ class Matrix:
             "timestamp": self.timestamp,
             "hardware_types": list(self.hardware_types),
             "model_families": list(self.model_families),
-            "compatibility": {
-                family: {hardware: cell.to_dict() for hardware, cell in cells.items()}
-                for family, cells in self.families.items()
-            },
+            "compatibility": _plain(self.families),
+            **{plural: _plain(self.groups[name]) for name, plural in PLURALS.items()},
             "models": {
                 row.id: {
                     "family": row.family,
+                    "architecture": row.architecture,
                     "compatibility": {name: verdict.to_dict() for name, verdict in row.verdicts.items()},
                 }
                 for row in self.rows
             },
             "notes": {family: list(notes) for family in self.model_families if (notes := self.family_notes(family))},
         }
+
+
+def _plain(view: Mapping[str, Mapping[str, GroupCell]]) -> dict[str, Any]:
+    return {name: {column: _plain_cell(cell) for column, cell in cells.items()} for name, cells in view.items()}
+
+
+def _plain_cell(cell: GroupCell) -> dict[str, Any]:
+    return {
+        "level": str(cell.level),
+        "basis": None if cell.basis is None else str(cell.basis),
+        "counts": dict(vars(cell.counts)),
+        "evidence": list(cell.evidence),
+        "notes": list(cell.notes),
+        "rule_ids": list(cell.rule_ids),
+    }
 
 
 def build_matrix(
@@ -145,6 +128,8 @@ def build_matrix(
     families: Sequence[str] = (),
     family_sizes: Mapping[str, int] | None = None,
     precision: str = "float32",
+    architecture_of: Mapping[str, str] | None = None,
+    devices: Mapping[str, Measured] | None = None,
 ) -> Matrix:
     """The matrix of declared levels with `verdicts` laid over them.
 
@@ -152,7 +137,8 @@ def build_matrix(
     verdicts for one cell the one with the strongest basis counts, and of those the worst. `hardware_types` are the
     columns (default: every target with a device behind it); targets that only verdicts name are added.
     `family_sizes` is how many models each family has, where it is known. Families are rated and counted in
-    `precision` alone, so that another precision of a model is no second opinion of its family.
+    `precision` alone, so that another precision of a model is no second opinion of its family. `architecture_of`
+    gives each model's architecture, `devices` what single accelerators and machines measured.
     """
     family_of = family_of or {}
     family_sizes = family_sizes or {}
@@ -178,13 +164,32 @@ def build_matrix(
         }
         for family in model_families
     }
+    rows = _rows(rules, chosen, cells, family_of, architecture_of or {}, columns)
+    views = {name: device_group((devices or {}).get(name, {}), columns, precision) for name in GROUPS[1:]}
     return Matrix(
         timestamp=timestamp,
         hardware_types=columns,
         model_families=model_families,
         families=compatibility,
-        rows=_rows(rules, chosen, cells, family_of, columns),
+        rows=rows,
+        groups={GROUPS[0]: _by_architecture(rows, columns, precision), **views},
     )
+
+
+def _by_architecture(
+    rows: Sequence[ModelRow], columns: Sequence[str], precision: str
+) -> dict[str, dict[str, GroupCell]]:
+    grouped: dict[str, list[ModelRow]] = {}
+    for row in rows:
+        if row.architecture and row.precision == precision:
+            grouped.setdefault(row.architecture, []).append(row)
+    return {
+        name: {
+            column: group_cell([row.verdicts[column] for row in own], models=len({row.model for row in own}))
+            for column in columns
+        }
+        for name, own in sorted(grouped.items())
+    }
 
 
 def _by_cell(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
@@ -199,23 +204,22 @@ def _strongest(verdicts: Sequence[Verdict]) -> Verdict:
     return max(verdicts, key=lambda v: (v.level.rank is not None, _STRENGTH[v.basis], -(v.level.rank or 0)))
 
 
-def _family_cell(winners: Sequence[Rule], verdicts: Sequence[Verdict], size: int | None) -> FamilyCell:
-    measured: dict[str, Level] = {}
-    evidence: list[str] = []
-    for verdict in verdicts:
-        if verdict.basis is Basis.MEASURED and verdict.level is not Level.UNKNOWN:
-            model = Cell.parse(verdict.cell).model
-            measured[model] = worst([measured.get(model, Level.UNKNOWN), verdict.level])
-            evidence += verdict.evidence_ids
-    supported = sum(level in (Level.HIGH, Level.MEDIUM) for level in measured.values())
+def _family_cell(winners: Sequence[Rule], verdicts: Sequence[Verdict], size: int | None) -> GroupCell:
+    measured = measured_levels(verdicts)
+    evidence = {
+        id_
+        for one in verdicts
+        if one.basis is Basis.MEASURED and one.level is not Level.UNKNOWN
+        for id_ in one.evidence_ids
+    }
     level, basis = worst(list(measured.values())), Basis.MEASURED if measured else None
     if winners:
         level, basis = winners[0].level, winners[0].basis
-    return FamilyCell(
+    return GroupCell(
         level=level,
         basis=basis,
-        counts=Counts(measured=len(measured), supported=supported, models=size),
-        evidence=tuple(sorted(set(evidence))),
+        counts=counts_of(measured, size),
+        evidence=tuple(sorted(evidence)),
         notes=tuple(dict.fromkeys(rule.note for rule in winners if rule.note)),
         rule_ids=tuple(rule.id for rule in winners),
     )
@@ -226,6 +230,7 @@ def _rows(
     chosen: Mapping[str, Verdict],
     cells: Mapping[str, Cell],
     family_of: Mapping[str, str],
+    architecture_of: Mapping[str, str],
     columns: Sequence[str],
 ) -> tuple[ModelRow, ...]:
     rows = []
@@ -240,7 +245,14 @@ def _rows(
             known = own is not None and own.level is not Level.UNKNOWN
             verdicts[column] = own if own is not None and known else _prior(cell, facts, rules, own)
         rows.append(
-            ModelRow(model=model, family=family or NO_FAMILY, task=task, precision=precision, verdicts=verdicts)
+            ModelRow(
+                model=model,
+                family=family or NO_FAMILY,
+                task=task,
+                precision=precision,
+                verdicts=verdicts,
+                architecture=architecture_of.get(model, ""),
+            )
         )
     return tuple(rows)
 

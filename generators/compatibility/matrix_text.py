@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 from hardware.errors import UsageError, did_you_mean, echo
 
-from .matrix import FamilyCell, Matrix
+from .matrix import Matrix
+from .matrix_groups import GROUPS, GroupCell
 from .verdict import Basis, Level, Verdict
 
 CONSOLE_WIDTH = 100
@@ -23,6 +24,7 @@ LEGEND = (
 )
 FORMATS = ("table", "markdown", "json", "csv")
 NOTES = "Notes, from the declared (*) levels of each family:"
+SPLIT = "Cells that have another level elsewhere:"
 
 _LONGEST_LABEL = 44
 _WIDEST_LEVEL = 18
@@ -36,25 +38,26 @@ def matrix_text(
 ) -> str:
     """The matrix as text that ends in a newline.
 
-    `format` is table (at most `width` columns wide, and never narrower than 60), markdown, json (always both
-    views) or csv (one table: one view); `by` is family or model. Without `legend` the marks and notes are left out
-    below a table, for where another one follows. Raises `UsageError` for others.
+    `format` is table (at most `width` columns wide, and never narrower than 60), markdown, json (always all views)
+    or csv (one table: one view); `by` is one of `VIEWS`. Without `legend` the marks and notes are left out below a
+    table, for where another one follows. Raises `UsageError` for others.
     """
     if format not in FORMATS:
         raise _unknown(format, FORMATS, "format of a matrix")
     if by not in _VIEWS:
-        raise _unknown(by, tuple(_VIEWS), "view of a matrix")
+        raise _unknown(by, VIEWS, "view of a matrix")
     if format == "json":
         return json.dumps(matrix.to_dict(), indent=2, ensure_ascii=False) + "\n"
     if format == "csv":
         return _csv(matrix, by)
     label, rows = _VIEWS[by](matrix)
     if not rows:
-        return "No model has a verdict yet.\n"
+        return f"{NOTHING[by]}\n"
     table = [[label, *matrix.hardware_types], *rows]
     parts = _table(table, max(width, NARROWEST)) if format == "table" else _markdown(table)
     if legend:
-        parts += _legend(matrix, max(width, NARROWEST)) if format == "table" else _markdown_legend(matrix)
+        notes = _notes(matrix, by)
+        parts += _legend(notes, max(width, NARROWEST)) if format == "table" else _markdown_legend(notes)
     return "\n\n".join(parts) + "\n"
 
 
@@ -67,7 +70,7 @@ def mark(level: Level, basis: Basis | None) -> str:
     return str(level) if basis is None or level is Level.UNKNOWN else f"{level}{MARKS[basis]}"
 
 
-def _family_text(cell: FamilyCell) -> str:
+def _family_text(cell: GroupCell) -> str:
     counts = f" {cell.counts.supported}/{cell.counts.measured}" if cell.counts.measured else ""
     return mark(cell.level, cell.basis) + counts
 
@@ -87,11 +90,45 @@ def _by_model(matrix: Matrix) -> tuple[str, Rows]:
     return "model/task/precision", rows
 
 
-_VIEWS: dict[str, Callable[[Matrix], tuple[str, Rows]]] = {"family": _by_family, "model": _by_model}
+def _by_group(name: str) -> Callable[[Matrix], tuple[str, Rows]]:
+    def rows(matrix: Matrix) -> tuple[str, Rows]:
+        return name, [
+            [_shown(row), *(_family_text(cells[column]) for column in matrix.hardware_types)]
+            for row, cells in matrix.groups[name].items()
+        ]
+
+    return rows
 
 
-def _notes(matrix: Matrix) -> list[str]:
-    return [f"{family}: {'; '.join(n)}" for family in matrix.model_families if (n := matrix.family_notes(family))]
+_VIEWS: dict[str, Callable[[Matrix], tuple[str, Rows]]] = {
+    "family": _by_family,
+    "model": _by_model,
+    **{name: _by_group(name) for name in GROUPS},
+}
+VIEWS = tuple(_VIEWS)
+NOTHING = {
+    "family": "There is no family.",
+    "model": "No model has a verdict yet.",
+    "architecture": "No model has a verdict yet, so there is nothing to say of architectures.",
+    "accelerator": "No accelerator has evidence yet: run something with --run.",
+    "machine": "No machine has evidence yet: run something with --run.",
+}
+
+
+def _notes(matrix: Matrix, by: str) -> list[str]:
+    """Of families what their rules say, of groups which cells others see otherwise."""
+    if by in matrix.groups:
+        rows = matrix.groups[by].items()
+        told = ((name, dict.fromkeys(note for cell in cells.values() for note in cell.notes)) for name, cells in rows)
+        found = [f"{_shown(name)}: {_shown('; '.join(notes))}" for name, notes in told if notes]
+        return [SPLIT, *found] if found else []
+    found = [f"{family}: {'; '.join(n)}" for family in matrix.model_families if (n := matrix.family_notes(family))]
+    return [NOTES, *found] if found else []
+
+
+def _shown(text: str) -> str:
+    """A text from evidence as a terminal may have it: names of accelerators and machines are anybody's."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _table(table: Rows, width: int) -> list[str]:
@@ -101,9 +138,8 @@ def _table(table: Rows, width: int) -> list[str]:
     return [_plain([[line[0], *(line[i] for i in columns)] for line in short]) for columns in _blocks(short, width)]
 
 
-def _legend(matrix: Matrix, width: int) -> list[str]:
-    notes = _notes(matrix)
-    parts = [LEGEND, [NOTES, *notes] if notes else []]
+def _legend(notes: Sequence[str], width: int) -> list[str]:
+    parts: list[Sequence[str]] = [LEGEND, notes]
     return ["\n".join(textwrap.fill(line, width) for line in part) for part in parts if part]
 
 
@@ -138,11 +174,10 @@ def _markdown(table: Rows) -> list[str]:
     return [str(tabulate(table[1:], headers=table[0], tablefmt="github", disable_numparse=True))]
 
 
-def _markdown_legend(matrix: Matrix) -> list[str]:
+def _markdown_legend(notes: Sequence[str]) -> list[str]:
     legend = "\n".join(f"- `{m}` {basis}" for m, basis in zip(MARKS.values(), _MEANINGS, strict=True))
-    notes = _notes(matrix)
     parts = [f"{legend}\n- {LEGEND[1]}"]
-    return parts + ([NOTES, "\n".join(f"- {note}" for note in notes)] if notes else [])
+    return parts + ([notes[0], "\n".join(f"- {note}" for note in notes[1:])] if notes else [])
 
 
 _MEANINGS = ("declared", "predicted by rules", "measured", "measured with other versions")
@@ -151,13 +186,10 @@ _MEANINGS = ("declared", "predicted by rules", "measured", "measured with other 
 def _csv(matrix: Matrix, by: str) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    if by == "family":
-        head = ("family", "hardware", "level", "basis", "supported", "measured", "models")
-        body = [
-            _family_line(family, name, cell)
-            for family, cells in matrix.families.items()
-            for name, cell in cells.items()
-        ]
+    if by != "model":
+        head = (by, "hardware", "level", "basis", "supported", "measured", "models")
+        view = matrix.families if by == "family" else matrix.groups[by]
+        body = [_family_line(row, name, cell) for row, cells in view.items() for name, cell in cells.items()]
         writer.writerows([head, *(_safe(line) for line in body)])
         return text.getvalue()
     columns = ("cell", "family", "hardware", "level", "basis", "reasons", "conditions", "rules", "evidence")
@@ -167,7 +199,7 @@ def _csv(matrix: Matrix, by: str) -> str:
     return text.getvalue()
 
 
-def _family_line(family: str, name: str, cell: FamilyCell) -> tuple[object, ...]:
+def _family_line(family: str, name: str, cell: GroupCell) -> tuple[object, ...]:
     counts = cell.counts
     models = "" if counts.models is None else counts.models
     basis = _basis(cell.level, cell.basis)

@@ -93,6 +93,24 @@ def _checked(target: Target, text: str) -> Target:
     return replace(target, variant=spellings.get(target.variant.lower(), ""))
 
 
+@functools.cache
+def _built_in_class(name: str) -> type[BaseBackend]:
+    from .base import BaseBackend
+
+    module = importlib.import_module(f".{name}", package=__package__)
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, BaseBackend)
+        and getattr(value, "BACKEND_NAME", None) == name
+        and value.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise TypeError(f"hardware/backends/{name}.py must define one backend called {name!r}, not {len(found)}")
+    return found[0]
+
+
 def backend_class(name: str) -> type[BaseBackend]:
     """The class behind a target's name. Imports its module, not its runtime.
 
@@ -101,18 +119,7 @@ def backend_class(name: str) -> type[BaseBackend]:
     from .base import BaseBackend
 
     if name in built_in_targets():
-        module = importlib.import_module(f".{name}", package=__package__)
-        found = [
-            value
-            for value in vars(module).values()
-            if isinstance(value, type)
-            and issubclass(value, BaseBackend)
-            and getattr(value, "BACKEND_NAME", None) == name
-            and value.__module__ == module.__name__
-        ]
-        if len(found) != 1:
-            raise TypeError(f"hardware/backends/{name}.py must define one backend called {name!r}, not {len(found)}")
-        return found[0]
+        return _built_in_class(name)
     point = _entry_points()[name]
     try:
         loaded = point.load()

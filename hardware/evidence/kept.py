@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ..errors import BrokenInput, HwCompatError, echo
 from ..target import Target
+from .columns import LONGEST_LINE
 from .record import CheckLine, Line, Outcome, from_dict
-from .store import LONGEST_LINE
 
 FOLDER = Path(__file__).parents[2] / "docs" / "evidence"
 """Where they lie in the repository; a package without documentation has none."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from ..errors import BrokenInput, HwCompatError, OutputError, echo
 from ..whole_file import write_whole
+from .columns import LONGEST_LINE
 from .record import CheckLine, EndLine, Origin, PlannedCell, RunLine, from_dict
-from .store import LONGEST_LINE
 
 _SCHEMA = Path(__file__).with_name("schemas") / "evidence.json"
 _NAME = re.compile(r"(?P<run>[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6})-[0-9]+\.jsonl")

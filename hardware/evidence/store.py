@@ -1,21 +1,23 @@
 """Reads folders of evidence: every whole line of every file, with what was broken kept and counted.
 
-`read_folder` gives records; `query` gives DuckDB's view of the same files for questions over many of them.
+`read_folder` gives records, from JSON lines and from Parquet alike; `query` gives DuckDB's view of JSON lines for
+questions over many of them.
 """
 
 from __future__ import annotations
 
 import glob
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import BrokenInput, HwCompatError
+from .columns import LONGEST_LINE
+from .compacted import compacted_files, compacted_lines
 from .record import CheckLine, EndLine, Line, Origin, RunLine, from_dict
-
-LONGEST_LINE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,37 +56,63 @@ class Evidence:
 
 def read_file(path: Path) -> tuple[list[Line], list[BrokenLine]]:
     """The whole lines of one file, and the broken ones: a process that was killed may leave half a line."""
+    with path.open("rb") as file:
+        return _read(file, path.name)
+
+
+def _read(texts: Iterable[bytes], name: str) -> tuple[list[Line], list[BrokenLine]]:
     lines: list[Line] = []
     broken: list[BrokenLine] = []
-    with path.open("rb") as file:
-        for number, data in enumerate(file, start=1):
-            if not data.strip():
-                continue
-            try:
-                if len(data) > LONGEST_LINE:
-                    raise ValueError("longer than 16 MiB")
-                parsed = json.loads(data)
-                if not isinstance(parsed, dict):
-                    raise ValueError("not an object")
-                lines.append(from_dict(parsed))
-            except (ValueError, RecursionError, HwCompatError) as error:
-                broken.append(BrokenLine(file=path.name, number=number, reason=str(error)[:200]))
+    for number, data in enumerate(texts, start=1):
+        if not data.strip():
+            continue
+        try:
+            lines.append(read_line(data))
+        except (ValueError, RecursionError, HwCompatError) as error:
+            broken.append(BrokenLine(file=name, number=number, reason=str(error)[:200]))
     return lines, broken
+
+
+def read_line(data: bytes) -> Line:
+    """The line that some bytes hold. Raises `ValueError`, `RecursionError` or `HwCompatError` where they hold
+    none."""
+    if len(data) > LONGEST_LINE:
+        raise ValueError("longer than 16 MiB")
+    parsed = json.loads(data)
+    if not isinstance(parsed, dict):
+        raise ValueError("not an object")
+    return from_dict(parsed)
 
 
 def read_folder(*folders: Path) -> Evidence:
     """All evidence in some folders. A folder that isn't there raises `BrokenInput`; an empty one is empty."""
     for folder in folders:
-        if not folder.is_dir():
-            raise BrokenInput(f"{folder} is no folder of evidence", fix="Run something with --run first.")
-    return _gather([path for folder in folders for path in sorted(folder.glob("*.jsonl"))])
+        check_folder(folder)
+    return _gather(read for folder in folders for read in _files(folder))
 
 
-def _gather(paths: Sequence[Path]) -> Evidence:
+def check_folder(folder: Path) -> None:
+    """Raise `BrokenInput` where there is no such folder."""
+    if not folder.is_dir():
+        raise BrokenInput(f"{folder} is no folder of evidence", fix="Run something with --run first.")
+
+
+def _files(folder: Path, run_id: str = "") -> Iterator[tuple[list[Line], list[BrokenLine]]]:
+    """What each file of a folder holds, by name, whether it lies there itself or was compacted; of one run alone,
+    where it is named. Of a file that is there in both forms the file itself counts, which may have grown."""
+    raw = {path.name: path for path in folder.glob(f"{glob.escape(run_id)}-*.jsonl" if run_id else "*.jsonl")}
+    found = {name: read_file(path) for name, path in raw.items()}
+    for path in compacted_files(folder):
+        for name, rows in itertools.groupby(compacted_lines(path, run_id), key=lambda row: row[0]):
+            if name not in found:
+                found[name] = _read((data for _, data in rows), name)
+    yield from (found[name] for name in sorted(found))
+
+
+def _gather(files: Iterable[tuple[list[Line], list[BrokenLine]]]) -> Evidence:
     lines: list[Line] = []
     broken: list[BrokenLine] = []
-    for path in paths:
-        found, bad = read_file(path)
+    for found, bad in files:
         lines += found
         broken += bad
     runs = [line for line in lines if isinstance(line, RunLine)]
@@ -103,7 +131,7 @@ def _gather(paths: Sequence[Path]) -> Evidence:
 
 def read_run(folder: Path, run_id: str) -> Evidence:
     """The evidence of one run: only its own files are read."""
-    return _gather(sorted(folder.glob(f"{glob.escape(run_id)}-*.jsonl")))
+    return _gather(_files(folder, run_id))
 
 
 def read_cells(folder: Path, runs: Mapping[str, str], *, also: Sequence[str] = ()) -> Evidence:

@@ -53,11 +53,13 @@ def applicable_checks(
     )
 
 
+@functools.cache
 def comparing_checks() -> frozenset[str]:
     """Names of the checks that measure an error and hold it against a tolerance."""
     return frozenset(check.name for check in all_checks() if check.compares)
 
 
+@functools.cache
 def core_checks() -> frozenset[str]:
     """Names of the checks without which a cell doesn't work at all."""
     return frozenset(check.name for check in all_checks() if check.core)

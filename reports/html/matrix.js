@@ -1,12 +1,17 @@
-// The matrix: opens cells, moves between them with arrow keys, filters rows and columns. Texts are set as text only.
+// The matrix: opens cells, moves between them with arrow keys, filters rows and columns, and keeps what is shown in the
+// address' fragment. Texts are set as text only.
 (() => {
   "use strict";
   const source = document.getElementById("matrix-data");
   if (!source) return;
   const data = JSON.parse(source.textContent);
-  const tables = ["families", "models"].map((name) => document.getElementById(name)).filter(Boolean);
+  const tables = [...document.querySelectorAll("table.matrix")];
+  // On a small screen the legend would be all that is seen.
+  if (matchMedia("(max-width: 700px)").matches) document.querySelector("details.legend").open = false;
   const dialog = document.getElementById("cell");
   const form = document.getElementById("matrix-filters");
+  const FILTER_OF = { families: "family", architectures: "architecture" };
+  let opened = "";
   const LEVELS = ["high", "medium", "low", "none", "unknown"];
   const BASES = ["measured", "expired", "predicted", "declared"];
 
@@ -24,8 +29,34 @@
   const cellName = ({ table, row, column }) => {
     const id = data[table][row].id;
     if (table === "families") return `${id.replaceAll("_", " ")} on ${data.targets[column]}`;
+    if (table !== "models") return `${id} on ${data.targets[column]}`;
     const [model, task, precision] = id.split("/");
     return [model, task, data.targets[column], precision].join("/");
+  };
+
+  // What a link calls a cell: its own id for a model, else table, row and column.
+  const cellKey = (at) =>
+    at.table === "models"
+      ? cellName(at)
+      : [at.table, encodeURIComponent(data[at.table][at.row].id), data.targets[at.column]].join("/");
+
+  const decoded = (text) => {
+    try {
+      return decodeURIComponent(text);
+    } catch {
+      return text;
+    }
+  };
+
+  const cellNamed = (key) => {
+    const parts = key.split("/");
+    let [table, id, target] = parts;
+    if (parts.length === 4) [table, id, target] = ["models", [parts[0], parts[1], parts[3]].join("/"), parts[2]];
+    else id = decoded(id ?? "");
+    const body = document.getElementById(table)?.tBodies?.[0];
+    const row = Object.hasOwn(data, table) && body ? data[table].findIndex((one) => one.id === id) : -1;
+    const column = data.targets.indexOf(target);
+    return row < 0 || column < 0 ? null : body.rows[row].cells[column + 1];
   };
 
   const listed = (label, texts) => {
@@ -39,7 +70,7 @@
         const link = element("a", text);
         link.href = `#rule-${text}`;
         link.addEventListener("click", () => dialog.close());
-        item.append(link, element("br"), "Source: ", ...rule.querySelector(".source").cloneNode(true).childNodes);
+        item.append(link, ": ", ...rule.querySelector(".reason").cloneNode(true).childNodes, element("br"), "Source: ", ...rule.querySelector(".source").cloneNode(true).childNodes);
       } else {
         item.textContent = text;
       }
@@ -59,16 +90,19 @@
     const detail = document.getElementById("cell-detail");
     detail.replaceChildren(...sections.map(([label, texts]) => listed(label, texts)));
     if (!sections.length) detail.append(element("dd", "Nothing more is known of it."));
-    if (at.table === "families" && form) {
-      const show = element("button", "Show the models of this family");
+    if (FILTER_OF[at.table] && form) {
+      const show = element("button", "Show its models");
       show.addEventListener("click", () => {
         dialog.close();
-        setFilters({ family: data.families[at.row].id, target: data.targets[at.column] });
+        setFilters({ [FILTER_OF[at.table]]: data[at.table][at.row].id, target: data.targets[at.column] });
         form.scrollIntoView();
       });
       detail.append(show);
     }
-    dialog.showModal();
+    opened = cellKey(at);
+    document.getElementById("cell-link").href = `#${linked(opened)}`;
+    remember();
+    if (!dialog.open) dialog.showModal();
   };
 
   // One stop for the Tab key in each table; arrow keys go on from there.
@@ -126,12 +160,16 @@
     });
   }
 
+  dialog.addEventListener("close", () => {
+    opened = "";
+    remember();
+  });
   document.getElementById("cell-close").addEventListener("click", () => dialog.close());
   dialog.addEventListener("click", (event) => {
     if (event.target === dialog) dialog.close();
   });
 
-  const FILTERS = ["q", "target", "level", "basis", "family"];
+  const FILTERS = ["q", "target", "level", "basis", "family", "architecture"];
   const setFilters = (values) => {
     for (const name of FILTERS) form.elements[name].value = values[name] ?? "";
     remember();
@@ -139,14 +177,16 @@
   };
 
   let written = "";
+  const linked = (key) => (key.split("/").length === 4 ? key : `?${new URLSearchParams({ cell: key })}`);
   const remember = () => {
-    const chosen = FILTERS.map((name) => [name, form.elements[name].value]).filter(([, value]) => value);
-    written = `#?${new URLSearchParams(chosen)}`;
-    location.replace(written);
+    const chosen = FILTERS.map((name) => [name, form?.elements[name].value]).filter(([, value]) => value);
+    const alone = opened && !chosen.length;
+    written = alone ? `#${linked(opened)}` : `#?${new URLSearchParams(opened ? [...chosen, ["cell", opened]] : chosen)}`;
+    if (location.hash !== written) location.replace(written);
   };
 
   const apply = () => {
-    const [q, target, level, basis, family] = FILTERS.map((name) => form.elements[name].value);
+    const [q, target, level, basis, family, architecture] = FILTERS.map((name) => form.elements[name].value);
     const words = q.toLowerCase().split(/\s+/).filter(Boolean);
     const table = document.getElementById("models");
     const only = data.targets.indexOf(target);
@@ -154,8 +194,8 @@
     let kept = 0;
     for (const cell of table.tHead.rows[0].cells) cell.hidden = !inColumn(cell);
     for (const row of table.tBodies[0].rows) {
-      const { id, family: own } = data.models[row.sectionRowIndex];
-      const text = `${id} ${own}`.toLowerCase();
+      const { id, family: own, architecture: shape } = data.models[row.sectionRowIndex];
+      const text = `${id} ${own} ${shape}`.toLowerCase();
       let fits = !level && !basis;
       for (const cell of row.cells) {
         cell.hidden = !inColumn(cell);
@@ -164,19 +204,16 @@
         cell.classList.toggle("faint", !met);
         fits ||= met;
       }
-      row.hidden = !(fits && words.every((word) => text.includes(word)) && (!family || own === family));
+      row.hidden = !(fits && words.every((word) => text.includes(word)) && (!family || own === family) && (!architecture || shape === architecture));
       kept += !row.hidden;
     }
     stop(table, firstShown(table));
     form.querySelector("output").textContent = `${kept} of ${data.models.length} rows`;
   };
 
-  const openNamed = (name) => {
-    const [model, task, target, precision] = name.split("/");
-    const row = data.models.findIndex(({ id }) => id === [model, task, precision].join("/"));
-    const column = data.targets.indexOf(target);
-    const td = document.getElementById("models")?.tBodies[0].rows[row]?.cells[column + 1];
-    if (!td || column < 0) return;
+  const openNamed = (key) => {
+    const td = cellNamed(key);
+    if (!td) return;
     td.scrollIntoView({ block: "center" });
     open(td);
   };
@@ -184,8 +221,10 @@
   const follow = () => {
     if (location.hash === written) return;
     const hash = location.hash.slice(1);
-    if (hash.startsWith("?") && form) {
-      setFilters(Object.fromEntries(new URLSearchParams(hash.slice(1))));
+    if (hash.startsWith("?")) {
+      const { cell, ...filters } = Object.fromEntries(new URLSearchParams(hash.slice(1)));
+      if (form) setFilters(filters);
+      if (cell) openNamed(cell);
     } else if (hash.split("/").length === 4 && !document.getElementById(hash)) {
       openNamed(hash);
     }

@@ -1,4 +1,4 @@
-"""The compatibility matrix as a page: both views, with what each cell rests on packed beside them as data."""
+"""The compatibility matrix as a page: all views, with what each cell rests on packed beside them as data."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from generators.compatibility.matrix import PLURALS
 from generators.compatibility.rule import Rule
 from generators.compatibility.rules import RuleSet, load_rules
 from generators.compatibility.verdict import Basis, Level
 
 from .page import render_page
 
-VIEWS = ("family", "model")
+VIEWS = ("family", "architecture", "accelerator", "machine", "model")
 SCRIPTS = ("matrix.js",)
 
 _JSON = Mapping[str, Any]
@@ -31,12 +32,14 @@ class MatrixCell:
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixRow:
-    """One family, or one model doing one task in one precision. `parts` are those of its name, for line breaks."""
+    """One family or group, or one model doing one task in one precision. `parts` are those of its name, for line
+    breaks."""
 
     id: str
     parts: tuple[str, ...]
-    family: str
     cells: tuple[MatrixCell, ...]
+    family: str = ""
+    architecture: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +49,9 @@ class MatrixView:
     timestamp: str
     targets: tuple[str, ...]
     families: tuple[MatrixRow, ...]
+    groups: Mapping[str, tuple[MatrixRow, ...]]
     models: tuple[MatrixRow, ...]
+    architectures: tuple[str, ...]
     bases: Mapping[str, int]
     rules: tuple[Rule, ...]
     unknown_rules: tuple[str, ...]
@@ -56,7 +61,7 @@ class MatrixView:
 def matrix_html(matrix: _JSON, *, versions: Mapping[str, str], views: Sequence[str] = VIEWS) -> str:
     """The page of a matrix, given as the JSON object that `schemas/matrix.json` describes.
 
-    `versions` are those that decide here what is measured and what has expired; `views` are family, model or both.
+    `versions` are those that decide here what is measured and what has expired; `views` are some of `VIEWS`.
     """
     view = matrix_view(matrix, load_rules())
     return render_page("matrix.html.j2", SCRIPTS, matrix=view, versions=versions, views=views)
@@ -66,21 +71,15 @@ def matrix_view(matrix: _JSON, rules: RuleSet) -> MatrixView:
     """What a matrix's templates show. Levels and bases are the matrix's own; nothing is concluded here."""
     packed = _Packed()
     targets = tuple(matrix["hardware_types"])
-    families = tuple(
-        MatrixRow(
-            id=family,
-            parts=(family,),
-            family=family,
-            cells=tuple(_family_cell(cells[target], packed) for target in targets),
-        )
-        for family, cells in matrix["compatibility"].items()
-    )
+    families = _group_rows(matrix["compatibility"], targets, packed)
+    groups = {plural: _group_rows(matrix[plural], targets, packed) for plural in PLURALS.values()}
     models = tuple(
         MatrixRow(
             id=id_,
             parts=tuple(id_.split("/")),
-            family=row["family"],
             cells=tuple(_model_cell(row["compatibility"][target], packed) for target in targets),
+            family=row["family"],
+            architecture=row["architecture"],
         )
         for id_, row in matrix["models"].items()
     )
@@ -90,11 +89,20 @@ def matrix_view(matrix: _JSON, rules: RuleSet) -> MatrixView:
         timestamp=matrix["timestamp"],
         targets=targets,
         families=families,
+        groups=groups,
         models=models,
+        architectures=tuple(sorted({row.architecture for row in models if row.architecture})),
         bases=_count_bases(models),
         rules=tuple(known[id_] for id_ in named if id_ in known),
         unknown_rules=tuple(id_ for id_ in named if id_ not in known),
-        data=packed.data(families, models, targets),
+        data=packed.data({"families": families, **groups, "models": models}, targets),
+    )
+
+
+def _group_rows(view: _JSON, targets: Sequence[str], packed: _Packed) -> tuple[MatrixRow, ...]:
+    return tuple(
+        MatrixRow(id=name, parts=(name,), cells=tuple(_group_cell(cells[target], packed) for target in targets))
+        for name, cells in view.items()
     )
 
 
@@ -110,7 +118,7 @@ def _basis(cell: _JSON) -> str:
     return "" if cell["level"] == Level.UNKNOWN else str(cell["basis"] or "")
 
 
-def _family_cell(cell: _JSON, packed: _Packed) -> MatrixCell:
+def _group_cell(cell: _JSON, packed: _Packed) -> MatrixCell:
     counts = cell["counts"]
     shown = f"{counts['supported']} of {counts['measured']}" if counts["measured"] else ""
     sections = (("Counts", [_counted(counts)]), ("Notes", cell["notes"]), ("Rules", cell["rule_ids"]))
@@ -120,10 +128,10 @@ def _family_cell(cell: _JSON, packed: _Packed) -> MatrixCell:
 
 
 def _counted(counts: _JSON) -> str:
-    head = "No model of this family was measured here."
+    head = "No model was measured here."
     if counts["measured"]:
         head = f"Of {counts['measured']} models measured here, {counts['supported']} are high or medium."
-    return head if counts["models"] is None else f"{head} The family has {counts['models']} models."
+    return head if counts["models"] is None else f"{head} There are {counts['models']} models in all."
 
 
 def _model_cell(verdict: _JSON, packed: _Packed) -> MatrixCell:
@@ -172,16 +180,23 @@ class _Packed:
                 key.append((label, tuple(self.texts.setdefault(text, len(self.texts)) for text in texts)))
         return self.details.setdefault(tuple(key), len(self.details))
 
-    def data(self, families: Sequence[MatrixRow], models: Sequence[MatrixRow], targets: Sequence[str]) -> _JSON:
+    def data(self, tables: Mapping[str, Sequence[MatrixRow]], targets: Sequence[str]) -> _JSON:
         """What the page's script reads."""
         return {
             "targets": list(targets),
             "texts": list(self.texts),
             "details": list(self.details),
-            "families": _numbered(families),
-            "models": _numbered(models),
+            **{name: _numbered(rows) for name, rows in tables.items()},
         }
 
 
 def _numbered(rows: Sequence[MatrixRow]) -> list[_JSON]:
-    return [{"id": row.id, "family": row.family, "cells": [cell.detail for cell in row.cells]} for row in rows]
+    return [
+        {
+            "id": row.id,
+            "family": row.family,
+            "architecture": row.architecture,
+            "cells": [cell.detail for cell in row.cells],
+        }
+        for row in rows
+    ]

@@ -68,7 +68,14 @@ def matrix_page() -> str:
         )
     ]
     families = {"bert": "embedding", "vit": "vision"}
-    matrix = build_matrix(load_rules(), verdicts, families, timestamp="2026-01-02T00:00:00+00:00")
+    matrix = build_matrix(
+        load_rules(),
+        verdicts,
+        families,
+        timestamp="2026-01-02T00:00:00+00:00",
+        architecture_of={"bert": "encoder-only", "vit": "vision"},
+        devices={"machine": {"lab/1": [verdicts[0]]}},
+    )
     return matrix_html(matrix.to_dict(), versions={})
 
 
@@ -86,6 +93,7 @@ def shown_models(document: str) -> list[str]:
         ("#?target=cuda&level=low", ["vit"], "1 of 2"),
         ("#?target=mps&basis=measured", ["bert"], "1 of 2"),
         ("#?family=vision", ["vit"], "1 of 2"),
+        ("#?architecture=encoder-only&q=fill", ["bert"], "1 of 2"),
         ("#?q=nothing", [], "0 of 2"),
     ],
 )
@@ -117,9 +125,35 @@ def test_a_declared_cell_names_its_rule_and_the_rules_source(browse: Browse):
     assert "docs/ARCHITECTURE.md#declared-priors" in dialog
 
 
+def test_a_link_opens_the_same_view_and_the_same_cell(browse: Browse):
+    links = "document.title = decodeURIComponent(location.hash + ' ' + document.getElementById('cell-link').hash);"
+    document = browse(acting(matrix_page(), links), "#?q=ber&cell=machines%2Flab%252F1%2Fcuda")
+    assert shown_models(document) == ["bert"]
+    assert '<h2 id="cell-title">lab/1 on cuda</h2>' in document
+    assert "<title>#?q=ber&amp;cell=machines/lab%2F1/cuda #?cell=machines/lab%2F1/cuda</title>" in document
+
+
+def test_what_is_opened_and_searched_for_is_in_the_address(browse: Browse):
+    acts = """
+        const form = document.getElementById("matrix-filters");
+        form.elements.q.value = "bert";
+        form.dispatchEvent(new Event("input"));
+        document.querySelector("#models tbody td:nth-of-type(3) button").click();
+        document.title = decodeURIComponent(location.hash);
+    """
+    document = browse(acting(matrix_page(), acts))
+    assert "<title>#?q=bert&amp;cell=bert/fill-mask/rocm/float32</title>" in document
+
+
+def test_a_broken_link_shows_the_page(browse: Browse):
+    document = browse(matrix_page(), "#?cell=machines%2F%25zz%2Fcuda&family=nothing")
+    assert "<dialog" in document
+    assert " open" not in document.partition("<dialog")[2].partition(">")[0]
+
+
 def test_each_table_has_one_stop_for_the_tab_key(browse: Browse):
     document = browse(matrix_page())
-    for name in ("families", "models"):
+    for name in ("families", "architectures", "machines", "models"):
         table = document.partition(f'id="{name}"')[2].partition("</table>")[0]
         assert table.count('tabindex="0"') == 1
         assert table.count('tabindex="-1"') == table.count("<button") - 1

@@ -119,7 +119,8 @@ def test_without_evidence_levels_are_declared_or_predicted_and_never_measured():
     bert = next(row for row in found.rows if row.id == "bert/fill-mask/float32").verdicts
     assert says(bert["cpu"]) == (Level.HIGH, Basis.PREDICTED)
     assert says(bert["cuda"]) == (Level.HIGH, Basis.DECLARED)
-    assert bert["qnn"].level is Level.UNKNOWN
+    assert says(bert["qnn"]) == (Level.MEDIUM, Basis.PREDICTED)
+    assert bert["tpu"].level is Level.UNKNOWN
 
 
 def test_what_was_measured_stands_in_the_matrix_and_counts_for_the_family():

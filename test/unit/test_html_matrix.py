@@ -64,7 +64,7 @@ def test_a_family_shows_its_counts_and_the_size_that_it_has():
     text = page_text(*cells, family_sizes={"embedding": 120})
     assert '<td class="high declared"><button>high<i> declared</i><small> 4 of 5</small></button>' in text
     shown = detail(data_of(text), "families", "embedding", "cuda")
-    assert shown["Counts"] == ["Of 5 models measured here, 4 are high or medium. The family has 120 models."]
+    assert shown["Counts"] == ["Of 5 models measured here, 4 are high or medium. There are 120 models in all."]
     assert shown["Evidence"] == ["run r1: 30 checks"]
 
 
@@ -142,7 +142,11 @@ def test_one_view_can_be_had_alone(tmp_path, monkeypatch, capsys, by, tables):
     arguments = ["--hardware-compatibility", "--format", "html", *(["--by", by] if by else [])]
     assert open_door(door.main, arguments, program="x") == 0
     shown = capsys.readouterr().out
-    assert re.findall(r'<table class="matrix" id="(\w+)">', shown) == (tables or ["families", "models"])
+    assert re.findall(r'<table class="matrix" id="(\w+)">', shown) == (
+        tables or ["families", "architectures", "models"]
+    )
+    if tables is None:
+        assert "No machine has evidence yet: nothing was run." in shown
 
 
 def test_both_front_doors_make_the_same_page(tmp_path, monkeypatch, capsys):
@@ -164,3 +168,13 @@ def test_both_front_doors_make_the_same_page(tmp_path, monkeypatch, capsys):
     assert whole.count("<!DOCTYPE html>") == 1
     assert 'id="matrix-data"' in whole
     assert 'id="components"' in whole
+
+
+def test_accelerators_and_machines_are_tables_whose_names_are_text():
+    cell = "bert/fill-mask/cuda/float32"
+    devices = {"accelerator": {HOSTILE: [measured(cell)]}, "machine": {"lab": [measured(cell, Level.NONE)]}}
+    text = page_text(measured(cell), devices=devices)
+    assert "<script>document" not in text
+    data = data_of(text)
+    assert detail(data, "machines", "lab", "cuda")["Evidence"] == [f"run r1: {len(CHECKS)} checks"]
+    assert data["accelerators"][0]["id"].startswith("</script>")

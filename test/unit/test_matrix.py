@@ -139,7 +139,9 @@ def test_a_model_of_no_known_family_is_shown_and_counts_in_none():
 
 
 def test_json_fits_the_schema_and_is_what_reports_expect():
-    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.HIGH))
+    high = verdict("bert/fill-mask/cuda/float32", Level.HIGH)
+    devices = {"machine": {"lab-1": [high]}, "accelerator": {"H200": [high]}}
+    found = matrix(high, architecture_of={"bert": "encoder-only"}, devices=devices)
     data = json.loads(matrix_text(found, "json"))
     jsonschema.validate(data, json.loads(SCHEMA.read_text(encoding="utf-8")))
     assert data["timestamp"] == "2026-01-01T00:00:00Z"
@@ -150,6 +152,9 @@ def test_json_fits_the_schema_and_is_what_reports_expect():
     assert data["notes"]["text_generation"] == ["memory critical"]
     qnn = data["compatibility"]["embedding"]["qnn"]
     assert (qnn["level"], qnn["basis"]) == ("unknown", None)
+    assert set(data["architectures"]["encoder-only"]) == set(data["hardware_types"])
+    lab = data["machines"]["lab-1"]["cuda"]
+    assert (lab["level"], lab["basis"], lab["counts"]["measured"]) == ("high", "measured", 1)
     for one in data["models"]["bert/fill-mask/float32"]["compatibility"].values():
         jsonschema.validate(one, schema())
 
@@ -244,7 +249,7 @@ def test_no_models_is_said_in_words():
 def test_an_unknown_format_or_view_is_refused():
     with pytest.raises(UsageError, match="Did you mean 'markdown'"):
         matrix_text(matrix(), "markdwon")
-    with pytest.raises(UsageError, match="family, model"):
+    with pytest.raises(UsageError, match="family, model, architecture, accelerator, machine"):
         matrix_text(matrix(), by="colour")
 
 
@@ -262,3 +267,44 @@ def test_chosen_columns_alone_in_their_order():
 def test_a_column_that_is_not_there_is_refused_with_a_suggestion():
     with pytest.raises(UsageError, match="Did you mean 'openvino'"):
         build_matrix(load_rules(), timestamp="t").only(["opnvino"])
+
+
+def test_an_architecture_is_as_good_as_its_worst_model_and_says_of_how_many():
+    cells = [
+        verdict("bert/fill-mask/cuda/float32", Level.HIGH),
+        verdict("albert/fill-mask/cuda/float32", Level.LOW),
+        verdict("albert/fill-mask/mps/float32", Level.MEDIUM, Basis.EXPIRED),
+    ]
+    found = matrix(*cells, architecture_of=dict.fromkeys(("bert", "albert"), "encoder-only"))
+    cell = found.groups["architecture"]["encoder-only"]["cuda"]
+    assert (cell.level, cell.basis) == (Level.LOW, Basis.MEASURED)
+    assert (cell.counts.supported, cell.counts.measured, cell.counts.models) == (1, 2, 2)
+    # What was measured once goes before what is declared of a family, and is no present measurement.
+    older = found.groups["architecture"]["encoder-only"]["mps"]
+    assert (older.level, older.basis, older.counts.measured) == (Level.MEDIUM, Basis.EXPIRED, 0)
+    assert "low+ 1/2" in matrix_text(found, by="architecture")
+
+
+def test_two_accelerators_that_disagree_stand_apart_and_name_the_cell():
+    cell = "bert/fill-mask/cuda/float32"
+    devices = {
+        "accelerator": {"H200": [verdict(cell, Level.HIGH)], "T4\x1b": [verdict(cell, Level.NONE)]},
+        "machine": {"lab": [verdict(cell, Level.NONE)]},
+    }
+    found = matrix(verdict(cell, Level.NONE), devices=devices)
+    view = found.groups["accelerator"]
+    assert [(name, view[name]["cuda"].level) for name in view] == [("H200", Level.HIGH), ("T4\x1b", Level.NONE)]
+    assert view["H200"]["cuda"].notes == (f"{cell}: high here, none on T4\x1b",)
+    text = matrix_text(found, by="accelerator")
+    assert "Cells that have another level elsewhere:" in text
+    assert "\x1b" not in text
+    assert "Cells that" not in matrix_text(found, by="machine")
+
+
+@pytest.mark.parametrize("by", ["architecture", "accelerator", "machine"])
+def test_a_view_with_nothing_to_show_says_so(by):
+    for format_ in ("table", "markdown"):
+        assert matrix_text(matrix(), format_, by=by).startswith("No ")
+    header, *rows = csv.reader(io.StringIO(matrix_text(matrix(), "csv", by=by)))
+    assert header[0] == by
+    assert rows == []

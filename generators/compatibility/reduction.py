@@ -1,0 +1,186 @@
+"""The lines of a folder that later ones leave standing, found by DuckDB before any object is made.
+
+The rules are those of `current_checks`, which is run over what is left and decides. Of a check at one place and on
+one accelerator only the last lines of one run in a row can count, because a line of another run always replaces what
+came before it; and lines that tell only that a check wasn't come to count where there is nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hardware.cell import Cell
+from hardware.errors import HwCompatError
+from hardware.evidence.record import PlannedCell, latest_moment
+
+from .current_checks import SILENT, Place
+
+if TYPE_CHECKING:
+    import duckdb
+
+_LAST = 1 << 62
+"""What stands in for the place of lines that never came: they come after all others of their moment."""
+
+_SUITES = f"""
+CREATE OR REPLACE TEMP TABLE machines AS
+    SELECT run_id, arg_max(machine, place) AS machine FROM runs GROUP BY run_id;
+CREATE OR REPLACE TEMP TABLE plans AS
+    SELECT run_id, started_at, place, position, one.cell_id AS cell_id, one.checks AS checks, one.suite AS suite,
+        one.suite_hash AS suite_hash, one.subject AS subject, one.made_from AS made_from
+    FROM (SELECT run_id, started_at, place, unnest(plan) AS one, generate_subscripts(plan, 1) AS position FROM runs);
+CREATE OR REPLACE TEMP TABLE counted AS
+    SELECT run_id, cell_id, any_value(checks) AS checks, count(*) AS plans FROM plans GROUP BY run_id, cell_id;
+CREATE OR REPLACE TEMP TABLE planned AS
+    SELECT run_id, cell_id, checks FROM counted WHERE plans = 1 UNION ALL
+    SELECT run_id, cell_id, list_distinct(flatten(list(plans.checks))) FROM plans
+    SEMI JOIN (SELECT * FROM counted WHERE plans > 1) USING (run_id, cell_id) GROUP BY run_id, cell_id;
+CREATE OR REPLACE TEMP TABLE suites AS
+    SELECT *, coalesce(checks = names, false) AS is_whole FROM (
+        SELECT run_id, cell_id, list(check_name) AS names, min(started_at) AS first, max(started_at) AS last,
+            min(requested_target) AS target, min(requested_target) = max(requested_target) AS one_target,
+            min(accelerator) AS accelerator,
+            count(accelerator) = count(*) AND min(accelerator) = max(accelerator) AS one_accelerator,
+            bool_or(outcome = 'not_run' AND error_type IN {SILENT}) AS is_silent,
+            coalesce(arg_max(accelerator, place) FILTER (WHERE accelerator <> ''), '') AS named
+        FROM checks GROUP BY run_id, cell_id)
+    LEFT JOIN planned USING (run_id, cell_id) LEFT JOIN machines USING (run_id);
+"""
+
+# A suite that ran as planned is replaced by a later one with its checks on the same machine and accelerator: there
+# each of its lines has a later one of another run. A suite is all lines of its run and cell.
+_LATER = """
+CREATE OR REPLACE TEMP TABLE newest AS
+    SELECT machine, target, cell_id, accelerator, max(first) AS newest, arg_max(checks, first) AS newer_checks
+    FROM suites
+    WHERE is_whole AND one_target AND one_accelerator AND accelerator <> '' AND NOT is_silent AND last <= $latest
+    GROUP BY machine, target, cell_id, accelerator;
+"""
+
+_KEPT = """
+CREATE OR REPLACE TEMP TABLE kept AS
+    SELECT suites.* FROM suites LEFT JOIN newest USING (machine, target, cell_id, accelerator)
+    WHERE newest IS NULL OR NOT (is_whole AND one_target AND one_accelerator AND last <= $latest AND last < newest
+        AND list_has_all(newer_checks, suites.checks));
+"""
+
+_NEVER = """
+CREATE OR REPLACE TEMP TABLE never AS
+    SELECT plans.*, coalesce(named, '') AS named, unnest(list_filter(plans.checks,
+        lambda one: names IS NULL OR NOT list_contains(names, one))) AS check_name
+    FROM plans LEFT JOIN suites USING (run_id, cell_id)
+    WHERE is_whole IS DISTINCT FROM true;
+"""
+
+_SPOKEN = f"""
+CREATE OR REPLACE TEMP TABLE spoken AS
+    SELECT *, row_number() OVER (ORDER BY spoken_at, place) AS rank FROM (
+        SELECT place, run_id, cell_id, check_name, requested_target AS target, coalesce(machine, '') AS machine,
+            coalesce(list_contains(kept.checks, check_name), false) AS planned,
+            CASE WHEN c.accelerator <> '' THEN c.accelerator ELSE named END AS accelerator,
+            outcome = 'not_run' AND error_type IN {SILENT} AS silent,
+            CASE WHEN started_at > $latest THEN '' ELSE started_at END AS spoken_at
+        FROM checks AS c JOIN kept USING (run_id, cell_id)
+        UNION ALL
+        SELECT {_LAST} + row_number() OVER (ORDER BY place, position, list_position(checks, check_name)), run_id,
+            cell_id, check_name, target, coalesce(machine, ''), true, named, true,
+            CASE WHEN started_at > $latest THEN '' ELSE started_at END
+        FROM never JOIN targets USING (cell_id) LEFT JOIN machines USING (run_id));
+"""
+
+_REDUCED = """
+CREATE OR REPLACE TEMP TABLE grouped AS
+    SELECT *, min(first_any) OVER kind AS first_place, bool_or(is_told) OVER kind AS place_is_told
+    FROM (SELECT machine, target, planned, cell_id, check_name, accelerator, min(rank) AS first_any,
+            bool_or(NOT silent) AS is_told, arg_max(run_id, rank) FILTER (WHERE NOT silent) AS last_run
+        FROM spoken GROUP BY machine, target, planned, cell_id, check_name, accelerator)
+    WINDOW kind AS (PARTITION BY machine, target, planned, cell_id, check_name);
+CREATE OR REPLACE TEMP TABLE candidates AS
+    SELECT spoken.*, first_any, first_place, place_is_told, last_run FROM spoken JOIN grouped
+        USING (machine, target, planned, cell_id, check_name, accelerator);
+CREATE OR REPLACE TEMP TABLE before AS
+    SELECT first_any, max(rank) AS last_other FROM candidates WHERE NOT silent AND run_id <> last_run
+    GROUP BY first_any;
+"""
+
+_STANDING = """
+SELECT place, run_id, cell_id, check_name, target, machine, planned, accelerator
+FROM candidates LEFT JOIN before USING (first_any)
+WHERE (NOT silent AND rank > coalesce(last_other, -1)) OR (NOT place_is_told AND rank = first_place)
+ORDER BY rank
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduced:
+    """One line that may count: `place` is where it lies, None for a planned check of which no line tells."""
+
+    place: int | None
+    run_id: str
+    where: Place
+    accelerator: str
+
+
+def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
+    """The lines of the table `checks` that may count, over the plans of the table `runs`, as they were spoken."""
+    latest = {"latest": latest_moment()}
+    connection.execute(_SUITES)
+    connection.execute(_LATER, latest)
+    connection.execute(_KEPT, latest)
+    connection.execute(_NEVER)
+    cells = [cell for (cell,) in connection.execute("SELECT DISTINCT cell_id FROM never").fetchall()]
+    targets = {cell: target for cell in cells if (target := _target(cell))}
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE targets AS "
+        "SELECT unnest(?::VARCHAR[]) AS cell_id, unnest(?::VARCHAR[]) AS target",
+        [list(targets), list(targets.values())],
+    )
+    connection.execute(_SPOKEN, latest)
+    connection.execute(_REDUCED)
+    return [
+        Reduced(
+            place=place if place < _LAST else None,
+            run_id=run_id,
+            where=Place(machine=machine, target=target, planned=planned, cell_id=cell_id, check_name=check),
+            accelerator=accelerator,
+        )
+        for place, run_id, cell_id, check, target, machine, planned, accelerator in connection.execute(
+            _STANDING
+        ).fetchall()
+    ]
+
+
+def _target(cell_id: str) -> str:
+    try:
+        return str(Cell.parse(cell_id).target)
+    except HwCompatError:  # a plan that names no cell plans nothing
+        return ""
+
+
+def newest_plans(connection: duckdb.DuckDBPyConnection) -> dict[str, PlannedCell]:
+    """The newest plan of each cell, without what was sealed in it; after `reduce_checks`."""
+    rows = connection.execute(
+        "SELECT cell_id, checks, suite, suite_hash, subject, made_from FROM plans QUALIFY "
+        "row_number() OVER (PARTITION BY cell_id ORDER BY started_at DESC, place, position) = 1"
+    ).fetchall()
+    names = ("cell_id", "checks", "suite", "suite_hash", "subject", "made_from")
+    plans = (dict(zip(names, row, strict=True)) for row in rows)
+    return {plan["cell_id"]: PlannedCell(**(plan | {"checks": tuple(plan["checks"])})) for plan in plans}
+
+
+def plan_of(connection: duckdb.DuckDBPyConnection, run_id: str, cell_id: str, check: str) -> tuple[str, PlannedCell]:
+    """The first plan of a run for a cell that has a check, with the moment at which the run started."""
+    started_at, checks, suite, suite_hash, subject, made_from = connection.execute(
+        "SELECT started_at, checks, suite, suite_hash, subject, made_from FROM plans "
+        "WHERE run_id = ? AND cell_id = ? AND list_contains(checks, ?) ORDER BY place, position LIMIT 1",
+        [run_id, cell_id, check],
+    ).fetchone() or ("", [], "", "", "", None)
+    plan = PlannedCell(
+        cell_id=cell_id,
+        checks=tuple(checks),
+        suite=suite,
+        suite_hash=suite_hash,
+        subject=subject,
+        made_from=made_from,
+    )
+    return started_at, plan

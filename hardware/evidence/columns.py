@@ -1,0 +1,92 @@
+"""What lines of evidence are told apart by: the columns that DuckDB reads of them, from JSON lines and Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .record import SCHEMA_VERSION, Outcome
+
+if TYPE_CHECKING:
+    import duckdb
+
+LONGEST_LINE = 16 * 1024 * 1024
+"""In bytes: more than any run's plan has."""
+
+MEMORY_LIMIT = "3GB"
+"""What DuckDB may hold; beyond that it writes to temporary files."""
+
+PLAN = (
+    "STRUCT(cell_id VARCHAR, checks VARCHAR[], suite VARCHAR, suite_hash VARCHAR, subject VARCHAR, "
+    "made_from VARCHAR)[]"
+)
+COLUMNS = {
+    "kind": "VARCHAR",
+    "schema_version": "VARCHAR",
+    "run_id": "VARCHAR",
+    "cell_id": "VARCHAR",
+    "check_name": "VARCHAR",
+    "outcome": "VARCHAR",
+    "error_type": "VARCHAR",
+    "requested_target": "VARCHAR",
+    "accelerator": "VARCHAR",
+    "started_at": "VARCHAR",
+    "origin": "VARCHAR",
+    "machine": "VARCHAR",
+    "versions": "JSON",
+    "resumes": "VARCHAR[]",
+    "plan": PLAN,
+}
+
+_CHECK = ("run_id", "cell_id", "check_name", "outcome", "requested_target", "started_at")
+_RUN = ("run_id", "started_at", "machine", "versions", "plan")
+
+
+def connect(temporary: Path) -> duckdb.DuckDBPyConnection:
+    """DuckDB in memory, which fetches no extension, and puts aside in `temporary` what doesn't fit."""
+    import duckdb
+
+    return duckdb.connect(
+        config={
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "memory_limit": MEMORY_LIMIT,
+            "temp_directory": str(temporary),
+        }
+    )
+
+
+def read_raw(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> None:
+    """Make the table `raw` of JSON lines: `COLUMNS`, `path`, and `number`, that of a line in its file from 0.
+
+    Empty lines are left out. What is no line at all is a row of NULLs.
+    """
+    columns = ", ".join(f"'{name}': '{kind}'" for name, kind in COLUMNS.items())
+    connection.execute(
+        f"CREATE TEMP TABLE scanned AS SELECT * FROM read_json(?, format='newline_delimited', ignore_errors=true, "
+        f"filename='path', maximum_object_size={LONGEST_LINE}, columns={{{columns}}})",
+        [[str(path) for path in paths]],
+    )
+    connection.execute(
+        "CREATE TEMP TABLE starts AS SELECT path, min(rowid) AS first FROM scanned GROUP BY path; "
+        "CREATE TEMP VIEW raw AS "
+        "SELECT scanned.*, scanned.rowid - first AS number FROM scanned JOIN starts USING (path)"
+    )
+
+
+def unusual_paths(connection: duckdb.DuckDBPyConnection, table: str = "raw") -> set[str]:
+    """The files of a table in which something isn't a whole line of this version, as far as the columns tell."""
+    outcomes = ", ".join(f"'{one}'" for one in Outcome)
+    lacking = {
+        kind: " OR ".join(f"{name} IS NULL" for name in names) for kind, names in (("check", _CHECK), ("run", _RUN))
+    }
+    found = connection.execute(
+        f"SELECT DISTINCT path FROM {table} WHERE kind IS NULL OR schema_version IS DISTINCT FROM '{SCHEMA_VERSION}' "
+        f"OR kind NOT IN ('run', 'check', 'end') OR origin NOT IN ('hwcompat', 'transformers') "
+        f"OR (kind = 'check' AND ({lacking['check']} OR outcome NOT IN ({outcomes}))) "
+        f"OR (kind = 'run' AND ({lacking['run']} OR json_type(versions) <> 'OBJECT' OR len(list_filter(plan, "
+        "lambda one: one.cell_id IS NULL OR one.checks IS NULL OR one.suite IS NULL OR one.suite_hash IS NULL "
+        "OR one.subject IS NULL OR list_contains(one.checks, NULL))) > 0))"
+    ).fetchall()
+    return {path for (path,) in found}

@@ -1,0 +1,234 @@
+"""What differs between a matrix that was kept as JSON and the present one: cell by cell, worse first."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from generators.compatibility.matrix import SCHEMA, SCHEMA_VERSION, Matrix
+from generators.compatibility.verdict import Basis, Level
+from hardware.errors import BrokenInput, UsageError, did_you_mean, echo
+
+CHANGES_SCHEMA = Path(__file__).with_name("schemas") / "matrix_changes.json"
+CHANGES_SCHEMA_VERSION = 1
+LARGEST_BASELINE = 256 * 1024 * 1024
+
+_MAKE_ANEW = "Make it anew: python run_test_generation.py --hardware-compatibility --format json > FILE"
+_STRENGTH = {Basis.DECLARED: 0, Basis.PREDICTED: 1, Basis.EXPIRED: 2, Basis.MEASURED: 3}
+
+
+class Kind(StrEnum):
+    """How a cell changed, in the order in which changes are told."""
+
+    WORSE = "worse"
+    EXPIRED = "expired"
+    CHANGED = "changed"
+    BETTER = "better"
+    NEW = "new"
+    GONE = "gone"
+
+    @property
+    def meaning(self) -> str:
+        """What the word says of a cell."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Kind.WORSE: "the level fell, is unknown now, or is none where nothing was known",
+    Kind.EXPIRED: "the level was measured, and rests on less now",
+    Kind.CHANGED: "the same level rests on something else",
+    Kind.BETTER: "the level rose, became known, or is measured now",
+    Kind.NEW: "not in the baseline",
+    Kind.GONE: "in the baseline alone",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """A cell's level and what it rests on; `unknown` rests on nothing."""
+
+    level: Level
+    basis: Basis | None
+
+    @classmethod
+    def of(cls, level: str, basis: str | None) -> State:
+        known = Level(level)
+        return cls(level=known, basis=None if known is Level.UNKNOWN or basis is None else Basis(basis))
+
+    def __str__(self) -> str:
+        return str(self.level) if self.basis is None else f"{self.level} ({self.basis})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A cell that isn't what it was, with the reasons of the present verdict."""
+
+    cell: str
+    kind: Kind
+    before: State | None
+    now: State | None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def order(self) -> tuple[int, int, int, str]:
+        """Worst first: by kind, then by the present level, then by how far it fell."""
+        level = _rank(self.now.level) if self.now else 0
+        before = _rank(self.before.level) if self.before else 0
+        return list(Kind).index(self.kind), level, -before, self.cell
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        sides = {"before": self.before, "now": self.now}
+        states = {
+            name: None if one is None else {"level": str(one.level), "basis": one.basis and str(one.basis)}
+            for name, one in sides.items()
+        }
+        return {"cell": self.cell, "kind": str(self.kind), **states, "reasons": list(self.reasons)}
+
+
+def _rank(level: Level) -> int:
+    """`unknown` stands above `none`: what isn't known may still work."""
+    return {Level.NONE: 0, Level.UNKNOWN: 1, Level.LOW: 2, Level.MEDIUM: 3, Level.HIGH: 4}[level]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixChanges:
+    """The changes from the matrix of the moment `since` to that of `timestamp`, worst first; `same` cells have
+    none."""
+
+    since: str
+    timestamp: str
+    changes: tuple[Change, ...]
+    same: int
+
+    @property
+    def counts(self) -> Mapping[Kind, int]:
+        """How many cells changed in which way."""
+        counted = Counter(change.kind for change in self.changes)
+        return {kind: counted[kind] for kind in Kind}
+
+    def met(self, words: Sequence[str]) -> dict[str, int]:
+        """How many cells each of the words of `--fail-on` is true of; those of none are left out."""
+        found = {word: sum(FAIL_ON[word](change) for change in self.changes) for word in words}
+        return {word: number for word, number in found.items() if number}
+
+    def to_dict(self, fail_on: Sequence[str] = ()) -> dict[str, Any]:
+        """The JSON object that `schemas/matrix_changes.json` describes."""
+        return {
+            "schema_version": CHANGES_SCHEMA_VERSION,
+            "since": self.since,
+            "timestamp": self.timestamp,
+            "same": self.same,
+            "counts": {str(kind): number for kind, number in self.counts.items()},
+            "changes": [change.to_dict() for change in self.changes],
+            "fail_on": {word: self.met(fail_on).get(word, 0) for word in fail_on},
+        }
+
+
+def _lost_measurement(change: Change) -> bool:
+    before, now = change.before, change.now
+    return before is not None and before.basis is Basis.MEASURED and (now is None or now.basis is not Basis.MEASURED)
+
+
+def _came_to(level: Level) -> Callable[[Change], bool]:
+    def has_come(change: Change) -> bool:
+        was = change.before is not None and change.before.level is level
+        return change.now is not None and change.now.level is level and not was
+
+    return has_come
+
+
+FAIL_ON: Mapping[str, Callable[[Change], bool]] = {
+    "worse": lambda change: change.kind is Kind.WORSE,
+    "expired": _lost_measurement,
+    "none": _came_to(Level.NONE),
+    "unknown": lambda change: change.kind is Kind.WORSE and _came_to(Level.UNKNOWN)(change),
+    "changed": lambda change: True,
+}
+"""The words of `--fail-on`: cells that are worse; that were measured and aren't any more; that don't work, and did or
+weren't there; of which something was known; and any change."""
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Raise `UsageError` for a word that `--fail-on` doesn't know."""
+    for word in words:
+        if word not in FAIL_ON:
+            known = f"Known: {', '.join(FAIL_ON)}."
+            hint = did_you_mean(word, tuple(FAIL_ON))
+            raise UsageError(f"{echo(word)} is nothing that --fail-on knows", fix=f"{hint} {known}".strip())
+
+
+def compare_matrix(before: Mapping[str, Any], now: Matrix, targets: Sequence[str] = ()) -> MatrixChanges:
+    """What differs `now` from a matrix as JSON; where `targets` are named, in those columns alone."""
+    then = {
+        verdict["cell"]: State.of(verdict["level"], verdict["basis"])
+        for row in before["models"].values()
+        for column, verdict in row["compatibility"].items()
+        if not targets or column in targets
+    }
+    present = {verdict.cell: verdict for row in now.rows for verdict in row.verdicts.values()}
+    changes = []
+    for cell in sorted({*then, *present}):
+        old, verdict = then.get(cell), present.get(cell)
+        new = State.of(verdict.level, verdict.basis) if verdict else None
+        kind = _kind(old, new)
+        if kind is not None:
+            reasons = verdict.reasons if verdict else ()
+            changes.append(Change(cell=cell, kind=kind, before=old, now=new, reasons=reasons))
+    return MatrixChanges(
+        since=before["timestamp"],
+        timestamp=now.timestamp,
+        changes=tuple(sorted(changes, key=lambda change: change.order)),
+        same=len({*then, *present}) - len(changes),
+    )
+
+
+def _kind(before: State | None, now: State | None) -> Kind | None:
+    if before is None or now is None:
+        return Kind.NEW if before is None else Kind.GONE
+    if before == now:
+        return None
+    if before.level is not now.level:
+        # That nothing is known any more is worse, whatever was known.
+        fell = now.level is Level.UNKNOWN or (_rank(now.level) < _rank(before.level))
+        return Kind.WORSE if fell else Kind.BETTER
+    if before.basis is Basis.MEASURED:
+        return Kind.EXPIRED
+    return Kind.BETTER if now.basis is Basis.MEASURED else Kind.CHANGED
+
+
+def read_baseline(path: Path) -> dict[str, Any]:
+    """A matrix that was kept as JSON, held against the published schema. Raises `BrokenInput`."""
+    name = echo(str(path))
+    try:
+        if path.stat().st_size > LARGEST_BASELINE:
+            raise BrokenInput(f"{name} is refused as a baseline", why="it is larger than 256 MiB", fix=_MAKE_ANEW)
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise BrokenInput(f"{name} can't be read", why=error.strerror or str(error), fix=_MAKE_ANEW) from error
+    except (ValueError, RecursionError) as error:
+        raise BrokenInput(f"{name} is no JSON", why=str(error)[:120], fix=_MAKE_ANEW) from error
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if isinstance(version, int) and version != SCHEMA_VERSION:
+        newer = version > SCHEMA_VERSION
+        raise BrokenInput(
+            f"{name} is a matrix of schema version {version}",
+            why=f"this version reads {SCHEMA_VERSION}",
+            fix="Compare with the version that made it, or a newer one." if newer else _MAKE_ANEW,
+        )
+    _validate(name, data)
+    return dict(data)
+
+
+def _validate(name: str, data: object) -> None:
+    import jsonschema
+
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    for error in validator.iter_errors(data):
+        place = ".".join(str(part) for part in error.absolute_path) or "it"
+        raise BrokenInput(f"{name} is no matrix", why=f"{echo(place)}: {echo(error.message)}", fix=_MAKE_ANEW)

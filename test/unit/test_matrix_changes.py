@@ -1,0 +1,174 @@
+"""A matrix against a baseline: only what changed, worse first; a baseline is checked before it is believed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from generators.compatibility.matrix import Matrix, build_matrix
+from generators.compatibility.matrix_text import matrix_text
+from generators.compatibility.rules import load_rules
+from generators.compatibility.verdict import Basis, Level, Verdict
+from hardware.errors import BrokenInput, UsageError
+from hardware.front_door import open_door
+from reports.matrix_changes import CHANGES_SCHEMA, FAIL_ON, MatrixChanges, check_words, compare_matrix, read_baseline
+from reports.matrix_changes_text import changes_text
+
+HIGH, MEDIUM, LOW, NONE, UNKNOWN = Level
+MEASURED, EXPIRED, PREDICTED = Basis.MEASURED, Basis.EXPIRED, Basis.PREDICTED
+
+
+def matrix(*, target: str = "qnn", **levels: tuple[Level, Basis]) -> Matrix:
+    """A matrix of models with one verdict each on a target of which no rule speaks."""
+    verdicts = [
+        Verdict(
+            cell=f"{model}/fill-mask/{target}/float32",
+            level=level,
+            basis=basis,
+            reasons=(f"why {model}",),
+            evidence_ids=("r1",),
+        )
+        for model, (level, basis) in levels.items()
+    ]
+    return build_matrix(load_rules(), verdicts, timestamp="2026-03-01T00:00:00+00:00").only([target])
+
+
+def changes(before: dict[str, tuple[Level, Basis]], now: dict[str, tuple[Level, Basis]]) -> MatrixChanges:
+    return compare_matrix(json.loads(matrix_text(matrix(**before), "json")), matrix(**now))
+
+
+def kind_of(before: tuple[Level, Basis], now: tuple[Level, Basis]) -> str:
+    return next((str(one.kind) for one in changes({"bert": before}, {"bert": now}).changes), "same")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kind", "words"),
+    [
+        ((HIGH, MEASURED), (HIGH, MEASURED), "same", set()),
+        ((HIGH, MEASURED), (LOW, MEASURED), "worse", {"worse", "changed"}),
+        ((LOW, MEASURED), (NONE, MEASURED), "worse", {"worse", "none", "changed"}),
+        ((HIGH, MEASURED), (UNKNOWN, MEASURED), "worse", {"worse", "expired", "unknown", "changed"}),
+        ((NONE, MEASURED), (UNKNOWN, MEASURED), "worse", {"worse", "expired", "unknown", "changed"}),
+        ((UNKNOWN, MEASURED), (NONE, MEASURED), "worse", {"worse", "none", "changed"}),
+        ((HIGH, PREDICTED), (MEDIUM, EXPIRED), "worse", {"worse", "changed"}),
+        ((HIGH, MEASURED), (HIGH, EXPIRED), "expired", {"expired", "changed"}),
+        ((HIGH, MEASURED), (HIGH, PREDICTED), "expired", {"expired", "changed"}),
+        ((HIGH, PREDICTED), (HIGH, EXPIRED), "changed", {"changed"}),
+        ((HIGH, PREDICTED), (HIGH, MEASURED), "better", {"changed"}),
+        ((NONE, MEASURED), (HIGH, MEASURED), "better", {"changed"}),
+        ((UNKNOWN, MEASURED), (LOW, MEASURED), "better", {"changed"}),
+    ],
+)
+def test_what_a_change_is_called_and_which_words_it_fails_on(before, now, kind, words):
+    assert kind_of(before, now) == kind
+    assert set(changes({"bert": before}, {"bert": now}).met(tuple(FAIL_ON))) == words
+
+
+def test_worse_comes_first_and_what_stayed_is_only_counted():
+    before = dict.fromkeys(("same", "old", "fell", "broke", "gone"), (HIGH, MEASURED))
+    now = {
+        "new": (HIGH, MEASURED),
+        "same": (HIGH, MEASURED),
+        "old": (HIGH, EXPIRED),
+        "fell": (LOW, MEASURED),
+        "broke": (NONE, MEASURED),
+    }
+    found = changes(before, now)
+    assert [one.cell.split("/")[0] for one in found.changes] == ["broke", "fell", "old", "new", "gone"]
+    assert found.same == 1
+    text = changes_text(found, "table")
+    assert text.index("broke/") < text.index("fell/") < text.index("old/") < text.index("new/") < text.index("gone/")
+    assert "high (measured) -> none (measured)" in text
+    assert "why broke" in text
+    assert "same/" not in text
+    assert "2 worse, 1 expired, 1 new, 1 gone; 1 cells are the same" in text
+
+
+def test_json_fits_its_schema_and_says_what_failed():
+    found = changes({"bert": (HIGH, MEASURED), "t5": (HIGH, MEASURED)}, {"bert": (UNKNOWN, MEASURED)})
+    data = json.loads(changes_text(found, "json", fail_on=("worse", "none")))
+    jsonschema.validate(data, json.loads(CHANGES_SCHEMA.read_text(encoding="utf-8")))
+    assert data["fail_on"] == {"worse": 1, "none": 0}
+    assert data["changes"][0]["now"] == {"level": "unknown", "basis": None}
+    assert data["changes"][1]["now"] is None
+
+
+def test_nothing_changed_is_said():
+    same = {"bert": (HIGH, MEASURED)}
+    assert "nothing changed" in changes_text(changes(same, same), "markdown")
+
+
+def test_markdown_shows_a_hostile_baseline_as_text():
+    data = json.loads(matrix_text(matrix(bert=(HIGH, MEASURED)), "json"))
+    data["models"]["x"] = data["models"].pop("bert/fill-mask/float32")
+    data["models"]["x"]["compatibility"]["qnn"]["cell"] = "a|<b>/[x](http://y)/\x1b[31m\n/z"
+    found = compare_matrix(data, matrix())
+    for format_ in ("markdown", "table"):
+        text = changes_text(found, format_)
+        assert "\x1b" not in text
+    assert "<b>" not in changes_text(found, "markdown")
+    assert "\\|&lt;b&gt;" in changes_text(found, "markdown")
+
+
+def test_unknown_words_and_formats_are_refused_with_a_hint():
+    with pytest.raises(UsageError, match="Did you mean 'worse'"):
+        check_words(("changed", "wrose"))
+    with pytest.raises(UsageError, match="markdown"):
+        changes_text(changes({}, {}), "html")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"{", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"[]", "no matrix"),
+        (b'{"schema_version": 1}', "schema version 1.*Make it anew"),
+        (b'{"schema_version": 99}', "schema version 99.*the version that made it"),
+        (b'{"schema_version": 2}', "no matrix.*required property"),
+    ],
+    ids=["half", "deep", "list", "older", "newer", "thin"],
+)
+def test_a_baseline_that_is_none_is_refused_with_the_next_step(tmp_path, content, told):
+    path = tmp_path / "old.json"
+    path.write_bytes(content)
+    with pytest.raises(BrokenInput, match=told):
+        read_baseline(path)
+
+
+def test_a_level_that_is_none_is_refused(tmp_path):
+    data = json.loads(matrix_text(matrix(bert=(HIGH, MEASURED)), "json"))
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    assert read_baseline(path) == data
+    data["models"]["bert/fill-mask/float32"]["compatibility"]["qnn"]["level"] = "splendid"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(BrokenInput, match="splendid"):
+        read_baseline(path)
+
+
+def test_the_command_fails_on_what_was_asked_for_and_only_then(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    door = importlib.import_module("run_test_generation").main
+    matrix_here = ["--hardware-compatibility", "--targets", "cpu"]
+    assert open_door(door, [*matrix_here, "--format", "json"], program="x") == 0
+    data = json.loads(capsys.readouterr().out)
+    old = Path("old.json")
+    old.write_text(json.dumps(data), encoding="utf-8")
+    compared = [*matrix_here, "--baseline", "old.json"]
+    assert open_door(door, [*compared, "--fail-on", "changed"], program="x") == 0
+    assert "nothing changed" in capsys.readouterr().out
+    row = next(iter(data["models"].values()))
+    row["compatibility"]["cpu"] |= {"level": "high", "basis": "measured"}
+    old.write_text(json.dumps(data), encoding="utf-8")
+    assert open_door(door, [*compared, "--fail-on", "worse,expired"], program="x") == 1
+    assert "Failed on expired: 1 cell." in capsys.readouterr().out
+    assert open_door(door, compared, program="x") == 0
+    assert open_door(door, [*compared, "--by", "family"], program="x") == 4
+    assert open_door(door, ["--baseline", "old.json"], program="x") == 4
+    assert open_door(door, [*matrix_here, "--fail-on", "worse"], program="x") == 4
+    assert "--baseline FILE.json" in capsys.readouterr().err

@@ -1,0 +1,221 @@
+"""What of a folder still counts is the same from JSON lines, from Parquet and from objects."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from generators.compatibility import reduction, standing
+from generators.compatibility.standing import Standing, standing_in, standing_of
+from hardware.errors import BrokenInput
+from hardware.evidence.compacted import compact
+from hardware.evidence.record import CheckLine, EndLine, Line, Origin, Outcome, PlannedCell, RunLine, to_dict
+from hardware.evidence.store import read_folder, read_run
+from hardware.evidence.table import EvidenceTable
+
+CHECKS = ("builds", "matches_reference", "backward")
+OUTCOMES = (Outcome.PASSED, Outcome.PASSED, Outcome.FAILED, Outcome.AMBIGUOUS, Outcome.SKIPPED, Outcome.NOT_RUN)
+
+
+def write(folder: Path, name: str, *lines: Line) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}-1.jsonl"
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(to_dict(line)) + "\n" for line in lines)
+    return path
+
+
+def run(run_id: str, *cells: str, machine: str = "here", day: int = 1, **changes: object) -> RunLine:
+    plan = tuple(
+        PlannedCell(cell_id=cell, checks=CHECKS, suite="s.py", suite_hash=run_id, subject="tiny") for cell in cells
+    )
+    line = RunLine(
+        run_id=run_id,
+        started_at=f"2026-01-{day:02}",
+        command="",
+        machine=machine,
+        inventory={},
+        versions={"torch": run_id},
+        plan=plan,
+    )
+    return replace(line, **changes)
+
+
+def check(run_id: str, cell: str, name: str = "builds", day: int = 1, **changes: object) -> CheckLine:
+    model, task, target, precision = cell.split("/")
+    line = CheckLine(
+        run_id=run_id,
+        cell_id=cell,
+        check_name=name,
+        outcome=Outcome.PASSED,
+        subject="tiny",
+        requested_target=target,
+        actual_target=target,
+        precision=precision,
+        model=model,
+        task=task,
+        suite_hash=run_id,
+        started_at=f"2026-01-{day:02}T",
+        duration_s=0.1,
+        accelerator="A",
+    )
+    return replace(line, **changes)
+
+
+def end(run_id: str) -> EndLine:
+    return EndLine(run_id=run_id, ended_at="2026-02-01", reason="done", counts={})
+
+
+def a_folder(folder: Path, seed: int) -> None:
+    """Runs that plan more or less than what they have lines of, on machines and accelerators that take turns."""
+    draw = random.Random(seed)
+    cells = [f"m{number}/some-task/{target}/float32" for number in range(6) for target in ("cpu", "cuda")]
+    cells.append("no cell at all")
+    for number in range(7):
+        run_id = f"r{number}"
+        own = draw.sample(cells, 9)
+        tidy = draw.random() < 0.5
+        lines: list[Line] = []
+        if draw.random() < 0.9:
+            origin = Origin.TRANSFORMERS if draw.random() < 0.1 else Origin.HWCOMPAT
+            at = draw.randrange(1, 28)
+            lines.append(run(run_id, *own, machine=draw.choice(("a", "b")), day=at, origin=origin))
+        for cell in own[:-1]:
+            for name in CHECKS if tidy else draw.choices((*CHECKS, "unplanned"), k=4):
+                changes = {} if tidy else odd(draw)
+                lines.append(
+                    check(run_id, cell if "/" in cell else cells[0], name, day=draw.randrange(1, 28), **changes)
+                )
+        write(folder, run_id, *lines, end(run_id))
+
+
+def odd(draw: random.Random) -> dict[str, object]:
+    outcome = draw.choice(OUTCOMES)
+    silent = outcome is Outcome.NOT_RUN
+    return {
+        "outcome": outcome,
+        "error_type": draw.choice(("not_reached", "interrupted", "else")) if silent else "",
+        "accelerator": draw.choice(("A", "B™", None, "")),
+        "requested_target": draw.choice(("cpu", "cuda:1")),
+        **({"started_at": "2999-01-01"} if draw.random() < 0.1 else {}),
+    }
+
+
+@pytest.fixture(autouse=True)
+def no_way_back(monkeypatch):
+    """The folder isn't read as objects behind the table's back."""
+
+    def refuse(folder: Path) -> None:
+        raise AssertionError(f"{folder} was read as objects")
+
+    monkeypatch.setattr(standing, "read_folder", refuse)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_raw_and_compacted_say_what_objects_say(tmp_path, seed):
+    a_folder(tmp_path, seed)
+    wanted = standing_of(read_folder(tmp_path))
+    assert len(wanted.checks) > 30
+    assert standing_in(tmp_path) == wanted
+    done = compact(tmp_path)
+    assert (done.files, done.left) == (7, ())
+    assert list(tmp_path.iterdir()) == [done.path]
+    assert standing_in(tmp_path) == wanted
+    assert standing_of(read_folder(tmp_path)) == wanted
+
+
+def test_what_a_later_run_replaces_is_left_out_before_it_is_an_object(tmp_path):
+    cell = "bert/fill-mask/cpu/float32"
+    for day in range(1, 9):
+        lines = [check(f"r{day}", cell, name, day=day) for name in CHECKS]
+        write(tmp_path, f"r{day}", run(f"r{day}", cell, day=day), *lines)
+    with EvidenceTable(tmp_path) as table:
+        left = reduction.reduce_checks(table.connection)
+    assert {one.run_id for one in left} == {"r8"}
+    assert len(left) == len(CHECKS)
+
+
+def test_broken_lines_are_told_and_hide_nothing(tmp_path):
+    cell = "bert/fill-mask/cpu/float32"
+    path = write(tmp_path, "r1", run("r1", cell), check("r1", cell))
+    with path.open("ab") as file:
+        file.write(b'{"kind": "che\n\n\xff\xfe\n[1]\n')
+    write(tmp_path, "r1", check("r1", cell, "backward", error_message="\udc80"))
+    write(tmp_path, "r2", run("r2", cell, day=2), check("r2", cell, "builds", day=2))
+    found = standing_in(tmp_path)
+    assert found == standing_of(read_folder(tmp_path))
+    assert [(one.file, one.number) for one in found.broken] == [
+        ("r1-1.jsonl", 3),
+        ("r1-1.jsonl", 5),
+        ("r1-1.jsonl", 6),
+    ]
+    assert {(one.run_id, one.check_name) for one in found.checks} >= {("r2", "builds"), ("r1", "backward")}
+
+
+def test_a_line_that_only_looks_whole_counts_for_nothing_and_the_one_before_it_does(tmp_path):
+    cell = "bert/fill-mask/cpu/float32"
+    write(tmp_path, "r1", run("r1", cell), *(check("r1", cell, name) for name in CHECKS))
+    path = write(tmp_path, "r2", run("r2", cell, day=2))
+    wrong = to_dict(check("r2", cell, day=2, outcome=Outcome.FAILED)) | {"batch": "three"}
+    path.write_text(path.read_text() + json.dumps(wrong) + "\n", encoding="utf-8")
+    found = standing_in(tmp_path)
+    assert found == standing_of(read_folder(tmp_path))
+    assert [one.number for one in found.broken] == [2]
+    assert next(one for one in found.checks if one.check_name == "builds").run_id == "r1"
+
+
+def test_two_lines_of_one_run_keep_the_worse_one(tmp_path):
+    cell = "bert/fill-mask/cpu/float32"
+    lines = [check("r1", cell, outcome=one) for one in (Outcome.PASSED, Outcome.FAILED, Outcome.PASSED)]
+    write(tmp_path, "r1", run("r1", cell), *lines)
+    assert [one.outcome for one in standing_in(tmp_path).checks if one.check_name == "builds"] == [Outcome.FAILED]
+
+
+def test_a_folder_that_is_not_there_and_an_empty_one(tmp_path):
+    with pytest.raises(BrokenInput, match="--run"):
+        standing_in(tmp_path / "none")
+    found = standing_in(tmp_path)
+    assert isinstance(found, Standing)
+    assert (found.checks, found.cells, found.broken) == ((), frozenset(), ())
+
+
+def test_compacting_leaves_what_goes_on_and_what_is_broken(tmp_path):
+    cell = "bert/fill-mask/cpu/float32"
+    write(tmp_path, "done", run("done", cell), check("done", cell), end("done"))
+    write(tmp_path, "child", check("done", cell, "backward"))
+    write(tmp_path, "going", run("going", cell), check("going", cell))
+    cut = write(tmp_path, "cut", run("cut", cell), end("cut"))
+    cut.write_bytes(cut.read_bytes() + b'{"half')
+    before = read_folder(tmp_path)
+    done = compact(tmp_path)
+    assert (done.files, done.lines) == (2, 4)
+    assert dict(done.left) == {
+        "going-1.jsonl": "its run has no end",
+        "cut-1.jsonl": "not all of its lines are whole lines of this version",
+    }
+    assert read_folder(tmp_path) == before
+    assert compact(tmp_path).files == 0
+    assert read_run(tmp_path, "done").checks == before.checks[1:2]
+    assert read_run(tmp_path, "child").checks == before.checks[:1]
+
+
+def test_a_file_that_is_there_itself_counts_instead_of_its_compacted_copy(tmp_path):
+    cell = "bert/fill-mask/cpu/float32"
+    path = write(tmp_path, "r1", run("r1", cell), check("r1", cell), end("r1"))
+    data = path.read_bytes()
+    compact(tmp_path)
+    path.write_bytes(data + json.dumps(to_dict(check("r1", cell, "backward"))).encode() + b"\n")
+    assert [one.check_name for one in read_folder(tmp_path).checks] == ["builds", "backward"]
+    assert standing_in(tmp_path) == standing_of(read_folder(tmp_path))
+
+
+def test_parquet_of_another_kind_is_refused_by_name(tmp_path):
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 no, not really PAR1")
+    with pytest.raises(BrokenInput, match=r"x\.parquet"):
+        read_folder(tmp_path)
+    with pytest.raises(BrokenInput, match=r"x\.parquet"):
+        standing_in(tmp_path)
