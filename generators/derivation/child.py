@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,21 @@ def given_in_child(kind: str, name: str) -> GivenRecipe:
     return GivenRecipe.from_dict(_ask(kind, name, None, _LONGEST_S))
 
 
-def _ask(kind: str, name: str, task: str | None, timeout: float | None) -> dict[str, Any]:
+def memory_in_child(name: str, task: str | None, request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model type, or the folder with a config.json, takes of memory: see `memory.asked.memory_of`.
+
+    Raises as `given_in_child` does.
+    """
+    return _ask("memory", name, task, _LONGEST_S, request)
+
+
+def _ask(
+    kind: str, name: str, task: str | None, timeout: float | None, request: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
         answer = Path(folder) / "answer.json"
-        question = json.dumps({"kind": kind, "name": name, "task": task, "answer": str(answer)})
+        asked = {"kind": kind, "name": name, "task": task, "request": request, "answer": str(answer)}
+        question = json.dumps(asked)
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         try:
             done = subprocess.run(
@@ -100,10 +112,18 @@ def _derive(kind: str, name: str, task: str | None) -> Recipe | GivenRecipe:
     return derive_checkpoint(Path(name)) if kind == "checkpoint" else derive_tiny(name, task)
 
 
+def _answered(asked: Mapping[str, Any]) -> dict[str, Any]:
+    if asked["kind"] == "memory":
+        from .memory.asked import memory_of
+
+        return memory_of(asked["name"], asked["task"], asked["request"])
+    return _derive(asked["kind"], asked["name"], asked["task"]).to_dict()
+
+
 def _answer(question: str) -> None:
     asked = json.loads(question)
     try:
-        said: dict[str, Any] = {"recipe": _derive(asked["kind"], asked["name"], asked["task"]).to_dict()}
+        said: dict[str, Any] = {"recipe": _answered(asked)}
     except HwCompatError as error:
         said = {"error": {"class": type(error).__name__, "what": error.what, "why": error.why, "fix": error.fix}}
     Path(asked["answer"]).write_text(json.dumps(said), encoding="utf-8")

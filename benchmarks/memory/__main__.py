@@ -1,0 +1,37 @@
+"""Measures what models really take of memory, and prints docs/MEMORY.md."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import click
+
+
+@click.group()
+def main() -> None:
+    """Memory: measured peaks against estimates."""
+
+
+@main.command()
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--turn", type=int, default=0, show_default=True, help="Another turn draws other requests.")
+@click.option("--only", multiple=True, help="Model types; all by default.")
+def measure(out: Path, turn: int, only: tuple[str, ...]) -> None:
+    """Measure requests for every model type, in an order by chance; append a line each to OUT."""
+    from generators.models.store import stored_recipes
+
+    from .measuring import in_child, warm
+
+    os.nice(3)
+    recipes = [one for one in stored_recipes() if not only or one.model_type in only]
+    recipes.sort(key=lambda one: hashlib.sha256(f"{turn} {one.model_type}".encode()).hexdigest())
+    warm(recipes[0])
+    for place, recipe in enumerate(recipes, 1):
+        in_child(recipe, turn, out)
+        click.echo(f"{place}/{len(recipes)} {recipe.model_type}", err=True)
+
+
+if __name__ == "__main__":
+    main()
