@@ -53,9 +53,9 @@ class DataFree(TorchDispatchMode):
         else:
             result = self._really_if_small(func, args, kwargs)
         made = [one for one in tree_leaves(result) if isinstance(one, torch.Tensor)]
-        if inside := workspace_of(func, args, kwargs, made):
-            self.ledger.passing(inside)
         self.ledger.track(made)
+        if inside := workspace_of(func._schema.name.removeprefix("aten::"), args, made):
+            self.ledger.passing(inside)
         return result
 
     def without_data(self, tensor: torch.Tensor) -> torch.Tensor:
