@@ -69,7 +69,10 @@ def memory_check(
 ) -> MemoryCheck:
     """What `name` takes, on `device` or (None, `auto`) on each target of `statuses` that is here, and in each of the
     sizes that were asked about. Raises `UsageError` for a size that is none."""
-    rooms = [*_rooms(device, statuses), *(Room(name=f"a device of {s}", available=parse_size(s)) for s in question.sizes)]
+    rooms = [
+        *_rooms(device, statuses),
+        *(Room(name=f"a device of {s}", available=parse_size(s)) for s in question.sizes),
+    ]
     least = min((room.available for room in rooms if room.available is not None), default=None)
     asked = {
         "mode": question.mode,

@@ -47,8 +47,8 @@ class ModelCheck:
 
     `cause` says why the level is what it is, `change` what to do next, `command` what measures it. `absent` is the
     reason why the target isn't on this machine, empty where it may be, and `absence` the error type that it shows.
-    `suggestion` is what to try instead, where the pair is rated low or none. `memory` says whether it fits, where that
-    was asked.
+    `suggestion` is what to try instead, where the pair is rated low or none. `memory` says whether it fits,
+    where that was asked.
     """
 
     model: str

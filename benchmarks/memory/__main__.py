@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -31,6 +32,27 @@ def measure(out: Path, turn: int, only: tuple[str, ...]) -> None:
     for place, recipe in enumerate(recipes, 1):
         in_child(recipe, turn, out)
         click.echo(f"{place}/{len(recipes)} {recipe.model_type}", err=True)
+
+
+@main.command()
+@click.argument("points", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="A file .jsonl.gz.")
+def estimate(points: tuple[Path, ...], out: Path) -> None:
+    """Estimate what was measured; write both to a packed file."""
+    from .estimating import read_points, with_estimates, write_points
+
+    every = {json.dumps(one, sort_keys=True): one for path in points for one in read_points(path)}
+    write_points(list(with_estimates(list(every.values()))), out)
+
+
+@main.command()
+@click.argument("evidence", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def page(evidence: Path) -> None:
+    """Print docs/MEMORY.md from the evidence and the published configurations."""
+    from .estimating import read_points
+    from .page import page_text
+
+    click.echo(page_text(read_points(evidence)), nl=False)
 
 
 if __name__ == "__main__":

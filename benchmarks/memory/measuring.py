@@ -20,7 +20,7 @@ import torch
 
 from generators.derivation.building import build
 from generators.derivation.memory.estimate import built
-from generators.derivation.memory.steps import DTYPES, prepared, run
+from generators.derivation.memory.steps import dtype_of, prepared, run
 from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
 from hardware.backends._tensors import to_tensors
@@ -56,7 +56,7 @@ def measured(model: torch.nn.Module, request: Request) -> tuple[int, list[str]]:
     model = prepared(model, request["mode"], request["precision"])
     model.zero_grad(set_to_none=True)
     arrays = make_inputs(request["inputs"], 0, [request["length"]] * request["batch"], _Quick())
-    tensors = to_tensors(arrays, "cpu", DTYPES[request["precision"]])
+    tensors = to_tensors(arrays, "cpu", dtype_of(request["precision"]))
     del arrays
     there = storage_bytes([*model.parameters(), *model.buffers(), *tensors.values()])
     peak, where = peak_while(lambda: run(model, tensors, request["mode"], lambda *_: None))
@@ -115,7 +115,7 @@ def measure_type(recipe: Recipe, turn: int, out: Path) -> None:
             continue
         try:
             model = _real(recipe, config)
-        except Exception:  # noqa: BLE001 # whatever a constructor raises, the next configuration may do better
+        except Exception:  # whatever a constructor raises, the next configuration may do better
             continue
         if model is not None:
             done.add(wide)

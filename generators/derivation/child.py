@@ -7,6 +7,7 @@ OpenMP. The process of the main job forks later, so it has this done elsewhere.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -116,6 +117,7 @@ def _answered(asked: Mapping[str, Any]) -> dict[str, Any]:
     if asked["kind"] == "memory":
         from .memory.asked import memory_of
 
+        logging.disable(logging.CRITICAL)  # what torch logs of operators that it can't size comes back as a reason
         return memory_of(asked["name"], asked["task"], asked["request"])
     return _derive(asked["kind"], asked["name"], asked["task"]).to_dict()
 

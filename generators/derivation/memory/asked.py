@@ -3,7 +3,6 @@ a config.json alone. Runs in a child process."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,11 +16,10 @@ from generators.models.inputs import placeholders
 from generators.models.libraries import catalog_of
 from hardware.errors import ModelError
 
-from .datafree import NeedsData
 from .stack import Stack
 
 _LONGEST, _LONGEST_ENCODED = 4096, 512
-"""Tokens that are asked for where nobody says how many: of what decodes, and of what only reads."""
+"""Tokens that are asked for where nobody says how many: of what only decodes, and of what has an encoder."""
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_text_positions")
 _SHORTER = 3
 """How many times a context is halved to find one that fits."""
@@ -35,6 +33,7 @@ class _Subject:
     stack: Stack
     specs: Mapping[str, Mapping[str, Any]]
     decodes: bool
+    encodes: bool
     longest: int | None
     precision: str
 
@@ -50,7 +49,6 @@ def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str
     `asked` has `mode`, `precision`, `batch` and `context`, None where nobody says. Raises `ModelError` with the
     reason where no estimate can be made.
     """
-    logging.disable(logging.CRITICAL)  # what torch logs of operators that it can't size comes back as a reason
     try:
         subject = _subject(name, task)
         request, notes = _request(subject, asked)
@@ -61,7 +59,7 @@ def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str
         anatomy = vars(subject.stack.anatomy())
     except ModelError:
         raise
-    except (NeedsData, Exception) as error:  # whatever modelling code raises is why nothing can be said
+    except Exception as error:  # whatever modelling code raises is why nothing can be said
         raise ModelError(
             f"how much memory {name} takes is not known", why=f"{type(error).__name__}: {line_of(error)}"
         ) from error
@@ -69,7 +67,7 @@ def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str
 
 
 def _subject(name: str, task: str | None) -> _Subject:
-    if catalog_of_name(name) == "diffusers":
+    if _library_of(name) == "diffusers":
         raise ModelError(
             f"how much memory {name} takes is not known",
             why="parts of a pipeline of diffusers have configurations of their own, which nothing here puts together",
@@ -88,10 +86,17 @@ def _subject(name: str, task: str | None) -> _Subject:
             spec.pop("length", None)
     declared = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
     precision = declared if declared in PRECISIONS else "float32"
-    return _Subject(stack=stack, specs=specs, decodes=decodes, longest=longest, precision=precision)
+    return _Subject(
+        stack=stack,
+        specs=specs,
+        decodes=decodes,
+        encodes=bool(getattr(config, "is_encoder_decoder", False)),
+        longest=longest,
+        precision=precision,
+    )
 
 
-def catalog_of_name(name: str) -> str:
+def _library_of(name: str) -> str:
     """The library that a name is a type of; empty where it is none, as a folder."""
     try:
         return catalog_of(name).library
@@ -104,7 +109,7 @@ def _request(subject: _Subject, asked: Mapping[str, Any]) -> tuple[MemoryRequest
     mode = asked.get("mode") or ("generation" if subject.decodes else "inference")
     if mode == "generation" and not subject.decodes:
         raise ModelError("how much memory generation takes is not known", why="the model's task decodes nothing")
-    longest = _LONGEST if subject.decodes else _LONGEST_ENCODED
+    longest = _LONGEST if subject.decodes and not subject.encodes else _LONGEST_ENCODED
     context = asked.get("context") or min(longest, subject.longest or longest)
     if subject.reads and subject.longest is not None and context > subject.longest:
         raise ModelError(

@@ -7,20 +7,13 @@ so that it takes the branches that it would take. Floating-point tensors have si
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import torch
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-)
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from typing import TYPE_CHECKING, Any
 
 from .ledger import Ledger
 from .workspace import workspace_of
+
+if TYPE_CHECKING:
+    import torch
 
 WHOLE_LIMIT = 2**27
 """Bytes up to which a result of whole numbers or truth values is computed."""
@@ -30,23 +23,40 @@ FLOATING_LIMIT = 2**14
 _CHOOSING = ("topk", "sort", "argsort", "argmax", "argmin", "multinomial", "max", "min")
 """Operators whose whole numbers depend on what nobody computed; each choice is taken equally often instead, which
 shares tokens evenly among experts."""
-_DYNAMIC = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+_DYNAMIC = ("data_dependent_output", "dynamic_output_shape")
+"""How torch tags operators whose results can't be sized without data."""
 
 
 class NeedsData(Exception):
     """A model asks for a number that only computing gives."""
 
 
-class DataFree(TorchDispatchMode):
-    """The mode; `ledger` is told of each storage that comes into being."""
+class DataFree:
+    """How operators are computed in the mode; `ledger` is told of each storage that comes into being."""
 
     def __init__(self, ledger: Ledger) -> None:
-        super().__init__()
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
         self.ledger = ledger
         self.sizes = FakeTensorMode(allow_non_fake_inputs=True)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+    def mode(self) -> Any:
+        """The mode, to be entered."""
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        computed = self._computed
+
+        class Mode(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return computed(func, args, kwargs or {})
+
+        return Mode()
+
+    def _computed(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        import torch
+        from torch._subclasses.fake_tensor import FakeTensor
+        from torch.utils._pytree import tree_leaves
+
         given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
         if any(isinstance(one, FakeTensor) for one in given):
             result = self._without_data(func, args, kwargs)
@@ -59,13 +69,15 @@ class DataFree(TorchDispatchMode):
         return result
 
     def without_data(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor like `tensor` that has no data, with views of one storage sharing one."""
-        if isinstance(tensor, FakeTensor):
-            return tensor
-        return self.sizes.from_tensor(tensor, static_shapes=True)
+        """A tensor like `tensor`, which has data, without them."""
+        bare: torch.Tensor = self.sizes.from_tensor(tensor, static_shapes=True)
+        return bare
 
     def _really_if_small(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-        if func._schema.is_mutable or any(tag in func.tags for tag in _DYNAMIC):
+        import torch
+        from torch.utils._pytree import tree_leaves
+
+        if func._schema.is_mutable or any(tag.name in _DYNAMIC for tag in func.tags):
             return func(*args, **kwargs)
         with self.sizes:
             planned = func(*args, **kwargs)
@@ -77,6 +89,14 @@ class DataFree(TorchDispatchMode):
         return func(*args, **kwargs) if small else planned
 
     def _without_data(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        import torch
+        from torch._subclasses.fake_tensor import (
+            DataDependentOutputException,
+            DynamicOutputShapeException,
+            FakeTensor,
+        )
+        from torch.utils._pytree import tree_map
+
         name = func._schema.name.removeprefix("aten::")
         if name in ("index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"):
             args = tuple(map(_places_of_truth, args))
@@ -98,6 +118,9 @@ class DataFree(TorchDispatchMode):
 
 def _places_of_truth(one: Any) -> Any:
     """Truth values that say which places are meant, as the places themselves: how many they are is known then."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
     if not isinstance(one, list):
         return one
     found: list[Any] = []
@@ -115,6 +138,9 @@ def _grouped(left: Any, right: Any, offsets: Any = None, *_: Any) -> Any:
 
 
 def _evenly_chosen(one: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
     if not isinstance(one, FakeTensor) or one.dtype != torch.int64 or one.nbytes > WHOLE_LIMIT:
         return one
     of = args[0]

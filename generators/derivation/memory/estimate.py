@@ -6,9 +6,7 @@ import contextlib
 import importlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate, MemoryRequest
 from generators.derivation.building import build
@@ -17,8 +15,10 @@ from hardware.backends._tensors import to_tensors
 
 from .datafree import DataFree
 from .ledger import Ledger
-from .steps import DTYPES, run
+from .steps import dtype_of, run
 
+if TYPE_CHECKING:
+    import torch
 
 
 def built(make: Callable[[], torch.nn.Module]) -> torch.nn.Module:
@@ -47,15 +47,15 @@ class Skeleton:
 
     def __init__(self, make: Callable[[], torch.nn.Module]) -> None:
         self._mode = DataFree(Ledger())
-        with warnings.catch_warnings(), self._mode:
+        with warnings.catch_warnings(), self._mode.mode():
             warnings.simplefilter("ignore")
             self.model = built(make)
-        _strip(self.model, torch.float32, self._mode)
+        _strip(self.model, dtype_of("float32"), self._mode)
 
     @contextlib.contextmanager
     def asked(self) -> Iterator[torch.nn.Module]:
         """The model, to be asked how it takes its inputs, which may run it."""
-        with self._mode:
+        with self._mode.mode():
             yield self.model
 
     def estimate(self, request: MemoryRequest, specs: Specs, lengths: Sequence[int]) -> MemoryEstimate:
@@ -68,12 +68,12 @@ class Skeleton:
         model = self.model.train(request.mode == "training")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _strip(model, DTYPES[request.precision], mode)
-            tensors = to_tensors(make_inputs(specs, 0, lengths), "cpu", DTYPES[request.precision])
+            _strip(model, dtype_of(request.precision), mode)
+            tensors = to_tensors(make_inputs(specs, 0, lengths), "cpu", dtype_of(request.precision))
             tensors = {n: mode.without_data(t) if t.is_floating_point() else t for n, t in tensors.items()}
             ledger.track([*model.parameters(), *model.buffers()], "weights")
             ledger.track(tensors.values(), "inputs")
-            with mode:
+            with mode.mode():
                 kept = run(model, tensors, request.mode, ledger.track)
         found = ledger.at_peak()
         del kept
@@ -82,6 +82,8 @@ class Skeleton:
 
     def anatomy(self) -> Anatomy:
         """Of how many parameters the model is made up, by what changes to it are reckoned with."""
+        import torch
+
         model = self.model
         every = {id(one): one.numel() for one in model.parameters()}
         head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
@@ -107,6 +109,8 @@ class Skeleton:
 
 def _is_linear(model: torch.nn.Module, name: str) -> bool:
     """Whether a parameter is the matrix of a linear layer, or those of experts side by side."""
+    import torch
+
     owner = model.get_submodule(name.rpartition(".")[0])
     experts = "expert" in name or "Expert" in type(owner).__name__
     return isinstance(owner, torch.nn.Linear) or type(owner).__name__ == "Conv1D" or experts
@@ -121,6 +125,8 @@ def _outermost(stacks: list[list[torch.nn.Module]]) -> list[list[torch.nn.Module
 def _strip(model: torch.nn.Module, dtype: torch.dtype, mode: DataFree) -> None:
     """Give parameters their precision and take what data they have, in place. Buffers keep what little they have,
     since code makes whole numbers of some."""
+    import torch
+
     known: dict[int, Any] = {}
     with mode.sizes:
         for module in model.modules():

@@ -43,7 +43,7 @@ class Stack:
     @functools.cached_property
     def _shallow(self) -> list[Skeleton]:
         configs = [with_layers(self._config, self._depth, depth) for depth in self._depths]
-        return [Skeleton(lambda config=config: self._make(config)) for config in configs]
+        return [Skeleton(functools.partial(self._make, config)) for config in configs]
 
     @property
     def least(self) -> Skeleton:
@@ -100,7 +100,7 @@ def depths_of(config: Any) -> tuple[int, tuple[int, ...]]:
 
 
 def _lists(scope: Any, depth: int) -> dict[str, list[Any]]:
-    return {name: one for name, one in vars(scope).items() if isinstance(one, list | tuple) and len(one) == depth}
+    return {n: list(one) for n, one in vars(scope).items() if isinstance(one, list | tuple) and len(one) == depth}
 
 
 def with_layers(config: Any, depth: int, wanted: int) -> Any:

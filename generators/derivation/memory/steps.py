@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
-
-import torch
-from torch.utils._pytree import tree_leaves
+from typing import TYPE_CHECKING, Any
 
 from hardware.backends._outputs import floating_outputs, nested
 from hardware.backends._torch import in_dtype, without_cache
 
-MODES = ("inference", "generation", "training")
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+if TYPE_CHECKING:
+    import torch
+
 _LANGUAGE = ("ForCausalLM", "ForMaskedLM", "LMHeadModel", "ForConditionalGeneration")
 """How classes end that take the text itself as labels."""
 Mark = Callable[[Iterable[Any], str], None]
 
 
+def dtype_of(precision: str) -> torch.dtype:
+    """torch's name of a precision."""
+    import torch
+
+    found: torch.dtype = getattr(torch, precision)
+    return found
+
+
 def prepared(model: torch.nn.Module, mode: str, precision: str) -> torch.nn.Module:
     """`model` in a precision and in the state in which a mode runs it."""
-    return in_dtype(model, DTYPES[precision]).train(mode == "training")
+    return in_dtype(model, dtype_of(precision)).train(mode == "training")
 
 
 def run(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mode: str, mark: Mark) -> Any:
@@ -31,6 +37,8 @@ def run(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mode: str, 
     its last place alone where the model can leave out the others, and decodes one token. `training` is the second
     step of AdamW, since its state is there from the first one on.
     """
+    import torch
+
     if mode == "training":
         return _train(model, tensors, mark)
     with torch.no_grad():
@@ -40,6 +48,8 @@ def run(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mode: str, 
 
 
 def _decode(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mark: Mark) -> Any:
+    import torch
+
     takes = inspect.signature(model.forward).parameters
     given = dict(nested(tensors))
     given |= {"use_cache": True} | ({"logits_to_keep": 1} if "logits_to_keep" in takes else {})
@@ -63,6 +73,9 @@ def _decode(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mark: M
 
 def _cached(cache: Any) -> Iterable[torch.Tensor]:
     """The tensors of a cache, whatever class it is of."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
     seen: set[int] = set()
     left = [cache]
     while left:
@@ -77,6 +90,9 @@ def _cached(cache: Any) -> Iterable[torch.Tensor]:
 
 
 def _train(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mark: Mark) -> Any:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
     trained = [one for one in model.parameters() if one.requires_grad]
     optimiser = torch.optim.AdamW(trained, lr=1e-5)
     for _ in range(2):
@@ -85,7 +101,10 @@ def _train(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor], mark: Ma
         loss.backward()
         mark((one.grad for one in trained if one.grad is not None), "gradients")
         optimiser.step()
-        mark((one for one in tree_leaves(optimiser.state_dict()["state"]) if isinstance(one, torch.Tensor)), "optimiser")
+        mark(
+            (one for one in tree_leaves(optimiser.state_dict()["state"]) if isinstance(one, torch.Tensor)),
+            "optimiser",
+        )
     return loss
 
 

@@ -1,8 +1,8 @@
 """What kernels allocate inside themselves, which no operator shows: those of convolutions, on a CPU.
 
-In single precision oneDNN computes in layouts of its own: input, weights and result are copied into blocks of channels
-and back. In half precision, on processors that oneDNN has no kernels for, torch unfolds the input into columns, one
-for each place of the result. Facts are in workspace.toml.
+In single precision oneDNN computes in layouts of its own: input, weights and result are copied into blocks of
+channels and back. In half precision, on processors that oneDNN has no kernels for, torch unfolds the input into
+columns, one for each place of the result. Facts are in workspace.toml.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 @functools.cache
@@ -25,6 +26,8 @@ def _facts() -> Mapping[str, Any]:
 
 @functools.cache
 def _block() -> int:
+    import torch
+
     blocks = _facts()["convolution"]["block"]
     return int(blocks.get(torch.backends.cpu.get_cpu_capability(), blocks["AVX2"]))
 
@@ -32,11 +35,13 @@ def _block() -> int:
 @functools.cache
 def _has_kernels(dtype: torch.dtype) -> bool:
     """Whether oneDNN computes in a precision on this processor."""
+    import torch
+
     if dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     if dtype == torch.float16:
         return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
-    return dtype == torch.float32
+    return bool(dtype == torch.float32)
 
 
 def workspace_of(name: str, args: Sequence[Any], made: Sequence[Any]) -> int:
@@ -46,7 +51,7 @@ def workspace_of(name: str, args: Sequence[Any], made: Sequence[Any]) -> int:
     if name == "convolution_backward":
         return _backward(args)
     if name in _facts()["in_order"]:
-        return sum(_in_order(one) for one in args if isinstance(one, torch.Tensor))
+        return sum(_in_order(one) for one in args if hasattr(one, "is_contiguous"))
     return 0
 
 
@@ -100,11 +105,12 @@ def _forward(args: Sequence[Any], result: Any) -> int:
     if not _by_onednn(given, weight, groups):
         columns = _columns(given, weight, result, (stride, padding, dilation, transposed, groups))
         parts = result.nbytes if groups > 1 else 0  # results of groups, before they are put side by side
-        return columns // max(given.shape[0], 1) if transposed else columns + parts
+        return int(columns if transposed else columns + parts)
     if _is_last(given):
         return _weights(weight, groups)
     blocked = _blocked(result)
-    return _in_order(given) + max(_copied(given) + _weights(weight, groups) + blocked - result.nbytes, blocked)
+    inside = max(_copied(given) + _weights(weight, groups) + blocked - int(result.nbytes), blocked)
+    return _in_order(given) + inside
 
 
 def _backward(args: Sequence[Any]) -> int:
@@ -134,5 +140,7 @@ def _is_last(tensor: Any) -> bool:
     """Whether channels lie behind the places, as oneDNN can read them."""
     if tensor.dim() not in (4, 5) or tensor.is_contiguous():
         return False
+    import torch
+
     last = torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
     return bool(tensor.is_contiguous(memory_format=last))
