@@ -20,13 +20,21 @@ def main() -> None:
 @click.option("--turn", type=int, default=0, show_default=True, help="Another turn draws other requests.")
 @click.option("--only", multiple=True, help="Model types; all by default.")
 def measure(out: Path, turn: int, only: tuple[str, ...]) -> None:
-    """Measure requests for every model type, in an order by chance; append a line each to OUT."""
+    """Measure requests for every model type, in an order by chance; append a line each to OUT.
+
+    Types that have lines there already are left out, so that a run can be cut off and go on.
+    """
     from generators.models.store import stored_recipes
 
     from .measuring import in_child, warm
 
     os.nice(3)
-    recipes = [one for one in stored_recipes() if not only or one.model_type in only]
+    done = (
+        {json.loads(line)["model_type"] for line in out.read_text(encoding="utf-8").splitlines()}
+        if out.is_file()
+        else set()
+    )
+    recipes = [one for one in stored_recipes() if one.model_type not in done and (not only or one.model_type in only)]
     recipes.sort(key=lambda one: hashlib.sha256(f"{turn} {one.model_type}".encode()).hexdigest())
     warm(recipes[0])
     for place, recipe in enumerate(recipes, 1):

@@ -53,17 +53,18 @@ def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]
     """One forward on CPU in the model's own dtype: the floating outputs as float64 arrays."""
     from hardware.backends._tensors import to_arrays
 
-    return to_arrays({name: one for name, one in _forward(model, inputs).items() if one.is_floating_point()})
+    return to_arrays({name: one for name, one in forward_pass(model, inputs).items() if one.is_floating_point()})
 
 
 def results_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The same with outputs of whole numbers beside them."""
     from hardware.backends._tensors import to_arrays
 
-    return to_arrays(_forward(model, inputs))
+    return to_arrays(forward_pass(model, inputs))
 
 
-def _forward(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
+def forward_pass(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
+    """The results of one forward in the model's own dtype."""
     import torch
 
     from hardware.backends._tensors import to_tensors
@@ -79,7 +80,7 @@ def operators_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> tuple[s
     from hardware.backends._trace import operator_trace
 
     with operator_trace("cpu") as trace:
-        _forward(model, inputs)
+        forward_pass(model, inputs)
     return tuple(sorted({*trace.native, *trace.offloaded}))
 
 
