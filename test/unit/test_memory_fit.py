@@ -131,3 +131,5 @@ def test_text_longer_than_the_positions_is_refused_with_what_is_possible():
     with pytest.raises(ModelError, match="no more than 512") as refused:
         memory_of(str(CONFIGS / "bert-large"), None, {"context": 1000})
     assert "--context 512" in refused.value.fix
+    with pytest.raises(ModelError, match="no estimate is made for more than"):
+        memory_of(str(CONFIGS / "bert-large"), None, {"context": 512, "batch": 2**20})

@@ -20,6 +20,8 @@ from .stack import Stack
 
 _LONGEST, _LONGEST_ENCODED = 4096, 512
 """Tokens that are asked for where nobody says how many: of what only decodes, and of what has an encoder."""
+_MOST_TOKENS = 2**26
+"""Tokens in a batch up to which inputs are made: they are real, though what comes of them isn't."""
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_text_positions")
 _SHORTER = 3
 """How many times a context is halved to find one that fits."""
@@ -120,6 +122,11 @@ def _request(subject: _Subject, asked: Mapping[str, Any]) -> tuple[MemoryRequest
     if not subject.reads:
         context = 16
         notes.append("it reads no text: the sizes of its images or sounds are those of its configuration")
+    if context * (asked.get("batch") or 1) > _MOST_TOKENS:
+        raise ModelError(
+            f"no estimate is made for more than {_MOST_TOKENS} tokens at once",
+            fix="Ask for a smaller --batch or --context; between two batches memory grows evenly.",
+        )
     batch, precision = asked.get("batch") or 1, asked.get("precision") or subject.precision
     return MemoryRequest(mode=mode, precision=precision, batch=batch, context=context), notes
 
