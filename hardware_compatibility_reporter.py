@@ -31,6 +31,12 @@ class Request:
     test_hardware: bool
     models: tuple[str, ...]
     device: str | None
+    precision: str | None
+    batch: int | None
+    context: int | None
+    training: bool
+    memory: tuple[str, ...]
+    without_memory: bool
     merged: tuple[Path, ...]
     compact: bool
     stress: Path | None
@@ -70,6 +76,16 @@ class Request:
 @click.option("--check-model", "models", multiple=True, metavar="NAME", help="Does this model run? Repeatable.")
 @click.option("--stress", type=click.Path(path_type=Path), metavar="FILE", help="Show a stress run, with its curves.")
 @click.option("--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here.")
+@click.option(
+    "--precision",
+    type=click.Choice(["float32", "bfloat16", "float16"]),
+    help="Precision of the model whose memory is told; without it, what its config.json names, or float32.",
+)
+@click.option("--batch", type=click.IntRange(1, 2**20), metavar="N", help="Examples at once, for its memory.")
+@click.option("--context", type=click.IntRange(8, 2**24), metavar="N", help="Tokens of a text, for its memory.")
+@click.option("--training", is_flag=True, help="Tell the memory of training it with AdamW.")
+@click.option("--memory", multiple=True, metavar="SIZE", help="Does it fit into so much, as 24GiB? Repeatable.")
+@click.option("--without-memory", is_flag=True, help="Leave out how much memory it takes, which takes seconds.")
 @click.option(
     "--merge",
     "merged",
@@ -124,6 +140,8 @@ def run(request: Request) -> int:
     evidence = _evidence(request)
     reporter = HardwareCompatibilityReporter(evidence, output_folder=request.output_dir or DEFAULT_REPORTS)
     answers = [_answer(request, reporter, name) for name in request.models]
+    if not request.without_memory:
+        answers = [_with_memory(request, reporter, answer) for answer in answers]
     if request.collect_all:
         _collect_all(reporter)
     if request.test_hardware:
@@ -174,6 +192,11 @@ def _check(request: Request) -> None:
         )
     if request.device and not request.models:
         raise UsageError("--device needs --check-model", fix="Say which model: --check-model bert --device cpu")
+    if not request.models and _asks_about_memory(request):
+        raise UsageError(
+            "--precision, --batch, --context, --training and --memory need --check-model",
+            fix="Say which model: --check-model bert --memory 8GiB",
+        )
     others = request.collect_all or request.matrix or request.test_hardware or request.models
     if request.stress is not None and (others or request.format == "junit"):
         raise UsageError(
@@ -185,6 +208,25 @@ def _check(request: Request) -> None:
         raise UsageError(
             "a matrix has no junit form", fix="Take --format markdown, json or html, or leave --matrix out."
         )
+
+
+def _asks_about_memory(request: Request) -> bool:
+    return bool(request.precision or request.batch or request.context or request.training or request.memory)
+
+
+def _with_memory(request: Request, reporter: HardwareCompatibilityReporter, answer: ModelCheck) -> ModelCheck:
+    from hardware.detection import targets
+    from reports.memory_check import MemoryQuestion, memory_check
+
+    _note(f"running {answer.model} without data, to see how much memory it takes …")
+    question = MemoryQuestion(
+        mode="training" if request.training else None,
+        precision=request.precision,
+        batch=request.batch,
+        context=request.context,
+        sizes=request.memory,
+    )
+    return replace(answer, memory=memory_check(answer.model, request.device, question, targets(reporter.inventory())))
 
 
 def _evidence(request: Request) -> Evidence | None:

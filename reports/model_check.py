@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from hardware.evidence.store import Evidence
     from hardware.expected_targets import TargetStatus
 
+    from .memory_check import MemoryCheck
+
 CHECKPOINT = "checkpoint"
 NOTHING = "nothing was measured"
 
@@ -45,7 +47,8 @@ class ModelCheck:
 
     `cause` says why the level is what it is, `change` what to do next, `command` what measures it. `absent` is the
     reason why the target isn't on this machine, empty where it may be, and `absence` the error type that it shows.
-    `suggestion` is what to try instead, where the pair is rated low or none.
+    `suggestion` is what to try instead, where the pair is rated low or none. `memory` says whether it fits,
+    where that was asked.
     """
 
     model: str
@@ -59,6 +62,7 @@ class ModelCheck:
     command: str = ""
     suggestion: Suggestion | None = None
     notes: tuple[str, ...] = ()
+    memory: MemoryCheck | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -70,6 +74,7 @@ class ModelCheck:
             "change": self.change,
             **({"suggestions": _suggestion_dict(self.suggestion)} if self.suggestion else {}),
             "notes": list(self.notes),
+            **({"memory": self.memory.to_dict()} if self.memory else {}),
         }
 
     @property
@@ -91,6 +96,7 @@ class ModelCheck:
         lines += [f"also: {text}" for finding in self.findings[:1] for text in finding.recommendations[1:]]
         lines += _suggestion_lines(self.suggestion, Cell.parse(verdict.cell)) if self.suggestion else []
         lines += [f"note: {note}" for note in self.notes]
+        lines += self.memory.lines if self.memory else ()
         return "\n".join([lines[0], *(f"  {one_line(line, longest=1200)}" for line in lines[1:])]) + "\n"
 
 

@@ -7,10 +7,12 @@ OpenMP. The process of the main job forks later, so it has this done elsewhere.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +55,21 @@ def real_calls_in_child(model_type: str, task: str | None = None) -> tuple[Call,
     return tuple(Call.from_dict(one) for one in _ask("real-operators", model_type, task, _LONGEST_S)["calls"])
 
 
-def _ask(kind: str, name: str, task: str | None, timeout: float | None) -> dict[str, Any]:
+def memory_in_child(name: str, task: str | None, request: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model type, or the folder with a config.json, takes of memory: see `memory.asked.memory_of`.
+
+    Raises as `given_in_child` does.
+    """
+    return _ask("memory", name, task, _LONGEST_S, request)
+
+
+def _ask(
+    kind: str, name: str, task: str | None, timeout: float | None, request: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
         answer = Path(folder) / "answer.json"
-        question = json.dumps({"kind": kind, "name": name, "task": task, "answer": str(answer)})
+        asked = {"kind": kind, "name": name, "task": task, "request": request, "answer": str(answer)}
+        question = json.dumps(asked)
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         try:
             done = subprocess.run(
@@ -93,14 +106,6 @@ def _ask(kind: str, name: str, task: str | None, timeout: float | None) -> dict[
     raise _KINDS.get(failure["class"], ModelError)(failure["what"], why=failure["why"], fix=failure["fix"])
 
 
-def _made(kind: str, name: str, task: str | None) -> dict[str, Any]:
-    if kind == "real-operators":
-        from .real_operators import real_calls
-
-        return {"calls": [call.to_dict() for call in real_calls(name, task)]}
-    return _derive(kind, name, task).to_dict()
-
-
 def _derive(kind: str, name: str, task: str | None) -> Recipe | GivenRecipe:
     if kind == "module":
         from .own_module import derive_own_module
@@ -119,10 +124,24 @@ def _derive(kind: str, name: str, task: str | None) -> Recipe | GivenRecipe:
     return derive_checkpoint(Path(name)) if kind == "checkpoint" else derive_tiny(name, task)
 
 
+def _made(asked: Mapping[str, Any]) -> dict[str, Any]:
+    kind, name, task = asked["kind"], asked["name"], asked["task"]
+    if kind == "memory":
+        from .memory.asked import memory_of
+
+        logging.disable(logging.CRITICAL)  # what torch logs of operators that it can't size comes back as a reason
+        return memory_of(name, task, asked["request"])
+    if kind == "real-operators":
+        from .real_operators import real_calls
+
+        return {"calls": [call.to_dict() for call in real_calls(name, task)]}
+    return _derive(kind, name, task).to_dict()
+
+
 def _answer(question: str) -> None:
     asked = json.loads(question)
     try:
-        said: dict[str, Any] = {"made": _made(asked["kind"], asked["name"], asked["task"])}
+        said: dict[str, Any] = {"made": _made(asked)}
     except HwCompatError as error:
         said = {"error": {"class": type(error).__name__, "what": error.what, "why": error.why, "fix": error.fix}}
     Path(asked["answer"]).write_text(json.dumps(said), encoding="utf-8")

@@ -40,7 +40,7 @@ def derive_real(name: str, task: str | None = None) -> Recipe:
 
     Raises `ModelError` where it doesn't fit into the memory that is free (with the figures), or isn't accepted.
     """
-    what, chosen, config, whose = _start(name, task)
+    what, chosen, config, whose = start(name, task)
     refused = ""
     for layers in (tiny.LAYERS, 1):
         arguments = json.loads(json.dumps(_arguments(config, layers)))
@@ -59,7 +59,9 @@ def derive_real(name: str, task: str | None = None) -> Recipe:
     )
 
 
-def _start(name: str, task: str | None) -> tuple[Classification, TaskClass, Any, str]:
+def start(name: str, task: str | None) -> tuple[Classification, TaskClass, Any, str]:
+    """What a model type or a folder with a config.json is, the class that does the task, its configuration, and in
+    words whose that is. Raises `ModelError` or `BrokenInput`."""
     catalog = load_catalog()
     if name in catalog.configs:
         what = classify_type(name)

@@ -160,7 +160,7 @@ def _run(model: Any, specs: dict[str, dict[str, Any]], tokens: dict[str, int], s
         places(model, tokens, specs, side)
     else:
         # A copy, because a codec keeps what it makes of its codes; one less, so that frames aren't as many as bins.
-        measure.run(copy.deepcopy(model), make_inputs(specs, 0, (most - 1, most - 1)))
+        measure.forward_pass(copy.deepcopy(model), make_inputs(specs, 0, (most - 1, most - 1)))
 
 
 def _text_spec(name: str, names: Collection[str], config: Any, side: str, most: int) -> dict[str, Any] | None:

@@ -114,14 +114,16 @@ def covered_by(mask: str, specs: Specs) -> str:
     return next((name for name in steps if "bins_first" not in specs[name]), "")
 
 
-def make_inputs(specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS) -> dict[str, Array]:
-    """The arrays that `specs` describe, drawn from `default_rng(seed)` in the order of the mapping.
+def make_inputs(
+    specs: Specs, seed: int = 0, lengths: Sequence[int] = LENGTHS, rng: np.random.Generator | None = None
+) -> dict[str, Array]:
+    """The arrays that `specs` describe, drawn from `default_rng(seed)`, or from `rng`, in the order of the mapping.
 
     Raises `ValueError` for a kind outside the closed set.
     """
     import numpy as np
 
-    rng = np.random.default_rng(seed)
+    rng = rng or np.random.default_rng(seed)
     lengths = [length + placeholders(specs) for length in lengths]
     arrays: dict[str, Array] = {}
     for name, spec in specs.items():

@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
+from generators.compatibility.memory.asking import MemoryAnswer
+from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate, MemoryRequest
 from hardware.detection import detect
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.versions import versions_of
@@ -37,6 +39,16 @@ CHECKS = (
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("reports.memory_check.memory_answer", lambda *_: one_gigabyte())
+
+
+def one_gigabyte() -> MemoryAnswer:
+    """What is said of a model's memory, without the child that would run it: 1 GB of weights in half precision."""
+    request = MemoryRequest(mode="inference", precision="bfloat16", batch=1, context=512)
+    nothing = dict.fromkeys(("gradients", "optimiser", "inputs", "cache", "activations", "workspace"), 0)
+    anatomy = Anatomy(parameters=5 * 10**8, linear=4 * 10**8, largest=10**7, block=10**7, beside=10**8)
+    estimate = MemoryEstimate(request=request, weights=10**9, **nothing)
+    return MemoryAnswer(estimates=(estimate,), anatomy=anatomy, notes=())
 
 
 def record(
@@ -176,6 +188,22 @@ def test_model_that_has_no_suite_says_why_and_advises_what_can_work(capsys, name
     assert f"Cause: {cause}" in first
     assert change in first
     assert "run_test_generation" not in first
+
+
+def test_model_that_does_not_fit_says_what_is_missing_and_the_smallest_change(capsys):
+    assert door.main(["--check-model", "bert", "--device", "cpu", "--memory", "0.8GB", "--memory", "80GB"]) == 0
+    shown = capsys.readouterr().out
+    assert "memory on a device of 0.8GB: does not fit: 953.7 MiB needed, 762.9 MiB there, 190.7 MiB missing." in shown
+    assert "Smallest change: quantise the weights of linear layers to int8" in shown
+    assert "memory on a device of 80GB: fits: 953.7 MiB needed" in shown
+    door.main(["--check-model", "bert", "--device", "cpu", "--memory", "0.8GB", "--format", "json"])
+    report = json.loads(capsys.readouterr().out)
+    jsonschema.validate(report, schema())
+    answer = report["model_checks"][0]["memory"]
+    assert [one["fits"] for one in answer["devices"]] == [True, False]
+    assert answer["devices"][1]["change"]["kind"] == "int8"
+    door.main(["--check-model", "bert", "--device", "cpu", "--without-memory"])
+    assert "memory" not in capsys.readouterr().out
 
 
 def check_model(capsys, device: str, *more: str) -> list[str]:

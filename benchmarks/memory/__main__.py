@@ -1,0 +1,67 @@
+"""Measures what models really take of memory, and prints docs/MEMORY.md."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import click
+
+
+@click.group()
+def main() -> None:
+    """Memory: measured peaks against estimates."""
+
+
+@main.command()
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--turn", type=int, default=0, show_default=True, help="Another turn draws other requests.")
+@click.option("--only", multiple=True, help="Model types; all by default.")
+def measure(out: Path, turn: int, only: tuple[str, ...]) -> None:
+    """Measure requests for every model type, in an order by chance; append a line each to OUT.
+
+    Types that have lines there already are left out, so that a run can be cut off and go on.
+    """
+    from generators.models.store import stored_recipes
+
+    from .measuring import in_child, warm
+
+    os.nice(3)
+    done = (
+        {json.loads(line)["model_type"] for line in out.read_text(encoding="utf-8").splitlines()}
+        if out.is_file()
+        else set()
+    )
+    recipes = [one for one in stored_recipes() if one.model_type not in done and (not only or one.model_type in only)]
+    recipes.sort(key=lambda one: hashlib.sha256(f"{turn} {one.model_type}".encode()).hexdigest())
+    warm(recipes[0])
+    for place, recipe in enumerate(recipes, 1):
+        in_child(recipe, turn, out)
+        click.echo(f"{place}/{len(recipes)} {recipe.model_type}", err=True)
+
+
+@main.command()
+@click.argument("points", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="A file .jsonl.gz.")
+def estimate(points: tuple[Path, ...], out: Path) -> None:
+    """Estimate what was measured; write both to a packed file."""
+    from .estimating import read_points, with_estimates, write_points
+
+    every = {json.dumps(one, sort_keys=True): one for path in points for one in read_points(path)}
+    write_points(list(with_estimates(list(every.values()))), out)
+
+
+@main.command()
+@click.argument("evidence", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+def page(evidence: Path) -> None:
+    """Print docs/MEMORY.md from the evidence and the published configurations."""
+    from .estimating import read_points
+    from .page import page_text
+
+    click.echo(page_text(read_points(evidence)), nl=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Estimates for requests that were measured, and beside them what `accelerate estimate-memory` says."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from generators.compatibility.memory.estimate import MemoryRequest
+from generators.derivation.building import build
+from generators.derivation.memory.estimate import Skeleton, built, skeleton_of
+from hardware.evidence.versions import versions_of
+
+_OF_MODEL = ("config_class", "model_class", "config")
+Point = dict[str, Any]
+
+
+def read_points(path: Path) -> list[Point]:
+    """The lines of a file, packed or not."""
+    packed = path.read_bytes()
+    text = gzip.decompress(packed) if path.suffix == ".gz" else packed
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def write_points(points: list[Point], path: Path) -> None:
+    """Packed lines: the same bytes for the same points."""
+    text = "".join(json.dumps(point, sort_keys=True) + "\n" for point in points)
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+@functools.lru_cache(maxsize=1)
+def _skeleton(model: str) -> Skeleton:
+    return skeleton_of(*json.loads(model))
+
+
+@functools.lru_cache(maxsize=1)
+def _bytes_in_float32(model: str) -> int:
+    """What accelerate takes for the size of a model: `calculate_maximum_sizes` of it on the meta device."""
+    from accelerate.utils.modeling import calculate_maximum_sizes
+
+    with torch.device("meta"):
+        found = built(lambda: build(*json.loads(model)))
+    return int(calculate_maximum_sizes(found)[0])
+
+
+def _rival(model: str, point: Point) -> int:
+    """What `accelerate estimate-memory` prints for a model, computed as its `gather_data` does: a model's size, half
+    of it in half precision (it knows no bfloat16 there: as float16), or the most of a step of training with Adam."""
+    from accelerate.commands.estimate import estimate_training_usage
+
+    size = _bytes_in_float32(model)
+    if point["mode"] == "training":
+        return int(max(estimate_training_usage(size, point["precision"]).values()))
+    return size if point["precision"] == "float32" else size // 2
+
+
+def with_estimates(points: list[Point]) -> Iterator[Point]:
+    """The points that were measured, with `parts` of an estimate and accelerate's `rival`; where nothing can be
+    estimated, `unknown` says why."""
+    logging.disable(logging.CRITICAL)
+    torch.set_num_threads(1)
+    versions = _versions()
+    for point in points:
+        if "left_out" in point:
+            continue
+        model = json.dumps([point[name] for name in _OF_MODEL])
+        asked = MemoryRequest(
+            mode=point["mode"], precision=point["precision"], batch=point["batch"], context=point["length"]
+        )
+        said: Point = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                lengths = [point["length"]] * point["batch"]
+                said["parts"] = _skeleton(model).estimate(asked, point["inputs"], lengths).parts
+            except Exception as error:  # whatever modelling code raises is why nothing can be said
+                said["unknown"] = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+            said["rival"] = _rival(model, point)
+        yield {**point, **said, **versions}
+
+
+def _versions() -> dict[str, Any]:
+    from hardware.detection import detect
+
+    found = versions_of(detect())
+    names = ("torch", "transformers", "diffusers")
+    kept = {name: found[name] for name in names if name in found}
+    return {"versions": kept, "cpu": torch.backends.cpu.get_cpu_capability(), "date": f"{datetime.now(UTC):%Y-%m-%d}"}

@@ -1,0 +1,189 @@
+"""Measures requests: one forked child for each model type, one at a time, with a limit of memory and of time."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import random
+import resource
+import signal
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from generators.derivation.building import build
+from generators.derivation.memory.estimate import built
+from generators.derivation.memory.steps import dtype_of, prepared, run
+from generators.models.inputs import make_inputs
+from generators.models.recipe import Recipe
+from hardware.backends._tensors import to_tensors
+
+from .allocator import peak_while, storage_bytes
+from .requests import LEAST, MOST_PARAMETERS, MOST_ROWS, Asked, Request, asked_of, configs, parameters_of, random_of
+
+MEMORY_LIMIT = 6 * 2**30
+_PER_TYPE_S, _PER_POINT_S = 6, 3
+"""Seconds of the processor for a configuration of a type, and for a point."""
+
+
+class _Quick:
+    """Draws numbers in no time, since which they are doesn't matter: the same few again and again."""
+
+    def __init__(self) -> None:
+        self._rng = np.random.default_rng(0)
+        self._normal = self._rng.standard_normal(1021).astype(np.float32)
+
+    def standard_normal(self, shape: Any) -> Any:
+        return np.resize(self._normal, shape)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rng, name)
+
+
+class _TooSlow(Exception):
+    pass
+
+
+def measured(model: torch.nn.Module, request: Request) -> tuple[int, list[str]]:
+    """Bytes at the peak of one request, weights and inputs included, and the operators that it came in."""
+    model = prepared(model, request["mode"], request["precision"])
+    model.zero_grad(set_to_none=True)
+    arrays = make_inputs(request["inputs"], 0, [request["length"]] * request["batch"], _Quick())
+    tensors = to_tensors(arrays, "cpu", dtype_of(request["precision"]))
+    del arrays
+    there = storage_bytes([*model.parameters(), *model.buffers(), *tensors.values()])
+    peak, where = peak_while(lambda: run(model, tensors, request["mode"], lambda *_: None))
+    return there + peak, where
+
+
+def _batch(model: Any, request: Request, asked: Asked, rows: dict[Any, tuple[float, float]]) -> int:
+    """The batch that should take what is aimed at, from what 8 and 32 rows take; 0 where one takes too much."""
+    if asked.batch is not None:
+        return asked.batch
+    key = (asked.mode, asked.length, asked.precision)
+    if key not in rows:
+        few, more = (measured(model, {**request, "batch": batch})[0] for batch in (8, 32))
+        a_row = max((more - few) / 24, 1.0)
+        rows[key] = (a_row, few - 8 * a_row)
+    a_row, fixed = rows[key]
+    batch = int((asked.target - fixed) / a_row)
+    if batch < 1:
+        return 1 if fixed + a_row < 3 * asked.target else 0
+    return min(batch, MOST_ROWS)
+
+
+def _real(recipe: Recipe, config: Mapping[str, Any]) -> torch.nn.Module | None:
+    """The model with numbers in it; None where it has too many."""
+    if parameters_of(recipe, config) > MOST_PARAMETERS:
+        return None
+    model = built(lambda: build(recipe.config_class, recipe.model_class, config))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.uniform_(-0.05, 0.05)
+    return model
+
+
+def warm(recipe: Recipe) -> None:
+    """Import what every child needs. One thread computes, so that there are none that a fork would lose."""
+    torch.set_num_threads(1)
+    with contextlib.suppress(Exception):
+        model = _real(recipe, recipe.config)
+        request = {"inputs": recipe.inputs, "length": 16, "batch": 2, "precision": "float32", "mode": "training"}
+        measured(model, request)
+
+
+def measure_type(recipe: Recipe, turn: int, out: Path) -> None:
+    """In a child: measure the requests for one type, a line each; those that can't be are left out with a reason."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
+    torch.set_num_threads(1)
+
+    def stop(*_: Any) -> None:
+        raise _TooSlow("too slow to be measured here")
+
+    signal.signal(signal.SIGPROF, stop)
+    chance = random_of(recipe.model_type, turn)
+    done: set[bool] = set()
+    for wide, config in configs(recipe, chance):
+        if wide in done:
+            continue
+        try:
+            model = _real(recipe, config)
+        except Exception:  # whatever a constructor raises, the next configuration may do better
+            continue
+        if model is not None:
+            done.add(wide)
+            _measure_model(recipe, model, wide, config, chance, out, time.process_time() + _PER_TYPE_S)
+
+
+def _measure_model(
+    recipe: Recipe, model: Any, wide: bool, config: Any, chance: random.Random, out: Path, ends: float
+) -> None:
+    rows: dict[Any, tuple[float, float]] = {}
+    slow = 0
+    for asked in asked_of(recipe, wide, chance):
+        if time.process_time() > ends or slow > 1:
+            break
+        request = {
+            "model_type": recipe.model_type,
+            "family": recipe.family,
+            "config_class": recipe.config_class,
+            "model_class": recipe.model_class,
+            "config": config,
+            "inputs": {name: dict(spec) for name, spec in recipe.inputs.items()},
+            "wide": wide,
+            "length": asked.length,
+            "precision": asked.precision,
+            "mode": asked.mode,
+        }
+        line = _one(model, request, asked, rows)
+        slow += line.get("left_out", "").startswith("too slow")
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        gc.collect()
+
+
+def _one(model: Any, request: Request, asked: Asked, rows: dict[Any, tuple[float, float]]) -> Request:
+    signal.setitimer(signal.ITIMER_PROF, _PER_POINT_S)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            batch = _batch(model, request, asked, rows)
+            if not batch:
+                return {**request, "left_out": "one example takes too much"}
+            request = {**request, "batch": batch}
+            peak, where = measured(model, request)
+        found = {**request, "measured": peak, "where": where}
+        return found if peak >= LEAST else {**found, "left_out": "below the least size"}
+    except _TooSlow as error:
+        return {**request, "left_out": str(error)}
+    except Exception as error:  # whatever modelling code raises is why it can't be measured so
+        return {**request, "left_out": f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"}
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def in_child(recipe: Recipe, turn: int, out: Path) -> None:
+    """Measure one type in a forked child and wait for it; a child that hangs is killed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, 1)
+            os.dup2(null, 2)
+            measure_type(recipe, turn, out)
+        finally:
+            os._exit(0)
+    ends = time.monotonic() + 20 * _PER_TYPE_S
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() > ends:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return
+        time.sleep(0.05)

@@ -1,0 +1,179 @@
+"""docs/MEMORY.md: how far estimates are off what was measured, and into what published configurations fit."""
+
+from __future__ import annotations
+
+import collections
+import statistics
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from generators.compatibility.calibration.held_out import is_held_out
+from generators.compatibility.memory.asking import memory_answer
+from generators.compatibility.memory.estimate import MemoryEstimate
+from generators.compatibility.memory.fit import Room, fit
+from generators.models.classifier import classify
+from hardware.errors import ModelError
+from hardware.plain_text import size_text
+from reports.text import markdown_table
+
+from .estimating import Point
+
+CONFIGS = Path("test/fixtures/configs")
+_SIZES = (8, 16, 24, 80)
+"""Gigabytes of devices in the table of published configurations."""
+_UNDER = -0.01
+_WORST = 10
+
+_HEAD = """# Memory fit
+
+Made by `python -m benchmarks.memory page docs/evidence/memory.jsonl.gz` from measurements of {dates}.
+Versions: {versions}; kernels: {cpu}.
+
+An estimate is made by running a model without data: its operators are dispatched on tensors that have sizes
+alone, and each storage is counted from its birth to its release. Whole numbers (masks, positions) are computed,
+so that the code takes its own branches; choices that depend on data, as a router's, are taken evenly. What
+kernels hold inside themselves is `workspace`: only that of convolutions, and of kernels that copy what doesn't
+lie in order, is modelled (`generators/derivation/memory/workspace.toml`), from types that aren't held out.
+
+A measurement is what torch's allocator handed out: the profiler's record of each allocation and release while
+the model ran, on top of weights and inputs. oneDNN's buffers that go through torch's allocator are in it; what
+a library allocates behind its back isn't. One thread computes. Requests: `python -m benchmarks.memory measure
+FILE`, drawn by chance from the tiny configurations of recipes and from wider ones; training is the second step
+of AdamW.
+
+## How far estimates are off
+
+{count} points of 200 MB or more, of {types} model types. An error is estimate / measured - 1; *under* is the
+share of points where the estimate is lower by more than 1 %. Beside it what `accelerate estimate-memory` gives
+for the same model and precision, computed with accelerate's own functions (`calculate_maximum_sizes`,
+`estimate_training_usage`) as its `gather_data` does: it counts weights, gradients and optimiser, and knows
+neither batch nor length.
+{unknown}
+{tables}
+
+## The worst
+
+{worst}
+
+## Published configurations
+
+Values of their config.json as in `test/fixtures/configs` (sources in `sources.toml`), in the precision that
+they name, else float32; batch 1; generation for what decodes, else a forward pass. 1 GB is 10^9 bytes. What a
+driver or a runtime keeps for itself comes on top, and kernels of other devices have workspaces of their own:
+none was measured here.
+
+{fits}
+"""
+
+
+def page_text(points: Sequence[Point]) -> str:
+    """The page."""
+    known = [point for point in points if "parts" in point]
+    versions = sorted({f"{name} {one}" for point in points for name, one in point["versions"].items()})
+    without = collections.Counter(point["unknown"].partition(":")[0] for point in points if "unknown" in point)
+    unknown = (
+        f"\nNot estimated, with a reason: {sum(without.values())} points ({_counted(without)}).\n" if without else ""
+    )
+    return _HEAD.format(
+        dates=" and ".join(sorted({point["date"] for point in points})),
+        versions=", ".join(versions),
+        cpu=", ".join(sorted({point["cpu"] for point in points})),
+        count=len(known),
+        types=len({point["model_type"] for point in known}),
+        unknown=unknown,
+        tables=_tables(known),
+        worst=_worst(known),
+        fits=_fits(),
+    )
+
+
+def _counted(found: collections.Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in found.most_common())
+
+
+def error_of(point: Point) -> float:
+    """Estimate / measured - 1."""
+    return float(sum(point["parts"].values()) / point["measured"] - 1)
+
+
+def _rival_error(point: Point) -> float:
+    return float(point["rival"] / point["measured"] - 1)
+
+
+def _row(name: str, points: Sequence[Point]) -> list[str]:
+    cells = [name, str(len(points))]
+    for error in (error_of, _rival_error):
+        off = [error(point) for point in points]
+        size = sorted(map(abs, off))
+        under = sum(one < _UNDER for one in off) / len(off)
+        cells += [_percent(statistics.median(size)), _percent(size[int(0.95 * (len(size) - 1))]), _percent(under)]
+    return cells
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _tables(points: Sequence[Point]) -> str:
+    heads = ["", "points", "median", "95th", "under", "accelerate: median", "95th", "under"]
+    groups: list[Callable[[Point], str]] = [
+        lambda _: "all",
+        lambda point: "held out" if is_held_out(point["model_type"]) else "not held out",
+        lambda point: str(point["family"]),
+        lambda point: str(point["precision"]),
+        lambda point: str(point["mode"]),
+        lambda point: "many weights" if point["wide"] else "many activations",
+    ]
+    rows = []
+    for key in groups:
+        for name in sorted({key(point) for point in points}):
+            rows.append(_row(name, [point for point in points if key(point) == name]))
+    return markdown_table(heads, rows)
+
+
+def _worst(points: Iterable[Point]) -> str:
+    """The worst point of each type, and in which operators its real peak came."""
+    by_type: dict[str, Point] = {}
+    for point in points:
+        known = by_type.get(point["model_type"])
+        if known is None or abs(error_of(point)) > abs(error_of(known)):
+            by_type[point["model_type"]] = point
+    worst = sorted(by_type.values(), key=lambda point: -abs(error_of(point)))[:_WORST]
+    rows = [
+        [
+            point["model_type"],
+            f"{point['mode']}, {point['precision']}, {point['batch']} × {point['length']}",
+            size_text(point["measured"]),
+            f"{100 * error_of(point):+.1f} %",
+            "held out" if is_held_out(point["model_type"]) else "",
+            " in ".join(f"`{name.removeprefix('aten::')}`" for name in point["where"][:5]),
+        ]
+        for point in worst
+    ]
+    return markdown_table(["model type", "request", "measured", "error", "", "where the peak came"], rows)
+
+
+def _fits() -> str:
+    sources: dict[str, Any] = tomllib.loads((CONFIGS / "sources.toml").read_text(encoding="utf-8"))
+    rows = []
+    for name in sources:
+        try:
+            found = memory_answer(classify(str(CONFIGS / name)), {"least_room": _SIZES[0] * 10**9})
+        except ModelError as error:
+            rows.append([name, "", f"unknown: {error.why}", *[""] * len(_SIZES)])
+            continue
+        base, *others = found.estimates
+        cells = [_cell(base, others, found.anatomy, size) for size in _SIZES]
+        rows.append([name, str(base.request), f"{found.anatomy.parameters / 1e9:.2f}", size_text(base.total), *cells])
+    heads = ["configuration", "request", "billion parameters", "needed", *(f"{size} GB" for size in _SIZES)]
+    return markdown_table(heads, rows)
+
+
+def _cell(base: MemoryEstimate, others: Sequence[MemoryEstimate], anatomy: Any, size: int) -> str:
+    answer = fit(base, others, anatomy, Room(name="", available=size * 10**9))
+    if answer.fits:
+        return "fits, tight" if answer.is_tight else "fits"
+    change = f"{answer.change.what} ({size_text(answer.change.needed)})" if answer.change else "no single change"
+    return f"{size_text(answer.missing)} missing: {change}"

@@ -1,0 +1,148 @@
+"""What a model takes in the way that somebody asks for: from a model type at its default size, or from a folder with
+a config.json alone. Runs in a child process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from generators.compatibility.memory.estimate import PRECISIONS, MemoryEstimate, MemoryRequest
+from generators.derivation.building import class_of, line_of
+from generators.derivation.real_dims import start
+from generators.derivation.scopes import attribute_of, text_config
+from generators.derivation.specs import input_specs
+from generators.models.inputs import placeholders
+from generators.models.libraries import catalog_of
+from hardware.errors import ModelError
+
+from .stack import Stack
+
+_LONGEST, _LONGEST_ENCODED = 4096, 512
+"""Tokens that are asked for where nobody says how many: of what only decodes, and of what has an encoder."""
+_MOST_TOKENS = 2**26
+"""Tokens in a batch up to which inputs are made: they are real, though what comes of them isn't."""
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_text_positions")
+_SHORTER = 3
+"""How many times a context is halved to find one that fits."""
+_LEAST_CONTEXT = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Subject:
+    """A model without data and its inputs; `longest` is how many tokens it can read."""
+
+    stack: Stack
+    specs: Mapping[str, Mapping[str, Any]]
+    decodes: bool
+    encodes: bool
+    longest: int | None
+    precision: str
+
+    @property
+    def reads(self) -> bool:
+        return any(spec["kind"] in ("tokens", "decoder_tokens") for spec in self.specs.values())
+
+
+def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Estimates for a model type or a folder: `estimates`, that of the request first, then of what differs from it in
+    one thing where `least_room` bytes aren't enough for it; `anatomy`; and what was decided, in `notes`.
+
+    `asked` has `mode`, `precision`, `batch` and `context`, None where nobody says. Raises `ModelError` with the
+    reason where no estimate can be made.
+    """
+    try:
+        subject = _subject(name, task)
+        request, notes = _request(subject, asked)
+        estimates = [_estimate(subject, request)]
+        room = asked.get("least_room")
+        if room is not None and estimates[0].total > room:
+            estimates += [_estimate(subject, other) for other in _others(request, subject)]
+        anatomy = vars(subject.stack.anatomy())
+    except ModelError:
+        raise
+    except Exception as error:  # whatever modelling code raises is why nothing can be said
+        raise ModelError(
+            f"how much memory {name} takes is not known", why=f"{type(error).__name__}: {line_of(error)}"
+        ) from error
+    return {"estimates": [one.to_dict() for one in estimates], "anatomy": anatomy, "notes": notes}
+
+
+def _subject(name: str, task: str | None) -> _Subject:
+    if _library_of(name) == "diffusers":
+        raise ModelError(
+            f"how much memory {name} takes is not known",
+            why="parts of a pipeline of diffusers have configurations of their own, which nothing here puts together",
+        )
+    what, chosen, config, _ = start(name, task)
+    decodes = chosen.entry.generate != "none"
+    make = class_of(chosen.model_class)
+    stack = Stack(config, lambda one: make(one).eval())
+    longest = attribute_of(text_config(config), *_POSITIONS)
+    longest = longest if isinstance(longest, int) and longest > 1 else None
+    side = "left" if what.architecture == "decoder-only" else "right"
+    with stack.least.asked() as model:
+        specs = input_specs(model, chosen.entry, what.architecture, side, min(longest or 16, 16))
+    for spec in specs.values():
+        if spec["kind"] == "decoder_tokens":
+            spec.pop("length", None)
+    declared = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
+    precision = declared if declared in PRECISIONS else "float32"
+    return _Subject(
+        stack=stack,
+        specs=specs,
+        decodes=decodes,
+        encodes=bool(getattr(config, "is_encoder_decoder", False)),
+        longest=longest,
+        precision=precision,
+    )
+
+
+def _library_of(name: str) -> str:
+    """The library that a name is a type of; empty where it is none, as a folder."""
+    try:
+        return catalog_of(name).library
+    except ModelError:
+        return ""
+
+
+def _request(subject: _Subject, asked: Mapping[str, Any]) -> tuple[MemoryRequest, list[str]]:
+    notes = []
+    mode = asked.get("mode") or ("generation" if subject.decodes else "inference")
+    if mode == "generation" and not subject.decodes:
+        raise ModelError("how much memory generation takes is not known", why="the model's task decodes nothing")
+    longest = _LONGEST if subject.decodes and not subject.encodes else _LONGEST_ENCODED
+    context = asked.get("context") or min(longest, subject.longest or longest)
+    if subject.reads and subject.longest is not None and context > subject.longest:
+        raise ModelError(
+            f"the model reads no more than {subject.longest} tokens",
+            why=f"its configuration says so, and {context} were asked for",
+            fix=f"Ask with --context {subject.longest}.",
+        )
+    if not subject.reads:
+        context = 16
+        notes.append("it reads no text: the sizes of its images or sounds are those of its configuration")
+    if context * (asked.get("batch") or 1) > _MOST_TOKENS:
+        raise ModelError(
+            f"no estimate is made for more than {_MOST_TOKENS} tokens at once",
+            fix="Ask for a smaller --batch or --context; between two batches memory grows evenly.",
+        )
+    batch, precision = asked.get("batch") or 1, asked.get("precision") or subject.precision
+    return MemoryRequest(mode=mode, precision=precision, batch=batch, context=context), notes
+
+
+def _others(request: MemoryRequest, subject: _Subject) -> Iterator[MemoryRequest]:
+    """Requests that differ in one thing and take less."""
+    if request.batch > 1:
+        yield replace(request, batch=1)
+    if request.precision == "float32":
+        yield replace(request, precision="bfloat16")
+    if subject.reads:
+        lengths = [request.context >> step for step in range(1, _SHORTER + 1)]
+        yield from (replace(request, context=one) for one in lengths if one >= _LEAST_CONTEXT)
+
+
+def _estimate(subject: _Subject, request: MemoryRequest) -> MemoryEstimate:
+    taken = placeholders(subject.specs)
+    length = max(request.context - taken, 4)  # the places of images count among the tokens
+    return subject.stack.estimate(request, subject.specs, [length] * request.batch)

@@ -1,0 +1,106 @@
+"""Does a model fit into the memory of the devices here? What `--check-model` says of it, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from generators.compatibility.memory.asking import memory_answer
+from generators.compatibility.memory.estimate import MemoryEstimate, parse_size
+from generators.compatibility.memory.fit import Fit, Room, fit
+from generators.models.classifier import classify
+from hardware.errors import HwCompatError, ModelError
+from hardware.plain_text import size_text
+from hardware.target import Target
+
+if TYPE_CHECKING:
+    from hardware.expected_targets import TargetStatus
+
+_NOT_COUNTED = (
+    "counted as torch's allocator hands it out on a CPU: kernels of other devices have workspaces of their own, and "
+    "what a driver or a runtime keeps for itself (a CUDA context, code) comes on top"
+)
+_SHOWN = {"optimiser": "optimiser state", "cache": "KV cache"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryQuestion:
+    """How the model is to be run: None means what is usual for it. `sizes` are those of devices that aren't here."""
+
+    mode: str | None = None
+    precision: str | None = None
+    batch: int | None = None
+    context: int | None = None
+    sizes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryCheck:
+    """The answer: an estimate, and whether it fits on each device. Without an estimate `unknown` says why."""
+
+    estimate: MemoryEstimate | None = None
+    fits: tuple[Fit, ...] = ()
+    notes: tuple[str, ...] = ()
+    unknown: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "estimate": self.estimate.to_dict() if self.estimate else None,
+            "devices": [one.to_dict() for one in self.fits],
+            "notes": list(self.notes),
+            "unknown": self.unknown,
+            "lines": list(self.lines),
+        }
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What it takes and of what that is made up; then a line for each device."""
+        if self.estimate is None:
+            return (f"memory: unknown. {self.unknown}",)
+        sizes = [f"{_SHOWN.get(name, name)} {size_text(size)}" for name, size in self.estimate.parts.items() if size]
+        first = f"memory: {size_text(self.estimate.total)} for {self.estimate.request}: {', '.join(sizes)}"
+        return (first, *(f"memory on {one.text}" for one in self.fits), *(f"memory note: {n}" for n in self.notes))
+
+
+def memory_check(
+    name: str, device: str | None, question: MemoryQuestion, statuses: Sequence[TargetStatus]
+) -> MemoryCheck:
+    """What `name` takes, on `device` or (None, `auto`) on each target of `statuses` that is here, and in each of the
+    sizes that were asked about. Raises `UsageError` for a size that is none."""
+    rooms = [
+        *_rooms(device, statuses),
+        *(Room(name=f"a device of {s}", available=parse_size(s)) for s in question.sizes),
+    ]
+    least = min((room.available for room in rooms if room.available is not None), default=None)
+    asked = {
+        "mode": question.mode,
+        "precision": question.precision,
+        "batch": question.batch,
+        "context": question.context,
+        "least_room": least,
+    }
+    try:
+        found = memory_answer(classify(name), asked)
+    except ModelError as error:
+        return MemoryCheck(unknown=_sentence(error))
+    base, *others = found.estimates
+    fits = tuple(fit(base, others, found.anatomy, room) for room in rooms)
+    return MemoryCheck(estimate=base, fits=fits, notes=(*found.notes, _NOT_COUNTED))
+
+
+def _sentence(error: HwCompatError) -> str:
+    parts = [error.what + (f": {error.why}" if error.why else ""), error.fix]
+    return " ".join(f"{part.rstrip('.')}." for part in parts if part)
+
+
+def _rooms(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[Room]:
+    """The devices that are asked about: those of the named target, else all that may be here."""
+    for status in statuses:
+        named = device not in (None, "auto") and status.target == Target.parse(str(device)).name
+        if not named and (device not in (None, "auto") or not status.expected):
+            continue
+        label = f"{status.target} ({status.device_name})" if status.device_name else status.target
+        why = status.reason if not status.expected else "nothing here tells how much memory it has"
+        yield Room(name=label, available=status.memory_bytes, why_unknown=why)

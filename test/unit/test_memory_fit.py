@@ -1,0 +1,135 @@
+"""Memory fit: what is said of devices, what is reckoned without data, and that it agrees with torch's allocator."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from generators.compatibility.memory.changes import changes
+from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate, MemoryRequest, parse_size
+from generators.compatibility.memory.fit import Room, fit
+from hardware.errors import ModelError, UsageError
+
+CONFIGS = Path(__file__).parents[1] / "fixtures" / "configs"
+GB = 10**9
+ANATOMY = Anatomy(
+    parameters=7 * GB, linear=6 * GB, largest=GB // 10, block=GB // 5, beside=GB // 2
+)  # about a model of seven billion
+
+
+def estimate(weights: int, *, activations: int = 0, cache: int = 0, **asked) -> MemoryEstimate:
+    request = {"mode": "generation", "precision": "bfloat16", "batch": 1, "context": 4096} | asked
+    nothing = dict.fromkeys(("gradients", "optimiser", "inputs", "workspace"), 0)
+    return MemoryEstimate(
+        request=MemoryRequest(**request), weights=weights, activations=activations, cache=cache, **nothing
+    )
+
+
+def room(size: int) -> Room:
+    return Room(name="a device", available=size)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("24GiB", 24 * 2**30), ("80 GB", 80 * GB), ("1.5gb", 1_500_000_000), ("4096", 4096)]
+)
+def test_sizes_are_read_as_people_write_them(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "-3GB", "24 apples", "24GiBB", "1e9", "nan"])
+def test_what_is_no_size_is_refused_with_an_example(text):
+    with pytest.raises(UsageError, match="not a size") as refused:
+        parse_size(text)
+    assert "24GiB" in refused.value.fix
+
+
+def test_what_fits_needs_no_change_and_says_where_it_is_tight():
+    roomy, tight = (fit(estimate(10 * GB), [], ANATOMY, room(size * GB)) for size in (20, 10))
+    assert (roomy.fits, roomy.is_tight, roomy.change, roomy.missing) == (True, False, None, 0)
+    assert (tight.fits, tight.is_tight) == (True, True)
+
+
+def test_unknown_memory_is_not_guessed():
+    answer = fit(estimate(GB), [], ANATOMY, Room(name="openvino", available=None, why_unknown="nothing tells"))
+    assert answer.fits is None
+    assert "unknown" in answer.text
+    assert "nothing tells" in answer.text
+
+
+def test_smaller_batch_goes_first_and_is_the_largest_that_fits():
+    base = estimate(10 * GB, activations=8 * GB, batch=8)
+    one = estimate(10 * GB, activations=GB, batch=1)
+    answer = fit(base, [one], ANATOMY, room(15 * GB))
+    assert answer.missing == 3 * GB
+    assert answer.change is not None
+    assert (answer.change.kind, answer.change.what) == ("batch", "take a batch of 5")
+    assert answer.change.needed == 15 * GB
+
+
+def test_half_precision_goes_before_eight_bits_and_eight_before_four():
+    base, half = estimate(28 * GB, precision="float32"), estimate(14 * GB)
+    kinds = [fit(base, [half], ANATOMY, room(size)).change.kind for size in (20 * GB, 9 * GB, 6 * GB)]
+    assert kinds == ["precision", "int8", "int4"]
+
+
+def test_bytes_of_quantised_weights_are_those_of_the_arithmetic():
+    found = {one.kind: one.needed for one in changes(estimate(14 * GB), [], ANATOMY, GB)}
+    # What isn't linear stays in two bytes, and the largest matrix is widened; four bits have 2 bytes for each 128.
+    assert found["int8"] == 2 * GB + GB // 5 + 6 * GB
+    assert found["int4"] == 2 * GB + GB // 5 + 3 * GB + 6 * GB // 64
+
+
+def test_training_is_not_quantised_nor_offloaded():
+    kinds = {one.kind for one in changes(estimate(14 * GB, mode="training"), [], ANATOMY, GB)}
+    assert kinds == {"two devices"}
+
+
+def test_nothing_helps_is_said():
+    answer = fit(estimate(14 * GB, activations=9 * GB), [], ANATOMY, room(GB))
+    assert answer.change is None
+    assert "No single change" in answer.text
+
+
+@pytest.mark.parametrize(("model_type", "mode"), [("llama", "training"), ("resnet", "inference")])
+def test_estimate_agrees_with_the_allocator(model_type, mode):
+    from benchmarks.memory.measuring import measured
+    from generators.derivation.building import build
+    from generators.derivation.memory.estimate import built, skeleton_of
+    from generators.models.store import load_recipe
+
+    recipe = load_recipe(model_type)
+    assert recipe is not None
+    model = (recipe.config_class, recipe.model_class, recipe.config)
+    asked = MemoryRequest(mode=mode, precision="float32", batch=24, context=16)
+    found = skeleton_of(*model).estimate(asked, recipe.inputs, [16] * 24)
+    request = {"inputs": recipe.inputs, "length": 16, "batch": 24, "precision": "float32", "mode": mode}
+    real, _ = measured(built(lambda: build(*model)), request)
+    assert found.total == pytest.approx(real, rel=0.1)
+
+
+def test_seventy_billion_parameters_are_counted_without_being_allocated():
+    import psutil
+
+    from generators.derivation.memory.asked import memory_of
+
+    before = psutil.Process().memory_info().rss
+    said = memory_of(str(CONFIGS / "llama-3-70b"), None, {"batch": 2, "context": 1024})
+    assert psutil.Process().memory_info().rss - before < GB
+    published = tomllib.loads((CONFIGS / "sources.toml").read_text())["llama-3-70b"]["parameters"]
+    assert said["anatomy"]["parameters"] == published
+    found = MemoryEstimate.from_dict(said["estimates"][0])
+    assert found.weights == pytest.approx(2 * published, rel=1e-3)
+    # Keys and values of two texts of 1,025 tokens, for 8 heads of 128 in 80 layers, in two bytes.
+    assert found.cache == pytest.approx(2 * 2 * 1025 * 8 * 128 * 80 * 2, rel=0.01)
+
+
+def test_text_longer_than_the_positions_is_refused_with_what_is_possible():
+    from generators.derivation.memory.asked import memory_of
+
+    with pytest.raises(ModelError, match="no more than 512") as refused:
+        memory_of(str(CONFIGS / "bert-large"), None, {"context": 1000})
+    assert "--context 512" in refused.value.fix
+    with pytest.raises(ModelError, match="no estimate is made for more than"):
+        memory_of(str(CONFIGS / "bert-large"), None, {"context": 512, "batch": 2**20})
