@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING
 import click
 
 from generators.options import Options, with_options
-from hardware.errors import ModelError, UsageError
+from generators.options_together import refuse_together
+from hardware.errors import ModelError
 from hardware.evidence.versions import RELEASE
 from hardware.front_door import note, open_door
 
@@ -50,34 +51,27 @@ if TYPE_CHECKING:
 def main(context: click.Context, /, **options: object) -> int:
     """Parse, call, print; see `help`."""
     asked = Options(**options, pytest_arguments=context.obj or ())
-    tables = asked.hardware_compatibility or asked.coverage_report
-    shown = tables or asked.explain or asked.calibration or asked.dry_run or asked.backlog
-    if not (shown or asked.list_devices) and _was_given(context, "format_"):
-        raise UsageError(
-            "--format goes with what is printed: --list-devices, --hardware-compatibility, --coverage-report, "
-            "--calibration, --backlog, --dry-run or --explain CELL",
-            fix="Leave it out.",
-        )
-    if asked.targets and not tables:
-        raise UsageError(
-            "--targets goes with --hardware-compatibility or --coverage-report", fix="A device to run on is --device."
-        )
-    if asked.baseline and not asked.hardware_compatibility:
-        raise UsageError("--baseline goes with --hardware-compatibility", fix="Add --hardware-compatibility.")
-    if asked.fail_on and not asked.baseline:
-        raise UsageError(
-            "--fail-on goes with --baseline", fix="Name the matrix to compare with: --baseline FILE.json"
-        )
-    if (asked.previous or asked.fail_under is not None) and not asked.coverage_report:
-        raise UsageError("--previous and --fail-under go with --coverage-report", fix="Add --coverage-report.")
-    if asked.bundle and asked.run:
-        raise UsageError("--bundle packs and --run runs", fix="Ask for one of them; a bundle has its own run.py.")
-    if asked.resume and not (asked.run or asked.refresh):
-        raise UsageError("--resume goes with --run or --refresh", fix="Add one of them.")
-    if asked.dry_run and not asked.refresh:
-        raise UsageError("--dry-run goes with --refresh", fix="Add --refresh; what --run would do is told by --list.")
-    if asked.update_expected and not (asked.config and asked.run):
-        raise UsageError("--update-expected goes with --config FILE and --run", fix="Add what is missing.")
+    refuse_together(asked, format_given=_was_given(context, "format_"))
+    printed = _printed(asked)
+    if printed is not None:
+        return printed
+    if asked.refresh:
+        from reports.refresh_command import refresh
+
+        return refresh(asked, _own_command())
+    if asked.upstream:
+        from reports.upstream_command import report_upstream
+
+        return report_upstream(asked, asked.upstream, _own_command())
+    if asked.check_folder or asked.update_folder:
+        return _compare(asked)
+    if (folder := asked.folder_to_verify()) is not None:
+        return _verify(asked, sorted(folder.glob("test_*.py")))
+    return _generate(asked)
+
+
+def _printed(asked: Options) -> int | None:
+    """Print what was asked to be shown and return the exit code; None where something is to be done."""
     if asked.list_devices:
         return _list_devices(asked)
     if asked.hardware_compatibility:
@@ -96,23 +90,11 @@ def main(context: click.Context, /, **options: object) -> int:
         from reports.coverage_command import report_coverage
 
         return report_coverage(asked, _own_command())
-    if asked.refresh:
-        from reports.refresh_command import refresh
-
-        return refresh(asked, _own_command())
     if asked.backlog:
         from reports.backlog_command import report_backlog
 
         return report_backlog(asked, asked.backlog)
-    if asked.upstream:
-        from reports.upstream_command import report_upstream
-
-        return report_upstream(asked, asked.upstream, _own_command())
-    if asked.check_folder or asked.update_folder:
-        return _compare(asked)
-    if (folder := asked.folder_to_verify()) is not None:
-        return _verify(asked, sorted(folder.glob("test_*.py")))
-    return _generate(asked)
+    return None
 
 
 def _was_given(context: click.Context, name: str) -> bool:

@@ -137,7 +137,7 @@ def tolerance_moved(cell: Cell, lines: Sequence[CheckLine], own_limit: float | N
         if today is None or error is None or limit is None or line.check_name not in comparing_checks():
             continue
         passed_wider = line.outcome is Outcome.PASSED and error <= limit and limit > today
-        failed_narrower = line.outcome is Outcome.FAILED and error > limit and limit < today
+        failed_narrower = line.outcome is Outcome.FAILED and limit < error <= today
         if passed_wider or failed_narrower:
             return f"measured with a tolerance of {limit:g}, now {today:g}"
     return ""
