@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,16 @@ def _error_type(error: BaseException, check: str, measured: Measurement) -> str:
     return "numerical_mismatch"
 
 
+def _register_devices(suites: Iterable[SuiteFile]) -> None:
+    """Register torch devices made in Python before a suite on another target computes a gradient: torch starts its
+    threads for gradients once, for the devices that it knows by then, and has none for a later one."""
+    from ..backends.factory import backend_class, get_backend, known_targets
+
+    for target in {suite.cell.target.name for suite in suites} & set(known_targets()):
+        if backend_class(target).SIMULATED:
+            get_backend(target).unavailable()
+
+
 class Recorder:
     """Writes one evidence line for each check of each suite.
 
@@ -110,6 +120,7 @@ class Recorder:
         suites = {s.path: s for s in (self._suite(item.path) for item in session.items) if s is not None}
         suites |= {suite.path: suite for suite in self._not_imported}
         if self._owned and suites and not session.config.option.collectonly:
+            _register_devices(suites.values())
             self._open_run(list(suites.values()))
         for suite, text in self._not_imported.items():
             self._write_import_failures(suite, text)

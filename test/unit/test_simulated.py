@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -300,3 +303,30 @@ def test_a_tensor_takes_over_the_bytes_of_another_with_its_shape():
     assert torch.equal(layer.weight.detach().cpu(), torch.arange(20.0).reshape(5, 4))
     assert torch.equal(layer.weight.data.cpu(), torch.arange(20.0).reshape(5, 4))
     assert f"{other.sum():.1f}" == "190.0"
+
+
+ROOT = Path(__file__).parents[2]
+
+GRADIENTS = """
+from types import SimpleNamespace
+import torch
+from hardware.cell import Cell
+from hardware.testing.plugin import _register_devices
+suites = [SimpleNamespace(cell=Cell.parse(f"bert/fill-mask/{name}/float32")) for name in ("cpu", "simulated")]
+if REGISTERED:
+    _register_devices(suites)
+torch.ones(3, requires_grad=True).sum().backward()  # a suite on the host comes first
+from hardware.backends.factory import get_backend
+assert get_backend("simulated").unavailable() == ""
+there = torch.ones(3).to("simulated").requires_grad_()
+(there * there).sum().backward()
+print(there.grad.cpu().tolist())
+"""
+
+
+@pytest.mark.parametrize("registered", [True, False])
+def test_a_device_that_is_there_before_the_first_gradient_has_gradients(registered):
+    code = GRADIENTS.replace("REGISTERED", str(registered))
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) is registered, done.stderr[-500:]
+    assert done.stdout.strip() == ("[2.0, 2.0, 2.0]" if registered else "")
