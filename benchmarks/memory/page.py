@@ -35,8 +35,8 @@ An estimate is made by running a model without data: its operators are dispatche
 alone, and each storage is counted from its birth to its release. Whole numbers (masks, positions) are computed,
 so that the code takes its own branches; choices that depend on data, as a router's, are taken evenly. What
 kernels hold inside themselves is `workspace`: only that of convolutions, and of kernels that copy what doesn't
-lie in order, is modelled (`generators/derivation/memory/workspace.toml`), from types that aren't held out and from poolformer,
-which is.
+lie in order, is modelled (`generators/derivation/memory/workspace.toml`), from types that aren't
+held out, and from poolformer, which is.
 
 A measurement is what torch's allocator handed out: the profiler's record of each allocation and release while
 the model ran, on top of weights and inputs. oneDNN's buffers that go through torch's allocator are in it; what
