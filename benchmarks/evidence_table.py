@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from hardware.evidence.kept import last_checks, read_kept
 from hardware.evidence.record import CheckLine, Line, RunLine, to_dict
@@ -54,11 +55,20 @@ def keep(found: Gathered, target: Target, file: Path) -> None:
         cells[line.run_id].add(line.cell_id)
     runs = {run.run_id: _predicted(run, cells[run.run_id]) for run in found.runs if run.run_id in cells}
     lines: list[Line] = [runs[name] for name in sorted(runs)]
-    lines += [replace(line, traceback="", error_message=_FOLDERS.sub("", line.error_message)) for line in kept]
-    text = "".join(json.dumps(to_dict(line), sort_keys=True) + "\n" for line in lines)
+    lines += [replace(line, traceback="") for line in kept]
+    text = "".join(json.dumps(_without_folders(to_dict(line)), sort_keys=True) + "\n" for line in lines)
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("wb") as raw, gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed:
         packed.write(text.encode())
+
+
+def _without_folders(value: Any) -> Any:
+    """The same with the machine's folders taken out of every text."""
+    if isinstance(value, str):
+        return _FOLDERS.sub("", value)
+    if isinstance(value, dict):
+        return {key: _without_folders(one) for key, one in value.items()}
+    return [_without_folders(one) for one in value] if isinstance(value, list) else value
 
 
 def _predicted(run: RunLine, cells: set[str]) -> RunLine:

@@ -6,6 +6,7 @@ modelling code that every target meets. Imports torch and transformers.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -31,6 +32,9 @@ from hardware.testing.widened import copy_over
 
 from . import measure
 from .building import build, line_of
+
+_FOLDERS = re.compile(r"/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]*\.py\b)")
+"""What stands before the name of a Python file."""
 
 
 class _Trace:
@@ -158,4 +162,5 @@ def _rounded(number: float) -> float:
 
 
 def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {line_of(error)}"
+    """An error's text without the folders of this machine: it is kept, and may be shipped."""
+    return _FOLDERS.sub("", f"{type(error).__name__}: {line_of(error)}")
