@@ -7,6 +7,7 @@ whose run goes on, or that holds anything but whole lines, is left as it is.
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ def compact(folder: Path) -> Compacted:
     paths = sorted(folder.glob("*.jsonl"))
     if not paths:
         return Compacted(path=None, files=0, lines=0, left=())
+    sizes = {path: path.stat().st_size for path in paths}
     with tempfile.TemporaryDirectory() as temporary:
         connection = connect(Path(temporary))
         try:
@@ -91,7 +93,8 @@ def compact(folder: Path) -> Compacted:
         finally:
             connection.close()
     for path in chosen:
-        path.unlink()
+        if path.stat().st_size == sizes[path]:  # one that grew meanwhile stays, and counts instead of its copy
+            path.unlink()
     return Compacted(path=made, files=len(chosen), lines=lines, left=tuple(sorted(left.items())))
 
 
@@ -141,6 +144,8 @@ def _written(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], folde
         found = connection.execute(f"{total} read_parquet(?)", [str(part)]).fetchall()
         if wanted != found:
             raise OSError("what was written isn't what was read")
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
         part.replace(made)
     except BaseException:
         part.unlink(missing_ok=True)

@@ -380,3 +380,18 @@ def test_it_goes_on_without_torch_transformers_and_openvino(tmp_path):
     assert data["hardware_stack"]["cpu"]["state"] == "absent"
     assert data["matrix"]["compatibility"]["vision"]["cuda"]["level"] == "high"
     assert "transformers is not installed" in data["model_checks"][0]["cause"]
+
+
+def test_compacted_evidence_says_what_it_said(capsys):
+    folder = Path("evidence")
+    record(folder, broken="backward", error_message="no gradient")
+    asked = ["--check-model", "bert", "--device", "cpu", "--evidence", str(folder)]
+    assert door.main(asked) == 1
+    before = capsys.readouterr().out
+    assert "no gradient" in before
+    assert door.main(["--compact", *asked]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == before
+    assert "1 file(s), 9 line(s)" in shown.err
+    assert [path.suffix for path in folder.iterdir()] == [".parquet"]
+    assert door.main(["--compact", "--evidence", "none"]) == 4
