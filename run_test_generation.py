@@ -101,30 +101,22 @@ def _was_given(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
-def _inventory() -> HardwareInfo:
-    """What is here; where that can't be told, what torch says, with a note."""
-    from hardware.basic_detection import detect_somehow
-
-    inventory = detect_somehow()
-    if inventory.detection_failure:
-        note(f"the detection of hardware failed: {inventory.detection_failure}")
-    return inventory
-
-
 def _list_devices(asked: Options) -> int:
+    from hardware.basic_detection import inventory_here
     from hardware.listing import list_text
 
-    click.echo(list_text(_inventory(), asked.format_), nl=False)
+    click.echo(list_text(inventory_here(), asked.format_), nl=False)
     return 0
 
 
 def _compare(asked: Options) -> int:
     from generators.suites.compare import compare_suites
     from generators.suites.regenerate import regenerate
+    from hardware.basic_detection import inventory_here
 
     folder = asked.update_folder or asked.check_folder
     assert folder is not None
-    inventory = _inventory()
+    inventory = inventory_here()
     project = _project(asked, inventory)
     state = compare_suites(
         folder,
@@ -153,7 +145,9 @@ def _verify(asked: Options, paths: Sequence[Path]) -> int:
 
 
 def _generate(asked: Options) -> int:
-    inventory = _inventory()
+    from hardware.basic_detection import inventory_here
+
+    inventory = inventory_here()
     key = _key(asked, inventory)
     if key and _is_unchanged(asked, key):
         return 0

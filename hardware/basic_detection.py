@@ -10,6 +10,7 @@ from typing import Any
 
 from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from .detection import HardwareInfo, detect
+from .front_door import note
 from .plain_text import printable
 from .software import HostInfo, TorchBuild
 from .system.cpu import CPUInfo
@@ -45,6 +46,14 @@ def detect_somehow() -> HardwareInfo:
         return detect()
     except Exception as error:  # whatever part it was in: the work that was asked for goes on
         return _basic(_line(f"{type(error).__name__}: {error}"))
+
+
+def inventory_here() -> HardwareInfo:
+    """The inventory for a command: where the detection failed, that is said on standard error."""
+    inventory = detect_somehow()
+    if inventory.detection_failure:
+        note(f"the detection of hardware failed: {inventory.detection_failure}")
+    return inventory
 
 
 def _basic(failure: str) -> HardwareInfo:

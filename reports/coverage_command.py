@@ -16,8 +16,9 @@ from generators.models.recipe import Recipe
 from generators.models.store import refusals, stored_recipes
 from generators.options import Options
 from hardware.backends.factory import resolve_target
+from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
-from hardware.detection import HardwareInfo, detect
+from hardware.detection import HardwareInfo
 from hardware.errors import NothingMatched, UsageError, echo
 from hardware.evidence.machine import machine_label
 from hardware.evidence.redaction import redact
@@ -49,7 +50,7 @@ def report_coverage(asked: Options, command: str) -> int:
     """
     if asked.format_ == "csv":
         raise UsageError("a coverage report is several tables", fix="Take text, markdown, json or html.")
-    inventory = detect()
+    inventory = inventory_here()
     evidence = asked.read_evidence() or _NOTHING
     found = coverage_here(evidence, inventory, asked.targets or DEFAULT_TARGETS, asked.precision)
     report = CoverageReport(

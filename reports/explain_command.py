@@ -17,8 +17,8 @@ from generators.compatibility.verdict import Level, Verdict
 from generators.models.classifier import classify
 from generators.models.store import load_recipe, refusal_of
 from generators.options import Options
+from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
-from hardware.detection import detect
 from hardware.errors import UsageError, did_you_mean, echo
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def report_explanation(asked: Options, text: str) -> int:
     if asked.format_ not in ("table", "text", "json"):
         raise UsageError("--explain CELL gives text or json", fix="Leave --format out.")
     cell = _cell(text)
-    inventory = detect()
+    inventory = inventory_here()
     facts = _facts(cell, inventory)
     rules = load_rules()
     predicted = predict(cell, facts, rules)

@@ -12,7 +12,7 @@ from generators.compatibility.current import current_matrix
 from generators.compatibility.matrix_text import VIEWS, matrix_text
 from generators.compatibility.standing import Standing, standing_in
 from generators.options import Options
-from hardware.detection import detect
+from hardware.basic_detection import inventory_here
 from hardware.errors import UsageError
 from hardware.evidence.writer import now
 from hardware.front_door import note, terminal_width
@@ -31,7 +31,7 @@ def report_matrix(asked: Options) -> int:
     if asked.baseline and asked.by:
         raise UsageError("--baseline compares all cells of models", fix="Leave out --by.")
     before = read_baseline(asked.baseline) if asked.baseline else None
-    inventory = detect()
+    inventory = inventory_here()
     with _no_collecting():
         standing = standing_in(asked.evidence) if asked.has_evidence else None
         matrix = current_matrix(standing, inventory, timestamp=now(), precision=asked.precision)

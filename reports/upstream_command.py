@@ -11,7 +11,7 @@ import click
 from generators.models.catalog import load_catalog, source_names
 from generators.options import Options
 from hardware.backends.factory import backend_class, detect_best_backend, resolve_target
-from hardware.detection import detect
+from hardware.basic_detection import inventory_here
 from hardware.errors import UsageError
 from hardware.front_door import INTERRUPTED, terminal_width
 from hardware.target import Target
@@ -33,7 +33,7 @@ def report_upstream(asked: Options, folder: Path, command: str) -> int:
     targets = _targets(asked.devices)
     catalog = load_catalog()
     paths = {name: checkout.tests_of(source_names(name)) for name in asked.models if catalog.config_class(name)}
-    inventory = detect()
+    inventory = inventory_here()
     results = []
     for name, path in paths.items():
         for target in targets:

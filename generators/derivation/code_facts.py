@@ -6,6 +6,7 @@ modelling code that every target meets. Imports torch and transformers.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -148,9 +149,9 @@ def _step_trace(model: Any, inputs: Mapping[str, Array]) -> str:
     import torch
 
     try:
-        for graph in decoding_graphs(model, inputs):
-            taken = Traceable.of(graph.part, graph.compute, graph.given, None)
-            with torch.no_grad():
+        with contextlib.closing(decoding_graphs(model, inputs)) as graphs, torch.no_grad():
+            for graph in graphs:
+                taken = Traceable.of(graph.part, graph.compute, graph.given, None)
                 torch.jit.trace(taken.module(), tuple(taken.tensors.values()), strict=False)
     except Exception as error:  # whatever the library or torch's tracer raises
         return _said(error)

@@ -10,7 +10,7 @@ import contextlib
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,7 +87,12 @@ def write_decoding(subject: ModelSubject, example: Inputs, folder: Path, forward
     Where that is static the prompt keeps the shapes of the example too; inputs that it holds are constants here as
     well. Raises what the library or the converter raises.
     """
-    for graph in decoding_graphs(subject.model, example):
+    with contextlib.closing(decoding_graphs(subject.model, example)) as graphs:
+        _convert_all(graphs, example, folder, forward)
+
+
+def _convert_all(graphs: Iterator[DecodingGraph], example: Inputs, folder: Path, forward: Exported) -> None:
+    for graph in graphs:
         fixed = forward.static and graph.file != STEP  # a cache grows with every token
         axes = {name: 0 if fixed else _free_axes(name, tensor, example) for name, tensor in graph.given.items()}
         held = frozenset(forward.held.split(", ")) if forward.held and fixed else None
@@ -104,9 +109,9 @@ class DecodingGraph:
     compute: Callable[[Mapping[str, torch.Tensor]], dict[str, torch.Tensor]]
 
 
-def decoding_graphs(model: Any, example: Inputs) -> Iterator[DecodingGraph]:
+def decoding_graphs(model: Any, example: Inputs) -> Generator[DecodingGraph, None, None]:
     """What decodes, call by call: the encoder where there is one, the prompt, one token. While one is handed out, the
-    model computes in a way that can be traced."""
+    model computes in a way that can be traced: close it, lest it stays so where the caller raises."""
     import torch
 
     from ..backends._tensors import to_tensors

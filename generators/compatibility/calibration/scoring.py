@@ -57,10 +57,6 @@ class Scores:
     unsettled: int = 0
     without_prediction: int = 0
 
-    def only(self, keep: Callable[[Scored], bool]) -> Tally:
-        """The figures of some of the cells."""
-        return tally((one.said, one.works) for one in self.cells if keep(one))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
