@@ -14,6 +14,7 @@ from generators.compatibility.explaining import Chain, explain
 from generators.compatibility.facts import Facts, facts_here
 from generators.compatibility.rules import load_rules, predict
 from generators.compatibility.verdict import Level, Verdict
+from generators.compatibility.vocabulary import vocabulary
 from generators.models.classifier import classify
 from generators.models.store import load_recipe, refusal_of
 from generators.options import Options
@@ -45,6 +46,12 @@ def report_explanation(asked: Options, text: str) -> int:
 
 def _cell(text: str) -> Cell:
     cell = Cell.parse(text)
+    known = vocabulary().targets
+    if cell.target.name not in known:
+        raise UsageError(
+            f"{echo(cell.target.name)} is no target that rules speak of",
+            fix=did_you_mean(cell.target.name, known) or f"Known: {', '.join(known)}.",
+        )
     found = classify(cell.model)
     if found.confidence == "low":
         raise UsageError(

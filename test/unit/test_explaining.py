@@ -71,6 +71,7 @@ def test_a_cell_is_explained_from_the_command_line(tmp_path):
         ("bert/fill-mask/cpu", "cell"),
         ("no-such-model/fill-mask/cpu/float32", "not a model type"),
         ("bert/fil-mask/cpu/float32", "fill-mask"),
+        ("bert/fill-mask/openvno/float32", "'openvino'"),
     ],
 )
 def test_what_is_no_cell_is_refused_with_what_is_wrong(cell, why):
