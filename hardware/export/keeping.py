@@ -67,6 +67,11 @@ def export_once(subject: ModelSubject, example: Inputs, open_on_cpu: Opener, rou
     `export_failed` or `unsupported_operator` (stage `export`), `export_failed` where the result doesn't run
     and `conversion_wrong` where it gives other numbers than torch (stage `convert`).
     """
+    import torch
+
+    from ..backends._torch import in_dtype
+
+    in_dtype(subject.model, torch.float32)  # a library may build parts of a model wider than the rest
     kept = cache_folder("exports") / _key(subject, example, route)
     found = _read(kept)
     if found is not None and not was_of(kept, subject):

@@ -23,7 +23,8 @@ def convertible_operators() -> Iterator[None]:
     average over more than there is. It has no rule for others that stand below. The CPU plug-in adds a
     constant to a sum over the last axis wrongly (https://github.com/openvinotoolkit/openvino/issues/23616, also in
     2026.4.1), not to a product; and where it joins a division of whole numbers to the comparison behind it, 3 is less
-    than 7 // 2: what is left over is taken off before. Of several largest whole numbers it finds any.
+    than 7 // 2: what is left over is taken off before. Of several largest whole numbers it finds any. Attention
+    with a single head reads queries, keys and values that were cut from one product at wrong places.
     """
     import torch
 
@@ -36,6 +37,7 @@ def convertible_operators() -> Iterator[None]:
             (torch.Tensor, "argmax", _first_largest(torch.Tensor.argmax)),
             (torch, "argmax", _first_largest(torch.argmax)),
             (torch.Tensor, "index_put", _put_into_copy),
+            (torch.Tensor, "__setitem__", _setting(torch.Tensor.__setitem__)),
             (functions, "avg_pool2d", _average_within(functions.avg_pool2d)),
             (torch, "diff", _difference(torch.diff)),
             (torch.Tensor, "diff", _difference(torch.Tensor.diff)),
@@ -111,6 +113,47 @@ def _first_largest(argmax: Any) -> Any:
     return compute
 
 
+def _setting(setitem: Any) -> Any:
+    """Values that are put where a mask is set, or at some places of one axis, are chosen instead."""
+
+    def put(tensor: torch.Tensor, key: Any, value: Any) -> None:
+        if (chosen := _chosen(tensor, key)) is None or not _spreads(value, tensor, key):
+            setitem(tensor, key, value)
+            return
+        import torch
+
+        fitting = torch.as_tensor(value, dtype=tensor.dtype, device=tensor.device)
+        tensor.copy_(torch.where(chosen, fitting, tensor))
+
+    return put
+
+
+def _chosen(tensor: torch.Tensor, key: Any) -> torch.Tensor | None:
+    """Which elements a key chooses, ready to be spread over a tensor; None for keys of other kinds."""
+    import torch
+
+    if isinstance(key, torch.Tensor) and key.dtype is torch.bool:
+        return key[(...,) + (None,) * (tensor.dim() - key.dim())]
+    if not isinstance(key, tuple) or len(key) != tensor.dim() or not all(one == slice(None) for one in key[:-1]):
+        return None
+    if not isinstance(key[-1], list | torch.Tensor):
+        return None
+    places = torch.as_tensor(key[-1], device=tensor.device)
+    if places.dtype is torch.bool or places.dim() != 1:
+        return None
+    return (torch.arange(tensor.shape[-1], device=tensor.device)[:, None] == places % tensor.shape[-1]).any(-1)
+
+
+def _spreads(value: Any, tensor: torch.Tensor, key: Any) -> bool:
+    """Whether a value is the same for all that is chosen, so that it doesn't matter how many that is."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return True
+    free: int = tensor.dim() - key.dim() if isinstance(key, torch.Tensor) else 0
+    return bool(value.dim() <= free)
+
+
 def _put_into_copy(
     tensor: torch.Tensor, indices: Any, values: torch.Tensor, accumulate: bool = False
 ) -> torch.Tensor:
@@ -161,11 +204,13 @@ def _counts(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 
 
 def _attending(attend: Any) -> Any:
     """A row that may attend to nothing, as those of padding, attends to everything: OpenVINO gives NaN instead, which
-    spreads, where torch gives zeros. Such rows mean nothing."""
+    spreads, where torch gives zeros. Such rows mean nothing. With one head, products are left as products."""
 
     def compute(query: torch.Tensor, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **how: Any) -> Any:
         import torch
 
+        if query.shape[-3] == 1 and attn_mask is None and not rest:
+            return _attending_by_products(query, key, value, **how)
         if attn_mask is not None:
             smallest = torch.finfo(query.dtype).min
             if attn_mask.dtype is torch.bool:
@@ -175,6 +220,19 @@ def _attending(attend: Any) -> Any:
         return attend(query, key, value, attn_mask, *rest, **how)
 
     return compute
+
+
+def _attending_by_products(
+    query: torch.Tensor, key: Any, value: Any, *, scale: float | None = None, is_causal: bool = False, **_: Any
+) -> torch.Tensor:
+    import torch
+
+    scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
+    if is_causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(later, torch.finfo(scores.dtype).min)
+    weights: torch.Tensor = torch.softmax(scores, dim=-1)
+    return weights @ value
 
 
 def _is_among(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:

@@ -165,8 +165,29 @@ def by_position(
 @contextlib.contextmanager
 def traceable(model: torch.nn.Module) -> Iterator[None]:
     """For a while, what can't be traced or converted is computed in a way that can: the same numbers otherwise."""
-    with _traceable_masks(), traceable_parts(model), _traced_numbers(), convertible_operators():
+    with (
+        _traceable_masks(),
+        traceable_parts(model),
+        _traced_numbers(),
+        convertible_operators(),
+        _changeable_logits(model),
+    ):
         yield
+
+
+@contextlib.contextmanager
+def _changeable_logits(model: torch.nn.Module) -> Iterator[None]:
+    """Logits that are changed in place are a copy: OpenVINO's converter writes such changes back into what they were
+    computed with, which it can't where that is a product."""
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    if head is None:
+        yield
+        return
+    hook = head.register_forward_hook(lambda _module, _given, logits: logits.clone())
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @contextlib.contextmanager

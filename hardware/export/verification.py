@@ -173,10 +173,10 @@ def _decoded(subject: ModelSubject, example: Inputs) -> Generation | None:
 def _other_shapes(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:
     """Inputs of another batch and another length, with torch's outputs for them; None where it takes none.
 
-    All rows twice, and two positions less; or two more, where the first ones hold the place of a picture; or so with
-    whole numbers alone, where others stand for something that has one size.
+    All rows twice, then without padding, and two positions less; or two more, where the first ones hold the place of
+    a picture; or so with whole numbers alone, where others stand for something that has one size.
     """
-    twice = {name: np.concatenate([array, array]) for name, array in example.items()}
+    twice = {name: np.concatenate([array, _unpadded(name, array)]) for name, array in example.items()}
     for changes in (follows_length, _whole_numbers):
         for change in (_shortened, _lengthened):
             inputs = {name: change(array) if changes(array) else array for name, array in twice.items()}
@@ -224,6 +224,10 @@ def _moved(array: Array) -> Array:
         return array
     moved: Array = (array * 0.9).astype(array.dtype)
     return moved
+
+
+def _unpadded(name: str, array: Array) -> Array:
+    return np.ones_like(array) if name.endswith("attention_mask") and array.ndim == 2 else array
 
 
 def _shortened(array: Array) -> Array:

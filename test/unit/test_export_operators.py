@@ -22,6 +22,13 @@ WHOLE = torch.randint(-4, 9, (3, 7), generator=GENERATOR)
 BAD = X.clone()
 BAD[0, 0], BAD[1, 1], BAD[2, 2] = float("nan"), float("inf"), -float("inf")
 
+
+def _set(key: Any, value: Any) -> Any:
+    changed = X.clone()
+    changed[key] = value
+    return changed
+
+
 CALLS: dict[str, Callable[[], Any]] = {
     "sum": lambda: torch.sum(X, dim=-1),
     "index_put": lambda: X.index_put((torch.tensor([0]), torch.tensor([1])), torch.tensor([5.0])),
@@ -50,6 +57,15 @@ CALLS: dict[str, Callable[[], Any]] = {
     "cummin": lambda: torch.cummin(WHOLE, 0)[0],
     "mse_loss": lambda: functions.mse_loss(X, BAD.nan_to_num(0.0, 1.0, 1.0)),
     "unfold": lambda: X.unfold(-1, 3, 2),
+    "set by a mask": lambda: _set(WHOLE > 3, -1.0),
+    "set rows by a mask": lambda: _set(WHOLE[:, 0] > 0, X[0]),
+    "set by a mask, one by one": lambda: _set(WHOLE > 3, X[WHOLE > 3] + 1),
+    "set places": lambda: _set((slice(None), [1, -2]), -1.0),
+    "set one column": lambda: _set((slice(None), 2), X[:, 0]),
+    "attention of one head": lambda: functions.scaled_dot_product_attention(*[X[None, None]] * 3, scale=0.3),
+    "causal attention of one head": lambda: functions.scaled_dot_product_attention(
+        *[X[None, None]] * 3, is_causal=True
+    ),
     "attention": lambda: functions.scaled_dot_product_attention(X[None], X[None], X[None], (WHOLE[None, :, :3] > -9)),
 }
 
