@@ -27,7 +27,10 @@ from reports.calibration import Calibration, calibration_text
 KEPT = Path("docs/evidence")
 TARGETS = ("cpu", "simulated", "openvino", "qnn")
 
-OF_CODE = ("padding_error", "mask_heard", "cache", "traced", "step_traced", "trace_operators", "largest_rank")
+OF_CODE = (
+    *("padding_error", "mask_heard", "cache", "traced", "step_traced", "trace_operators", "largest_rank"),
+    "host_functions",
+)
 """Facts that were asked of a type's own code in torch on this kind of machine."""
 
 _HEAD = """# Calibration

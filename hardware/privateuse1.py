@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 
 _CROSSING = frozenset({"aten::_to_copy", "aten::copy_", "aten::_copy_from"})
 """Operators that may have tensors of two devices: copies."""
+_PLACED = frozenset({"aten::index", "aten::_unsafe_index", "aten::index_put", "aten::index_put_"})
+"""Operators that take places from the host, as those of CUDA do: torch moves them."""
 _CHANGING_SHAPE = frozenset({"aten::resize_", "aten::set_", "aten::squeeze_", "aten::t_", "aten::transpose_"})
 """Operators that would change the shape of a tensor in place, which its wrapper can't follow."""
-_COPIES = ("_copy_from", "_to_copy", "copy_")
+_CALLED_BENEATH = ("_copy_from", "_to_copy", "copy_", "_local_scalar_dense")
+"""Copies, and what torch's own code asks of a tensor without looking whether it is a subclass: `torch.tensor([one])`
+and `x[places] = one` read their numbers so."""
 
 
 class Driver(Protocol):
@@ -125,13 +129,13 @@ class _Device:
         self._kernels = torch.library.Library("aten", "IMPL")
         for operator in _factories():
             self._kernels.impl(operator.name().removeprefix("aten::"), self._factory(operator), "PrivateUse1")
-        for short in _COPIES:
-            self._kernels.impl(short, self._copy(getattr(torch.ops.aten, short).default), "PrivateUse1")
+        for short in _CALLED_BENEATH:
+            self._kernels.impl(short, self._kernel(getattr(torch.ops.aten, short).default), "PrivateUse1")
 
     def _factory(self, operator: Any) -> Any:
         return lambda *args, **kwargs: self.run(operator, args, {**kwargs, "device": self.place})
 
-    def _copy(self, operator: Any) -> Any:
+    def _kernel(self, operator: Any) -> Any:
         return lambda *args, **kwargs: self.run(operator, args, kwargs)
 
     def run(self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -141,7 +145,7 @@ class _Device:
 
         name = operator._schema.name
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        self._refuse(name, tensors)
+        self._refuse(name, args, tensors)
         wished = kwargs.get("device")
         stays = any(map(self._is_here, tensors)) if wished is None else torch.device(wished).type == self.name
         wrapped = {id(tensor.raw): tensor for tensor in tensors if self._is_here(tensor)}
@@ -168,11 +172,14 @@ class _Device:
 
         return tree_map(again, result)
 
-    def _refuse(self, name: str, tensors: list[torch.Tensor]) -> None:
+    def _refuse(self, name: str, args: tuple[Any, ...], tensors: list[torch.Tensor]) -> None:
         if name in _CHANGING_SHAPE or not self.driver.has_kernel(name):
             raise NotImplementedError(f"{self.name} has no kernel for {name}")
         if name in _CROSSING or not any(map(self._is_here, tensors)):
             return
+        if name in _PLACED:
+            places = {id(one) for one in args[1]}
+            tensors = [one for one in tensors if id(one) not in places]
         # As on other devices, a number in a tensor without dimensions may come from the host.
         for tensor in tensors:
             if tensor.dim() > 0 and not self._is_here(tensor):
@@ -212,6 +219,9 @@ def _tensor_class(device: _Device) -> Any:
 
         def __format__(self, wish: str) -> str:
             return format(self.raw, wish) if wish else repr(self)
+
+        def tolist(self) -> Any:
+            return self.cpu().tolist()  # torch refuses to read a subclass
 
         @property
         def data(self) -> Any:

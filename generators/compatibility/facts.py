@@ -23,7 +23,7 @@ TEXT_FIELDS = (
     *("model_type", "family", "architecture", "task", "precision", "platform"),
     *("decodes", "cache", "traced", "step_traced", "exporter"),
 )
-LIST_FIELDS = ("traits", "operators", "operators_missing", "trace_operators", "senses")
+LIST_FIELDS = ("traits", "operators", "operators_missing", "trace_operators", "host_functions", "senses")
 NUMBER_FIELDS = (
     "parameters",
     "memory_bytes",
@@ -70,7 +70,8 @@ class Facts:
     dropping the mask moves the output), `float32_error` and `bfloat16_error` (how far these are from float64 on
     CPU), all relative to the output's scale. What the type's code does wherever it runs (`code_facts.py`):
     `padding_error`; `cache` (`right wrong fails`); `traced` (`any_length own_sizes no`) and `step_traced` (`yes
-    no`); `trace_operators` and `largest_rank`, what a converter meets. `operators_missing` are the recipe's
+    no`); `trace_operators` and `largest_rank`, what a converter meets; `host_functions`, what works on the host's
+    tensors wherever the weights are. `operators_missing` are the recipe's
     operators that the target's table lacks. `exporter` is `optimum-intel` where that has an exporter of its own for
     the type, else `none`.
     """
@@ -90,6 +91,7 @@ class Facts:
     cache: str | None = None
     trace_operators: tuple[str, ...] | None = None
     largest_rank: int | None = None
+    host_functions: tuple[str, ...] | None = None
     exporter: str | None = None
     traced: str | None = None
     step_traced: str | None = None
@@ -167,6 +169,7 @@ def _of_code(recipe: Recipe) -> dict[str, Any]:
         "traced": known.traced or None,
         "trace_operators": known.trace_operators,
         "largest_rank": known.largest_rank or None,
+        "host_functions": known.host_functions,
         "step_traced": ("no" if known.step_fails else "yes") if decodes else None,
     }
 

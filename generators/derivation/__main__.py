@@ -30,7 +30,9 @@ from .wanted import Wanted, missing
 @click.option("--missing", "only_missing", is_flag=True, help="Only what is not stored yet; goes on after a kill.")
 @click.option("--all-tasks", is_flag=True, help="Every task that the library maps, beside the primary one.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Children at a time; default: one a core.")
-@click.option("--code", is_flag=True, help="Ask what the types' own code does (padding, caches, traces) instead.")
+@click.option(
+    "--code", is_flag=True, help="Ask what the types' own code does instead: padding, caches, traces, host."
+)
 def main(
     model_types: tuple[str, ...], ship: bool, only_missing: bool, all_tasks: bool, jobs: int | None, code: bool
 ) -> int:

@@ -1,7 +1,7 @@
 """What a type's own code does, whatever it runs on: asked of torch on CPU, before any target is.
 
-Padding that is heard, decoding whose cache gives other numbers, loops that no trace can follow: faults and habits of
-modelling code that every target meets. Imports torch and transformers.
+Padding that is heard, decoding whose cache gives other numbers, loops that no trace can follow, work that stays on
+the host: faults and habits of modelling code that every target meets. Imports torch and transformers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from generators.models.code_facts import ANY_LENGTH, NOT_TRACED, OWN_SIZES, Code
 from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
 from hardware.backends._tensors import to_arrays, to_tensors
+from hardware.backends._torch import forward
 from hardware.backends.base import ModelSubject
 from hardware.export.decoding import decoding_graphs
 from hardware.export.exported import Exported
@@ -33,6 +34,7 @@ from hardware.testing.widened import copy_over
 
 from . import measure
 from .building import build, line_of
+from .host_work import host_functions
 
 _FOLDERS = re.compile(r"/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]*\.py\b)")
 """What stands before the name of a Python file."""
@@ -97,6 +99,7 @@ def code_facts_of(recipe: Recipe) -> CodeFacts:
         if recipe.generate != "none":
             error, why = _cache(model, inputs)
             facts = replace(facts, cache_error=error, cache_fails=why)
+        facts = replace(facts, host_functions=_on_host(model, inputs))
         facts = _forward_trace(facts, model, recipe, inputs)
         if recipe.generate != "none":
             facts = replace(facts, step_fails=_step_trace(model, inputs))
@@ -121,6 +124,19 @@ def _cache(model: Any, inputs: Mapping[str, Array]) -> tuple[float | None, str]:
     if not np.array_equal(got.tokens, want.tokens):
         return 1.0, ""  # other tokens: from there on the logits speak of other texts
     return _rounded(compare({"logits": got.logits}, {"logits": want.logits}).max_rel_error), ""
+
+
+def _on_host(model: Any, inputs: Mapping[str, Array]) -> tuple[str, ...]:
+    """What a forward pass leaves to the host."""
+    import torch
+
+    tensors = to_tensors(inputs, "cpu", torch.float32)
+
+    def work() -> None:
+        with torch.no_grad():
+            forward(model, tensors)
+
+    return host_functions(model, tensors.values(), work)
 
 
 def _forward_trace(facts: CodeFacts, model: Any, recipe: Recipe, inputs: Mapping[str, Array]) -> CodeFacts:

@@ -1,7 +1,7 @@
 """What a type's own code does, whatever it runs on: data beside the recipes, made by the maintainers' command.
 
-Padding that is heard, decoding whose cache gives other numbers, loops that no trace can follow. Reading it imports
-nothing that builds models.
+Padding that is heard, decoding whose cache gives other numbers, loops that no trace can follow, work that stays on
+the host. Reading it imports nothing that builds models.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class CodeFacts:
     other tokens; `None` where it doesn't decode, or fails with `cache_fails`. `traced` says what a trace of torch's
     holds for: `any_length`, `own_sizes` (the shapes of its example alone) or `no`; `trace_fails` why not for more.
     `step_fails` says why what decodes a token can't be traced. `trace_operators` are the operators of the last trace
-    that could be made, and `largest_rank` the number of axes of its tensor with the most.
+    that could be made, and `largest_rank` the number of axes of its tensor with the most. `host_functions` are the
+    functions of torch that would work on the host's tensors though weights and inputs are on a device.
     """
 
     model_type: str
@@ -52,6 +53,7 @@ class CodeFacts:
     step_fails: str = ""
     trace_operators: tuple[str, ...] = ()
     largest_rank: int = 0
+    host_functions: tuple[str, ...] = ()
 
     @property
     def cache(self) -> str:
@@ -68,7 +70,8 @@ class CodeFacts:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CodeFacts:
         """What `to_dict` wrote. Raises `TypeError` for other fields."""
-        return cls(**{**data, "trace_operators": tuple(data.get("trace_operators", ()))})
+        listed = ("trace_operators", "host_functions")
+        return cls(**{**data, **{name: tuple(data.get(name, ())) for name in listed}})
 
 
 def code_facts(model_type: str, task: str) -> CodeFacts | None:

@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from ..errors import BackendUnavailable
 from ..evidence.record import Stage
 from ..workers import Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of
@@ -31,6 +29,8 @@ def shapes_of(inputs: Inputs) -> Shapes:
 
 def write_arrays(file: Path, arrays: Inputs) -> None:
     """Named arrays as the worker reads them."""
+    import numpy as np
+
     named: dict[str, Any] = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     np.savez(file, **named)
 
@@ -72,6 +72,8 @@ class WorkerBackend(BaseBackend):
         self, do: str, arrays: Mapping[str, Inputs], *, stage: Stage, **arguments: Any
     ) -> tuple[dict[str, Array], Mapping[str, Any]]:
         """Have the worker compute: arrays go and come as files, with the proof of where it computed."""
+        import numpy as np
+
         with tempfile.TemporaryDirectory(prefix="hwcompat-worker-") as name:
             places = {kind: str(Path(name) / f"{kind}.npz") for kind in (*arrays, "outputs")}
             for kind, named in arrays.items():

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..evidence.record import Stage
+from ._openvino_runnable import OpenVINORunnable
 from .base import FileSubject, Runnable, Unsupported
-from .openvino import OPENVINO_OPTIONS, OpenVINOBackend, OpenVINORunnable
+from .openvino import OPENVINO_OPTIONS, OpenVINOBackend
 
 if TYPE_CHECKING:
     from .base import Array, Inputs

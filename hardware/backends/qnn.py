@@ -7,25 +7,17 @@ reaches the processor. Strict mode refuses a model of which any operator would r
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
-import weakref
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from ..evidence.record import Stage
 from ..evidence.versions import SDK_VARIABLE
-from ..export.exported import ONNX
-from ..export.onnx import export_onnx, missing_packages, with_positions
 from ..workers import WorkerError, environment_of
 from ..workers.process import SCRIPT
-from . import _qnn_probe as probe
-from ._in_worker import Shapes, WorkerBackend, reason_of, shapes_of, write_arrays
-from .base import DeviceInfo, Execution, ModelSubject, Runnable, Unsupported
+from ._in_worker import WorkerBackend, reason_of
+from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..target import Target
@@ -41,107 +33,12 @@ OPTIMISATION = "ORT_DISABLE_ALL"
 """The file holds what is to run: it was folded when it was exported."""
 
 PROVIDER = "QNNExecutionProvider"
-CALIBRATIONS = 16
-"""Inputs whose ranges a quantised model is made for."""
-
-UNSEEN = "what QNN does inside one graph, which it compiles as a whole"
 _REAL_MACHINES = ("aarch64", "arm64")
 _SDK_FOLDERS = {
     "x86_64": "x86_64-linux-clang",
     "aarch64": "aarch64-oe-linux-gcc11.2",
     "arm64": "aarch64-windows-msvc",
 }
-
-
-class QNNRunnable(Runnable):
-    """One ONNX file for each shape, run in the worker."""
-
-    can = frozenset({"save"})
-
-    def __init__(
-        self, backend: QNNBackend, subject: ModelSubject, example: Inputs, precision: str, file: Path | None = None
-    ) -> None:
-        self.backend, self.subject, self.precision = backend, subject, precision
-        self.example = dict(example)
-        self._folder = Path(tempfile.mkdtemp(prefix="hwcompat-qnn-"))
-        self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._files: dict[Shapes, Path] = {}
-        self.conditions: Mapping[str, str] = {"optimisation": "O0", **backend.facts()}
-        if file is not None:
-            self._files[shapes_of(example)] = file
-        self.actual_dtype = "int8" if precision == "int8" else backend.arithmetic()
-        self._assigned: dict[Shapes, Mapping[str, Mapping[str, int]]] = {}
-        """By shapes, the operators that each provider was given in the session that ran."""
-        self._run(self.example)
-
-    def __call__(self, **inputs: Array) -> dict[str, Array]:
-        return self._run(inputs)
-
-    def execution(self) -> Execution:
-        """Where ONNX Runtime put each node of the session that runs the example."""
-        self._run(self.example)
-        native = self._assigned[shapes_of(self.example)].get(PROVIDER, {})
-        return Execution(
-            native={f"onnx.{name}": count for name, count in native.items()},
-            offloaded=self.left_to_host(self.example),
-            dtype=self.actual_dtype,
-            device=self.backend.device,
-            unseen=UNSEEN,
-            host_allowed=self.backend.HOST_ALLOWED,
-        )
-
-    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
-        """Every session that runs tells where it put each node."""
-        if shapes_of(inputs) not in self._assigned:
-            self._run(inputs)
-        found: Counter[str] = Counter()
-        for provider, counts in self._assigned[shapes_of(inputs)].items():
-            if provider != PROVIDER:
-                found.update({f"onnx.{name}": n for name, n in counts.items()})
-        return found
-
-    def save_and_reload(self, folder: Path) -> Runnable:
-        """QNN's context binary, compiled ahead of time, in a session of its own."""
-        context = folder / "context.onnx"
-        file = self._file(self.example)
-        self.backend.ask(
-            "precompile", stage=Stage.COMPILE, model=str(file.absolute()), context=str(context.absolute())
-        )
-        return type(self)(self.backend, self.subject, self.example, self.precision, context)
-
-    def close(self) -> None:
-        self._clean()
-
-    def _run(self, inputs: Inputs) -> dict[str, Array]:
-        file = self._file(inputs)
-        got, proof = self.backend.compute(file, with_positions(self.subject, inputs))
-        self._assigned[shapes_of(inputs)] = proof["assigned"]
-        return got
-
-    def _file(self, inputs: Inputs) -> Path:
-        shapes = shapes_of(inputs)
-        if shapes not in self._files:
-            exported = export_onnx(self.subject, inputs)
-            self.conditions = {**self.conditions, **exported.conditions()}
-            file = exported.folder / ONNX
-            self._files[shapes] = self._quantised(file, inputs) if self.precision == "int8" else file
-        return self._files[shapes]
-
-    def _quantised(self, file: Path, inputs: Inputs) -> Path:
-        folder = Path(tempfile.mkdtemp(dir=self._folder))
-        quantised = folder / ONNX
-        files = [folder / f"{number}.npz" for number in range(CALIBRATIONS)]
-        for number, arrays in enumerate(files):
-            write_arrays(arrays, _drawn(with_positions(self.subject, inputs), number))
-        names = [str(one) for one in files]
-        self.backend.call(
-            "quantise", stage=Stage.CONVERT, model=str(file.absolute()), inputs=names, quantised=str(quantised)
-        )
-        self.conditions = {
-            **self.conditions,
-            "quantised": "activations in 16 bits, weights in 8, by their ranges here",
-        }
-        return quantised
 
 
 class QNNBackend(WorkerBackend):
@@ -214,6 +111,8 @@ class QNNBackend(WorkerBackend):
     # The device
 
     def _check_availability(self) -> str:
+        from ..export.onnx import missing_packages
+
         reason = environment_of(self.BACKEND_NAME).reason or missing_packages()
         if reason:
             return reason
@@ -251,12 +150,14 @@ class QNNBackend(WorkerBackend):
         return self.device_info(self.device, name if self.emulated else f"Hexagon NPU (HTP), QNN {here['qnn']}")
 
     def known_answer(self) -> tuple[float, float, float]:
+        from ..export.exported import ONNX
         from ..known_answer import question
+        from ._qnn_probe import write_question
 
         left, right = question()
         with tempfile.TemporaryDirectory(prefix="hwcompat-qnn-") as name:
             file = Path(name) / ONNX
-            probe.write_question(file, right)
+            write_question(file, right)
             answer = self.compute(file, {"left": left})[0]["answer"]
         return float(answer[0]), float(answer[1]), float(answer[2])
 
@@ -266,7 +167,9 @@ class QNNBackend(WorkerBackend):
         Raises `Unsupported` where a session like those of models doesn't give a known answer: then nothing that it
         gives means anything.
         """
+        from ..export.exported import ONNX
         from ..known_answer import agrees
+        from ._qnn_probe import precision_of, values_to_copy, write_copy
 
         if not self._arithmetic:
             answer = self.known_answer()
@@ -278,40 +181,26 @@ class QNNBackend(WorkerBackend):
                 )
             with tempfile.TemporaryDirectory(prefix="hwcompat-qnn-") as name:
                 file = Path(name) / ONNX
-                probe.write_copy(file)
-                copy = self.compute(file, {"values": probe.values_to_copy()})[0]["copy"]
-            self._arithmetic = probe.precision_of(copy)
+                write_copy(file)
+                copy = self.compute(file, {"values": values_to_copy()})[0]["copy"]
+            self._arithmetic = precision_of(copy)
         return self._arithmetic
 
     def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
         if precision not in self.PRECISIONS:
             raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
+        from ._qnn_runnable import QNNRunnable
+
         return QNNRunnable(self, subject, example_inputs, precision)
-
-
-def _drawn(arrays: Inputs, number: int) -> dict[str, Array]:
-    """Inputs to calibrate with: the example first, then its numbers mixed, and up to a half larger.
-
-    Whole numbers that are more than a mask are drawn anew: what they mean together is lost, their ranges aren't.
-    """
-    if not number:
-        return dict(arrays)
-    random = np.random.default_rng(number)
-    found: dict[str, Array] = {}
-    for name, array in arrays.items():
-        if array.dtype.kind == "f":
-            mixed = random.permutation(array.ravel()).reshape(array.shape)
-            found[name] = (mixed * random.uniform(1, 1.5)).astype(array.dtype)
-        elif array.dtype.kind in "iu" and array.max(initial=0) > 2:
-            found[name] = random.integers(array.min(), array.max() + 1, array.shape).astype(array.dtype)
-        else:
-            found[name] = array
-    return found
 
 
 def _numbers(array: Array) -> Array:
     """float64, and minus infinity where an entry is float16's smallest number or less: it is ruled out."""
-    found: Array = np.where(array <= -probe.FLOAT16_LARGEST, -np.inf, array).astype(np.float64)
+    import numpy as np
+
+    from ._qnn_probe import FLOAT16_LARGEST
+
+    found: Array = np.where(array <= -FLOAT16_LARGEST, -np.inf, array).astype(np.float64)
     return found
 
 

@@ -90,11 +90,19 @@ class SimulatedDriver:
         return _spoil(output, fault.kind) if fault is not None else output
 
 
+_MARKING = {"aten._conj": lambda one: one.conj_physical(), "aten._neg_view": lambda one: one.neg()}
+
+
 def _computed(operator: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """An operator's result from the host's kernel, also where accelerators have kernels for dtypes that the host's
-    doesn't take: modelling code hands accelerators whole numbers to count (transformers' grouped experts)."""
+    doesn't take: modelling code hands accelerators whole numbers to count (transformers' grouped experts).
+
+    What is conjugated or negated is so in memory. torch would mark it, and look at the mark above where tensors of a
+    device made in Python are taken apart: no kernel would hear of it."""
     if name == "aten.histc" and not args[0].is_floating_point():
         return operator(args[0].double(), *args[1:], **kwargs).to(args[0].dtype)
+    if name in _MARKING:
+        return _MARKING[name](args[0])
     return operator(*args, **kwargs)
 
 

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from hardware.backends._openvino_model import open_model
+from hardware.backends._openvino_runnable import OpenVINORunnable
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import (
     get_backend,
 )
-from hardware.backends.openvino import OpenVINORunnable
 from hardware.evidence.record import Stage
 from hardware.export import Exported
 

@@ -293,6 +293,29 @@ def test_whole_numbers_are_counted_as_on_other_accelerators():
     assert torch.histc(there, bins=3, min=0, max=2).cpu().tolist() == [1, 1, 2]
 
 
+def test_what_torch_reads_and_marks_behind_its_dispatcher_is_right():
+    import torch
+
+    get_backend("simulated").load(ModelSubject(model=model(), task="none", identity="0"), INPUTS, "float32")
+    place, rows = torch.device("simulated", 0), torch.arange(6.0).reshape(2, 3)
+    there, columns = rows.to(place), torch.tensor([2, 0])
+    assert there.tolist() == rows.tolist()
+    assert there[:, columns].cpu().equal(rows[:, columns])  # places may lie on the host
+    assert torch.tensor([there[1, 1]], device=place).cpu().tolist() == [4.0]
+    there[torch.tensor([1])] = 7.0
+    assert there[1].tolist() == [7.0] * 3
+
+    def turned(x):
+        spectrum = torch.fft.rfft(x * 1.0)
+        return torch.fft.irfft(spectrum * torch.conj(spectrum * (2 - 1j)), n=3)
+
+    want, got = rows.clone().requires_grad_(), rows.to(place).requires_grad_()
+    turned(want).square().sum().backward()
+    turned(got).square().sum().backward()
+    np.testing.assert_allclose(turned(got).detach().cpu().numpy(), turned(want).detach().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(got.grad.cpu().numpy(), want.grad.numpy(), rtol=1e-5)
+
+
 def test_a_tensor_takes_over_the_bytes_of_another_with_its_shape():
     import torch
 

@@ -14,6 +14,7 @@ from typing import Any
 from planting_tools import after_import, took_effect, wrap
 
 _QNN = "hardware.backends.qnn"
+_RUNNABLE = "hardware.backends._qnn_runnable"
 
 
 def _with_options(options: Mapping[str, str] | None) -> None:
@@ -43,7 +44,7 @@ def qnn_saver() -> None:
 def qnn_some_nodes() -> None:
     _with_options(None)
 
-    @after_import(_QNN)
+    @after_import(_RUNNABLE)
     def patch(module: ModuleType) -> None:
         @wrap(module, "export_onnx")
         def export_onnx(original: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,178 @@
+"""A model that OpenVINO compiled, and where its nodes ran."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..export.compressing import with_int8_weights
+from ..export.exported import Exported
+from ..export.openvino import export_openvino
+from ..export.verification import held_inputs
+from ._openvino_calls import beside_graphs, inferences
+from ._openvino_model import OpenedModel, open_model
+from ._torch import listed, what_raises
+from .base import STEPS, Execution, Generation, ModelSubject, Runnable, Unsupported, coarsest
+from .openvino import CHOICES, OPENVINO_OPTIONS
+
+if TYPE_CHECKING:
+    from .base import Array, Inputs
+    from .openvino import OpenVINOBackend
+
+UNSEEN = (
+    "what a plug-in does inside one node; transfers between host and device; what Python does around graphs, and "
+    "whether it hands on what they gave, but for products of torch"
+)
+
+_LONGEST_REASON = 400
+_COMPUTE_LAYERS = {"FullyConnected", "MatMul", "Convolution", "GroupConvolution", "ScaledDotProductAttention"}
+_PRECISION_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "i8": "int8", "u8": "int8"}
+
+
+def _open_on_cpu(subject: ModelSubject) -> Callable[[Exported], OpenedModel]:
+    """How an export is opened to be verified: on OpenVINO's own CPU device, in float32."""
+    return lambda exported: open_model(exported, subject, "CPU", OPENVINO_OPTIONS["float32"])
+
+
+def _made_for(inputs: Inputs) -> tuple[object, ...]:
+    """What a static export is made for: shapes, and the values of inputs that may be constants in it."""
+    numbers = held_inputs(inputs)
+    return tuple(
+        (name, array.shape, array.tobytes() if name in numbers else b"") for name, array in sorted(inputs.items())
+    )
+
+
+def _product_precision(facts: Mapping[str, str]) -> str:
+    """What a node multiplies in, as the runtime calls it. Where weights alone have 8 bits, `runtimePrecision` is
+    theirs, and the kernel's name ends with the products' (`brgemm_avx2_f32`)."""
+    stated = facts["runtimePrecision"]
+    kernel = facts.get("primitiveType", "").rpartition("_")[2].lower()
+    return kernel if stated in ("i8", "u8") and kernel in _PRECISION_NAMES else stated
+
+
+class OpenVINORunnable(Runnable):
+    """A model compiled by OpenVINO. Without the exporter's cache it decodes by whole forward passes."""
+
+    def __init__(self, backend: OpenVINOBackend, subject: ModelSubject, example: Inputs, precision: str) -> None:
+        self.backend = backend
+        self.subject = subject
+        self.example = dict(example)
+        self.precision = precision
+        self.exported = self._of_precision(export_openvino(subject, example, _open_on_cpu(subject)))
+        self._open(self.exported)
+        self._by_shape = {_made_for(example): self.opened}
+
+    def _of_precision(self, exported: Exported) -> Exported:
+        return with_int8_weights(exported) if self.precision == "int8" else exported
+
+    def _open(self, exported: Exported) -> None:
+        self.opened = self._open_one(exported)
+        self.can = frozenset({"save", "generate"} if self.opened.generates else {"save"})
+        self._said = {**exported.conditions(), "optimisation": "O0"}
+        placed = self._placement()
+        if self.backend.target.variant in CHOICES:
+            self._said["executed_on"] = placed.device
+        self.conditions = self._said
+        self.actual_dtype = placed.dtype
+
+    def _open_one(self, exported: Exported) -> OpenedModel:
+        return open_model(exported, self.subject, self.backend.device, OPENVINO_OPTIONS[self.precision])
+
+    def __call__(self, **inputs: Array) -> dict[str, Array]:
+        if not self.exported.static and self.opened.takes(inputs):
+            try:
+                return self.opened(inputs)
+            except RuntimeError as error:  # the plug-in's, which may fail at one length and not at another
+                if self.exported.method != "convert_model":
+                    raise
+                self._said["why_static"] = " ".join(str(error).split())[:_LONGEST_REASON]
+        self._said["shapes"] = "static"
+        wanted = _made_for(inputs)
+        if wanted not in self._by_shape:
+            again = export_openvino(self.subject, inputs, _open_on_cpu(self.subject), traced_anew=True)
+            self._by_shape[wanted] = self._open_one(self._of_precision(again))
+        return self._by_shape[wanted](inputs)
+
+    def generate(self, inputs: Inputs, *, steps: int) -> Generation:
+        if not self.opened.generates:
+            raise Unsupported("this export doesn't decode", error_type="unsupported_format")
+        return self.opened.generate(inputs, steps=steps)
+
+    def save_and_reload(self, folder: Path) -> Runnable:
+        self.opened.save(folder)
+        again = object.__new__(type(self))
+        again.backend, again.subject, again.precision = self.backend, self.subject, self.precision
+        again.example = self.example
+        again.exported = replace(self.exported, folder=folder)
+        again._open(again.exported)
+        again._by_shape = {_made_for(self.example): again.opened}
+        return again
+
+    def execution(self) -> Execution:
+        """The graphs' nodes where the runtime has them, and the products that torch computes around the graphs, in a
+        forward pass and in decoding. Graphs that nobody asked to run prove nothing."""
+        placed = self._placement()
+        asked, beside = beside_graphs(lambda: self(**self.example))
+        unseen = placed.unseen
+        if "generate" in self.can:
+            said: list[str] = []
+            tokens, decoding = beside_graphs(
+                lambda: said.append(what_raises("decoding", lambda: self.generate(self.example, steps=STEPS)))
+            )
+            unseen = listed(unseen, *said)
+            asked, beside = min(asked, tokens // STEPS) if not any(said) else asked, beside + decoding
+        if not asked:
+            return replace(placed, native={}, offloaded={**placed.native, **placed.offloaded, **beside})
+        return replace(placed, offloaded={**placed.offloaded, **beside}, unseen=unseen)
+
+    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
+        with inferences() as asked:
+            self(**inputs)
+        placed = self._placement(self._by_shape.get(_made_for(inputs), self.opened))
+        return placed.offloaded if asked else {**placed.native, **placed.offloaded}
+
+    def _placement(self, opened: OpenedModel | None = None) -> Execution:
+        """Where and in which precision each node of the compiled graphs runs, from the runtime itself."""
+        native: Counter[str] = Counter()
+        offloaded: Counter[str] = Counter()
+        precisions: Counter[str] = Counter()
+        devices: list[str] = []
+        for compiled in (opened or self.opened).compiled:
+            used = [str(device) for device in compiled.get_property("EXECUTION_DEVICES")]
+            devices += used
+            # Graphs over several devices name none per node: the whole model counts as offloaded when any other
+            # device than the one asked for took part.
+            on_target = bool(used) and all(self.backend.is_asked_device(device) for device in used)
+            for node in compiled.get_runtime_model().get_ordered_ops():
+                facts = node.get_rt_info()
+                layer = str(facts["layerType"].astype(str)) if "layerType" in facts else node.get_type_name()
+                if layer in ("Input", "Output", "Const", "Parameter", "Result"):
+                    continue
+                (native if on_target else offloaded)[f"openvino.{layer}"] += 1
+                if layer in _COMPUTE_LAYERS and "runtimePrecision" in facts:
+                    precisions[_product_precision({name: str(fact.astype(str)) for name, fact in facts.items()})] += 1
+        return Execution(
+            native=dict(native),
+            offloaded=dict(offloaded),
+            dtype=self._computed_in(precisions),
+            device=",".join(sorted(set(devices))) or "unknown",
+            unseen=UNSEEN,
+            host_allowed=self.backend.HOST_ALLOWED,
+        )
+
+    def _computed_in(self, precisions: Counter[str]) -> str:
+        """The coarsest dtype of all products, and that of the key-value cache where it isn't the one asked for."""
+        names = [_PRECISION_NAMES.get(name, name) for name in precisions]
+        computed = coarsest(names) or next(iter(names), "unknown")
+        kept_in = self.backend.COMPUTES_IN.get(self.precision, self.precision)
+        asked = next(name for name, precision in _PRECISION_NAMES.items() if precision == kept_in)
+        for compiled in self.opened.compiled if self.opened.generates else ():
+            with contextlib.suppress(RuntimeError):  # a plug-in without this property keeps no cache of its own
+                kept = compiled.get_property("KV_CACHE_PRECISION").get_type_name()
+                if kept != asked:
+                    return f"{computed}, its cache in {kept}"
+        return computed
