@@ -20,6 +20,7 @@ from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.store import load_recipe
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo, detect
+from hardware.evidence.kept import kept_file
 from hardware.evidence.store import Evidence
 from hardware.target import Target
 from reports.calibration import Calibration, calibration_text
@@ -45,9 +46,10 @@ Every third model type, by a hash of its name, is held out: the list was committ
 (`generators/compatibility/calibration/held_out.txt`), and no shipped rule names a model type. A cell's own evidence,
 and its type's, never feed its prediction. What does is the type's recipe and facts of its modelling code
 (`generators/derivation/code_facts.py`): torch is asked on the CPU, in float64 and float32, whether padding is heard,
-whether a cache gives other numbers, and what can be traced. On target cpu that is the same code on the same kind of
-processor; the score there shows that recipes are right more than that rules can foresee. What today's rules would say
-without those facts stands at the end.
+whether a cache gives other numbers, what can be traced, and what a pass would leave to the host of a device. On
+target cpu that is the same code on the same kind of processor; the score there, and in part on simulated, shows that
+recipes are right more than that rules can foresee. What today's rules would say without those facts stands at the
+end.
 
 qnn is HTP's emulator; simulated is torch's CPU kernels behind a device's interface. webgpu and webnn have no backend
 yet, and no other device was at hand.
@@ -102,13 +104,18 @@ def _page(found: Gathered) -> str:
     return f"{head}\n{table}\n## What facts of modelling code are worth\n\n" + "\n".join(rows) + "\n"
 
 
+def kept_places() -> list[Path]:
+    """The kept evidence of the targets that are scored."""
+    return [path for name in TARGETS if (path := kept_file(Target(name=name), KEPT)) is not None]
+
+
 @click.command()
 @click.argument("places", nargs=-1, type=click.Path(path_type=Path, exists=True))
 @click.option("--keep", "keeps", is_flag=True, help=f"Write the lines that count to {KEPT}/TARGET.jsonl.gz.")
 @click.option("--targets", default=",".join(TARGETS), show_default=True, help="Which targets are kept.")
 def main(places: tuple[Path, ...], keeps: bool, targets: str) -> None:
     """Print the page."""
-    found = gathered(places or sorted(KEPT.glob("*.jsonl.gz")))
+    found = gathered(places or kept_places())
     if keeps:
         for name in targets.split(","):
             keep(found, Target(name=name), KEPT / f"{name}.jsonl.gz")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.calibration import KEPT
+from benchmarks.calibration import kept_places
 from benchmarks.evidence_table import gathered
 from generators.compatibility.calibration.scoring import Scored, by_family, score
 from generators.compatibility.explaining import explain
@@ -63,7 +63,7 @@ def _page(cells: Sequence[Scored], inventory: HardwareInfo) -> Iterator[str]:
 @click.argument("places", nargs=-1, type=click.Path(path_type=Path, exists=True))
 def main(places: tuple[Path, ...]) -> None:
     """Print the page."""
-    found = gathered(places or sorted(KEPT.glob("*.jsonl.gz")))
+    found = gathered(places or kept_places())
     cells = score(Evidence(runs=found.runs, checks=found.checks, ends=(), broken=())).cells
     click.echo("\n".join(_page(cells, detect())), nl=False)
 

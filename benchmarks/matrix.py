@@ -1,5 +1,7 @@
 """How long the matrix takes over a large folder of evidence, raw and compacted: `python -m benchmarks.matrix`.
 
+Each is asked with nothing kept of it, and again.
+
 The evidence is made up and proves nothing: every model type on every target with the checks that the cell has to
 have, run after run, each machine with targets of its own, one check in fifty failing. Times are medians of processes
 started anew.
@@ -10,6 +12,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -27,6 +31,7 @@ from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.versions import versions_of
+from hardware.paths import CACHE_VARIABLE
 from hardware.target import Target
 
 ROOT = Path(__file__).parents[1]
@@ -152,14 +157,20 @@ print(json.dumps([code, used.ru_utime + used.ru_stime, memory, heavy]), file=sys
 """
 
 
-def measure(folder: Path | None, times: int) -> tuple[Taken, list[str]]:
-    """`--hardware-compatibility --format json` as a process started anew, and which heavy modules it imported."""
+def measure(folder: Path | None, times: int, cache: Path, *, anew: bool) -> tuple[Taken, list[str]]:
+    """`--hardware-compatibility --format json` as a process started anew, and which heavy modules it imported.
+
+    With `anew` what it concluded before is taken out of `cache` each time.
+    """
     more = ["--evidence", str(folder.resolve())] if folder else []
     command = [sys.executable, "-c", _CHILD, "--hardware-compatibility", "--format", "json", *more]
     rows, heavy = [], []
+    environment = {**os.environ, CACHE_VARIABLE: str(cache)}
     for _ in range(times):
+        if anew:
+            shutil.rmtree(cache / "conclusions", ignore_errors=True)
         before = time.perf_counter()
-        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, env=environment)
         wall = time.perf_counter() - before
         code, cpu, memory, heavy = json.loads(done.stderr.splitlines()[-1])
         if code != 0:
@@ -177,16 +188,18 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="Leave the evidence there.")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as kept:
-        folder = (asked.keep or Path(kept)).resolve() / "evidence"
-        _say("no evidence", *measure(None, asked.times))
+        folder, cache = (asked.keep or Path(kept)).resolve() / "evidence", Path(kept) / "cache"
+        _say("no evidence", *measure(None, asked.times, cache, anew=True))
         print(f"made {write_evidence(folder, asked.rows):,} check lines in {_size(folder)}", flush=True)
-        _say("raw", *measure(folder, asked.times))
+        _say("raw", *measure(folder, asked.times, cache, anew=True))
+        _say("raw, again", *measure(folder, asked.times, cache, anew=False))
         before = time.perf_counter()
         # In a process of its own: a child's memory counts from that of its parent.
         own = [sys.executable, "hardware_compatibility_reporter.py", "--compact", "--evidence", str(folder)]
         subprocess.run(own, cwd=ROOT, check=True, capture_output=True)
         print(f"compacted in {time.perf_counter() - before:.0f} s to {_size(folder)}", flush=True)
-        _say("compacted", *measure(folder, asked.times))
+        _say("compacted", *measure(folder, asked.times, cache, anew=True))
+        _say("compacted, again", *measure(folder, asked.times, cache, anew=False))
     return 0
 
 
@@ -198,7 +211,7 @@ def _size(folder: Path) -> str:
 def _say(name: str, taken: Taken, heavy: list[str]) -> None:
     imported = f"; imported {', '.join(heavy)}" if heavy else ""
     times = f"{taken.wall_s:.2f} s by the clock, {taken.cpu_s:.2f} s of processor time"
-    print(f"{name:<12} {times}, {taken.memory_mib:,.0f} MiB{imported}", flush=True)
+    print(f"{name:<16} {times}, {taken.memory_mib:,.0f} MiB{imported}", flush=True)
 
 
 if __name__ == "__main__":

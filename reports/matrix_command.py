@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import click
 
-from generators.compatibility.current import current_matrix
+from generators.compatibility.conclusions import Conclusions, conclusions_in
+from generators.compatibility.matrix_now import current_matrix
 from generators.compatibility.matrix_text import VIEWS, matrix_text
-from generators.compatibility.standing import Standing, standing_in
 from generators.options import Options
 from hardware.basic_detection import inventory_here
 from hardware.errors import UsageError
@@ -33,11 +33,11 @@ def report_matrix(asked: Options) -> int:
     before = read_baseline(asked.baseline) if asked.baseline else None
     inventory = inventory_here()
     with _no_collecting():
-        standing = standing_in(asked.evidence) if asked.has_evidence else None
-        matrix = current_matrix(standing, inventory, timestamp=now(), precision=asked.precision)
+        concluded = conclusions_in(asked.evidence, inventory) if asked.has_evidence else None
+        matrix = current_matrix(concluded, inventory, timestamp=now(), precision=asked.precision)
     if asked.targets:
         matrix = matrix.only(asked.targets)
-    note(*_broken(standing))
+    note(*_broken(concluded))
     if before is not None:
         found = compare_matrix(before, matrix, asked.targets)
         width = terminal_width()
@@ -64,11 +64,11 @@ def report_matrix(asked: Options) -> int:
     return 0
 
 
-def _broken(standing: Standing | None) -> list[str]:
+def _broken(concluded: Conclusions | None) -> list[str]:
     """A remark where evidence has broken lines, with the first of them."""
-    if standing is None or not standing.broken:
+    if concluded is None or not concluded.broken:
         return []
-    first, number = standing.broken[0], len(standing.broken)
+    first, number = concluded.broken[0], len(concluded.broken)
     lines = "1 line of the evidence is" if number == 1 else f"{number} lines of the evidence are"
     return [one_line(f"{lines} broken and left out; {first.file}, line {first.number}: {first.reason}")]
 

@@ -10,9 +10,9 @@ from generators.compatibility.memory.asking import memory_answer
 from generators.compatibility.memory.estimate import MemoryEstimate, parse_size
 from generators.compatibility.memory.fit import Fit, Room, fit
 from generators.models.classifier import classify
+from hardware.backends.factory import resolve_target
 from hardware.errors import HwCompatError, ModelError
 from hardware.plain_text import size_text
-from hardware.target import Target
 
 if TYPE_CHECKING:
     from hardware.expected_targets import TargetStatus
@@ -98,7 +98,7 @@ def _sentence(error: HwCompatError) -> str:
 def _rooms(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[Room]:
     """The devices that are asked about: those of the named target, else all that may be here."""
     for status in statuses:
-        named = device not in (None, "auto") and status.target == Target.parse(str(device)).name
+        named = device not in (None, "auto") and status.target == resolve_target(str(device)).name
         if not named and (device not in (None, "auto") or not status.expected):
             continue
         label = f"{status.target} ({status.device_name})" if status.device_name else status.target

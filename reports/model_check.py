@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -114,12 +114,18 @@ def check_model(
     """
     found = classify(name)
     statuses = targets(inventory)
-    target, notes = _target(device, found, statuses)
     is_checkpoint = found.path is not None or found.source.startswith("name")
-    cell = Cell(model=checkpoint_slug(name) if is_checkpoint else found.model_type, task=found.task, target=target)
-    facts = facts_here(_stored_recipe(found) or found, cell, inventory)
-    rules = load_rules()
-    predicted = predict(cell, facts, rules)
+    model = checkpoint_slug(name) if is_checkpoint else found.model_type
+    known, rules = _stored_recipe(found) or found, load_rules()
+
+    def predicted_on(target: Target) -> Verdict:
+        asked = Cell(model=model, task=found.task, target=target)
+        return predict(asked, facts_here(known, asked, inventory), rules)
+
+    target, notes = _target(device, found, statuses, predicted_on)
+    cell = Cell(model=model, task=found.task, target=target)
+    facts = facts_here(known, cell, inventory)
+    predicted = predicted_on(target)
     measured = verdict_of(cell, evidence, checks, inventory, subject_required=CHECKPOINT if is_checkpoint else "tiny")
     own = [line for line in checks if line.cell_id == cell.id]
     findings = _most_telling_first(measured, target.name, diagnose(own))
@@ -143,7 +149,7 @@ def check_model(
         absent=absent,
         absence=_absence(absent).error_type if absent else "",
         command=command,
-        suggestion=suggest(present, facts, rules, stored_recipes()) if poor else None,
+        suggestion=suggest(present, facts, rules, predicted_on, stored_recipes()) if poor else None,
         notes=notes,
     )
 
@@ -164,11 +170,14 @@ def without_transformers(name: str, device: str | None, error: HwCompatError) ->
 
 
 def _target(
-    device: str | None, found: Classification, statuses: Sequence[TargetStatus]
+    device: str | None,
+    found: Classification,
+    statuses: Sequence[TargetStatus],
+    predicted: Callable[[Target], Verdict],
 ) -> tuple[Target, tuple[str, ...]]:
     if device is not None and device != "auto":
         return resolve_target(device), ()
-    chosen = select(found.family, found.architecture, found.traits, found.task, statuses, None)
+    chosen = select(found.family, found.architecture, found.traits, found.task, statuses, None, predicted)
     steps = "; ".join(f"{step.target}: {step.reason}" for step in chosen.steps)
     return Target.parse(chosen.target), (f"device chosen from the list for {chosen.list_name}: {steps}",)
 

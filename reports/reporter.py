@@ -309,9 +309,11 @@ class HardwareCompatibilityReporter:
 
     def matrix(self) -> Matrix:
         """Declared levels with what the evidence shows."""
-        from generators.compatibility.current import current_matrix
+        from generators.compatibility.conclusions import conclusions_of
+        from generators.compatibility.matrix_now import current_matrix
 
-        return current_matrix(self.evidence, self.inventory(), timestamp=now())
+        inventory = self.inventory()
+        return current_matrix(conclusions_of(self.evidence, inventory), inventory, timestamp=now())
 
     def generate_compatibility_matrix(self) -> dict[str, Any]:
         """The matrix as the JSON object that `generators/compatibility/schemas/matrix.json` describes."""

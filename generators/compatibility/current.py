@@ -1,4 +1,4 @@
-"""From a folder of evidence to verdicts and the matrix as they stand now: the one way for every front door.
+"""From evidence to verdicts as they stand now: the one way for every front door.
 
 Imports neither torch nor transformers.
 """
@@ -10,80 +10,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from generators.models.architectures import UNKNOWN
-from generators.models.classifier import Classification
 from generators.models.recipe import Recipe
-from generators.models.store import load_recipe, stored_recipes
+from generators.models.store import load_recipe
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, PlannedCell
 from hardware.evidence.store import Evidence, lines_by_cell
 from hardware.evidence.versions import relevant_versions, versions_of
-from hardware.target import Target
 
-from .conclude import conclude, final
-from .facts import facts_here
+from .conclude import conclude
 from .made_from import made_from
-from .matrix import Matrix, build_matrix
-from .matrix_groups import by_device
 from .required import required_checks
-from .rules import RuleSet, load_rules, predict
 from .second_opinion import second_opinions, told_beside
 from .standing import Standing, standing_of
 from .verdict import Verdict
-from .vocabulary import vocabulary
 
 _NONE: Mapping[str, float] = MappingProxyType({})
-
-
-def current_matrix(
-    evidence: Evidence | Standing | None, inventory: HardwareInfo, *, timestamp: str, precision: str = "float32"
-) -> Matrix:
-    """Levels of families and of models: declared, predicted for the recipes that are stored, measured where known."""
-    rules = load_rules()
-    recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
-    predicted = {
-        verdict.cell: verdict
-        for recipe in recipes.values()
-        for name in vocabulary().hardware_types
-        for verdict in [_predicted(recipe, Target(name=name), precision, rules, inventory)]
-    }
-    verdicts = list(predicted.values())
-    standing = standing_of(evidence) if isinstance(evidence, Evidence) else evidence
-    measured = measured_verdicts(standing, inventory) if standing else ()
-    for verdict in measured:
-        before = predicted.get(verdict.cell)
-        verdicts.append(final(before, verdict) if before else verdict)
-    verdicts = list(told_beside(verdicts, second_opinions(standing.others if standing else None, inventory)))
-    models = sorted({Cell.parse(verdict.cell).model for verdict in verdicts})
-    known = _classified(models, recipes)
-    return build_matrix(
-        rules,
-        verdicts,
-        {model: one.family for model, one in known.items()},
-        timestamp=timestamp,
-        precision=precision,
-        architecture_of={model: one.architecture for model, one in known.items() if one.architecture != UNKNOWN},
-        devices=by_device(standing, measured, lambda some: measured_verdicts(some, inventory)) if standing else None,
-    )
-
-
-def _predicted(recipe: Recipe, target: Target, precision: str, rules: RuleSet, inventory: HardwareInfo) -> Verdict:
-    cell = Cell(model=recipe.model_type, task=recipe.task, target=target, precision=precision)
-    return predict(cell, facts_here(recipe, cell, inventory), rules)
-
-
-def _classified(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str, Recipe | Classification]:
-    from generators.models.classifier import classify_or_guess
-
-    found: dict[str, Recipe | Classification] = {}
-    for model in models:
-        if model in recipes:
-            found[model] = recipes[model]
-        elif (known := classify_or_guess(model)[0]) is not None:
-            found[model] = known
-    return found
 
 
 def measured_verdicts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from hardware.target import Target
 from .conditions import Condition
 from .facts import Facts, Value
 from .rule import Rule
-from .rules import Reasoning, RuleSet, reason
+from .rules import Reasoning, RuleSet, combined, reason
 from .verdict import Level
 
 _CLOSEST = 3
@@ -63,6 +63,7 @@ class Link:
             "role": self.role,
             "rule": self.rule.id,
             "level": str(self.rule.level),
+            "limit": self.rule.limit,
             "reason": self.rule.reason,
             "source": self.rule.source,
             "file": self.rule.file,
@@ -113,30 +114,27 @@ def _one(name: str, condition: Condition, facts: Facts) -> Asked:
 
 
 def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> Iterator[str]:
-    """Limits go where one of their conditions goes; claims come where their last condition comes."""
+    """What the level would be without the limits that make it so, and what the nearest other rules would make it."""
     if found.binding:
         rest = [other for other in found.limits if other not in found.binding]
         without = [
             f"{' and '.join(asked.text for asked in _asked(rule, facts))} [{rule.id}]" for rule in found.binding
         ]
-        yield f"{_lowest(found, rest)} if it weren't that {', nor that '.join(without)}"
+        level, _ = combined(found.winners, rest)
+        yield f"{level} if it weren't that {', nor that '.join(without)}"
     near = []
     for rule in rules.of(target):
         unmet = [asked for asked in _asked(rule, facts) if not asked.holds]
-        if not unmet or rule.level is found.level:
+        # A claim helps where there is none, a limit hurts where there is one.
+        if not unmet or rule.limit != bool(found.winners):
             continue
-        if rule.limit == bool(found.winners):  # a claim helps where there is none, a limit hurts where there is one
-            near.append((len(unmet), rule.id, rule, unmet))
-    for count, _, rule, unmet in sorted(near, key=lambda one: one[:2])[:_CLOSEST]:
+        claims, limits = (found.winners, (*found.limits, rule)) if rule.limit else ((rule,), found.limits)
+        level, _ = combined(claims, limits)
+        if level is not found.level:
+            near.append((len(unmet), rule.id, level, unmet))
+    for count, name, level, unmet in sorted(near, key=lambda one: one[:2])[:_CLOSEST]:
         if count <= 1 or not found.winners:
-            which = "at most " if rule.limit else ""
-            yield f"{which}{rule.level} if {' and '.join(asked.text for asked in unmet)} [{rule.id}]"
-
-
-def _lowest(found: Reasoning, limits: Sequence[Rule]) -> str:
-    claimed = [rule.level for rule in (*found.winners, *limits)]
-    ranked = [level for level in claimed if level.rank is not None]
-    return str(min(ranked, key=lambda level: level.rank or 0)) if ranked and found.winners else "unknown"
+            yield f"{level} if {' and '.join(asked.text for asked in unmet)} [{name}]"
 
 
 def said(value: Value) -> str:

@@ -154,13 +154,14 @@ def _missing(recipe: Recipe, target: Target) -> tuple[str, ...] | None:
     return tuple(coverage(target, recipe.operators).missing)
 
 
-def _exporter(recipe: Recipe) -> str:
-    return "optimum-intel" if recipe.model_type in openvino_exporters() else "none"
+def _exporter(recipe: Recipe) -> str | None:
+    known = openvino_exporters()
+    return None if known is None else "optimum-intel" if recipe.model_type in known else "none"
 
 
 def _of_code(recipe: Recipe) -> dict[str, Any]:
     known = code_facts(recipe.model_type, recipe.task)
-    if known is None or recipe.subject != "tiny":
+    if known is None or recipe.subject != "tiny" or known.recipe != recipe.digest:
         return {}
     decodes = recipe.generate != "none"
     return {

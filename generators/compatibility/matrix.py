@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,7 @@ def build_matrix(
     precision: str = "float32",
     architecture_of: Mapping[str, str] | None = None,
     devices: Mapping[str, Measured] | None = None,
+    predicted: Callable[[Cell], Verdict | None] = lambda _cell: None,
 ) -> Matrix:
     """The matrix of declared levels with `verdicts` laid over them.
 
@@ -138,7 +140,8 @@ def build_matrix(
     columns (default: every target with a device behind it); targets that only verdicts name are added.
     `family_sizes` is how many models each family has, where it is known. Families are rated and counted in
     `precision` alone, so that another precision of a model is no second opinion of its family. `architecture_of`
-    gives each model's architecture, `devices` what single accelerators and machines measured.
+    gives each model's architecture, `devices` what single accelerators and machines measured; `predicted` says what
+    rules say of a cell with all facts of its model, None where no more is known of it than its family.
     """
     family_of = family_of or {}
     family_sizes = family_sizes or {}
@@ -164,7 +167,7 @@ def build_matrix(
         }
         for family in model_families
     }
-    rows = _rows(rules, chosen, cells, family_of, architecture_of or {}, columns)
+    rows = _rows(rules, chosen, cells, family_of, architecture_of or {}, columns, predicted)
     views = {name: device_group((devices or {}).get(name, {}), columns, precision) for name in GROUPS[1:]}
     return Matrix(
         timestamp=timestamp,
@@ -232,6 +235,7 @@ def _rows(
     family_of: Mapping[str, str],
     architecture_of: Mapping[str, str],
     columns: Sequence[str],
+    predicted: Callable[[Cell], Verdict | None],
 ) -> tuple[ModelRow, ...]:
     rows = []
     for model, task, precision in sorted({(c.model, c.task, c.precision) for c in cells.values()}):
@@ -241,9 +245,9 @@ def _rows(
         for column in columns:
             cell = Cell(model=model, task=task, target=Target.parse(column), precision=precision)
             own = chosen.get(cell.id)
-            # What nobody asked of this model is what is declared of its family.
-            known = own is not None and own.level is not Level.UNKNOWN
-            verdicts[column] = own if own is not None and known else _prior(cell, facts, rules, own)
+            if own is None or own.level is Level.UNKNOWN:
+                own = _unmeasured(predicted(cell), own, functools.partial(predict, cell, facts, rules))
+            verdicts[column] = own
         rows.append(
             ModelRow(
                 model=model,
@@ -257,6 +261,8 @@ def _rows(
     return tuple(rows)
 
 
-def _prior(cell: Cell, facts: Facts, rules: RuleSet, own: Verdict | None) -> Verdict:
-    prior = predict(cell, facts, rules)
-    return own if own is not None and prior.level is Level.UNKNOWN else prior
+def _unmeasured(predicted: Verdict | None, own: Verdict | None, declared: Callable[[], Verdict]) -> Verdict:
+    """What is said of a cell that nothing was measured of: by all facts of its model, else what its family has. Why a
+    run settled nothing is told where neither says more."""
+    said = predicted or declared()
+    return own if own is not None and said.level is Level.UNKNOWN else said

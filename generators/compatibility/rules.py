@@ -162,19 +162,24 @@ def reason(target: Target, facts: Facts, rules: RuleSet) -> Reasoning:
     holding = rules.holding(target, facts)
     winners = _winners(holding, target)
     limits = tuple(rule for rule in holding if rule.limit)
-    lowest = min((rule.level for rule in limits), key=_WEIGHT.__getitem__, default=Level.HIGH)
-    claimed = winners[0].level if winners else Level.UNKNOWN
-    # Where nothing is claimed, a limit says something only where it says that the model fails.
-    binds = lowest in (Level.NONE, Level.LOW) if not winners else _WEIGHT[lowest] < _WEIGHT[claimed]
-    binding = tuple(rule for rule in limits if rule.level is lowest) if binds else ()
+    level, binding = combined(winners, limits)
     return Reasoning(
-        level=lowest if binds else claimed,
-        basis=Basis.PREDICTED if binds or not winners else winners[0].basis,
+        level=level,
+        basis=Basis.PREDICTED if binding or not winners else winners[0].basis,
         winners=winners,
         outranked=tuple(rule for rule in holding if not rule.limit and rule not in winners),
         limits=limits,
         binding=binding,
     )
+
+
+def combined(winners: Sequence[Rule], limits: Sequence[Rule]) -> tuple[Level, tuple[Rule, ...]]:
+    """The level that claims and limits come to, and the limits that make it what it is."""
+    lowest = min((rule.level for rule in limits), key=_WEIGHT.__getitem__, default=Level.HIGH)
+    claimed = winners[0].level if winners else Level.UNKNOWN
+    # Where nothing is claimed, a limit says something only where it says that the model fails.
+    binds = lowest in (Level.NONE, Level.LOW) if not winners else _WEIGHT[lowest] < _WEIGHT[claimed]
+    return (lowest, tuple(rule for rule in limits if rule.level is lowest)) if binds else (claimed, ())
 
 
 def predict(cell: Cell, facts: Facts, rules: RuleSet) -> Verdict:
@@ -188,12 +193,13 @@ def predict(cell: Cell, facts: Facts, rules: RuleSet) -> Verdict:
             basis=Basis.PREDICTED,
             reasons=(f"no rule speaks of {facts.model_type or cell.model} on {cell.target}",),
         )
+    works = found.level in (Level.HIGH, Level.MEDIUM)  # what fails does so under no condition
     return Verdict(
         cell=cell.id,
         level=found.level,
         basis=found.basis,
         reasons=_once(rule.reason for rule in found.binding or found.winners),
-        conditions=_once(condition for rule in (*found.winners, *found.limits) for condition in rule.conditions),
+        conditions=_once(c for rule in (*found.winners, *found.limits) if works for c in rule.conditions),
         rule_ids=tuple(rule.id for rule in found.counted),
     )
 

@@ -175,18 +175,23 @@ class Suggestion:
 
 
 def suggest(
-    present: Verdict, facts: Facts, rules: RuleSet, models: Sequence[RecipeLike] = (), *, limit: int = 3
+    present: Verdict,
+    facts: Facts,
+    rules: RuleSet,
+    predicted: Callable[[Target], Verdict],
+    models: Sequence[RecipeLike] = (),
+    *,
+    limit: int = 3,
 ) -> Suggestion:
     """Other hardware for the model of a verdict, and models of its family that its target is said to run better.
 
-    `present` is the verdict, predicted or measured, of the pair that doesn't do; `facts` are those of its model;
-    `models` are what may be suggested. Models of the same architecture and with fewer parameters come first. At
-    most `limit` of each; an empty list has its reason.
+    `present` is the verdict, predicted or measured, of the pair that doesn't do; `facts` are those of that pair, and
+    `predicted` says what rules say of the model on other targets, each with facts of its own; `models` are what may
+    be suggested, those of the same architecture first. At most `limit` of each; an empty list has its reason.
     """
     cell = Cell.parse(present.cell)
-    elsewhere = [replace(cell, target=Target(name=name)) for name in _in_order(facts)]
-    hardware = [predict(other, facts, rules) for other in elsewhere if other.target.name != cell.target.name]
-    hardware = [verdict for verdict in hardware if _better(verdict, present)]
+    elsewhere = [Target(name=name) for name in _in_order(facts) if name != cell.target.name]
+    hardware = [verdict for verdict in map(predicted, elsewhere) if _better(verdict, present)]
     hardware.sort(key=lambda verdict: -(verdict.level.rank or 0))
     others = [verdict for verdict in _similar(cell, facts, rules, models) if _better(verdict, present)]
     reasons = []
@@ -199,9 +204,12 @@ def suggest(
 
 
 def _similar(cell: Cell, facts: Facts, rules: RuleSet, models: Sequence[RecipeLike]) -> list[Verdict]:
-    """Predictions, on the target of `cell`, for the other models of the family, the most similar first."""
+    """Predictions, on the target of `cell`, for the other models of the family, those of the same architecture first.
+
+    Types have no size: what their recipes count are tiny models.
+    """
     family = [one for one in models if one.family == facts.family and one.model_type != facts.model_type]
-    family.sort(key=lambda one: (one.architecture != facts.architecture, _size(one.parameters, facts.parameters)))
+    family.sort(key=lambda one: (one.architecture != facts.architecture, one.model_type))
     verdicts = []
     for one in family:
         asked = replace(cell, model=one.model_type, task=one.task)
@@ -218,10 +226,3 @@ def _better(verdict: Verdict, present: Verdict) -> bool:
     if not verdict.level.is_supported:
         return False
     return present.level is Level.UNKNOWN or (verdict.level.rank or 0) > (present.level.rank or 0)
-
-
-def _size(parameters: int | None, than: int | None) -> tuple[bool, bool, int]:
-    """Smaller than the model at hand first, then by size; unknown sizes last."""
-    if parameters is None:
-        return True, True, 0
-    return False, than is not None and parameters > than, parameters

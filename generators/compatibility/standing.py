@@ -8,11 +8,11 @@ DuckDB leave out what later lines replace before any object is made.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hardware.evidence.record import CheckLine, Line, PlannedCell, RunLine
+from hardware.evidence.record import CheckLine, Line, PlannedCell, RunLine, latest_moment
 from hardware.evidence.store import BrokenLine, Evidence, read_folder
 from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
 
@@ -29,6 +29,7 @@ class Standing:
     `cells` are all cells that lines or plans name, `plans` the newest of each without what was sealed in it;
     `versions` and `machines` are by run. `others` holds what others' tests showed, and nothing else. `broken` are the
     broken lines that were come across: all of them, but those that later ones replace and whose columns are whole.
+    `ahead` says that something is dated so far ahead that it isn't believed yet, and may be another day.
     """
 
     cells: frozenset[str]
@@ -39,6 +40,7 @@ class Standing:
     machines: Mapping[str, str]
     others: Evidence
     broken: tuple[BrokenLine, ...] = ()
+    ahead: bool = False
 
 
 def standing_of(evidence: Evidence, checks: Sequence[CheckLine] | None = None) -> Standing:
@@ -58,7 +60,13 @@ def standing_of(evidence: Evidence, checks: Sequence[CheckLine] | None = None) -
         machines={run.run_id: run.machine for run in evidence.runs},
         others=_others(evidence.other_runs, evidence.other_checks),
         broken=evidence.broken,
+        ahead=any(moment > latest_moment() for moment in _moments(evidence)),
     )
+
+
+def _moments(evidence: Evidence) -> Iterator[str]:
+    yield from (line.started_at for line in evidence.checks)
+    yield from (run.started_at for run in evidence.runs)
 
 
 def _key(line: CheckLine) -> tuple[str, str, str]:
@@ -105,7 +113,16 @@ def _standing(table: EvidenceTable) -> Standing:
         machines=machines,
         others=others,
         broken=tuple(table.broken),
+        ahead=_any_ahead(table),
     )
+
+
+def _any_ahead(table: EvidenceTable) -> bool:
+    moments = "SELECT started_at FROM checks UNION ALL SELECT started_at FROM runs"
+    (found,) = table.connection.execute(
+        f"SELECT count(*) FROM ({moments}) WHERE started_at > ?", [latest_moment()]
+    ).fetchone() or (0,)
+    return bool(found)
 
 
 def _taken_out(table: EvidenceTable) -> tuple[list[RunLine], list[CheckLine]]:

@@ -93,13 +93,17 @@ def code_facts_of(recipe: Recipe) -> CodeFacts:
     inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice to users, and tracing's about what it makes constant
+        on_host = _on_host(model, inputs)  # first, while the model keeps nothing of other passes
         facts = CodeFacts(
-            model_type=recipe.model_type, task=recipe.task, padding_error=_padding(model, recipe, inputs)
+            model_type=recipe.model_type,
+            task=recipe.task,
+            recipe=recipe.digest,
+            padding_error=_padding(model, recipe, inputs) if recipe.mask_input else None,
+            host_functions=on_host,
         )
         if recipe.generate != "none":
             error, why = _cache(model, inputs)
             facts = replace(facts, cache_error=error, cache_fails=why)
-        facts = replace(facts, host_functions=_on_host(model, inputs))
         facts = _forward_trace(facts, model, recipe, inputs)
         if recipe.generate != "none":
             facts = replace(facts, step_fails=_step_trace(model, inputs))

@@ -32,20 +32,22 @@ _SAME = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class CodeFacts:
-    """One type doing one task.
+    """One type doing one task, by its recipe with the digest `recipe`.
 
     `padding_error` is how far other tokens in padded places move outputs that mean something, relative to their
-    scale. `cache_error` is how far decoding with a cache is from decoding without one in float64, 1 where it chooses
-    other tokens; `None` where it doesn't decode, or fails with `cache_fails`. `traced` says what a trace of torch's
-    holds for: `any_length`, `own_sizes` (the shapes of its example alone) or `no`; `trace_fails` why not for more.
-    `step_fails` says why what decodes a token can't be traced. `trace_operators` are the operators of the last trace
-    that could be made, and `largest_rank` the number of axes of its tensor with the most. `host_functions` are the
-    functions of torch that would work on the host's tensors though weights and inputs are on a device.
+    scale; `None` where nothing is padded. `cache_error` is how far decoding with a cache is from decoding without one
+    in float64, 1 where it chooses other tokens; `None` where it doesn't decode, or fails with `cache_fails`. `traced`
+    says what a trace of torch's holds for: `any_length`, `own_sizes` (the shapes of its example alone) or `no`;
+    `trace_fails` why not for more. `step_fails` says why what decodes a token can't be traced. `trace_operators` are
+    the operators of the last trace that could be made, and `largest_rank` the number of axes of its tensor with the
+    most. `host_functions` are the functions of torch that would work on the host's tensors though weights and inputs
+    are on a device.
     """
 
     model_type: str
     task: str
-    padding_error: float = 0.0
+    recipe: str = ""
+    padding_error: float | None = None
     cache_error: float | None = None
     cache_fails: str = ""
     traced: str = ""

@@ -22,7 +22,7 @@ def types_of_priority(priority: str | None) -> tuple[str, ...]:
 
     with_class = [name for name in usable_types() if catalog_of(name).tasks_of(name)]
     high = [name for name in _high() if name in with_class]
-    medium = [name for name in with_class if name in openvino_exporters() and name not in high]
+    medium = [name for name in with_class if name in (openvino_exporters() or ()) and name not in high]
     low = [name for name in with_class if name not in high and name not in medium]
     parts = {"high": high, "medium": medium, "low": low, "all": [*high, *medium, *low]}
     return tuple(parts[priority])
@@ -35,17 +35,17 @@ def _high() -> tuple[str, ...]:
 
 
 @functools.cache
-def openvino_exporters() -> frozenset[str]:
+def openvino_exporters() -> frozenset[str] | None:
     """Model types that optimum-intel registers an OpenVINO exporter for, read from its source without importing it.
 
-    Empty where it isn't installed.
+    None where it isn't installed.
     """
     package = importlib.util.find_spec("optimum")
     for folder in (package.submodule_search_locations or ()) if package else ():
         source = Path(folder) / "exporters" / "openvino" / "model_configs.py"
         if source.is_file():
             return frozenset(_registered(ast.parse(source.read_text(encoding="utf-8"))))
-    return frozenset()
+    return None
 
 
 def _registered(tree: ast.Module) -> Iterable[str]:

@@ -66,8 +66,10 @@ def test_priorities_part_all_types_that_have_a_class():
     assert not set(medium) & set(low)
     assert not set(high) & set(low)
     assert set(types_of_priority("all")) == {*high, *medium, *low}
-    assert set(medium) <= openvino_exporters()
-    assert not set(low) & openvino_exporters()
+    exporters = openvino_exporters()
+    assert exporters is not None
+    assert set(medium) <= exporters
+    assert not set(low) & exporters
 
 
 def test_a_priority_adds_to_the_names():

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from generators.compatibility.current import current_matrix, measured_verdicts, verdict_of
+from generators.compatibility.conclusions import conclusions_of
+from generators.compatibility.current import measured_verdicts, verdict_of
 from generators.compatibility.current_checks import current_checks
 from generators.compatibility.made_from import made_from
+from generators.compatibility.matrix_now import current_matrix
 from generators.compatibility.required import required_checks
 from generators.compatibility.verdict import Basis, Level
 from generators.models.store import load_recipe
@@ -100,6 +102,11 @@ def ask(found: Evidence, here: SimpleNamespace | None = None, **changes: object)
     return verdict_of(CELL, found, current_checks(found), here or inventory(), **changes)
 
 
+def matrix(found: Evidence, here: SimpleNamespace | None = None, **how: str):
+    here = here or inventory()
+    return current_matrix(conclusions_of(found, here), here, timestamp="now", **how)
+
+
 def says(verdict) -> tuple[Level, Basis]:
     return verdict.level, verdict.basis
 
@@ -125,7 +132,7 @@ def test_without_evidence_levels_are_declared_or_predicted_and_never_measured():
 
 def test_what_was_measured_stands_in_the_matrix_and_counts_for_the_family():
     lines = [*passed()[1:], line("builds", Outcome.FAILED, error_message="no kernel")]
-    found = current_matrix(evidence(run(), lines=lines), inventory(), timestamp="now")
+    found = matrix(evidence(run(), lines=lines))
     bert = next(row for row in found.rows if row.id == "bert/fill-mask/float32").verdicts["cuda"]
     assert says(bert) == (Level.NONE, Basis.MEASURED)
     counts = found.families["embedding"]["cuda"].counts
@@ -133,7 +140,7 @@ def test_what_was_measured_stands_in_the_matrix_and_counts_for_the_family():
 
 
 def test_what_was_measured_with_other_versions_is_shown_as_such_and_not_counted():
-    found = current_matrix(evidence(run(), lines=passed()), inventory(torch="2.14.0"), timestamp="now")
+    found = matrix(evidence(run(), lines=passed()), inventory(torch="2.14.0"))
     bert = next(row for row in found.rows if row.id == "bert/fill-mask/float32").verdicts["cuda"]
     assert says(bert) == OLD
     assert found.families["embedding"]["cuda"].counts.measured == 0
@@ -143,11 +150,11 @@ def test_another_precision_has_rows_of_its_own_and_leaves_the_families_alone():
     int4 = "bert/fill-mask/cuda/int4"
     lines = [line("builds", Outcome.FAILED, cell_id=int4, precision="int4"), *passed()]
     runs = (run(), run(plan=run(cell_id=int4).plan))
-    found = current_matrix(evidence(*runs, lines=lines), inventory(), timestamp="now")
+    found = matrix(evidence(*runs, lines=lines))
     assert {"bert/fill-mask/float32", "bert/fill-mask/int4"} <= {row.id for row in found.rows}
     counts = found.families["embedding"]["cuda"].counts
     assert (counts.supported, counts.measured) == (1, 1)
-    asked = current_matrix(evidence(*runs, lines=lines), inventory(), timestamp="now", precision="int4")
+    asked = matrix(evidence(*runs, lines=lines), precision="int4")
     assert asked.families["embedding"]["cuda"].counts.supported == 0
 
 

@@ -34,6 +34,8 @@ STAYING: dict[str, Callable[[Any, Any], Any]] = {
     "like the input": lambda m, x: x + torch.ones_like(x) + x.new_zeros(3),
     "numbers": lambda m, x: x * torch.tensor(2.0) + x.sum().item(),
     "places on the device": lambda m, x: x[:, torch.tensor([0, 2], device=x.device)],
+    "places in a list": lambda m, x: x[:, [0, 2]],
+    "where a text says": lambda m, x: x + torch.zeros(3, device=str(x.device)),
     "in place": lambda m, x: x.clone().mul_(2).add_(m.weight),
 }
 LEAVING: dict[str, tuple[Callable[[Any, Any], Any], set[str]]] = {
@@ -42,7 +44,7 @@ LEAVING: dict[str, tuple[Callable[[Any, Any], Any], set[str]]] = {
     "made on the host by name": (lambda m, x: x + torch.zeros(3, device="cpu").to(x.device), {"zeros", "to"}),
     "a table that isn't moved": (lambda m, x: x + m.table.type_as(x), {"type_as"}),
     "read back": (lambda m, x: torch.stack([x.sum()] * len(x[0].tolist())), {"tolist"}),
-    "places in a list": (lambda m, x: x[:, [0, 2]], {"__getitem__"}),
+    "sent to the host by a text": (lambda m, x: x.to("cpu") * 2, {"to", "mul"}),
 }
 
 

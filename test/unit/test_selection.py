@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from generators.compatibility.facts import Facts
-from generators.compatibility.rules import load_rules, predict
+from generators.compatibility.rules import RuleSet, load_rules, predict
 from generators.compatibility.selection import StepResult, select, suggest
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.cell import Cell
@@ -126,12 +127,16 @@ def model(name: str, family: str = "multimodal", architecture: str = "multimodal
     return SimpleNamespace(**{**values, "parameters": 100, "operators": ("aten.mm",), **changes})
 
 
+def clip_on(facts: Facts, rules: RuleSet) -> Callable[[Target], Verdict]:
+    return lambda target: predict(Cell(model="clip", task="some", target=target), facts, rules)
+
+
 def test_an_incompatible_pair_suggests_hardware_best_first():
     facts = Facts(model_type="clip", family="multimodal", architecture="multimodal", precision="float32")
     rules = load_rules()
     present = predict(Cell.parse("clip/some/webgpu/float32"), facts, rules)
     assert present.level is Level.NONE
-    suggestion = suggest(present, facts, rules)
+    suggestion = suggest(present, facts, rules, clip_on(facts, rules))
     assert suggestion.hardware[0].cell == "clip/some/cuda/float32"
     assert suggestion.hardware[0].rule_ids
     assert all(verdict.level.is_supported for verdict in suggestion.hardware)
@@ -139,7 +144,20 @@ def test_an_incompatible_pair_suggests_hardware_best_first():
     assert any("multimodal" in reason for reason in suggestion.reasons)
 
 
-def test_models_suggested_are_rated_better_of_the_same_kind_and_smaller(tmp_path: Path):
+def test_other_hardware_is_asked_with_facts_of_its_own():
+    facts = Facts(model_type="clip", family="multimodal", architecture="multimodal", precision="float32")
+    rules = load_rules()
+    present = predict(Cell.parse("clip/some/webgpu/float32"), facts, rules)
+    lacking = Facts(precision="float32", operators=("aten.mm",), traced="no")
+
+    def predicted(target: Target):
+        return clip_on(lacking if target.name == "qnn" else facts, rules)(target)
+
+    suggestion = suggest(present, facts, rules, predicted, limit=20)
+    assert {Cell.parse(one.cell).target.name for one in suggestion.hardware}.isdisjoint({"qnn", "webgpu"})
+
+
+def test_models_suggested_are_rated_better_and_those_of_the_same_kind_come_first(tmp_path: Path):
     file = tmp_path / "mine.toml"
     file.write_text(
         '[[rule]]\nid = "test.small"\ntarget = "webgpu"\nlevel = "medium"\nbasis = "predicted"\n'
@@ -152,15 +170,15 @@ def test_models_suggested_are_rated_better_of_the_same_kind_and_smaller(tmp_path
     present = predict(Cell.parse("clip/some/webgpu/float32"), facts, rules)
     models = [
         model("big", parameters=90),
-        model("speech_one", architecture="speech", parameters=10),
+        model("another", architecture="speech", parameters=10),
         model("small", parameters=40),
         model("smallest", parameters=20),
         model("vit", family="vision", parameters=5),
         model("clip", parameters=1),
     ]
-    suggestion = suggest(present, facts, rules, models)
-    assert [verdict.cell.split("/")[0] for verdict in suggestion.models] == ["smallest", "small", "speech_one"]
-    assert len(suggest(present, facts, rules, models, limit=1).models) == 1
+    suggestion = suggest(present, facts, rules, clip_on(facts, rules), models)
+    assert [verdict.cell.split("/")[0] for verdict in suggestion.models] == ["small", "smallest", "another"]
+    assert len(suggest(present, facts, rules, clip_on(facts, rules), models, limit=1).models) == 1
 
 
 def test_a_measured_failure_is_answered_though_a_rule_had_predicted_better():
@@ -168,6 +186,9 @@ def test_a_measured_failure_is_answered_though_a_rule_had_predicted_better():
     failed = Verdict(
         cell="vit/some/mps/float32", level=Level.NONE, basis=Basis.MEASURED, evidence_ids=("r/c/builds",)
     )
-    suggestion = suggest(failed, facts, load_rules())
+    rules = load_rules()
+    suggestion = suggest(
+        failed, facts, rules, lambda target: predict(Cell(model="vit", task="some", target=target), facts, rules)
+    )
     assert suggestion.hardware
     assert all("/mps/" not in verdict.cell for verdict in suggestion.hardware)

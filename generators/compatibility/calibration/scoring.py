@@ -140,12 +140,12 @@ def score(evidence: Evidence, *, anew: Callable[[Cell], Verdict] | None = None) 
         lines.setdefault((line.run_id, line.cell_id), []).append(line)
     scored: dict[str, Scored] = {}
     unsettled: dict[str, None] = {}
-    without = 0
+    without: set[str] = set()
     for run in sorted(evidence.runs, key=lambda run: run.started_at):
         for planned in run.plan:
             sealed = _sealed(planned) if anew is None else _anew(planned, anew)
             if sealed is None:
-                without += 1
+                without.add(planned.cell_id)
                 continue
             measured = _measured(run, planned, lines.get((run.run_id, planned.cell_id), []))
             if measured is None or measured.level is Level.UNKNOWN:
@@ -163,7 +163,7 @@ def score(evidence: Evidence, *, anew: Callable[[Cell], Verdict] | None = None) 
     return Scores(
         cells=tuple(scored[name] for name in sorted(scored)),
         unsettled=sum(name not in scored for name in unsettled),
-        without_prediction=without,
+        without_prediction=len(without - set(scored)),
     )
 
 

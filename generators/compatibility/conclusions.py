@@ -1,0 +1,149 @@
+"""What a folder of evidence comes to, kept in the cache where it took long: the same question has the same answer.
+
+What is kept answers for the very bytes of the evidence, the versions of this machine, our own sources and data, and
+the recipes that were derived here. Where any of them differs, or where the day on which somebody asks may matter, all
+is concluded anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from hardware.detection import HardwareInfo
+from hardware.errors import HwCompatError, OutputError
+from hardware.evidence.compacted import SUFFIX
+from hardware.evidence.store import BrokenLine, Evidence
+from hardware.evidence.versions import versions_of
+from hardware.paths import cache_folder
+from hardware.whole_file import write_whole
+
+from .current import measured_verdicts
+from .matrix_groups import Measured, by_device
+from .second_opinion import SecondOpinion, second_opinions
+from .standing import Standing, standing_in, standing_of
+from .verdict import Verdict
+
+log = logging.getLogger(__name__)
+
+_WORTH_KEEPING = 2_000
+"""Lines that speak now: fewer are concluded from in less than a second."""
+
+_KEPT = 8
+"""Folders' conclusions that stay in the cache, the newest."""
+
+_ROOT = Path(__file__).parents[2]
+_OURS = ("generators", "hardware", "templates")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusions:
+    """`measured` has a verdict for each cell that the evidence names, `devices` those of single accelerators and
+    machines, by view and name. `opinions` are what others' tests showed, `broken` the broken lines that were met."""
+
+    measured: tuple[Verdict, ...] = ()
+    devices: Mapping[str, Measured] = field(default_factory=lambda: MappingProxyType({}))
+    opinions: tuple[SecondOpinion, ...] = ()
+    broken: tuple[BrokenLine, ...] = ()
+
+
+def conclusions_of(evidence: Evidence | Standing, inventory: HardwareInfo) -> Conclusions:
+    """What follows from what still counts."""
+    standing = evidence if isinstance(evidence, Standing) else standing_of(evidence)
+    measured = measured_verdicts(standing, inventory)
+    return Conclusions(
+        measured=measured,
+        devices=by_device(standing, measured, lambda some: measured_verdicts(some, inventory)),
+        opinions=second_opinions(standing.others, inventory),
+        broken=standing.broken,
+    )
+
+
+def conclusions_in(folder: Path, inventory: HardwareInfo) -> Conclusions:
+    """What follows from a folder's evidence. Raises `BrokenInput` where there is no such folder."""
+    kept = _place(folder, inventory)
+    if kept is not None and (found := _read(kept)) is not None:
+        return found
+    standing = standing_in(folder)
+    found = conclusions_of(standing, inventory)
+    plain = not (found.opinions or found.broken or standing.others.other_checks or standing.ahead)
+    if kept is not None and plain and len(standing.checks) >= _WORTH_KEEPING:
+        _keep(kept, found)
+    return found
+
+
+def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
+    """Where the conclusions from this evidence are kept; None where it can't be read."""
+    digest = hashlib.blake2b(digest_size=20)
+    try:
+        for path in sorted([*folder.glob("*.jsonl"), *folder.glob(f"*{SUFFIX}")]):
+            with path.open("rb") as file:
+                whole = hashlib.file_digest(file, "blake2b").hexdigest()
+            digest.update(f"{path.name} {whole}\n".encode())
+        digest.update(json.dumps(versions_of(inventory), sort_keys=True).encode())
+        roots = [*(_ROOT / name for name in _OURS), cache_folder("recipes")]
+        for line in sorted(line for root in roots for line in _files(root)):
+            digest.update(line.encode())
+        return cache_folder("conclusions") / f"{digest.hexdigest()}.json"
+    except (OSError, OutputError) as error:
+        log.debug("nothing is kept of %s: %s", folder, error)
+        return None
+
+
+def _files(root: Path) -> Iterator[str]:
+    """Each file below a folder with its size and the moment of its last change."""
+    for parent, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in names:
+            path = os.path.join(parent, name)
+            told = os.stat(path)
+            yield f"{path} {told.st_size} {told.st_mtime_ns}\n"
+
+
+def _keep(path: Path, found: Conclusions) -> None:
+    places = {id(verdict): place for place, verdict in enumerate(found.measured)}
+    own: list[Verdict] = []
+
+    def place_of(verdict: Verdict) -> int:
+        if id(verdict) not in places:
+            places[id(verdict)] = len(found.measured) + len(own)
+            own.append(verdict)
+        return places[id(verdict)]
+
+    devices = {
+        view: {name: [place_of(one) for one in verdicts] for name, verdicts in by_name.items()}
+        for view, by_name in found.devices.items()
+    }
+    said = {
+        "verdicts": [one.to_dict() for one in (*found.measured, *own)],
+        "measured": len(found.measured),
+        "devices": devices,
+    }
+    try:
+        write_whole(path, json.dumps(said))
+        for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-_KEPT]:
+            old.unlink(missing_ok=True)
+    except (OSError, HwCompatError) as error:
+        log.debug("%s isn't kept: %s", path.name, error)
+
+
+def _read(path: Path) -> Conclusions | None:
+    try:
+        said: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        verdicts: Sequence[Verdict] = [Verdict.from_dict(one) for one in said["verdicts"]]
+        return Conclusions(
+            measured=tuple(verdicts[: said["measured"]]),
+            devices={
+                view: {name: [verdicts[place] for place in places] for name, places in by_name.items()}
+                for view, by_name in said["devices"].items()
+            },
+        )
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, HwCompatError):
+        return None

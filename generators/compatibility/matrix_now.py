@@ -1,0 +1,79 @@
+"""The matrix as it stands now: what was declared, predicted from stored recipes, and concluded from evidence.
+
+Imports neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from generators.models.architectures import UNKNOWN
+from generators.models.classifier import Classification
+from generators.models.recipe import Recipe
+from generators.models.store import load_recipe, stored_recipes
+from hardware.cell import Cell
+from hardware.detection import HardwareInfo
+from hardware.target import Target
+
+from .conclude import final
+from .conclusions import Conclusions
+from .facts import facts_here
+from .matrix import Matrix, build_matrix
+from .rules import RuleSet, load_rules, predict
+from .second_opinion import told_beside
+from .verdict import Verdict
+from .vocabulary import vocabulary
+
+
+def current_matrix(
+    concluded: Conclusions | None, inventory: HardwareInfo, *, timestamp: str, precision: str = "float32"
+) -> Matrix:
+    """Levels of families and of models: declared, predicted for the recipes that are stored, measured where known."""
+    rules = load_rules()
+    recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
+    predicted = {
+        verdict.cell: verdict
+        for recipe in recipes.values()
+        for name in vocabulary().hardware_types
+        for verdict in [_predicted(recipe, Target(name=name), precision, rules, inventory)]
+    }
+    verdicts = list(predicted.values())
+    for verdict in concluded.measured if concluded else ():
+        before = predicted.get(verdict.cell)
+        verdicts.append(final(before, verdict) if before else verdict)
+    verdicts = list(told_beside(verdicts, concluded.opinions if concluded else ()))
+    models = sorted({Cell.parse(verdict.cell).model for verdict in verdicts})
+    known = _classified(models, recipes)
+    return build_matrix(
+        rules,
+        verdicts,
+        {model: one.family for model, one in known.items()},
+        timestamp=timestamp,
+        precision=precision,
+        architecture_of={model: one.architecture for model, one in known.items() if one.architecture != UNKNOWN},
+        devices=concluded.devices if concluded else None,
+        predicted=lambda cell: predicted.get(cell.id) or _of_another(cell, rules, inventory),
+    )
+
+
+def _predicted(recipe: Recipe, target: Target, precision: str, rules: RuleSet, inventory: HardwareInfo) -> Verdict:
+    cell = Cell(model=recipe.model_type, task=recipe.task, target=target, precision=precision)
+    return predict(cell, facts_here(recipe, cell, inventory), rules)
+
+
+def _of_another(cell: Cell, rules: RuleSet, inventory: HardwareInfo) -> Verdict | None:
+    """Of another task or precision than the view's: what rules say with all facts, where there is a recipe."""
+    recipe = load_recipe(cell.model, cell.task)
+    return predict(cell, facts_here(recipe, cell, inventory), rules) if recipe else None
+
+
+def _classified(models: Sequence[str], recipes: Mapping[str, Recipe]) -> dict[str, Recipe | Classification]:
+    from generators.models.classifier import classify_or_guess
+
+    found: dict[str, Recipe | Classification] = {}
+    for model in models:
+        if model in recipes:
+            found[model] = recipes[model]
+        elif (known := classify_or_guess(model)[0]) is not None:
+            found[model] = known
+    return found
