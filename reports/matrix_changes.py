@@ -195,8 +195,10 @@ def _kind(before: State | None, now: State | None) -> Kind | None:
         return None
     if before.level is not now.level:
         # That nothing is known any more is worse, whatever was known.
-        fell = now.level is Level.UNKNOWN or (_rank(now.level) < _rank(before.level))
-        return Kind.WORSE if fell else Kind.BETTER
+        if now.level is Level.UNKNOWN or _rank(now.level) < _rank(before.level):
+            return Kind.WORSE
+        if before.basis is not Basis.MEASURED or now.basis is Basis.MEASURED:
+            return Kind.BETTER
     if before.basis is Basis.MEASURED:
         return Kind.EXPIRED
     return Kind.BETTER if now.basis is Basis.MEASURED else Kind.CHANGED

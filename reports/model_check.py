@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from generators.compatibility.current import verdict_of
@@ -13,6 +14,7 @@ from generators.compatibility.second_opinion import second_opinions
 from generators.compatibility.selection import Suggestion, select, suggest
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.architectures import UNKNOWN
+from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify
 from generators.models.recipe import Recipe
 from generators.models.refusal import Refusal
@@ -23,6 +25,7 @@ from hardware.cell import Cell
 from hardware.detection import targets
 from hardware.errors import HwCompatError
 from hardware.target import Target
+from hardware.testing.checkpoints import weights_hash
 
 from .advice import measuring_command, recommend
 from .diagnosis import Diagnosis, diagnose, identify
@@ -126,6 +129,9 @@ def check_model(
     cell = Cell(model=model, task=found.task, target=target)
     facts = facts_here(known, cell, inventory)
     predicted = predicted_on(target)
+    checks, others = _of_these_weights(found, cell, checks)
+    if others:
+        notes = (*notes, f"{others} lines of evidence are of other weights or another configuration of that name")
     measured = verdict_of(cell, evidence, checks, inventory, subject_required=CHECKPOINT if is_checkpoint else "tiny")
     own = [line for line in checks if line.cell_id == cell.id]
     findings = _most_telling_first(measured, target.name, diagnose(own))
@@ -180,6 +186,21 @@ def _target(
     chosen = select(found.family, found.architecture, found.traits, found.task, statuses, None, predicted)
     steps = "; ".join(f"{step.target}: {step.reason}" for step in chosen.steps)
     return Target.parse(chosen.target), (f"device chosen from the list for {chosen.list_name}: {steps}",)
+
+
+def _of_these_weights(found: Classification, cell: Cell, checks: Sequence[CheckLine]) -> tuple[list[CheckLine], int]:
+    """The lines without those of the cell that are of another checkpoint than the folder's, which may have its name,
+    and how many those are."""
+    if found.path is None:
+        return list(checks), 0
+    folder = Path(found.path)
+    try:
+        checkpoint = read_checkpoint(folder, needs_weights=True)
+        here = weights_hash(folder), checkpoint.config_hash
+    except HwCompatError:  # without weights nothing was measured of it
+        here = "", ""
+    kept = [line for line in checks if line.cell_id != cell.id or (line.model_revision, line.config_hash) == here]
+    return kept, len(checks) - len(kept)
 
 
 def _stored_recipe(found: Classification) -> Recipe | None:

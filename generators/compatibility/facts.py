@@ -25,13 +25,8 @@ TEXT_FIELDS = (
     *("decodes", "cache", "traced", "step_traced", "exporter"),
 )
 LIST_FIELDS = (
-    "traits",
-    "operators",
-    "operators_missing",
-    "trace_operators",
-    "trace_operators_unseen",
-    "host_functions",
-    "senses",
+    *("traits", "operators", "operators_missing", "trace_operators", "trace_operators_unseen"),
+    *("host_functions", "senses"),
 )
 NUMBER_FIELDS = (
     "parameters",
@@ -80,10 +75,10 @@ class Facts:
     CPU), all relative to the output's scale. What the type's code does wherever it runs (`code_facts.py`):
     `padding_error`; `cache` (`right wrong fails`); `traced` (`any_length own_sizes no`) and `step_traced` (`yes
     no`); `trace_operators` and `largest_rank`, what a converter meets, and of those operators
-    `trace_operators_unseen`, those that no two models pass with on the target; `host_functions`, what works on the host's
-    tensors wherever the weights are. `operators_missing` are the recipe's
-    operators that the target's table lacks. `exporter` is `optimum-intel` where that has an exporter of its own for
-    the type, else `none`.
+    `trace_operators_unseen`, those that no two models pass with on the target, where somebody looked;
+    `host_functions`, what works on the host's tensors wherever the weights are. Of some targets alone:
+    `operators_missing`, the recipe's operators that the target's table lacks, and `exporter`, `optimum-intel` where
+    that has an exporter of its own for the type, else `none`.
     """
 
     model_type: str | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import inspect
 import json
 import warnings
@@ -14,7 +13,7 @@ from typing import Any
 
 from generators.models.architectures import UNKNOWN
 from generators.models.catalog import TaskClass, TaskEntry, installed_version, load_catalog
-from generators.models.checkpoint import read_checkpoint
+from generators.models.checkpoint import hash_of_config, read_checkpoint
 from generators.models.classifier import Classification, classify_folder, classify_type
 from generators.models.diffusion import LIBRARY as DIFFUSERS
 from generators.models.diffusion import denoised, installed_diffusers
@@ -45,10 +44,6 @@ _CANNOT_RUN = (ReferenceNotFinite, RuntimeError, ValueError, TypeError, KeyError
 _NOT_ARGUMENTS = ("_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version")
 
 
-def _hash(config: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
-
-
 def _recipe(model: Any, found: Measured, what: Classification, entry: TaskEntry, **given: Any) -> Recipe:
     decoding = generates(model, entry, what.model_type)
     reached, used_cache = run_whole(model, found, decoding)
@@ -66,7 +61,7 @@ def _recipe(model: Any, found: Measured, what: Classification, entry: TaskEntry,
         config_class="" if what.architecture == "diffusion" else type(model.config).__name__,
         model_class=type(model).__name__,
         config_children={name: type(c).__name__ for name, c in children(model.config).items()},
-        config_hash=_hash(given["config"]),
+        config_hash=hash_of_config(given["config"]),
         inputs=found.specs,
         parameters=sum(p.numel() for p in model.parameters()),
         operators=measure.operators_of(model, found.inputs),
@@ -296,4 +291,4 @@ def derive_checkpoint(folder: Path) -> Recipe:
         plain = json.loads(json.dumps(model.config.to_diff_dict(), default=str))
         config = {k: v for k, v in plain.items() if k not in _NOT_ARGUMENTS}
         recipe = _recipe(model, found, what, entry, config=config, gain=None, weights_hash=checkpoint.weights_hash)
-    return replace(recipe, subject="checkpoint", config_hash=_hash(checkpoint.config))
+    return replace(recipe, subject="checkpoint", config_hash=checkpoint.config_hash)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +30,16 @@ class Checkpoint:
     def weights_hash(self) -> str:
         """SHA-256 over the bytes of the weights; see `hardware.testing.checkpoints.weights_hash`."""
         return weights_hash(self.folder)
+
+    @property
+    def config_hash(self) -> str:
+        """SHA-256 over what config.json says, in whatever order."""
+        return hash_of_config(self.config)
+
+
+def hash_of_config(config: Mapping[str, Any]) -> str:
+    """SHA-256 over a configuration, in whatever order it is written: 64 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:

@@ -132,11 +132,20 @@ def test_what_rests_on_evidence_or_was_not_sealed_is_no_prediction():
         assert found.without_prediction == 1
 
 
+def test_what_users_bring_is_not_scored():
+    run = run_of({WORKS: sealed(WORKS, Level.HIGH)})
+    own = replace(run, plan=tuple(replace(planned, subject="config") for planned in run.plan))
+    lines = tuple(replace(line, subject="config") for line in lines_of(own))
+    assert score(evidence_of((own, lines))).cells == ()
+    assert score(evidence_of((run, lines_of(run)))).cells
+
+
 def test_a_run_that_settles_nothing_scores_nothing():
     run = run_of({WORKS: sealed(WORKS, Level.HIGH)})
     some = tuple(line for line in lines_of(run) if line.check_name != "matches_reference")
     elsewhere = tuple(replace(line, actual_target="simulated") for line in lines_of(run))
-    for lines in (some, elsewhere, ()):
+    of_another_suite = tuple(replace(line, suite_hash="1" * 64) for line in lines_of(run))
+    for lines in (some, elsewhere, of_another_suite, ()):
         found = score(evidence_of((run, lines)))
         assert (found.cells, found.unsettled) == ((), 1)
 

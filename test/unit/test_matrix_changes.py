@@ -57,6 +57,7 @@ def kind_of(before: tuple[Level, Basis], now: tuple[Level, Basis]) -> str:
         ((HIGH, PREDICTED), (MEDIUM, EXPIRED), "worse", {"worse", "changed"}),
         ((HIGH, MEASURED), (HIGH, EXPIRED), "expired", {"expired", "changed"}),
         ((HIGH, MEASURED), (HIGH, PREDICTED), "expired", {"expired", "changed"}),
+        ((NONE, MEASURED), (HIGH, PREDICTED), "expired", {"expired", "changed"}),
         ((HIGH, PREDICTED), (HIGH, EXPIRED), "changed", {"changed"}),
         ((HIGH, PREDICTED), (HIGH, MEASURED), "better", {"changed"}),
         ((NONE, MEASURED), (HIGH, MEASURED), "better", {"changed"}),

@@ -14,10 +14,12 @@ import pytest
 
 from generators.compatibility.memory.asking import MemoryAnswer
 from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate, MemoryRequest
+from generators.models.checkpoint import hash_of_config
 from hardware.detection import detect
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
+from hardware.testing.checkpoints import weights_hash
 from reports.json_report import schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,10 +57,11 @@ def record(
     folder: Path, target: str = "cpu", broken: str = "", of_all: dict[str, object] | None = None, **changes: object
 ) -> None:
     """Evidence of one whole run of bert, in which the check `broken` failed; `of_all` is so in every line."""
-    cell = f"bert/fill-mask/{target}/float32"
+    cell = f"{(of_all or {}).get('model', 'bert')}/fill-mask/{target}/float32"
+    subject = str((of_all or {}).get("subject", "tiny"))
     writer = EvidenceWriter(folder, "r1")
     versions = versions_of(detect())
-    plan = (PlannedCell(cell_id=cell, checks=CHECKS, suite="s.py", suite_hash="h", subject="tiny"),)
+    plan = (PlannedCell(cell_id=cell, checks=CHECKS, suite="s.py", suite_hash="h", subject=subject),)
     writer.write(
         RunLine(
             run_id="r1",
@@ -265,6 +268,28 @@ def test_evidence_from_a_tiny_model_does_not_measure_a_checkpoint(capsys):
     record(Path("e"))
     door.main(["--check-model", "google-bert/bert-base-uncased", "--device", "cpu", "--evidence", "e"])
     assert capsys.readouterr().out.startswith("google-bert--bert-base-uncased/fill-mask/cpu/float32: unknown.")
+
+
+def test_evidence_of_other_weights_or_another_configuration_does_not_measure_a_folder_of_that_name(capsys):
+    folder, config = Path("mine"), {"model_type": "bert", "architectures": ["BertForMaskedLM"]}
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "model.safetensors").write_bytes(b"weights")
+    told = {"model_revision": weights_hash(folder), "config_hash": hash_of_config(config)}
+    record(Path("e"), of_all={"model": "mine", "subject": "checkpoint", **told})
+
+    def said() -> str:
+        door.main(["--check-model", "mine", "--device", "cpu", "--without-memory", "--evidence", "e"])
+        return capsys.readouterr().out
+
+    assert said().startswith("mine/fill-mask/cpu/float32: high (measured)")
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 48}), encoding="utf-8")
+    assert said().startswith("mine/fill-mask/cpu/float32: unknown.")
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (folder / "model.safetensors").write_bytes(b"others!")
+    assert "lines of evidence are of other weights" in said()
+    (folder / "model.safetensors").unlink()
+    assert said().startswith("mine/fill-mask/cpu/float32: unknown.")
 
 
 def test_device_that_was_named_and_is_not_here_fails(capsys):

@@ -24,6 +24,8 @@ from hardware.evidence.versions import relevant_versions
 from .held_out import is_held_out
 
 SUPPORTED = frozenset({Level.HIGH, Level.MEDIUM})
+_SCORED = "tiny"
+"""The subject that is scored: a type, which is held out or isn't. What users bring has a name alone."""
 _PREDICTIONS = frozenset({Basis.DECLARED, Basis.PREDICTED})
 
 
@@ -132,8 +134,8 @@ def _share(part: int, whole: int) -> float | None:
 def score(evidence: Evidence, *, anew: Callable[[Cell], Verdict] | None = None) -> Scores:
     """Hold each sealed prediction against its own run; of several runs of a cell the newest that settled it counts.
 
-    Edited suites and substituted runs settle nothing. With `anew`, what that says of a cell counts in place of what
-    was sealed: today's rules on yesterday's runs, which is how rules are tuned and no forecast any more.
+    Edited and changed suites and substituted runs settle nothing. With `anew`, what that says of a cell counts in
+    place of what was sealed: today's rules on yesterday's runs, which is how rules are tuned and no forecast.
     """
     lines: dict[tuple[str, str], list[CheckLine]] = {}
     for line in evidence.checks:
@@ -143,12 +145,14 @@ def score(evidence: Evidence, *, anew: Callable[[Cell], Verdict] | None = None) 
     without: set[str] = set()
     for run in sorted(evidence.runs, key=lambda run: run.started_at):
         for planned in run.plan:
+            if planned.subject != _SCORED:
+                continue
             sealed = _sealed(planned) if anew is None else _anew(planned, anew)
             if sealed is None:
                 without.add(planned.cell_id)
                 continue
             measured = _measured(run, planned, lines.get((run.run_id, planned.cell_id), []))
-            if measured is None or measured.level is Level.UNKNOWN:
+            if measured is None or measured.level is Level.UNKNOWN or measured.basis is not Basis.MEASURED:
                 unsettled[planned.cell_id] = None
                 continue
             cell = Cell.parse(planned.cell_id)

@@ -11,8 +11,8 @@ FILE = Path(__file__).with_name("traced.json")
 """`python -m benchmarks.operators traced TARGET` writes it, from kept evidence."""
 
 AT_LEAST = 2
-"""Models that pass with an operator before it counts as seen: what one model alone has says nothing of another, and no
-model's own pass speaks for it."""
+"""Models that pass with an operator before it counts as seen: what one model alone has says nothing of another, and
+no model's own pass speaks for it."""
 
 
 @functools.cache
