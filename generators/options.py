@@ -25,8 +25,14 @@ _FOLDER_THAT_IS_THERE = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
 def _listed(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of an option that may be repeated and whose values may be lists with commas, each once."""
-    return tuple(dict.fromkeys(word for text in texts for part in text.split(",") if (word := part.strip())))
+    """The words of an option that may be repeated and whose values may be lists with commas, each once.
+
+    Given without a word, as by a variable that nobody set, it is refused: it would ask for nothing, and pass.
+    """
+    words = tuple(dict.fromkeys(word for text in texts for part in text.split(",") if (word := part.strip())))
+    if texts and not words:
+        raise click.BadParameter("it is given and empty")
+    return words
 
 
 def _a_number(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:

@@ -17,6 +17,7 @@ def refuse_together(asked: Options, *, format_given: bool) -> None:
             "--calibration, --backlog, --dry-run or --explain CELL",
             fix="Leave it out.",
         )
+    _refuse_two_jobs(asked)
     if asked.targets and not tables:
         raise UsageError(
             "--targets goes with --hardware-compatibility or --coverage-report", fix="A device to run on is --device."
@@ -37,3 +38,25 @@ def refuse_together(asked: Options, *, format_given: bool) -> None:
         raise UsageError("--dry-run goes with --refresh", fix="Add --refresh; what --run would do is told by --list.")
     if asked.update_expected and not (asked.config and asked.run):
         raise UsageError("--update-expected goes with --config FILE and --run", fix="Add what is missing.")
+
+
+def _refuse_two_jobs(asked: Options) -> None:
+    """What is printed of everything is printed alone, and of no model or device in particular."""
+    jobs = {
+        "--hardware-compatibility": asked.hardware_compatibility,
+        "--coverage-report": asked.coverage_report,
+        "--calibration": asked.calibration,
+        "--backlog": bool(asked.backlog),
+        "--refresh": asked.refresh,
+        "--list-devices": asked.list_devices,
+    }
+    wanted = [name for name, is_asked in jobs.items() if is_asked]
+    if len(wanted) > 1:
+        raise UsageError(f"{wanted[0]} and {wanted[1]} are two jobs", fix="Ask for one of them.")
+    whole = [name for name in wanted if name in ("--hardware-compatibility", "--calibration", "--backlog")]
+    for option, given in (("--model", asked.models), ("--device", asked.devices)):
+        if whole and given:
+            raise UsageError(
+                f"{option} doesn't go with {whole[0]}, which is about all that is known",
+                fix="Leave it out; of one cell --explain CELL tells, and --targets chooses columns of the matrix.",
+            )

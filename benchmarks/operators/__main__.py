@@ -90,18 +90,6 @@ def from_runs(target: str) -> None:
         keep(target, section)
 
 
-@main.command("traced")
-@click.argument("target", type=click.Choice(("openvino",)))
-def from_traces(target: str) -> None:
-    """Operators in the traces of models that pass on openvino, from kept evidence and what types' code does."""
-    from hardware.evidence.kept import FOLDER
-
-    from .traced import write_traced
-
-    count = write_traced(target, FOLDER / f"{target}.jsonl.gz", today())
-    click.echo(f"{target}: {count} operators were seen in traces of models that pass")
-
-
 @main.command("nodes")
 @click.argument("target", type=click.Choice(("qnn",)))
 def from_exports(target: str) -> None:

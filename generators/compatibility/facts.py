@@ -16,7 +16,6 @@ from hardware.evidence.versions import versions_of
 from hardware.target import Target
 
 from .operators import coverage
-from .operators.traced import unseen_operators
 
 Value = str | int | float | tuple[str, ...] | None
 
@@ -24,10 +23,7 @@ TEXT_FIELDS = (
     *("model_type", "family", "architecture", "task", "precision", "platform"),
     *("decodes", "cache", "traced", "step_traced", "exporter"),
 )
-LIST_FIELDS = (
-    *("traits", "operators", "operators_missing", "trace_operators", "trace_operators_unseen"),
-    *("host_functions", "senses"),
-)
+LIST_FIELDS = (*("traits", "operators", "operators_missing", "trace_operators", "host_functions", "senses"),)
 NUMBER_FIELDS = (
     "parameters",
     "memory_bytes",
@@ -74,9 +70,8 @@ class Facts:
     dropping the mask moves the output), `float32_error` and `bfloat16_error` (how far these are from float64 on
     CPU), all relative to the output's scale. What the type's code does wherever it runs (`code_facts.py`):
     `padding_error`; `cache` (`right wrong fails`); `traced` (`any_length own_sizes no`) and `step_traced` (`yes
-    no`); `trace_operators` and `largest_rank`, what a converter meets, and of those operators
-    `trace_operators_unseen`, those that no two models pass with on the target, where somebody looked;
-    `host_functions`, what works on the host's tensors wherever the weights are. Of some targets alone:
+    no`); `trace_operators` and `largest_rank`, what a converter meets; `host_functions`, what
+    works on the host's tensors wherever the weights are. Of some targets alone:
     `operators_missing`, the recipe's operators that the target's table lacks, and `exporter`, `optimum-intel` where
     that has an exporter of its own for the type, else `none`.
     """
@@ -95,7 +90,6 @@ class Facts:
     decodes: str | None = None
     cache: str | None = None
     trace_operators: tuple[str, ...] | None = None
-    trace_operators_unseen: tuple[str, ...] | None = None
     largest_rank: int | None = None
     host_functions: tuple[str, ...] | None = None
     exporter: str | None = None
@@ -139,7 +133,7 @@ def facts_of(
         versions=dict(versions),
         platform=platform,
         **(_of_recipe(tiny, cell) if tiny else {}),
-        **(_of_code(tiny, cell.target) if tiny else {}),
+        **(_of_code(tiny) if tiny else {}),
     )
 
 
@@ -165,7 +159,7 @@ def _exporter(recipe: Recipe) -> str | None:
     return None if known is None else "optimum-intel" if recipe.model_type in known else "none"
 
 
-def _of_code(recipe: Recipe, target: Target) -> dict[str, Any]:
+def _of_code(recipe: Recipe) -> dict[str, Any]:
     known = code_facts(recipe.model_type, recipe.task)
     if known is None or recipe.subject != "tiny" or known.recipe != recipe.digest:
         return {}
@@ -175,7 +169,6 @@ def _of_code(recipe: Recipe, target: Target) -> dict[str, Any]:
         "cache": known.cache if decodes else None,
         "traced": known.traced or None,
         "trace_operators": known.trace_operators,
-        "trace_operators_unseen": unseen_operators(target.name, known.trace_operators),
         "largest_rank": known.largest_rank or None,
         "host_functions": known.host_functions,
         "step_traced": ("no" if known.step_fails else "yes") if decodes else None,

@@ -48,7 +48,7 @@ def read_kept(path: Path) -> list[Line]:
 
 def last_checks(lines: Sequence[CheckLine], target: Target) -> dict[str, dict[str, CheckLine]]:
     """By cell and name, the last run of each check on a target, on every variant where it names none; cells that were
-    cut off are left out.
+    cut off are left out, and so is what ran elsewhere because the target wasn't there.
 
     A cell whose last run was cut off keeps what the run before showed.
     """
@@ -56,7 +56,7 @@ def last_checks(lines: Sequence[CheckLine], target: Target) -> dict[str, dict[st
     for line in sorted(lines, key=lambda one: one.started_at):
         asked = Target.parse(line.requested_target)
         is_meant = asked.name == target.name and target.variant in ("", asked.variant)
-        if line.outcome is not Outcome.NOT_RUN and is_meant:
+        if line.outcome is not Outcome.NOT_RUN and is_meant and not line.substitution_reason:
             cell = runs.setdefault(line.cell_id, {})
             cell.setdefault(line.run_id, {})[line.check_name] = line
     whole = {cell: [checks for checks in found.values() if LAST_CHECK in checks] for cell, found in runs.items()}

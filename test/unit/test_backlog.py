@@ -113,6 +113,9 @@ def test_another_precision_and_a_later_run_are_told_apart() -> None:
     earlier = lines("bert", "it leaves Einsum (2) to the host")
     assert backlog(QNN, [], [*later, *earlier]).passing == 1
     assert backlog(QNN, [], earlier, precision="int8").failing == 0
+    dated = {"run_id": "three", "started_at": "2026-03-01T00:00:00Z"}
+    elsewhere = [replace(line, **dated, substitution_reason="it isn't here") for line in later]
+    assert next(iter(last_checks([*elsewhere, *later], QNN).values()))["runs_natively"].run_id == "two"
     assert next(iter(last_checks([*later, *earlier], QNN).values()))["runs_natively"].run_id == "two"
 
 

@@ -1,0 +1,30 @@
+"""What makes no sense together is refused with a next step, before anything is done."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from run_test_generation import main
+
+
+def refused(*arguments: str) -> str:
+    """What is said of these arguments."""
+    done = CliRunner().invoke(main, list(arguments), standalone_mode=False)
+    assert done.exception is not None, done.output
+    return str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--hardware-compatibility", "--backlog", "qnn"), "two jobs"),
+        (("--calibration", "--coverage-report"), "two jobs"),
+        (("--hardware-compatibility", "--model", "brt"), "--model doesn't go with --hardware-compatibility"),
+        (("--backlog", "qnn", "--device", "qnn"), "--device doesn't go with --backlog"),
+        (("--hardware-compatibility", "--baseline", "pyproject.toml", "--fail-on", ""), "given and empty"),
+        (("--hardware-compatibility", "--targets", ","), "given and empty"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(arguments: tuple[str, ...], words: str) -> None:
+    assert words in refused(*arguments)
