@@ -20,7 +20,10 @@ from hardware.whole_file import write_whole
 
 from .estimate import Anatomy, MemoryEstimate
 
-_SOURCES = ("generators/derivation/memory", "generators/derivation", "generators/models/inputs.py")
+_SOURCES = (
+    *("generators/derivation/memory", "generators/derivation", "generators/models/inputs.py"),
+    *("generators/compatibility/memory", "hardware/backends"),
+)
 """What estimates come from, below our root."""
 
 
