@@ -36,8 +36,8 @@ from . import measure
 from .building import build, line_of
 from .host_work import host_functions
 
-_FOLDERS = re.compile(r"/(?:[^\s/:'\"]+/)+(?=[^\s/:'\"]*\.py\b)")
-"""What stands before the name of a Python file."""
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/:'\"]+/)+")
+"""The folders of a path of this machine, whether it is whole or cut off; not those of an address."""
 
 
 class _Trace:
