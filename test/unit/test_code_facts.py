@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from generators.compatibility.facts import facts_of
-from generators.derivation.code_facts import code_facts_of
+from generators.derivation.code_facts import _said, code_facts_of
 from generators.models.catalog import installed_version
 from generators.models.code_facts import ANY_LENGTH, NOT_TRACED, CodeFacts, code_facts, keep_code_facts
 from generators.models.store import load_recipe, stored_recipes
@@ -74,3 +74,8 @@ def test_rules_are_told():
     assert facts.padding_error < 2e-5
     assert (facts.traced, facts.decodes, facts.exporter) == (ANY_LENGTH, "none", "optimum-intel")
     assert "aten::linear" in facts.trace_operators
+
+
+def test_an_error_is_kept_without_folders_of_this_machine():
+    cut_off = RuntimeError("in /home/me/lib/model.py: see https://example.org/a/b, at /home/me/site-packages/transf")
+    assert _said(cut_off) == "RuntimeError: in model.py: see https://example.org/a/b, at transf"
