@@ -23,7 +23,7 @@ TEXT_FIELDS = (
     *("model_type", "family", "architecture", "task", "precision", "platform"),
     *("decodes", "cache", "traced", "step_traced", "exporter"),
 )
-LIST_FIELDS = (*("traits", "operators", "operators_missing", "trace_operators", "host_functions", "senses"),)
+LIST_FIELDS = ("traits", "operators", "operators_missing", "trace_operators", "host_functions", "senses")
 NUMBER_FIELDS = (
     "parameters",
     "memory_bytes",
@@ -70,10 +70,9 @@ class Facts:
     dropping the mask moves the output), `float32_error` and `bfloat16_error` (how far these are from float64 on
     CPU), all relative to the output's scale. What the type's code does wherever it runs (`code_facts.py`):
     `padding_error`; `cache` (`right wrong fails`); `traced` (`any_length own_sizes no`) and `step_traced` (`yes
-    no`); `trace_operators` and `largest_rank`, what a converter meets; `host_functions`, what
-    works on the host's tensors wherever the weights are. Of some targets alone:
-    `operators_missing`, the recipe's operators that the target's table lacks, and `exporter`, `optimum-intel` where
-    that has an exporter of its own for the type, else `none`.
+    no`); `trace_operators` and `largest_rank`, what a converter meets; `host_functions`, what works on the
+    host's tensors wherever the weights are. Of some targets alone: `operators_missing`, the recipe's operators that
+    the target's table lacks, and `exporter`, `optimum-intel` where that has one of its own for the type, else `none`.
     """
 
     model_type: str | None = None

@@ -209,7 +209,7 @@ def _attending(attend: Any) -> Any:
     def compute(query: torch.Tensor, key: Any, value: Any, attn_mask: Any = None, *rest: Any, **how: Any) -> Any:
         import torch
 
-        if query.shape[-3] == 1 and attn_mask is None and not rest:
+        if query.dim() == 4 and query.shape[1] == 1 and attn_mask is None and not rest:
             return _attending_by_products(query, key, value, **how)
         if attn_mask is not None:
             smallest = torch.finfo(query.dtype).min

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,11 @@ def test_rules_are_told():
 def test_an_error_is_kept_without_folders_of_this_machine():
     cut_off = RuntimeError("in /home/me/lib/model.py: see https://example.org/a/b, at /home/me/site-packages/transf")
     assert _said(cut_off) == "RuntimeError: in model.py: see https://example.org/a/b, at transf"
+
+
+def test_facts_answer_for_the_recipe_that_they_were_asked_of_and_for_no_other():
+    recipe = load_recipe("nystromformer")
+    cell = Cell.parse("nystromformer/fill-mask/cpu/float32")
+    assert facts_of(recipe, cell, {}).padding_error > 0.1
+    other = replace(recipe, config={**recipe.config, "num_hidden_layers": 1})
+    assert facts_of(other, cell, {}).padding_error is None

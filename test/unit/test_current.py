@@ -158,6 +158,15 @@ def test_another_precision_has_rows_of_its_own_and_leaves_the_families_alone():
     assert asked.families["embedding"]["cuda"].counts.supported == 0
 
 
+def test_other_columns_of_another_precision_are_predicted_with_all_facts_of_the_model():
+    measured = "nystromformer/fill-mask/cpu/bfloat16"
+    failed = line("builds", Outcome.FAILED, cell_id=measured, precision="bfloat16", requested_target="cpu")
+    found = matrix(evidence(run(plan=run(cell_id=measured).plan), lines=[failed]))
+    row = next(row for row in found.rows if row.id == "nystromformer/fill-mask/bfloat16").verdicts
+    assert says(row["cuda"]) == (Level.NONE, Basis.PREDICTED)
+    assert "code.padding_heard_widely" in row["cuda"].rule_ids
+
+
 def test_evidence_of_what_is_no_cell_is_left_to_the_report():
     odd = evidence(run(), lines=[*passed(), line("builds", cell_id="no cell")])
     assert [verdict.cell for verdict in measured_verdicts(odd, inventory())] == [CELL.id]

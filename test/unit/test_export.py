@@ -392,3 +392,17 @@ def test_a_pass_without_a_cache_is_asked_only_of_models_that_take_the_wish() -> 
 
     assert without_cache(Decoder()) == {"use_cache": False}
     assert without_cache(torch.nn.Linear(1, 1)) == {}
+
+
+def test_an_export_is_held_against_inputs_without_padding():
+    import torch
+
+    class Sum(torch.nn.Module):
+        def forward(self, input_ids, attention_mask):
+            return {"out": (input_ids * attention_mask).float().cumsum(-1)}
+
+    subject = ModelSubject(model=Sum(), task="none", identity="")
+    example = {"input_ids": np.ones((2, 6), np.int64), "attention_mask": np.tril(np.ones((2, 6), np.int64))}
+    inputs, _ = verification.Proof.of(subject, example, "any").other
+    assert (inputs["attention_mask"][:2] == 0).any()
+    assert (inputs["attention_mask"][2:] == 1).all()
