@@ -144,6 +144,8 @@ class _Device:
         from torch.utils._pytree import tree_leaves, tree_map
 
         name = operator._schema.name
+        if not name.startswith("aten::") and not self.driver.has_kernel(name) and (key := _own_kernel(operator)):
+            return operator._op_dk(key, *args, **kwargs)  # made of operators, each of which comes here
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         self._refuse(name, args, tensors)
         wished = kwargs.get("device")
@@ -269,3 +271,13 @@ def _is_composite(operator: Any) -> bool:
     import torch
 
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd"))
+
+
+def _own_kernel(operator: Any) -> Any:
+    """The key under which somebody gave their operator a kernel for this device, or for devices of all kinds."""
+    import torch
+
+    keys = torch._C.DispatchKey
+    registered = torch._C._dispatch_has_kernel_for_dispatch_key
+    names = ("PrivateUse1", "CompositeExplicitAutograd")
+    return next((getattr(keys, key) for key in names if registered(operator.name(), key)), None)

@@ -353,3 +353,35 @@ def test_a_device_that_is_there_before_the_first_gradient_has_gradients(register
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode == 0) is registered, done.stderr[-500:]
     assert done.stdout.strip() == ("[2.0, 2.0, 2.0]" if registered else "")
+
+
+@pytest.fixture(scope="module")
+def brought():
+    """Operators that a model brings along: made of torch's own for any device, or with a kernel of the host's."""
+    import torch
+
+    library = torch.library.Library("hwcompat_brought", "DEF")
+    for name, key in (("anywhere", "CompositeExplicitAutograd"), ("on_host", "CPU")):
+        library.define(f"{name}(Tensor x) -> Tensor")
+        library.impl(name, lambda x: x * 2, key)
+    yield torch.ops.hwcompat_brought
+    library._destroy()
+
+
+def test_somebodys_operator_made_of_torchs_runs_on_the_device_operator_by_operator(brought):
+    import torch
+
+    device = get_backend("simulated")
+    there = torch.ones(3, device=device.torch_device())
+    before = device.ledger["aten.mul"]
+    assert brought.anywhere(there).tolist() == [2.0, 2.0, 2.0]
+    assert device.ledger["aten.mul"] == before + 1
+
+
+def test_somebodys_kernel_of_the_host_is_none_of_the_devices(brought):
+    import torch
+
+    place = get_backend("simulated").torch_device()
+    assert brought.on_host(torch.ones(3)).tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(NotImplementedError, match="simulated has no kernel for hwcompat_brought::on_host"):
+        brought.on_host(torch.ones(3, device=place))
