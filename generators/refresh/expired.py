@@ -58,9 +58,12 @@ class ExpiredCell:
 
 
 def measured_cells(evidence: Evidence) -> tuple[str, ...]:
-    """The ids of all cells that evidence names, in order; what is no cell is left to the report on evidence."""
+    """The ids of all cells that were planned or ran, in order, but those that only ever ran on a substitute: no run
+    measured them. What is no cell is left to the report on evidence."""
     named = {line.cell_id for line in evidence.checks} | {one.cell_id for run in evidence.runs for one in run.plan}
-    return tuple(id_ for id_ in sorted(named) if _is_cell(id_))
+    there = {line.cell_id for line in evidence.checks if not line.substitution_reason}
+    elsewhere = {line.cell_id for line in evidence.checks} - there
+    return tuple(id_ for id_ in sorted(named - elsewhere) if _is_cell(id_))
 
 
 def expired_cells(

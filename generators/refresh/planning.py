@@ -69,6 +69,12 @@ def plan_refresh(
     asked for, and what `chosen_cells` raises.
     """
     measured = measured_cells(evidence)
+    if not measured:
+        raise NothingMatched(
+            "nothing was measured yet",
+            why=f"no run of {asked.evidence} got as far as a device that was asked for",
+            fix="Measure something with --run first.",
+        )
     limits: Mapping[str, float] = {}
     names: tuple[str, ...] = ()
     if project is None:

@@ -32,7 +32,12 @@ from .suite_file import SuiteFile, read_suite
 
 EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"
 
-_PARITY = "matches_reference"
+_PARITY, _PROOF = "matches_reference", "runs_natively"
+_NOTHING_ABOUT_IT = {
+    _PARITY: "{actual_target} against itself says nothing about it",
+    _PROOF: "where operators of {actual_target} ran says nothing about it",
+}
+"""Checks whose only question is about the device that was asked for, and why a substitute can't answer."""
 _OUT_OF_MEMORY = (
     "out of memory",
     "out of device memory",
@@ -188,8 +193,12 @@ class Recorder:
         measured = case.take_measurement() if isinstance(case, ModelTest) else Measurement()
         facts, why_no_facts = _facts_of(case)
         outcome, error_type, message, trace = Outcome.PASSED, "", "", ""
-        if call.excinfo is not None:
-            error = call.excinfo.value
+        error = call.excinfo.value if call.excinfo is not None else None
+        if facts.get("substitution_reason") and _asks_nothing(check, error):
+            outcome, error_type = Outcome.SKIPPED, "same_device"
+            message = f"same device: {facts['requested_target']} isn't here, and "
+            message += _NOTHING_ABOUT_IT[check].format(**facts)
+        elif error is not None:
             outcome, error_type = classify_error(error, check, measured)
             message = _message(error, measured)
             trace = "".join(traceback.format_exception(error))[-_LONGEST_TRACEBACK:]
@@ -200,10 +209,6 @@ class Recorder:
             outcome, error_type, message = Outcome.FAILED, "unknown", f"nothing says where it ran: {why_no_facts}"
         elif facts.get("substitution_reason"):
             outcome = Outcome.PASSED_ON_FALLBACK
-            if check == _PARITY:
-                outcome, error_type = Outcome.SKIPPED, "same_device"
-                message = f"same device: {facts['requested_target']} isn't here, and {facts['actual_target']} "
-                message += "against itself says nothing about it"
         elif left := sorted(set(measured.left_to_host) - case.backend.HOST_ALLOWED):
             outcome, error_type = Outcome.FAILED, "silent_offload"
             message = f"right, and not computed on {facts['actual_target']} alone: {', '.join(left)} ran on the host"
@@ -286,6 +291,11 @@ def _message(error: BaseException, measured: Measurement) -> str:
             return f"off by {comparison}; the tolerance is {limit:.0e}"
         return (str(error).splitlines() or ["the check did not hold"])[0][:_LONGEST_MESSAGE]
     return f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE]
+
+
+def _asks_nothing(check: str, error: BaseException | None) -> bool:
+    """Whether what a check showed on a substitute is no answer. Wrong numbers are one: the substitute's."""
+    return check in _NOTHING_ABOUT_IT and (error is None or check == _PROOF and isinstance(error, AssertionError))
 
 
 def _check_name(item: pytest.Item) -> str:

@@ -37,7 +37,7 @@ def test_exit_code_is_1_unless_fallback_is_allowed(both: dict[str, Ran]) -> None
 @pytest.mark.parametrize("how", ["strict", "allowed"])
 def test_no_check_counts_as_passed(both: dict[str, Ran], how: str) -> None:
     outcomes = both[how].outcomes(CELL)
-    assert outcomes.pop("matches_reference") is Outcome.SKIPPED
+    assert {outcomes.pop(name) for name in ("matches_reference", "runs_natively")} == {Outcome.SKIPPED}
     assert set(outcomes.values()) == {Outcome.PASSED_ON_FALLBACK}
 
 
@@ -52,6 +52,19 @@ def test_parity_with_itself_is_no_parity(both: dict[str, Ran]) -> None:
     line = both["strict"].lines(CELL)["matches_reference"]
     assert line.error_type == "same_device"
     assert line.error_message.startswith("same device")
+
+
+def test_a_target_that_computes_in_another_precision_is_no_silent_offload_of_its_substitute(
+    command_line: CommandLine, tmp_path: Path
+) -> None:
+    cell = "bert/fill-mask/qnn/float32"
+    without = {"HWCOMPAT_QNN_PYTHON": str(tmp_path / "none")}
+    ran = command_line.run(tmp_path, "--model", "bert", "--device", "qnn", "--run", "--allow-fallback", env=without)
+    proof = ran.lines(cell)["runs_natively"]
+    assert (proof.outcome, proof.error_type) == (Outcome.SKIPPED, "same_device")
+    again = command_line.run(tmp_path, "--refresh", "--dry-run", env=without)
+    assert again.code == 5
+    assert "nothing was measured yet" in again.error
 
 
 @pytest.mark.parametrize("how", ["strict", "allowed"])
