@@ -15,6 +15,7 @@ from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS
 if TYPE_CHECKING:
     from generators.compatibility.matrix import Matrix
     from hardware.evidence.store import Evidence
+    from reports.memory_check import MemoryCheck
     from reports.model_check import ModelCheck
     from reports.report import Report
     from reports.reporter import HardwareCompatibilityReporter
@@ -140,8 +141,6 @@ def run(request: Request) -> int:
     evidence = _evidence(request)
     reporter = HardwareCompatibilityReporter(evidence, output_folder=request.output_dir or DEFAULT_REPORTS)
     answers = [_answer(request, reporter, name) for name in request.models]
-    if not request.without_memory:
-        answers = [_with_memory(request, reporter, answer) for answer in answers]
     if request.collect_all:
         _collect_all(reporter)
     if request.test_hardware:
@@ -214,11 +213,13 @@ def _asks_about_memory(request: Request) -> bool:
     return bool(request.precision or request.batch or request.context or request.training or request.memory)
 
 
-def _with_memory(request: Request, reporter: HardwareCompatibilityReporter, answer: ModelCheck) -> ModelCheck:
+def _memory(request: Request, reporter: HardwareCompatibilityReporter, name: str) -> MemoryCheck | None:
+    if request.without_memory:
+        return None
     from hardware.detection import targets
     from reports.memory_check import MemoryQuestion, memory_check
 
-    _note(f"running {answer.model} without data, to see how much memory it takes …")
+    _note(f"running {name} without data, to see how much memory it takes …")
     question = MemoryQuestion(
         mode="training" if request.training else None,
         precision=request.precision,
@@ -226,7 +227,7 @@ def _with_memory(request: Request, reporter: HardwareCompatibilityReporter, answ
         context=request.context,
         sizes=request.memory,
     )
-    return replace(answer, memory=memory_check(answer.model, request.device, question, targets(reporter.inventory())))
+    return memory_check(name, request.device, question, targets(reporter.inventory()))
 
 
 def _evidence(request: Request) -> Evidence | None:
@@ -279,13 +280,14 @@ def _answer(request: Request, reporter: HardwareCompatibilityReporter, name: str
     from hardware.software import is_installed
     from reports.model_check import check_model, without_transformers
 
+    memory = _memory(request, reporter, name)
     try:
-        answer = check_model(name, request.device, reporter.evidence, reporter.checks, reporter.inventory())
+        answer = check_model(name, request.device, reporter.evidence, reporter.checks, reporter.inventory(), memory)
     except ModelError as error:
         if is_installed("transformers"):
             raise
         reporter.collect_model_integration_errors(name)
-        return without_transformers(name, request.device, error)
+        return replace(without_transformers(name, request.device, error), memory=memory)
     if answer.measured.level is not Level.UNKNOWN or answer.findings:
         return answer
     target = answer.measured.cell.split("/")[2]

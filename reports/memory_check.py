@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from generators.compatibility.memory.asking import memory_answer
 from generators.compatibility.memory.estimate import MemoryEstimate, parse_size
 from generators.compatibility.memory.fit import Fit, Room, fit
+from generators.compatibility.selection import LAST_RESORT
 from generators.models.classifier import classify
 from hardware.backends.factory import resolve_target
 from hardware.errors import HwCompatError, ModelError
@@ -103,4 +104,4 @@ def _rooms(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[Roo
             continue
         label = f"{status.target} ({status.device_name})" if status.device_name else status.target
         why = status.reason if not status.expected else "nothing here tells how much memory it has"
-        yield Room(name=label, available=status.memory_bytes, why_unknown=why)
+        yield Room(name=label, available=status.memory_bytes, why_unknown=why, is_host=status.target == LAST_RESORT)

@@ -109,10 +109,12 @@ def check_model(
     evidence: Evidence,
     checks: Sequence[CheckLine],
     inventory: HardwareInfo,
+    memory: MemoryCheck | None = None,
 ) -> ModelCheck:
-    """The answer for a model on `device` (None or `auto`: the first of its list that is here).
+    """The answer for a model on `device` (None or `auto`: the first of its list that is here and large enough).
 
-    `checks` are the lines of the evidence that speak now. Raises `ModelError` for an unknown model and
+    `checks` are the lines of the evidence that speak now; `memory` is what the model takes, where that was asked.
+    Raises `ModelError` for an unknown model and
     `UsageError` for an unknown device.
     """
     found = classify(name)
@@ -125,7 +127,8 @@ def check_model(
         asked = Cell(model=model, task=found.task, target=target)
         return predict(asked, facts_here(known, asked, inventory), rules)
 
-    target, notes = _target(device, found, statuses, predicted_on)
+    needed = memory.estimate.total if memory and memory.estimate else None
+    target, notes = _target(device, found, statuses, needed, predicted_on)
     cell = Cell(model=model, task=found.task, target=target)
     facts = facts_here(known, cell, inventory)
     predicted = predicted_on(target)
@@ -157,6 +160,7 @@ def check_model(
         command=command,
         suggestion=suggest(present, facts, rules, predicted_on, stored_recipes()) if poor else None,
         notes=notes,
+        memory=memory,
     )
 
 
@@ -179,11 +183,12 @@ def _target(
     device: str | None,
     found: Classification,
     statuses: Sequence[TargetStatus],
+    memory_needed: int | None,
     predicted: Callable[[Target], Verdict],
 ) -> tuple[Target, tuple[str, ...]]:
     if device is not None and device != "auto":
         return resolve_target(device), ()
-    chosen = select(found.family, found.architecture, found.traits, found.task, statuses, None, predicted)
+    chosen = select(found.family, found.architecture, found.traits, found.task, statuses, memory_needed, predicted)
     steps = "; ".join(f"{step.target}: {step.reason}" for step in chosen.steps)
     return Target.parse(chosen.target), (f"device chosen from the list for {chosen.list_name}: {steps}",)
 

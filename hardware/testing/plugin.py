@@ -295,7 +295,7 @@ def _message(error: BaseException, measured: Measurement) -> str:
 
 def _asks_nothing(check: str, error: BaseException | None) -> bool:
     """Whether what a check showed on a substitute is no answer. Wrong numbers are one: the substitute's."""
-    return check in _NOTHING_ABOUT_IT and (error is None or check == _PROOF and isinstance(error, AssertionError))
+    return check in _NOTHING_ABOUT_IT and (error is None or (check == _PROOF and isinstance(error, AssertionError)))
 
 
 def _check_name(item: pytest.Item) -> str:

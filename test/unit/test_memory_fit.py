@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -86,10 +87,32 @@ def test_training_is_not_quantised_nor_offloaded():
     assert kinds == {"two devices"}
 
 
+def test_on_the_host_nothing_is_moved_to_the_host_nor_to_a_second_one():
+    said = [one.what for one in changes(estimate(20 * GB), [], ANATOMY, 5 * GB, on_host=True)]
+    assert any("offload its layers to disk" in what for what in said)
+    assert not any("host" in what or "two" in what for what in said)
+
+
+def test_where_one_change_is_not_enough_several_are_said_the_fewest_first():
+    base = estimate(4 * GB, activations=40 * GB, mode="training", precision="float32", batch=8)
+    others = [
+        estimate(4 * GB, activations=10 * GB, mode="training", precision="float32"),
+        estimate(2 * GB, activations=20 * GB, mode="training", batch=8),
+        estimate(2 * GB, activations=5 * GB, mode="training"),
+        estimate(2 * GB, activations=1 * GB, mode="training", context=1024),
+    ]
+    assert fit(base, others, ANATOMY, room(8 * GB)).change.what == "take a batch of 1, run it in bfloat16"
+    shortest = fit(base, others, ANATOMY, room(3 * GB)).change
+    assert shortest.what == "take a batch of 1, run it in bfloat16, shorten the context to 1024 tokens"
+    assert (shortest.kind, shortest.needed) == ("several", 3 * GB)
+    on_two = fit(base, others, ANATOMY, room(5 * GB // 2)).change
+    assert on_two.what.endswith("part its layers between two such devices")
+
+
 def test_nothing_helps_is_said():
     answer = fit(estimate(14 * GB, activations=9 * GB), [], ANATOMY, room(GB))
     assert answer.change is None
-    assert "No single change" in answer.text
+    assert "No change that" in answer.text
 
 
 @pytest.mark.parametrize(("model_type", "mode"), [("llama", "training"), ("resnet", "inference")])
@@ -133,3 +156,70 @@ def test_text_longer_than_the_positions_is_refused_with_what_is_possible():
     assert "--context 512" in refused.value.fix
     with pytest.raises(ModelError, match="no estimate is made for more than"):
         memory_of(str(CONFIGS / "bert-large"), None, {"context": 512, "batch": 2**20})
+
+
+def written(folder: Path, **changed) -> str:
+    """A folder with the configuration of a small Llama."""
+    config = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "vocab_size": 256,
+        "max_position_embeddings": 512,
+    }
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config | changed))
+    return str(folder)
+
+
+@pytest.mark.parametrize("changed", [{"num_hidden_layers": -3}, {"vocab_size": -1}, {"hidden_size": 0}])
+def test_sizes_that_no_model_has_are_refused_by_name(tmp_path, changed):
+    from generators.derivation.memory.asked import memory_of
+
+    with pytest.raises(ModelError, match="describes no model") as refused:
+        memory_of(written(tmp_path, **changed), None, {})
+    assert refused.value.why == "its {} is {}".format(*next(iter(changed.items())))
+
+
+def test_weights_that_are_quantised_are_counted_so(tmp_path):
+    from generators.derivation.memory.asked import memory_of
+
+    asked = {"mode": "inference", "precision": "bfloat16", "least_room": 1}
+    plain = memory_of(written(tmp_path / "plain"), None, asked)
+    said = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+    packed = memory_of(written(tmp_path / "packed", quantization_config=said), None, asked)
+    weights = [one["estimates"][0]["weights"] for one in (plain, packed)]
+    linear = plain["anatomy"]["linear"]
+    assert linear == 2 * (4 * 64 * 64 + 3 * 64 * 128)
+    assert weights[0] - weights[1] == 2 * linear - linear // 2 - linear * 2 // 128
+    assert packed["anatomy"]["linear"] == 0  # nothing is left to quantise
+    assert any("4 bits" in note for note in packed["notes"])
+    unnamed = memory_of(written(tmp_path / "odd", quantization_config={"quant_method": "new"}), None, asked)
+    assert unnamed["estimates"][0]["weights"] == weights[0]
+    assert any("as if they were not" in note for note in unnamed["notes"])
+
+
+def test_a_precision_that_is_not_counted_is_said(tmp_path):
+    from generators.derivation.memory.asked import memory_of
+
+    said = memory_of(written(tmp_path, dtype="float64"), None, {"mode": "inference"})
+    assert said["estimates"][0]["precision"] == "float32"
+    assert any("float64" in note for note in said["notes"])
+
+
+def test_weights_of_another_model_beside_a_configuration_are_said(tmp_path):
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    from generators.derivation.memory.as_written import weights_of_another
+    from generators.derivation.memory.asked import memory_of
+
+    folder = written(tmp_path)
+    save_file({"one": np.zeros((10, 10), np.float32), "two": np.zeros(5, np.float32)}, tmp_path / "model.safetensors")
+    assert any("hold 105 numbers" in note for note in memory_of(folder, None, {"mode": "inference"})["notes"])
+    assert weights_of_another(tmp_path, 104) == ""
+    (tmp_path / "model.safetensors").write_bytes(b"no weights")
+    assert "can't be read" in weights_of_another(tmp_path, 104)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .estimate import Anatomy, MemoryEstimate
+from .estimate import Anatomy, MemoryEstimate, MemoryRequest
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _GROUP = 128
@@ -32,14 +32,19 @@ class Change:
 
 
 def changes(
-    base: MemoryEstimate, others: Sequence[MemoryEstimate], anatomy: Anatomy, available: int
+    base: MemoryEstimate,
+    others: Sequence[MemoryEstimate],
+    anatomy: Anatomy,
+    available: int,
+    *,
+    on_host: bool = False,
 ) -> Iterator[Change]:
     """What could be changed, the smallest first, for a device with `available` bytes; not each of them is enough.
 
     The order is by what is given up: nothing but time (a smaller batch), digits that few models need (half
     precision), digits that are missed at times (eight bits, four bits), text (a shorter context); then what takes
-    other hardware or much time: a second device, offloading. `others` are estimates of the same model with one thing
-    changed.
+    other hardware or much time: a second device, offloading. Behind them stand several at once, the fewest first.
+    `others` are estimates of the same model with one thing or more changed. The memory may be the host's own.
     """
     yield from _smaller_batch(base, others, available)
     half = [one for one in others if one.request == replace(base.request, precision=one.request.precision)]
@@ -54,9 +59,45 @@ def changes(
         if one.request.context < base.request.context:
             what = f"shorten the context to {one.request.context} tokens"
             yield Change(kind="context", what=what, needed=one.total)
-    yield from _shared(base, narrow, anatomy)
+    if not on_host:
+        yield from _shared(base, narrow, anatomy)
     if base.request.mode != "training":
-        yield _offloaded(narrow, anatomy)
+        yield _offloaded(narrow, anatomy, "disk" if on_host else "the host's memory or to disk")
+    yield from _several(base, others, anatomy, on_host=on_host)
+
+
+def _several(
+    base: MemoryEstimate, others: Sequence[MemoryEstimate], anatomy: Anatomy, *, on_host: bool
+) -> Iterator[Change]:
+    """Changes that are made together, and these in fewer bits or on two devices."""
+    together = [(one, what) for one in others if len(what := _differences(base.request, one.request)) > 1]
+    for one, what in together:
+        yield Change(kind="several", what=", ".join(what), needed=one.total)
+    for one, what in together[-1:]:
+        further = [] if base.request.mode == "training" else [*_quantised(one, anatomy)]
+        further += [] if on_host else [*_shared(one, one, anatomy)]
+        for last in further:
+            yield replace(last, kind="several", what=", ".join([*what, last.what]))
+
+
+def _differences(base: MemoryRequest, other: MemoryRequest) -> list[str]:
+    """In words, what makes one request the other."""
+    found = []
+    if other.batch != base.batch:
+        found.append(f"take a batch of {other.batch}")
+    if other.precision != base.precision:
+        found.append(f"run it in {other.precision}")
+    if other.context != base.context:
+        found.append(f"shorten the context to {other.context} tokens")
+    return found
+
+
+def as_quantised(estimate: MemoryEstimate, anatomy: Anatomy, bits: int) -> MemoryEstimate:
+    """An estimate for weights of linear layers in so many bits, one of them widened at a time."""
+    width = _BYTES[estimate.request.precision]
+    scales = _SCALE_BYTES / _GROUP if bits < 8 else 0.0
+    kept = estimate.weights - width * anatomy.linear + int(anatomy.linear * (bits / 8 + scales))
+    return replace(estimate, weights=kept, workspace=estimate.workspace + width * anatomy.largest)
 
 
 def _smaller_batch(base: MemoryEstimate, others: Sequence[MemoryEstimate], available: int) -> Iterator[Change]:
@@ -75,16 +116,13 @@ def _smaller_batch(base: MemoryEstimate, others: Sequence[MemoryEstimate], avail
 
 
 def _quantised(estimate: MemoryEstimate, anatomy: Anatomy) -> Iterator[Change]:
-    width = _BYTES[estimate.request.precision]
-    kept = estimate.total - width * anatomy.linear + width * anatomy.largest
     computes = f"computed in {estimate.request.precision}"
-    for bits, scales in ((8, 0.0), (4, _SCALE_BYTES / _GROUP)):
-        weights = int(anatomy.linear * (bits / 8 + scales))
+    for bits in (8, 4):
         each = "" if bits == 8 else f" with a scale of {_SCALE_BYTES} bytes for each {_GROUP}"
         yield Change(
             kind=f"int{bits}",
             what=f"quantise the weights of linear layers to int{bits}, {computes}",
-            needed=kept + weights,
+            needed=as_quantised(estimate, anatomy, bits).total,
             assumes=f"weights of linear layers alone{each}, the largest of them widened at a time",
         )
 
@@ -104,12 +142,12 @@ def _shared(base: MemoryEstimate, narrow: MemoryEstimate, anatomy: Anatomy) -> I
         )
 
 
-def _offloaded(estimate: MemoryEstimate, anatomy: Anatomy) -> Change:
+def _offloaded(estimate: MemoryEstimate, anatomy: Anatomy, where: str) -> Change:
     width = _BYTES[estimate.request.precision]
     there = width * (2 * anatomy.block + anatomy.beside)
     return Change(
         kind="offload",
-        what=f"offload its layers to the host's memory or to disk, in {estimate.request.precision}",
+        what=f"offload its layers to {where}, in {estimate.request.precision}",
         needed=estimate.total - estimate.weights + min(there, estimate.weights),
         assumes="two layers are on the device at a time, and all that is in no layer stays there; it is slow",
     )

@@ -77,7 +77,8 @@ class MemoryEstimate:
 class Anatomy:
     """What changes to a model are reckoned with, as numbers of parameters.
 
-    `linear` are those in the matrices of linear layers and experts but for the head that gives words; `largest` the
+    `linear` are those in the matrices of linear layers and experts but for the head that gives words, as far as they
+    aren't kept in fewer bits already; `largest` the
     largest of these matrices; `block` the largest of the layers that repeat, and `beside` all that is in none of
     them.
     """

@@ -18,11 +18,13 @@ asked of estimates. docs/MEMORY.md has what was measured."""
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """A device, or a size of memory that somebody asks about: `available` in bytes, None where nothing tells."""
+    """A device, or a size of memory that somebody asks about: `available` in bytes, None where nothing tells.
+    `is_host` is for the host's own memory: nothing can be moved from there to the host, and it has no second."""
 
     name: str
     available: int | None
     why_unknown: str = ""
+    is_host: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,16 +67,17 @@ class Fit:
             return f"{self.room.name}: {'fits, with little to spare' if self.is_tight else 'fits'}: {there}"
         said = f"{self.room.name}: does not fit: {there}, {size_text(self.missing)} missing."
         if self.change is None:
-            return f"{said} No single change that is known here makes it fit."
+            return f"{said} No change that is known here makes it fit."
         return f"{said} Smallest change: {self.change.what} ({size_text(self.change.needed)})."
 
 
 def fit(base: MemoryEstimate, others: Sequence[MemoryEstimate], anatomy: Anatomy, room: Room) -> Fit:
-    """Whether `base` fits into `room`; `others` are estimates of the same model with one thing changed."""
+    """Whether `base` fits into `room`; `others` are estimates of the same model with something changed."""
     if room.available is None:
         return Fit(room=room, needed=base.total, fits=None)
     if base.total <= room.available:
         return Fit(room=room, needed=base.total, fits=True)
-    enough = (one for one in changes(base, others, anatomy, room.available) if one.needed <= room.available)
+    possible = changes(base, others, anatomy, room.available, on_host=room.is_host)
+    enough = (one for one in possible if one.needed <= room.available)
     missing = base.total - room.available
     return Fit(room=room, needed=base.total, fits=False, missing=missing, change=next(enough, None))

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from generators.compatibility.memory.estimate import PRECISIONS, MemoryEstimate, MemoryRequest
+from generators.compatibility.memory.changes import as_quantised
+from generators.compatibility.memory.estimate import MemoryEstimate, MemoryRequest
 from generators.derivation.building import class_of, line_of
 from generators.derivation.real_dims import start
 from generators.derivation.scopes import attribute_of, text_config
@@ -16,6 +18,7 @@ from generators.models.inputs import placeholders
 from generators.models.libraries import catalog_of
 from hardware.errors import ModelError
 
+from .as_written import Quantised, declared_precision, quantised, refuse_impossible, weights_of_another
 from .stack import Stack
 
 _LONGEST, _LONGEST_ENCODED = 4096, 512
@@ -38,6 +41,8 @@ class _Subject:
     encodes: bool
     longest: int | None
     precision: str
+    quantised: Quantised | None
+    notes: tuple[str, ...]
 
     @property
     def reads(self) -> bool:
@@ -54,18 +59,26 @@ def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str
     try:
         subject = _subject(name, task)
         request, notes = _request(subject, asked)
+        anatomy = subject.stack.anatomy()
         estimates = [_estimate(subject, request)]
         room = asked.get("least_room")
         if room is not None and estimates[0].total > room:
             estimates += [_estimate(subject, other) for other in _others(request, subject)]
-        anatomy = vars(subject.stack.anatomy())
+        if subject.quantised:
+            bits = subject.quantised.bits if request.mode != "training" else None
+            notes.append(_how_quantised(subject.quantised.method, bits))
+            if bits:
+                estimates = [as_quantised(one, anatomy, bits) for one in estimates]
+                anatomy = replace(anatomy, linear=0, largest=0)
+        elif Path(name).is_dir() and (why := weights_of_another(Path(name), anatomy.parameters)):
+            notes.append(why)
     except ModelError:
         raise
     except Exception as error:  # whatever modelling code raises is why nothing can be said
         raise ModelError(
             f"how much memory {name} takes is not known", why=f"{type(error).__name__}: {line_of(error)}"
         ) from error
-    return {"estimates": [one.to_dict() for one in estimates], "anatomy": anatomy, "notes": notes}
+    return {"estimates": [one.to_dict() for one in estimates], "anatomy": vars(anatomy), "notes": notes}
 
 
 def _subject(name: str, task: str | None) -> _Subject:
@@ -75,6 +88,7 @@ def _subject(name: str, task: str | None) -> _Subject:
             why="parts of a pipeline of diffusers have configurations of their own, which nothing here puts together",
         )
     what, chosen, config, _ = start(name, task)
+    refuse_impossible(config)
     decodes = chosen.entry.generate != "none"
     make = class_of(chosen.model_class)
     stack = Stack(config, lambda one: make(one).eval())
@@ -86,8 +100,7 @@ def _subject(name: str, task: str | None) -> _Subject:
     for spec in specs.values():
         if spec["kind"] == "decoder_tokens":
             spec.pop("length", None)
-    declared = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
-    precision = declared if declared in PRECISIONS else "float32"
+    precision, why = declared_precision(config)
     return _Subject(
         stack=stack,
         specs=specs,
@@ -95,6 +108,17 @@ def _subject(name: str, task: str | None) -> _Subject:
         encodes=bool(getattr(config, "is_encoder_decoder", False)),
         longest=longest,
         precision=precision,
+        quantised=quantised(config),
+        notes=(why,) if why else (),
+    )
+
+
+def _how_quantised(method: str, bits: int | None) -> str:
+    if bits is None:
+        return f"its weights are quantised ({method}), and counted as if they were not"
+    return (
+        f"its weights are quantised ({method}): those of linear layers are counted in {bits} bits, the largest "
+        "of them widened at a time; which layers the method leaves out isn't known"
     )
 
 
@@ -107,7 +131,7 @@ def _library_of(name: str) -> str:
 
 
 def _request(subject: _Subject, asked: Mapping[str, Any]) -> tuple[MemoryRequest, list[str]]:
-    notes = []
+    notes = [*subject.notes]
     mode = asked.get("mode") or ("generation" if subject.decodes else "inference")
     if mode == "generation" and not subject.decodes:
         raise ModelError("how much memory generation takes is not known", why="the model's task decodes nothing")
@@ -132,14 +156,20 @@ def _request(subject: _Subject, asked: Mapping[str, Any]) -> tuple[MemoryRequest
 
 
 def _others(request: MemoryRequest, subject: _Subject) -> Iterator[MemoryRequest]:
-    """Requests that differ in one thing and take less."""
+    """Requests that differ in one thing and take less; then those that differ in two or three, in as much as each
+    may."""
+    less: list[dict[str, Any]] = []
     if request.batch > 1:
-        yield replace(request, batch=1)
+        less.append({"batch": 1})
     if request.precision == "float32":
-        yield replace(request, precision="bfloat16")
-    if subject.reads:
-        lengths = [request.context >> step for step in range(1, _SHORTER + 1)]
-        yield from (replace(request, context=one) for one in lengths if one >= _LEAST_CONTEXT)
+        less.append({"precision": "bfloat16"})
+    yield from (replace(request, **one) for one in less)
+    lengths = [request.context >> step for step in range(1, _SHORTER + 1)] if subject.reads else []
+    lengths = [one for one in lengths if one >= _LEAST_CONTEXT]
+    yield from (replace(request, context=one) for one in lengths)
+    less += [{"context": one} for one in lengths[-1:]]
+    for many in range(2, len(less) + 1):
+        yield replace(request, **{name: value for one in less[:many] for name, value in one.items()})
 
 
 def _estimate(subject: _Subject, request: MemoryRequest) -> MemoryEstimate:
