@@ -92,9 +92,15 @@ def read_folder(*folders: Path) -> Evidence:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `BrokenInput` where there is no such folder."""
+    """Raise `BrokenInput` where there is no such folder, and where all that it holds is packed."""
     if not folder.is_dir():
         raise BrokenInput(f"{folder} is no folder of evidence", fix="Run something with --run first.")
+    if any(folder.glob("*.jsonl.gz")) and not any(folder.glob("*.jsonl")) and not compacted_files(folder):
+        raise BrokenInput(
+            f"the evidence in {folder} is packed and isn't read as it is",
+            fix=f"Unpack it into a folder of its own, for example: "
+            f"mkdir unpacked && gunzip --stdout {folder}/cpu.jsonl.gz > unpacked/cpu.jsonl",
+        )
 
 
 def _files(folder: Path, run_id: str = "") -> Iterator[tuple[list[Line], list[BrokenLine]]]:

@@ -147,6 +147,15 @@ def test_a_folder_that_is_not_there_is_an_error_with_the_next_step(tmp_path):
     assert read_folder(tmp_path).checks == ()
 
 
+def test_a_folder_that_holds_packed_evidence_alone_is_not_an_empty_one(tmp_path):
+    (tmp_path / "cpu.jsonl.gz").write_bytes(b"")
+    with pytest.raises(BrokenInput, match="is packed") as refused:
+        read_folder(tmp_path)
+    assert "gunzip" in refused.value.fix
+    (tmp_path / "own.jsonl").touch()
+    assert read_folder(tmp_path).checks == ()
+
+
 def test_two_folders_are_read_as_one(tmp_path):
     written(tmp_path / "a", check("a"))
     written(tmp_path / "b", check("b"))

@@ -83,7 +83,7 @@ def weights_of_another(folder: Path, parameters: int) -> str:
     count = 0
     for file in sorted(folder.glob("*.safetensors")):
         try:
-            with safe_open(str(file), "numpy") as opened:
+            with safe_open(str(file), "numpy") as opened:  # type: ignore[no-untyped-call]
                 count += sum(prod(opened.get_slice(name).get_shape()) for name in opened.keys())  # noqa: SIM118
         except (OSError, SafetensorError) as error:
             return f"{file.name} can't be read ({error}): what is told is of config.json alone"
