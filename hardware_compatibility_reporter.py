@@ -355,7 +355,7 @@ def _products(
     if request.wants_report:
         products.append((name, ("\n" if products and not request.output_dir else "") + report_text(report)))
     if matrix is not None:
-        from generators.compatibility.matrix_text import matrix_text
+        from reports.matrix_text import matrix_text
 
         before = "\n" if products and not request.output_dir else ""
         text = f"{before}# Compatibility matrix\n\n{matrix_text(matrix, 'markdown')}"
@@ -369,7 +369,7 @@ def _matrix_text(matrix: Matrix, format: str, versions: Mapping[str, str]) -> st
         from reports.html.matrix_html import matrix_html
 
         return matrix_html(matrix.to_dict(), versions=versions)
-    from generators.compatibility.matrix_text import matrix_text
+    from reports.matrix_text import matrix_text
 
     return matrix_text(matrix, format)
 

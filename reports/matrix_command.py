@@ -10,7 +10,6 @@ import click
 
 from generators.compatibility.conclusions import Conclusions, conclusions_in
 from generators.compatibility.matrix_now import current_matrix
-from generators.compatibility.matrix_text import VIEWS, matrix_text
 from generators.options import Options
 from hardware.basic_detection import inventory_here
 from hardware.errors import UsageError
@@ -19,6 +18,7 @@ from hardware.front_door import note, terminal_width
 
 from .matrix_changes import check_words, compare_matrix, read_baseline
 from .matrix_changes_text import changes_text
+from .matrix_text import VIEWS, matrix_text
 from .text import one_line
 
 

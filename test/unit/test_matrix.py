@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 
 from generators.compatibility.matrix import SCHEMA, build_matrix
-from generators.compatibility.matrix_text import CONSOLE_WIDTH, NOTES, matrix_text
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Verdict, schema
 from hardware.errors import UsageError
 from hardware.front_door import terminal_width
+from reports.matrix_text import CONSOLE_WIDTH, NOTES, matrix_text
 
 FAMILY_OF = {"bert": "embedding", "albert": "embedding", "gpt2": "text_generation"}
 
@@ -299,6 +299,15 @@ def test_two_accelerators_that_disagree_stand_apart_and_name_the_cell():
     assert "Cells that have another level elsewhere:" in text
     assert "\x1b" not in text
     assert "Cells that" not in matrix_text(found, by="machine")
+
+
+def test_names_of_machines_and_accelerators_are_no_markup():
+    cell = "bert/fill-mask/cuda/float32"
+    devices = {"accelerator": {"<b>one|": [verdict(cell, Level.HIGH)], "[two](x)": [verdict(cell, Level.NONE)]}}
+    text = matrix_text(matrix(verdict(cell, Level.NONE), devices=devices), "markdown", by="accelerator")
+    assert "<b>" not in text
+    assert "[two]" not in text
+    assert "one\\|" in text
 
 
 @pytest.mark.parametrize("by", ["architecture", "accelerator", "machine"])

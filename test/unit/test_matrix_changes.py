@@ -10,13 +10,13 @@ import jsonschema
 import pytest
 
 from generators.compatibility.matrix import Matrix, build_matrix
-from generators.compatibility.matrix_text import matrix_text
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.errors import BrokenInput, UsageError
 from hardware.front_door import open_door
 from reports.matrix_changes import CHANGES_SCHEMA, FAIL_ON, MatrixChanges, check_words, compare_matrix, read_baseline
 from reports.matrix_changes_text import changes_text
+from reports.matrix_text import matrix_text
 
 HIGH, MEDIUM, LOW, NONE, UNKNOWN = Level
 MEASURED, EXPIRED, PREDICTED = Basis.MEASURED, Basis.EXPIRED, Basis.PREDICTED

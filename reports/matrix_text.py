@@ -8,11 +8,12 @@ import json
 import textwrap
 from collections.abc import Callable, Sequence
 
+from generators.compatibility.matrix import Matrix
+from generators.compatibility.matrix_groups import GROUPS, GroupCell
+from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.errors import UsageError, did_you_mean, echo
 
-from .matrix import Matrix
-from .matrix_groups import GROUPS, GroupCell
-from .verdict import Basis, Level, Verdict
+from .text import markdown
 
 CONSOLE_WIDTH = 100
 NARROWEST = 60
@@ -54,9 +55,12 @@ def matrix_text(
     if not rows:
         return f"{NOTHING[by]}\n"
     table = [[label, *matrix.hardware_types], *rows]
+    notes = _notes(matrix, by)
+    if format == "markdown" and by in matrix.groups:  # names of machines and accelerators are anybody's
+        table = [table[0], *([markdown(row[0]), *row[1:]] for row in rows)]
+        notes = [*notes[:1], *map(markdown, notes[1:])]
     parts = _table(table, max(width, NARROWEST)) if format == "table" else _markdown(table)
     if legend:
-        notes = _notes(matrix, by)
         parts += _legend(notes, max(width, NARROWEST)) if format == "table" else _markdown_legend(notes)
     return "\n\n".join(parts) + "\n"
 
