@@ -11,10 +11,13 @@ from collections.abc import Callable, Sequence
 import click
 
 from .errors import HwCompatError
+from .plain_text import one_line, printable
 
 INTERRUPTED = 2
 INTERNAL = 3
 USAGE = 4
+
+_LONGEST_NOTE = 2000
 
 
 def open_door(command: click.Command, arguments: Sequence[str], *, program: str) -> int:
@@ -63,7 +66,7 @@ def _guarded(run: Callable[[], object], debug: bool) -> int:
 def note(*texts: str) -> None:
     """Say what isn't the product: a line of its own on standard error for each."""
     for text in texts:
-        click.echo(f"note: {text}", err=True)
+        click.echo(f"note: {one_line(text, longest=_LONGEST_NOTE)}", err=True)
 
 
 def terminal_width() -> int:
@@ -80,5 +83,4 @@ def _end_quietly() -> int:
 def _say(message: str, debug: bool) -> None:
     if debug:
         traceback.print_exc()
-    flat = " ".join(message.split())
-    click.echo(f"error: {''.join(c if c.isprintable() else '?' for c in flat)}", err=True)
+    click.echo(f"error: {printable(' '.join(message.split()))}", err=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError, did_you_mean, echo
 from .listed_storage import storage_rows
+from .plain_text import printable, size_text
 from .system.libraries import library_names, library_wheels
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _table(inventory: HardwareInfo, statuses: tuple[TargetStatus, ...]) -> str:
     lines.append(f"  {'target':<12} {'expected':<8} {'memory':>10}  device or reason")
     for status in statuses:
         expected = "yes" if status.expected else "no"
-        start = f"  {status.target:<12} {expected:<8} {_size(status.memory_bytes, '-'):>10}  "
+        start = f"  {status.target:<12} {expected:<8} {size_text(status.memory_bytes, '-'):>10}  "
         lines += _wrapped(start, _remark(status))
     return "\n".join(lines) + "\n"
 
@@ -75,7 +76,7 @@ def _markdown(inventory: HardwareInfo, statuses: tuple[TargetStatus, ...]) -> st
     lines += ["## Targets", "", "Expected means that it may be here; only a probe says that it works.", ""]
     lines += ["| target | expected | memory | device or reason |", "|---|---|---|---|"]
     lines += [
-        f"| {_cell(one.target)} | {'yes' if one.expected else 'no'} | {_size(one.memory_bytes, '-')} "
+        f"| {_cell(one.target)} | {'yes' if one.expected else 'no'} | {size_text(one.memory_bytes, '-')} "
         f"| {_cell(_remark(one))} |"
         for one in statuses
     ]
@@ -108,7 +109,7 @@ def _sections(inventory: HardwareInfo) -> tuple[_Section, ...]:
 
 def _cpu(inventory: HardwareInfo) -> tuple[Row, ...]:
     cpu = inventory.cpu
-    caches = ", ".join(f"L{one.level} {one.kind} {one.instances} × {_size(one.size_bytes)}" for one in cpu.caches)
+    caches = ", ".join(f"L{one.level} {one.kind} {one.instances} × {size_text(one.size_bytes)}" for one in cpu.caches)
     details: tuple[Row, ...] = ()
     if len(cpu.socket_details) > 1:
         details = tuple(
@@ -119,7 +120,8 @@ def _cpu(inventory: HardwareInfo) -> tuple[Row, ...]:
     )
     if len(cpu.numa_nodes) > 1:
         details += tuple(
-            (f"NUMA node {one.node}", f"{one.threads} threads, {_size(one.memory_bytes)}") for one in cpu.numa_nodes
+            (f"NUMA node {one.node}", f"{one.threads} threads, {size_text(one.memory_bytes)}")
+            for one in cpu.numa_nodes
         )
     if cpu.cgroup_threads is not None:
         details += (("Control group", f"at most {cpu.cgroup_threads:g} processors' time"),)
@@ -143,14 +145,16 @@ def _memory(inventory: HardwareInfo) -> tuple[Row, ...]:
     memory = inventory.memory
     limit = memory.cgroup_limit_bytes
     return (
-        ("Total", _size(memory.total_bytes) + (f": {memory.reason}" if memory.reason else "")),
-        ("Available", _size(memory.available_bytes)),
+        ("Total", size_text(memory.total_bytes) + (f": {memory.reason}" if memory.reason else "")),
+        ("Available", size_text(memory.available_bytes)),
         ("Swap", _swap(memory.swap_total_bytes, memory.swap_free_bytes)),
         (
             "Control group",
-            "no limit" if limit is None else f"at most {_size(limit)}, {_size(memory.cgroup_used_bytes)} used",
+            "no limit"
+            if limit is None
+            else f"at most {size_text(limit)}, {size_text(memory.cgroup_used_bytes)} used",
         ),
-        ("Persistent memory", _size(memory.persistent_bytes)),
+        ("Persistent memory", size_text(memory.persistent_bytes)),
         ("Type", _known(memory.kind)),
         ("Speed", _known(memory.speed_mts, "MT/s")),
         ("Channels", _known(memory.channels)),
@@ -166,7 +170,7 @@ def _at_most(megahertz: float | None) -> str:
 
 
 def _swap(total: int | None, free: int | None) -> str:
-    return UNKNOWN if total is None else "none" if not total else f"{_size(total)}, {_size(free)} free"
+    return UNKNOWN if total is None else "none" if not total else f"{size_text(total)}, {size_text(free)} free"
 
 
 def _storage(inventory: HardwareInfo) -> tuple[Row, ...]:
@@ -200,7 +204,7 @@ def _device(device: AcceleratorInfo) -> list[Row]:
     if device.simulated:
         rows.append(("  Simulated", "yes; this is no real device"))
     rows += [
-        ("  Memory", " ".join(filter(None, [_size(device.memory_bytes), device.memory_type]))),
+        ("  Memory", " ".join(filter(None, [size_text(device.memory_bytes), device.memory_type]))),
         ("  Bandwidth", _known(device.bandwidth_gbps, "GB/s")),
         ("  Compute", _known(device.compute_capability)),
         ("  Bus", _known(device.bus_type)),
@@ -271,19 +275,9 @@ def _known(value: object, unit: str = "") -> str:
     return f"{text} {unit}" if unit else text
 
 
-def _size(size: int | None, missing: str = UNKNOWN) -> str:
-    """Bytes in the largest binary unit that leaves at least 1."""
-    if size is None:
-        return missing
-    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if size >= 2**power:
-            return f"{size / 2**power:.1f} {unit}".replace(".0 ", " ")
-    return f"{size} B"
-
-
 def _wrapped(start: str, text: str) -> list[str]:
     """`text` behind `start`, folded at the terminal's width; what isn't printable is escaped."""
-    safe = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    safe = printable(text)
     indent = " " * min(len(start), 36)
     return textwrap.wrap(safe, WIDTH, initial_indent=start, subsequent_indent=indent) or [start.rstrip()]
 

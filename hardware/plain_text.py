@@ -23,6 +23,12 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
+def one_line(text: str, *, longest: int = 300) -> str:
+    """Text of anybody's as one printable line, cut where it is longer than that."""
+    flat = printable(" ".join(text.split()))
+    return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
+
+
 def folded(start: str, text: str, *, indent: int | None = None, width: int = WIDTH) -> list[str]:
     """`text` behind `start`, folded at `width`; further lines begin at `indent`, or below the text."""
     space = " " * min(len(start) if indent is None else indent, width // 2)

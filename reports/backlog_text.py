@@ -6,8 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from hardware.plain_text import one_line
+
 from .backlog import Backlog, Item
-from .text import markdown, markdown_table, one_line, printable
+from .text import markdown, markdown_table, printable
 
 SCHEMA_VERSION = 1
 

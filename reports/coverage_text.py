@@ -5,10 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from hardware.plain_text import one_line
+
 from .coverage_changes import changes_lists
 from .coverage_report import CoverageReport
 from .coverage_view import Table, TargetView, Telling, excluded, facts, target_views, title
-from .text import one_line, printable
+from .text import printable
 
 WIDTH = 80
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage, Subject
+from hardware.plain_text import one_line
 
 from .advice import measuring_command, recommend
 from .finding import ANY_TARGET, Confidence, Finding, Severity, signature
-from .text import one_line
 
 COMPONENT = "compatibility_test"
 

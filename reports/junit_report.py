@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 from hardware.evidence.record import EDITED, CheckLine, Outcome
+from hardware.plain_text import one_line
 
 from .cells import CellReport
 from .diagnosis import error_types
 from .finding import Finding, Severity, count
 from .report import Report
-from .text import one_line, xml
+from .text import xml
 
 _ERRORS = (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY)
 _OTHER_SUITE = "findings"

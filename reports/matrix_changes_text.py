@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator, Sequence
 
 from hardware.errors import UsageError
+from hardware.plain_text import one_line
 
 from .matrix_changes import Change, Kind, MatrixChanges
-from .text import markdown, markdown_table, one_line
+from .text import markdown, markdown_table
 
 FORMATS = ("table", "text", "markdown", "json")
 

@@ -15,11 +15,11 @@ from hardware.basic_detection import inventory_here
 from hardware.errors import UsageError
 from hardware.evidence.writer import now
 from hardware.front_door import note, terminal_width
+from hardware.plain_text import one_line
 
 from .matrix_changes import check_words, compare_matrix, read_baseline
 from .matrix_changes_text import changes_text
 from .matrix_text import VIEWS, matrix_text
-from .text import one_line
 
 
 def report_matrix(asked: Options) -> int:

@@ -13,7 +13,7 @@ from generators.compatibility.matrix_groups import GROUPS, GroupCell
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.errors import UsageError, did_you_mean, echo
 
-from .text import markdown
+from .text import markdown, printable
 
 CONSOLE_WIDTH = 100
 NARROWEST = 60
@@ -132,7 +132,7 @@ def _notes(matrix: Matrix, by: str) -> list[str]:
 
 def _shown(text: str) -> str:
     """A text from evidence as a terminal may have it: names of accelerators and machines are anybody's."""
-    return "".join(char if char.isprintable() else "?" for char in text)
+    return printable(text)
 
 
 def _table(table: Rows, width: int) -> list[str]:

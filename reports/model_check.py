@@ -24,13 +24,14 @@ from hardware.backends.factory import resolve_target
 from hardware.cell import Cell
 from hardware.detection import targets
 from hardware.errors import HwCompatError
+from hardware.plain_text import one_line
 from hardware.target import Target
 from hardware.testing.checkpoints import weights_hash
 
 from .advice import measuring_command, recommend
 from .diagnosis import Diagnosis, diagnose, identify
 from .finding import ANY_TARGET, Finding, worst_first
-from .text import folded, one_line
+from .text import folded
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo

@@ -17,6 +17,7 @@ from hardware.evidence.writer import now
 from hardware.front_door import INTERRUPTED, note, terminal_width
 
 from .refresh_view import refresh_json, refresh_table, summary
+from .text import printable
 
 _OTHER_JOBS = ("run", "list_cells", "explain", "bundle", "check_folder", "update_folder", "upstream")
 _SHOWN = 6
@@ -101,4 +102,4 @@ def _said(expired: int, measured: int, left: dict[str, str]) -> str:
     lines += [f"Still       {cell} is expired: {why}" for cell, why in list(left.items())[:_SHOWN]]
     if len(left) > _SHOWN:
         lines.append(f"Still       {len(left) - _SHOWN} more are expired (--refresh --dry-run lists them)")
-    return "\n".join("".join(char if char.isprintable() else "?" for char in line) for line in lines)
+    return "\n".join(map(printable, lines))

@@ -15,6 +15,8 @@ from generators.plan import PlannedSuite
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.testing.progress import counted
 
+from .text import printable
+
 _HEADINGS = ("check", "outcome", "asked for", "ran on", "error/tolerance", "time")
 _CELL_HEADINGS = ("cell", "verdict", "checks", "error/tolerance", "time")
 
@@ -157,9 +159,8 @@ def _troubles(cell: CellResult) -> Iterator[str]:
 
 
 def _labelled(label: str, text: str, width: int) -> str:
-    flat = "".join(char if char.isprintable() else "?" for char in text)
     return textwrap.fill(
-        flat,
+        printable(text),
         width=width,
         initial_indent=f"{label:<12}",
         subsequent_indent=" " * 12,

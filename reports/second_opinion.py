@@ -8,11 +8,12 @@ from typing import Any
 from generators.compatibility.second_opinion import SecondOpinion, disagreements
 from generators.compatibility.verdict import Verdict
 from hardware.evidence.record import Outcome
+from hardware.plain_text import one_line
 
 from .advice import recommend
 from .diagnosis import error_types
 from .finding import Confidence, Finding
-from .text import markdown, markdown_table, one_line
+from .text import markdown, markdown_table
 
 ERROR_TYPE = "second_opinion_disagrees"
 COMPONENT = "second_opinion"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from hardware.plain_text import one_line
+
 _MARKDOWN = re.compile(r"([\\`*\[|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _BLOCK_START = re.compile(r"^([-+=#]|\d+(?=[.)]))")
 _COMMAND = re.compile(r"`([^`]+)`")
@@ -18,12 +20,6 @@ _LONGEST = 300
 def printable(text: str) -> str:
     """The text with everything escaped that a terminal could take for a command; newlines and tabs stay."""
     return "".join(char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text)
-
-
-def one_line(text: str, *, longest: int = _LONGEST) -> str:
-    """The text as one printable line, cut where it is longer than that."""
-    flat = printable(" ".join(text.split()))
-    return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
 
 
 def markdown(text: str, *, longest: int = _LONGEST, opens_block: bool = False) -> str:

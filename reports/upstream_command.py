@@ -14,13 +14,12 @@ from hardware.backends.factory import backend_class, detect_best_backend, resolv
 from hardware.basic_detection import inventory_here
 from hardware.errors import UsageError
 from hardware.front_door import INTERRUPTED, terminal_width
+from hardware.plain_text import one_line
 from hardware.target import Target
 from hardware.testing.progress import counted
 from hardware.upstream.checkout import agree_with_installed, read_checkout
 from hardware.upstream.device_spec import torch_backend
 from hardware.upstream.session import UpstreamResult, run_upstream
-
-from .text import one_line
 
 _MOST_SHOWN = 20
 

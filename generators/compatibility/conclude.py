@@ -16,7 +16,7 @@ from hardware.evidence.versions import moved_versions
 from hardware.target import Target
 
 from .current_checks import worst_of_runs
-from .judgement import Judgement, describe, judge, one_line, tolerance_moved
+from .judgement import Judgement, describe, judge, reason_text, tolerance_moved
 from .levels import level_rules
 from .verdict import Basis, Level, Verdict, worst
 
@@ -147,9 +147,9 @@ def _sort(
         elif line.run_id not in there:
             set_aside.append(f"{describe(line)}; nothing says that this was on {cell.target}")
         elif line.is_to_come:
-            set_aside.append(f"{line.check_name} is dated {one_line(line.started_at)}, which is yet to come")
+            set_aside.append(f"{line.check_name} is dated {reason_text(line.started_at)}, which is yet to come")
         elif not level_rules().proves_enough(line.subject, subject_required):
-            set_aside.append(f"evidence from {one_line(line.subject)} says nothing of a {subject_required}")
+            set_aside.append(f"evidence from {reason_text(line.subject)} says nothing of a {subject_required}")
         elif line.run_id in expired_runs or (suite_hash and line.suite_hash != suite_hash):
             expired.append(line)
             why_expired.append(expired_runs.get(line.run_id, "measured by another suite"))
@@ -186,8 +186,8 @@ def _is_there(cell: Cell, line: CheckLine) -> bool:
 
 
 def _substituted(cell: Cell, line: CheckLine) -> str:
-    why = f": {one_line(line.substitution_reason)}" if line.substitution_reason else ""
-    return f"the run was on {one_line(line.actual_target or 'another target')}, not on {cell.target}{why}"
+    why = f": {reason_text(line.substitution_reason)}" if line.substitution_reason else ""
+    return f"the run was on {reason_text(line.actual_target or 'another target')}, not on {cell.target}{why}"
 
 
 def _split(lines: Sequence[CheckLine]) -> dict[str, list[CheckLine]]:
@@ -228,7 +228,7 @@ def _over_accelerators(
 
 def _why_not(line: CheckLine) -> str:
     words = str(line.outcome).replace("_", " ")
-    return f"{words}: {one_line(line.error_message)}" if line.error_message else words
+    return f"{words}: {reason_text(line.error_message)}" if line.error_message else words
 
 
 def _unknown(

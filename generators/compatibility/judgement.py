@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hardware.cell import Cell
 from hardware.errors import UsageError
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.plain_text import one_line
 
 from .levels import level_rules
 from .verdict import Level
@@ -53,7 +54,7 @@ def judge(
     conditions = (*_said(cell, lines), *caps)
     heavy = sorted({name for line in lines for name in line.offloaded_ops if rules.has_parameters(name)})
     if heavy:
-        partial.append(f"operators with parameters ran on the host: {one_line(', '.join(heavy))}")
+        partial.append(f"operators with parameters ran on the host: {reason_text(', '.join(heavy))}")
     if partial:
         return Judgement(level=Level.LOW, reasons=(*partial, *(text for _, text in gaps)), conditions=conditions)
     if caps:
@@ -63,7 +64,7 @@ def judge(
     where = next((line.accelerator for line in lines if line.accelerator), str(cell.target))
     return Judgement(
         level=Level.HIGH,
-        reasons=(f"all {len(set(planned))} planned checks passed on {one_line(where)}",),
+        reasons=(f"all {len(set(planned))} planned checks passed on {reason_text(where)}",),
         conditions=conditions,
     )
 
@@ -82,7 +83,7 @@ def describe(line: CheckLine) -> str:
         words += f" at {line.stage}"
     message = line.error_message or line.error_type
     if message:
-        words += f": {one_line(message)}"
+        words += f": {reason_text(message)}"
     if line.max_rel_error is not None and line.tolerance is not None and line.max_rel_error > line.tolerance:
         words += f" (error {line.max_rel_error:.2g}, tolerance {line.tolerance:.2g})"
     return words
@@ -91,11 +92,9 @@ def describe(line: CheckLine) -> str:
 _WORDS = {Outcome.TIMEOUT: "ran out of time", Outcome.OUT_OF_MEMORY: "ran out of memory"}
 
 
-def one_line(text: str) -> str:
-    """Untrusted text as one printable line of 200 characters at most."""
-    flat = "".join(char if char.isprintable() else " " for char in text)
-    flat = " ".join(flat.split())
-    return flat if len(flat) <= _LONGEST_REASON else f"{flat[: _LONGEST_REASON - 1]}…"
+def reason_text(text: str) -> str:
+    """What somebody's code or evidence said, as part of a reason: one printable line of 200 characters at most."""
+    return one_line(text, longest=_LONGEST_REASON)
 
 
 def _ran_partly(line: CheckLine) -> bool:
@@ -206,7 +205,7 @@ def _caps(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tup
     caps: list[str] = []
     passed = [line for line in lines if line.outcome is Outcome.PASSED]
     computed = {rules.precision(line.actual_dtype) for line in passed if line.actual_dtype}
-    caps += [f"computed in {one_line(name)}, not {cell.precision}" for name in sorted(computed - {cell.precision})]
+    caps += [f"computed in {reason_text(name)}, not {cell.precision}" for name in sorted(computed - {cell.precision})]
     if not computed:
         caps.append("no check recorded which precision was computed in")
     for line in passed:
@@ -216,7 +215,7 @@ def _caps(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tup
         caps.append("put together from several runs")
     light = sorted({name for line in lines for name in line.offloaded_ops if not rules.has_parameters(name)})
     if light:
-        caps.append(f"on the host: {one_line(', '.join(light))}")
+        caps.append(f"on the host: {reason_text(', '.join(light))}")
     if rules.proof not in planned:
         caps.append(f"{rules.proof} was not planned: {rules.proof_reason}")
     return tuple(dict.fromkeys(caps))
@@ -237,11 +236,11 @@ def _said(cell: Cell, lines: Sequence[CheckLine]) -> Iterator[str]:
     subjects = {line.subject for line in lines}
     for name, words in _SAID.items():
         for text in dict.fromkeys(line.conditions[name] for line in lines if name in line.conditions):
-            yield f"{words}: {one_line(text)}"
+            yield f"{words}: {reason_text(text)}"
     for subject in rules.subjects:
         if subject in subjects and subject in rules.subject_conditions:
             yield rules.subject_conditions[subject]
     if cell.target.name in rules.stated:
         yield rules.stated[cell.target.name]
     for text in dict.fromkeys(line.unseen for line in lines if line.unseen):
-        yield f"the proof did not see: {one_line(text)}"
+        yield f"the proof did not see: {reason_text(text)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from types import MappingProxyType
 
-from generators.compatibility.judgement import one_line
+from generators.compatibility.judgement import reason_text
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.job import JobResult
 from hardware.evidence.record import CheckLine, Outcome
@@ -83,12 +83,12 @@ def _locked(
     expected, measured = expectation.level, run.verdict.level
     rank, wanted = measured.rank, expected.rank
     known = run.verdict.basis is Basis.MEASURED and rank is not None and wanted is not None
-    cause = shown_by(failing) or one_line("; ".join(run.verdict.reasons[:2]))
+    cause = shown_by(failing) or reason_text("; ".join(run.verdict.reasons[:2]))
     compared = f"expected {expected}, measured {measured}"
     if has_accepted and not failing and (not known or (rank or 0) < (wanted or 0)):
         return _finding(expectation, Kind.MET, f"{compared}; the lock rests while a failure of the cell is accepted")
     if not known:
-        why = run.missing and f"the device isn't here: {one_line(run.missing)}"
+        why = run.missing and f"the device isn't here: {reason_text(run.missing)}"
         return _finding(
             expectation,
             Kind.NOT_MET,
@@ -121,7 +121,7 @@ def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine]) -> list[Pro
     )
     if not failing and not run.missing:
         return [note]
-    missing = f"the device isn't here: {one_line(run.missing)}" if run.missing else ""
+    missing = f"the device isn't here: {reason_text(run.missing)}" if run.missing else ""
     broken = ProjectFinding(
         kind=Kind.FAILED,
         cell=cell,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from generators.compatibility.conclude import why_expired
 from generators.compatibility.current import measured_verdicts, verdict_of
 from generators.compatibility.current_checks import current_checks
-from generators.compatibility.judgement import one_line
+from generators.compatibility.judgement import reason_text
 from generators.compatibility.verdict import Basis, Level
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
@@ -116,8 +116,8 @@ def _settled(
     verdict = verdict_of(cell, alone, current_checks(alone), inventory, own_limit=own_limit)
     if verdict.basis is Basis.EXPIRED:
         return ""
-    what = one_line(verdict.reasons[0]) if verdict.reasons else str(verdict.level)
-    return f"run {one_line(run.run_id)} measured it here as things are now, and showed nothing: {what}"
+    what = reason_text(verdict.reasons[0]) if verdict.reasons else str(verdict.level)
+    return f"run {reason_text(run.run_id)} measured it here as things are now, and showed nothing: {what}"
 
 
 def _plan_in(run: RunLine, cell: Cell) -> PlannedCell | None:

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from generators.compatibility.judgement import one_line
+from generators.compatibility.judgement import reason_text
 from generators.compatibility.rules import RuleSet
 from generators.models.classifier import classify, classify_type
 from generators.models.libraries import catalog_of, is_known, lacking
@@ -170,7 +170,7 @@ def _why_unnamed(one: ExpiredCell) -> str:
         return "its run took it from a project file, which --config names"
     if not commands:
         return "its run line is missing"
-    return f"the command of its run doesn't name it: {one_line(commands[0])}"
+    return f"the command of its run doesn't name it: {reason_text(commands[0])}"
 
 
 def _example(cell: Cell) -> str:

@@ -22,6 +22,7 @@ from ..errors import BrokenInput, HwCompatError, NothingMatched, UsageError
 from ..evidence.record import CheckLine, Outcome
 from ..evidence.store import read_cells
 from ..paths import CACHE_VARIABLE
+from ..plain_text import printable
 from ..software import package_versions
 from ..target import Target
 from .checkpoints import CHECKPOINTS_VARIABLE
@@ -199,4 +200,4 @@ def _said(suite: SuiteFile, lines: Sequence[CheckLine]) -> str:
         if line.outcome is not Outcome.PASSED:
             why = (line.error_message or line.substitution_reason).splitlines()
             text.append(f"  {line.check_name} {line.outcome}: {why[0][:300] if why else line.error_type}")
-    return "\n".join("".join(char if char.isprintable() else "?" for char in part) for part in text)
+    return "\n".join(map(printable, text))

@@ -1,0 +1,173 @@
+"""`--collect-all`, `--matrix`, `--test-hardware`, `--check-model`: what was asked for, in one report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from generators.compatibility.verdict import Level
+from hardware.detection import targets
+from hardware.errors import ModelError
+from hardware.evidence.store import read_folder
+from hardware.evidence.versions import versions_of
+from hardware.front_door import note
+from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS
+from hardware.software import is_installed
+
+from .finding import Severity, worst_first
+from .formats import SUFFIXES, report_text
+from .html.matrix_html import matrix_html
+from .matrix_text import matrix_text
+from .memory_check import MemoryQuestion, memory_check
+from .model_check import check_model, without_transformers
+from .reporter import HardwareCompatibilityReporter
+from .request import Request
+
+if TYPE_CHECKING:
+    from generators.compatibility.matrix import Matrix
+    from hardware.evidence.store import Evidence
+
+    from .memory_check import MemoryCheck
+    from .model_check import ModelCheck
+    from .report import Report
+
+
+def collect(request: Request) -> int:
+    """Do what was asked, print or write it, and return the exit code."""
+    evidence = _evidence(request)
+    reporter = HardwareCompatibilityReporter(evidence, output_folder=request.output_dir or DEFAULT_REPORTS)
+    answers = [_answer(request, reporter, name) for name in request.models]
+    if request.collect_all:
+        _collect_all(reporter)
+    if request.test_hardware:
+        note("computing on every target that is here …")
+        reporter.test_full_hardware_stack()
+    report = _report(request, reporter, answers)
+    _deliver(request, reporter, report, answers)
+    limit = Severity(request.fail_on).rank
+    return 1 if any(finding.severity.rank >= limit for finding in report.findings) else 0
+
+
+def _memory(request: Request, reporter: HardwareCompatibilityReporter, name: str) -> MemoryCheck | None:
+    if request.without_memory:
+        return None
+
+    note(f"running {name} without data, to see how much memory it takes …")
+    question = MemoryQuestion(
+        mode="training" if request.training else None,
+        precision=request.precision,
+        batch=request.batch,
+        context=request.context,
+        sizes=request.memory,
+    )
+    return memory_check(name, request.device, question, targets(reporter.inventory()))
+
+
+def _evidence(request: Request) -> Evidence | None:
+    """The evidence to report on; None where the default folder isn't there, which only means that nothing ran."""
+    if request.evidence is not None:
+        return read_folder(request.evidence)
+    if not request.wants_evidence:
+        return None
+    if DEFAULT_EVIDENCE.is_dir():
+        return read_folder(DEFAULT_EVIDENCE)
+    note(f"there is no evidence in {DEFAULT_EVIDENCE}: nothing was measured")
+    return None
+
+
+def _collect_all(reporter: HardwareCompatibilityReporter) -> None:
+    reporter.check_components()
+    reporter.collect_hardware_detection_errors()
+    reporter.collect_resource_pool_errors()
+    reporter.collect_compatibility_test_errors()
+    # A checkpoint's slug needs to be known to nobody: what ran was classified by its folder.
+    for model in sorted({line.model for line in reporter.checks if line.subject != "checkpoint"}):
+        reporter.collect_model_integration_errors(model)
+
+
+def _answer(request: Request, reporter: HardwareCompatibilityReporter, name: str) -> ModelCheck:
+    memory = _memory(request, reporter, name)
+    try:
+        answer = check_model(name, request.device, reporter.evidence, reporter.checks, reporter.inventory(), memory)
+    except ModelError as error:
+        if is_installed("transformers"):
+            raise
+        reporter.collect_model_integration_errors(name)
+        return replace(without_transformers(name, request.device, error), memory=memory)
+    if answer.measured.level is not Level.UNKNOWN or answer.findings:
+        return answer
+    target = answer.measured.cell.split("/")[2]
+    if request.device not in (None, "auto") and answer.absent:
+        text, kind, severity = f"{target} was asked for and is not here: {answer.absent}", answer.absence, "error"
+    else:
+        text, kind, severity = f"{answer.measured.cell}: {answer.cause}", "not_measured", "warning"
+    reporter.add_error(
+        target,
+        kind,
+        text,
+        severity=severity,
+        component="model_check",
+        model_name=answer.model,
+        command=answer.command,
+    )
+    return answer
+
+
+def _report(request: Request, reporter: HardwareCompatibilityReporter, answers: Sequence[ModelCheck]) -> Report:
+    report = reporter.report()
+    if not request.collect_all:  # else these findings, and those of other models, are there already
+        own = {finding.id: finding for answer in answers for finding in answer.findings}
+        report = replace(report, findings=worst_first([*report.findings, *own.values()]))
+        cells = {answer.measured.cell for answer in answers}
+        checks = tuple(line for line in report.checks if line.cell_id in cells)
+        report = replace(report, checks=checks, evidence_asked=bool(answers))
+    return replace(report, model_checks=tuple(answer.to_dict() for answer in answers))
+
+
+def _deliver(
+    request: Request, reporter: HardwareCompatibilityReporter, report: Report, answers: Sequence[ModelCheck]
+) -> None:
+    for name, text in _products(request, reporter, report, answers):
+        if request.output_dir is None:
+            click.echo(text, nl=False)
+        else:
+            note(f"written: {reporter.save_to_file(text, name)}")
+
+
+def _products(
+    request: Request, reporter: HardwareCompatibilityReporter, report: Report, answers: Sequence[ModelCheck]
+) -> list[tuple[str, str]]:
+    """File names and texts: in Markdown one text for each thing that was asked for, else one document."""
+    matrix = reporter.matrix() if request.matrix else None
+    name = f"hardware_compatibility_report.{SUFFIXES[request.format]}"
+    if request.format != "markdown":
+        if matrix is None:
+            return [(name, report_text(report, request.format))]
+
+        versions = versions_of(reporter.inventory())
+        if not (request.wants_report or answers):
+            return [
+                (f"compatibility_matrix.{SUFFIXES[request.format]}", _matrix_text(matrix, request.format, versions))
+            ]
+        return [(name, report_text(replace(report, matrix=matrix.to_dict(), versions=versions), request.format))]
+    products = []
+    if answers:
+        products.append(("model_checks.txt", "".join(answer.text for answer in answers)))
+    if request.wants_report:
+        products.append((name, ("\n" if products and not request.output_dir else "") + report_text(report)))
+    if matrix is not None:
+        before = "\n" if products and not request.output_dir else ""
+        text = f"{before}# Compatibility matrix\n\n{matrix_text(matrix, 'markdown')}"
+        products.append(("compatibility_matrix.md", text))
+    return products
+
+
+def _matrix_text(matrix: Matrix, format: str, versions: Mapping[str, str]) -> str:
+    """A document that holds the matrix alone, as the main command's --hardware-compatibility makes it."""
+    if format == "html":
+        return matrix_html(matrix.to_dict(), versions=versions)
+
+    return matrix_text(matrix, format)
