@@ -104,6 +104,13 @@ def _page(found: Gathered) -> str:
     return f"{head}\n{table}\n## What facts of modelling code are worth\n\n" + "\n".join(rows) + "\n"
 
 
+def _first_predictions(found: Gathered) -> set[tuple[str, str]]:
+    """The first runs of cells of which something else was said, or came out, than in the newest."""
+    scores = score(Evidence(runs=found.runs, checks=found.checks, ends=(), broken=()))
+    newest = {one.cell.id: (one.said, one.works) for one in scores.cells}
+    return {(one.run_id, one.cell.id) for one in scores.first if (one.said, one.works) != newest[one.cell.id]}
+
+
 def kept_places() -> list[Path]:
     """The kept evidence of the targets that are scored."""
     return [path for name in TARGETS if (path := kept_file(Target(name=name), KEPT)) is not None]
@@ -117,8 +124,9 @@ def main(places: tuple[Path, ...], keeps: bool, targets: str) -> None:
     """Print the page."""
     found = gathered(places or kept_places())
     if keeps:
+        earlier = _first_predictions(found)
         for name in targets.split(","):
-            keep(found, Target(name=name), KEPT / f"{name}.jsonl.gz")
+            keep(found, Target(name=name), KEPT / f"{name}.jsonl.gz", also=earlier)
     click.echo(_page(found), nl=False)
 
 

@@ -11,7 +11,7 @@ import gzip
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,17 @@ def gathered(places: Iterable[Path]) -> Gathered:
     )
 
 
-def keep(found: Gathered, target: Target, file: Path) -> None:
-    """Write what a page about `target` is made from. The same lines give the same bytes."""
+def keep(found: Gathered, target: Target, file: Path, *, also: Collection[tuple[str, str]] = ()) -> None:
+    """Write what a page about `target` is made from. The same lines give the same bytes.
+
+    `also` are earlier runs of cells, as pairs of a run's and a cell's id, whose lines are kept as well.
+    """
     kept = [line for checks in last_checks(found.checks, target).values() for line in checks.values()]
+    kept += [
+        line
+        for line in found.checks
+        if (line.run_id, line.cell_id) in also and Target.parse(line.requested_target).name == target.name
+    ]
     cells: dict[str, set[str]] = defaultdict(set)
     for line in kept:
         cells[line.run_id].add(line.cell_id)

@@ -41,9 +41,17 @@ class Calibration:
         rows = [(name, _tally([one for one in cells if str(one.cell.target) == name])) for name in names]
         rows.append(("all targets", _tally(cells)))
         tuned = [one for one in self.scores.cells if not one.held_out]
+        if self.scores.first:
+            rows.append(("… as first predicted", self.as_first_predicted(held_out=held_out)))
         rows.append(("baseline: always yes", _guessed(cells, always_yes)))
         rows.append(("baseline: by family", _guessed(cells, by_family(tuned))))
         return rows
+
+    def as_first_predicted(self, *, held_out: bool) -> Tally:
+        """All cells of a half, those that were predicted more than once as they were the first time."""
+        first = {one.cell.id: one for one in self.scores.first}
+        cells = [first.get(one.cell.id, one) for one in self.scores.cells]
+        return _tally([one for one in cells if one.held_out is held_out])
 
     @property
     def rules(self) -> tuple[RuleScore, ...]:
@@ -67,6 +75,7 @@ class Calibration:
             "cells": len(self.scores.cells),
             "unsettled": self.scores.unsettled,
             "without_prediction": self.scores.without_prediction,
+            "predicted_more_than_once": len(self.scores.first),
             "held_out": {name: _figures(one) for name, one in self.half(held_out=True)},
             "tuned": {name: _figures(one) for name, one in self.half(held_out=False)},
             "rules": [
@@ -127,6 +136,11 @@ def _lines(found: Calibration, *, markdown: bool) -> Iterator[str]:
         f"{len(scores.cells)} predictions were sealed before a run that settled their cell; {scores.unsettled} more "
         f"cells weren't settled by their run, and {scores.without_prediction} had none sealed."
     )
+    if scores.first:
+        yield (
+            f"{len(scores.first)} cells were predicted and settled more than once, and rules may have changed in "
+            "between: the newest counts, and a row of its own has the first."
+        )
     for held_out, title in ((True, "Held-out types: no rule was tuned on them"), (False, "Types that rules saw")):
         yield f"\n{head}{title}\n"
         yield _table([COLUMNS, *(_row(name, one) for name, one in found.half(held_out=held_out))], markdown)

@@ -119,6 +119,12 @@ def test_a_later_run_replaces_an_earlier_one_with_its_own_prediction():
     (only,) = score(evidence_of((second, lines[1]), (first, lines[0]))).cells
     assert only.said is False
     assert only.run_id == second.run_id
+    found = Calibration(scores=score(evidence_of((second, lines[1]), (first, lines[0]))))
+    assert [(one.run_id, one.said) for one in found.scores.first] == [(first.run_id, True)]
+    half = is_held_out("nystromformer")
+    assert found.as_first_predicted(held_out=half).false_supported == 1
+    assert dict(found.half(held_out=half))["… as first predicted"].agreement == 0.0
+    assert "predicted and settled more than once" in calibration_text(found, "markdown")
 
 
 def test_what_rests_on_evidence_or_was_not_sealed_is_no_prediction():

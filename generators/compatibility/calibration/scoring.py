@@ -53,9 +53,14 @@ class Scored:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """The cells that could be scored, and how many couldn't: unsettled by their run, or sealed with no prediction."""
+    """The cells that could be scored, and how many couldn't: unsettled by their run, or sealed with no prediction.
+
+    `first` are the cells that were predicted and settled more than once, each as it was the first time: rules may
+    have learnt in between.
+    """
 
     cells: tuple[Scored, ...]
+    first: tuple[Scored, ...] = ()
     unsettled: int = 0
     without_prediction: int = 0
 
@@ -141,6 +146,7 @@ def score(evidence: Evidence, *, anew: Callable[[Cell], Verdict] | None = None) 
     for line in evidence.checks:
         lines.setdefault((line.run_id, line.cell_id), []).append(line)
     scored: dict[str, Scored] = {}
+    first: dict[str, Scored] = {}
     unsettled: dict[str, None] = {}
     without: set[str] = set()
     for run in sorted(evidence.runs, key=lambda run: run.started_at):
@@ -156,6 +162,9 @@ def score(evidence: Evidence, *, anew: Callable[[Cell], Verdict] | None = None) 
                 unsettled[planned.cell_id] = None
                 continue
             cell = Cell.parse(planned.cell_id)
+            before = scored.get(cell.id)
+            if before is not None:
+                first.setdefault(cell.id, before)
             scored[cell.id] = Scored(
                 cell=cell,
                 family=_family(cell),
@@ -166,6 +175,7 @@ def score(evidence: Evidence, *, anew: Callable[[Cell], Verdict] | None = None) 
             )
     return Scores(
         cells=tuple(scored[name] for name in sorted(scored)),
+        first=tuple(first[name] for name in sorted(first)),
         unsettled=sum(name not in scored for name in unsettled),
         without_prediction=len(without - set(scored)),
     )
