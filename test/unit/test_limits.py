@@ -1,4 +1,4 @@
-"""Rules that limit a level: the lowest that holds counts, none raises anything, and one that can't count is refused."""
+"""Rules that limit a level: the lowest that holds counts, none raises one, and one that cannot count is refused."""
 
 from __future__ import annotations
 
