@@ -21,7 +21,7 @@ NARROWEST = 60
 MARKS = {Basis.DECLARED: "*", Basis.PREDICTED: "~", Basis.MEASURED: "+", Basis.EXPIRED: "!"}
 LEGEND = (
     "* declared   ~ predicted by rules   + measured   ! measured with other versions",
-    "n/m: of m models that were measured there, n are high or medium",
+    "n/m: of m models that were measured there, n are high or medium; (n/m) of those that rules speak of",
 )
 FORMATS = ("table", "markdown", "json", "csv")
 NOTES = "Notes, from the declared (*) levels of each family:"
@@ -75,8 +75,11 @@ def mark(level: Level, basis: Basis | None) -> str:
 
 
 def _family_text(cell: GroupCell) -> str:
-    counts = f" {cell.counts.supported}/{cell.counts.measured}" if cell.counts.measured else ""
-    return mark(cell.level, cell.basis) + counts
+    counts = cell.counts
+    if counts.measured:
+        return f"{mark(cell.level, cell.basis)} {counts.supported}/{counts.measured}"
+    said = f" ({counts.said_supported}/{counts.said})" if counts.said else ""
+    return mark(cell.level, cell.basis) + said
 
 
 def _by_family(matrix: Matrix) -> tuple[str, Rows]:

@@ -221,7 +221,7 @@ def _family_cell(winners: Sequence[Rule], verdicts: Sequence[Verdict], size: int
     return GroupCell(
         level=level,
         basis=basis,
-        counts=counts_of(measured, size),
+        counts=counts_of(verdicts, size),
         evidence=tuple(sorted(evidence)),
         notes=tuple(dict.fromkeys(rule.note for rule in winners if rule.note)),
         rule_ids=tuple(rule.id for rule in winners),

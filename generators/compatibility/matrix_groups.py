@@ -6,7 +6,7 @@ beside it say how much that is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hardware.cell import Cell
@@ -28,11 +28,14 @@ Measured = Mapping[str, Sequence[Verdict]]
 class Counts:
     """Models of a group on one target: how many were measured there, and how many of those are high or medium.
 
-    `models` is how many the group has in all, `None` where nobody counted.
+    `models` is how many the group has in all, `None` where nobody counted. `said` are models that weren't measured
+    and of which rules say a level, declared or predicted; `said_supported` those of them that are to be high or medium.
     """
 
     measured: int = 0
     supported: int = 0
+    said: int = 0
+    said_supported: int = 0
     models: int | None = None
 
 
@@ -53,30 +56,45 @@ class GroupCell:
 
 def measured_levels(verdicts: Iterable[Verdict]) -> dict[str, Level]:
     """The measured level of each model, the worst of its cells; what was measured to be unknown is left out."""
+    return _levels(verdicts, (Basis.MEASURED,))
+
+
+def _levels(verdicts: Iterable[Verdict], bases: Collection[Basis]) -> dict[str, Level]:
     found: dict[str, Level] = {}
     for verdict in verdicts:
-        if verdict.basis is Basis.MEASURED and verdict.level is not Level.UNKNOWN:
+        if verdict.basis in bases and verdict.level is not Level.UNKNOWN:
             model = Cell.parse(verdict.cell).model
             found[model] = worst([found.get(model, Level.UNKNOWN), verdict.level])
     return found
 
 
-def counts_of(levels: Mapping[str, Level], models: int | None) -> Counts:
-    """How many models were measured, and how many of those are high or medium."""
-    supported = sum(level in (Level.HIGH, Level.MEDIUM) for level in levels.values())
-    return Counts(measured=len(levels), supported=supported, models=models)
+def counts_of(verdicts: Sequence[Verdict], models: int | None) -> Counts:
+    """How many models were measured, of how many others rules speak, and how many of each are high or medium."""
+    measured = measured_levels(verdicts)
+    by_rules = _levels(verdicts, (Basis.PREDICTED, Basis.DECLARED))
+    said = {name: level for name, level in by_rules.items() if name not in measured}
+    return Counts(
+        measured=len(measured),
+        supported=_supported(measured),
+        said=len(said),
+        said_supported=_supported(said),
+        models=models,
+    )
+
+
+def _supported(levels: Mapping[str, Level]) -> int:
+    return sum(level in (Level.HIGH, Level.MEDIUM) for level in levels.values())
 
 
 def group_cell(verdicts: Sequence[Verdict], *, models: int | None = None, notes: Sequence[str] = ()) -> GroupCell:
     """The cell of a group with these verdicts: the worst of the strongest basis that any of them has."""
-    levels = measured_levels(verdicts)
     known = [verdict for verdict in verdicts if verdict.level is not Level.UNKNOWN]
     strongest = next((one for one in _BASES if any(verdict.basis is one for verdict in known)), None)
     counted = [verdict for verdict in known if verdict.basis is strongest]
     return GroupCell(
         level=worst([verdict.level for verdict in counted]),
         basis=strongest,
-        counts=counts_of(levels, models),
+        counts=counts_of(verdicts, models),
         evidence=tuple(sorted({id_ for verdict in counted for id_ in verdict.evidence_ids})),
         notes=tuple(notes),
         rule_ids=tuple(dict.fromkeys(id_ for verdict in counted for id_ in verdict.rule_ids)),

@@ -121,6 +121,8 @@ def _basis(cell: _JSON) -> str:
 def _group_cell(cell: _JSON, packed: _Packed) -> MatrixCell:
     counts = cell["counts"]
     shown = f"{counts['supported']} of {counts['measured']}" if counts["measured"] else ""
+    if not shown and counts.get("said"):  # a matrix that was kept may be of an earlier version
+        shown = f"({counts['said_supported']} of {counts['said']})"
     sections = (("Counts", [_counted(counts)]), ("Notes", cell["notes"]), ("Rules", cell["rule_ids"]))
     evidence = ("Evidence", list(_summed(cell["evidence"])))
     detail = packed.detail((*sections, evidence))
@@ -131,6 +133,8 @@ def _counted(counts: _JSON) -> str:
     head = "No model was measured here."
     if counts["measured"]:
         head = f"Of {counts['measured']} models measured here, {counts['supported']} are high or medium."
+    if counts.get("said"):
+        head += f" Of {counts['said']} others rules say a level; {counts['said_supported']} are to be so."
     return head if counts["models"] is None else f"{head} There are {counts['models']} models in all."
 
 

@@ -148,7 +148,7 @@ def test_json_fits_the_schema_and_is_what_reports_expect():
     assert "cuda" in data["hardware_types"]
     cell = data["compatibility"]["embedding"]["cuda"]
     assert (cell["level"], cell["basis"]) == ("high", "declared")
-    assert cell["counts"] == {"measured": 1, "supported": 1, "models": None}
+    assert cell["counts"] == {"measured": 1, "supported": 1, "said": 0, "said_supported": 0, "models": None}
     assert data["notes"]["text_generation"] == ["memory critical"]
     qnn = data["compatibility"]["embedding"]["qnn"]
     assert (qnn["level"], qnn["basis"]) == ("unknown", None)
@@ -283,6 +283,23 @@ def test_an_architecture_is_as_good_as_its_worst_model_and_says_of_how_many():
     older = found.groups["architecture"]["encoder-only"]["mps"]
     assert (older.level, older.basis, older.counts.measured) == (Level.MEDIUM, Basis.EXPIRED, 0)
     assert "low+ 1/2" in matrix_text(found, by="architecture")
+
+
+def test_what_rules_say_of_a_group_is_counted_where_nothing_was_measured():
+    cells = [
+        verdict("bert/fill-mask/cuda/float32", Level.HIGH, Basis.PREDICTED),
+        verdict("albert/fill-mask/cuda/float32", Level.NONE, Basis.PREDICTED),
+        verdict("electra/fill-mask/cuda/float32", Level.MEDIUM, Basis.DECLARED),
+        verdict("bert/fill-mask/mps/float32", Level.HIGH),
+        verdict("albert/fill-mask/mps/float32", Level.LOW, Basis.PREDICTED),
+    ]
+    found = matrix(*cells, architecture_of=dict.fromkeys(("bert", "albert", "electra"), "encoder-only"))
+    cuda, mps = (found.groups["architecture"]["encoder-only"][name].counts for name in ("cuda", "mps"))
+    assert (cuda.said, cuda.said_supported, cuda.measured) == (3, 2, 0)
+    assert (mps.said, mps.said_supported, mps.measured, mps.supported) == (1, 0, 1, 1)
+    text = matrix_text(found, by="architecture")
+    assert "none~ (2/3)" in text
+    assert "high+ 1/1" in text
 
 
 def test_two_accelerators_that_disagree_stand_apart_and_name_the_cell():
