@@ -29,7 +29,7 @@ class Counts:
     """Models of a group on one target: how many were measured there, and how many of those are high or medium.
 
     `models` is how many the group has in all, `None` where nobody counted. `said` are models that weren't measured
-    and of which rules say a level, declared or predicted; `said_supported` those of them that are to be high or medium.
+    and of which rules say a level, declared or predicted; `said_supported` those of them that are to be so.
     """
 
     measured: int = 0
