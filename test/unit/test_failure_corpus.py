@@ -20,7 +20,7 @@ TARGETS = ("cpu", "cuda", "rocm", "mps", "xpu", "tpu", "openvino", "qnn", "webgp
 
 FOLDERS_OF_MACHINES = re.compile(
     r"(?<![\w./<])/(?:home|root|tmp|work|Users|mnt|data|workspace|content|var/folders|opt/conda|usr/(?:local/)?lib/python)/"
-    r"|\b[A-Z]:\\\\?\w|\\Users\\",
+    r"|~/\.|\b[A-Z]:\\\\?\w|\\Users\\",
 )
 ADDRESSES = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 
