@@ -69,7 +69,7 @@ def test_no_text_tells_a_machine_or_a_person():
 
 
 def test_what_is_looked_for_is_found():
-    assert all(_tells([text]) for text in ("/home/a/b.py", "C:\\a", "somebody@example.org"))
+    assert all(_tells([text]) for text in ("/home/a/b.py", "~/.venv/a.py", "C:\\a", "somebody@example.org"))
     assert not _tells(["site-packages/torch/a.py", "/dev/kfd", "https://hub/home/x"])
 
 
