@@ -1,0 +1,250 @@
+"""Prints docs/DIAGNOSIS.md: how often the diagnosis names what people said of failures, and what it merges.
+
+`python -m benchmarks.diagnosis > docs/DIAGNOSIS.md`. The failures and what their labels mean are in
+`test/fixtures/failures`. Of the half that nobody who writes patterns looks at, only counts are printed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import click
+
+from benchmarks.failures import HELD_OUT, SEEN, Failure, read
+from reports.diagnosis import Diagnosis, diagnose, identify
+
+SAME = {"crashed": "crash"}
+"""What is recorded under another name than the labels have; evidence that is kept can't be renamed."""
+
+NOTHING = "(nothing)"
+
+_WORDS = 160
+
+_CLASS = re.compile(
+    r"^(?:[\w-]+: )?(?:\w+\.)*(\w*(?:Error|Exception|Expired|Warning|Fail|NotImplemented|Invalid\w*))\b"
+)
+
+_HEAD = """# Diagnosis
+
+Made by `python -m benchmarks.diagnosis` with the code as it is. How often the error type, the severity and the
+operator that the diagnosis names are those that a person had said of a failure, from the failure alone and before any
+remedy was tried. The failures, the labels' meaning and the split are in
+[test/fixtures/failures](../test/fixtures/failures): check lines that real sweeps wrote, failures provoked on purpose,
+and messages that other software printed.
+
+The halves are split by a hash of the root cause, so that nothing in the held-out half repeats what patterns may be
+written from. Of that half only counts are printed, here and everywhere.
+
+A check line is scored by the finding that it ends in when all lines of its half are diagnosed together, which is what
+a report shows; a log by what its text alone shows. An operator is right if all that is named is among those that the
+label names. Two baselines stand beside: the error type that is most frequent among seen failures, and the last
+exception class in the text, with the type that is most frequent for that class among seen failures (of the seen half,
+that baseline knows the answers).
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the diagnosis said of a failure; `finding` is the number of the finding that holds it, for check lines."""
+
+    error_type: str
+    severity: str
+    operator: str
+    finding: str = ""
+
+
+Rule = Callable[[Failure], str]
+
+
+def answers(failures: Sequence[Failure]) -> dict[str, Answer]:
+    """The diagnosis of each failure, by its id."""
+    lines = [one.line for one in failures if one.line is not None]
+    # Numbered, since two findings may have one id: a finding's id is that of its problem, whichever run showed it.
+    found = enumerate(diagnose(lines), start=1)
+    holding = {evidence: (str(number), one) for number, one in found for evidence in one.evidence_ids}
+    said = {}
+    for one in failures:
+        named = _identified(one)
+        if one.line is None:
+            said[one.id] = Answer(error_type=named.error_type, severity=named.severity, operator=named.cause)
+        elif held := holding.get(one.line.evidence_id):
+            number, finding = held
+            said[one.id] = Answer(
+                error_type=finding.error_type, severity=finding.severity, operator=named.cause, finding=number
+            )
+        else:
+            said[one.id] = Answer(error_type=NOTHING, severity=NOTHING, operator="")
+    return said
+
+
+def _identified(one: Failure) -> Diagnosis:
+    if one.line is None:
+        return identify(one.text)
+    line = one.line
+    recorded = line.error_type or str(line.outcome)
+    return identify(line.error_message, recorded=recorded, log=line.traceback, check=line.check_name)
+
+
+def right_type(one: Failure, answer: Answer) -> bool:
+    """Whether the error type is the label's."""
+    return SAME.get(answer.error_type, answer.error_type) == one.label.error_type
+
+
+def right_operator(one: Failure, answer: Answer) -> bool:
+    """Whether something is named, and nothing that the label doesn't name."""
+    named, labelled = _operators(answer.operator), _operators(one.label.operator)
+    return bool(named) and named <= labelled
+
+
+def _operators(text: str) -> set[str]:
+    """Names of operators as they are compared: in lower case, with one kind of separator, without counts."""
+    names = re.split(r"[,;\s]+", re.sub(r"\(\d+\)", "", text))
+    return {name.strip("'\"`").replace("::", ".").lower() for name in names if name.strip("'\"`")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merging:
+    """Pairs of check lines: in one finding, of them with one root cause; with one root cause, of them kept apart."""
+
+    together: int
+    pure: int
+    related: int
+    apart: int
+
+
+def merging(failures: Sequence[Failure], said: dict[str, Answer]) -> Merging:
+    """How well findings are root causes, over all pairs of check lines that have a finding."""
+    together = pure = related = apart = 0
+    for first, second in combinations([one for one in failures if said[one.id].finding], 2):
+        merged = said[first.id].finding == said[second.id].finding
+        same = first.label.group == second.label.group
+        together += merged
+        pure += merged and same
+        related += same
+        apart += same and not merged
+    return Merging(together=together, pure=pure, related=related, apart=apart)
+
+
+def exception_class(one: Failure) -> str:
+    """The name of the last exception class that the text shows at the start of a line; empty if it shows none."""
+    found = [match.group(1) for match in map(_CLASS.match, one.printed.splitlines()) if match]
+    return found[-1] if found else ""
+
+
+def baselines(seen: Sequence[Failure]) -> dict[str, Rule]:
+    """Two rules that know nothing of messages, learnt from the seen half."""
+    frequent = Counter(one.label.error_type for one in seen).most_common(1)[0][0]
+    by_class: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in seen:
+        by_class[exception_class(one)][one.label.error_type] += 1
+    learnt = {name: counted.most_common(1)[0][0] for name, counted in by_class.items()}
+    return {
+        "always the most frequent type": lambda one: frequent,
+        "the exception class alone": lambda one: learnt.get(exception_class(one), frequent),
+    }
+
+
+def words(one: Failure) -> str:
+    """The end of what was printed without its numbers: alike for two sightings of one message."""
+    message = one.text if one.line is None else one.line.error_message
+    return " ".join(re.sub(r"\d+", "#", message).split())[-_WORDS:]
+
+
+def _share(right: int, number: int) -> str:
+    return f"{right} of {number} ({100 * right / number:.1f} %)" if number else "none"
+
+
+def _counted(failures: Sequence[Failure], said: dict[str, Answer], rules: dict[str, Rule]) -> list[str]:
+    """The cells of a half's column in the first table."""
+    number = len(failures)
+    operators = [one for one in failures if one.label.operator]
+    pairs = merging(failures, said)
+    types = sum(right_type(one, said[one.id]) for one in failures)
+    severities = sum(said[one.id].severity == one.label.severity for one in failures)
+    named = sum(right_operator(one, said[one.id]) for one in operators)
+    guessed = [sum(rule(one) == one.label.error_type for one in failures) for rule in rules.values()]
+    return [
+        str(number),
+        str(len({one.label.group for one in failures})),
+        _share(types, number),
+        _share(severities, number),
+        _share(named, len(operators)),
+        _share(pairs.pure, pairs.together),
+        _share(pairs.apart, pairs.related),
+        *(_share(right, number) for right in guessed),
+    ]
+
+
+def _in_words_unseen(halves: dict[str, tuple[Failure, ...]], said: dict[str, dict[str, Answer]]) -> Iterator[str]:
+    known = {words(one) for one in halves[SEEN]}
+    new = [one for one in halves[HELD_OUT] if words(one) not in known]
+    right = sum(right_type(one, said[HELD_OUT][one.id]) for one in new)
+    yield f"\nOf the held-out failures {len(new)} end in words that end no seen one, numbers aside. The error type of"
+    yield f"those is right for {_share(right, len(new))}. The others are mostly messages of our own."
+
+
+def _totals(halves: dict[str, tuple[Failure, ...]], said: dict[str, dict[str, Answer]]) -> Iterator[str]:
+    rules = baselines(halves[SEEN])
+    names = [
+        *("failures", "root causes", "error type right", "severity right", "operator right, where one is labelled"),
+        *("pairs in one finding that are of one root cause", "pairs of one root cause kept apart"),
+        *(f"baseline: {name}, error type right" for name in rules),
+    ]
+    columns = [_counted(failures, said[half], rules) for half, failures in halves.items()]
+    yield "| | seen | held out |\n|---|---|---|"
+    for name, *cells in zip(names, *columns, strict=True):
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _by_type(halves: dict[str, tuple[Failure, ...]], said: dict[str, dict[str, Answer]]) -> Iterator[str]:
+    yield "\n## By error type\n\nHow many are labelled so, and of how many the diagnosis says so.\n"
+    yield "| error type | seen | right | held out | right |\n|---|---|---|---|---|"
+    for name in sorted({one.label.error_type for failures in halves.values() for one in failures}):
+        cells = []
+        for half, failures in halves.items():
+            these = [one for one in failures if one.label.error_type == name]
+            cells += [str(len(these)), str(sum(right_type(one, said[half][one.id]) for one in these))]
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _by_source(halves: dict[str, tuple[Failure, ...]], said: dict[str, dict[str, Answer]]) -> Iterator[str]:
+    yield "\n## By source\n\n| source | seen: error type right | held out: error type right |\n|---|---|---|"
+    for source in ("run", "seeded", "thread"):
+        cells = []
+        for half, failures in halves.items():
+            these = [one for one in failures if one.source == source]
+            cells.append(_share(sum(right_type(one, said[half][one.id]) for one in these), len(these)))
+        yield f"| {source} | {' | '.join(cells)} |"
+
+
+def _wrong(failures: Sequence[Failure], said: dict[str, Answer]) -> Iterator[str]:
+    yield "\n## What was wrong in the seen half\n\n| failure | labelled | said |\n|---|---|---|"
+    for one in failures:
+        answer, label = said[one.id], one.label
+        pairs = [] if right_type(one, answer) else [(label.error_type, answer.error_type)]
+        if answer.severity != label.severity:
+            pairs.append((label.severity, answer.severity))
+        if label.operator and not right_operator(one, answer):
+            pairs.append((label.operator, f"operator: {answer.operator}" if answer.operator else "no operator"))
+        if pairs:
+            labelled, instead = ("; ".join(texts).replace("|", "\\|") for texts in zip(*pairs, strict=True))
+            yield f"| {one.id} | {labelled} | {instead} |"
+
+
+@click.command()
+def main() -> None:
+    """Print the page."""
+    halves = {half: read(half) for half in (SEEN, HELD_OUT)}
+    said = {half: answers(failures) for half, failures in halves.items()}
+    click.echo(_HEAD)
+    for rows in (_totals, _in_words_unseen, _by_source, _by_type):
+        click.echo("\n".join(rows(halves, said)))
+    click.echo("\n".join(_wrong(halves[SEEN], said[SEEN])))
+
+
+if __name__ == "__main__":
+    main()
