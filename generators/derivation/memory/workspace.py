@@ -52,6 +52,13 @@ def workspace_of(name: str, args: Sequence[Any], made: Sequence[Any]) -> int:
         return _backward(args)
     if name in _facts()["in_order"]:
         return sum(_in_order(one) for one in args if hasattr(one, "is_contiguous"))
+    if name in _facts()["in_order_or_last"]:
+        return 0 if _is_last(args[0]) else _in_order(args[0])
+    if name in _facts()["both_in_order"]:
+        copied = 0 if _is_last(args[0]) else _in_order(args[0])
+        return copied + int(made[0].nbytes) if copied else 0
+    if name == "_safe_softmax":  # which scores are ruled out, and which rows are so in whole: truth values
+        return int(args[0].numel() + args[0].numel() // max(args[0].shape[args[1]], 1))
     return 0
 
 
@@ -105,9 +112,10 @@ def _forward(args: Sequence[Any], result: Any) -> int:
     if not _by_onednn(given, weight, groups):
         columns = _columns(given, weight, result, (stride, padding, dilation, transposed, groups))
         parts = result.nbytes if groups > 1 else 0  # results of groups, before they are put side by side
-        return int(columns if transposed else columns + parts)
+        copies = _beside_last(weight) if _is_last(given) else _in_order(given)
+        return int(columns + copies if transposed else columns + parts + copies)
     if _is_last(given):
-        return _weights(weight, groups)
+        return _weights(weight, groups) + _beside_last(weight)
     blocked = _blocked(result)
     inside = max(_copied(given) + _weights(weight, groups) + blocked - int(result.nbytes), blocked)
     return _in_order(given) + inside
@@ -134,6 +142,11 @@ def _backward(args: Sequence[Any]) -> int:
 def _in_order(tensor: Any) -> int:
     """Bytes of a copy whose numbers lie in order, where they don't."""
     return 0 if tensor.is_contiguous() else int(tensor.nbytes)
+
+
+def _beside_last(weight: Any) -> int:
+    """Bytes of a kernel whose channels are put last, as those of its input are; one of a single place lies so."""
+    return int(weight.nbytes) if math.prod(weight.shape[2:]) > 1 else 0
 
 
 def _is_last(tensor: Any) -> bool:
