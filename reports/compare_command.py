@@ -40,21 +40,25 @@ _SUFFIXES = {"text": "txt", "markdown": "md", "json": "json"}
 def compare(request: Request) -> int:
     """Print or write the comparison, and return the exit code: 1 where a cell changed as `--fail-on` says.
 
-    Raises `NothingMatched` where a word names no run or the sides have no cell in common, after the last runs were
-    listed; `UsageError`, `BrokenInput`, `OutputError`.
+    Raises `NothingMatched` where a word names no run or the sides have no cell in common, and where none was given
+    `UsageError`, after the last runs were listed; `UsageError`, `BrokenInput`, `OutputError`.
     """
     words = _words(request)
     with ExitStack() as stack:
         shelf = _Shelf(stack=stack, default=request.evidence or DEFAULT_EVIDENCE, opened={})
         try:
             found = _compared(words, shelf, request.machine or "")
-        except NothingMatched:
+        except (NothingMatched, _NothingNamed):
             _list_runs(shelf)
             raise
         for evidence in shelf.opened.values():
             _tell_broken(evidence)
     _deliver(request, comparison_text(found, request.format, width=terminal_width()))
     return int(found.met(request.fail_on) > 0)
+
+
+class _NothingNamed(UsageError):
+    """Nobody said what to compare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +95,7 @@ def _words(request: Request) -> tuple[str, str]:
 def _compared(words: tuple[str, str], shelf: _Shelf, machine: str) -> Comparison:
     first, second = words
     if not first:
-        raise NothingMatched("--compare needs to know what", fix="For example: --compare previous latest.")
+        raise _NothingNamed("--compare needs to know what", fix="For example: --compare previous latest.")
     if first == LAST_GREEN:
         return _since_green(second, shelf, machine)
     now, evidence = _find(second, shelf, machine) if second != PREVIOUS else (None, shelf.open(shelf.default))

@@ -38,7 +38,7 @@ class Differing:
         more = f" (with it: {'; '.join(self.details)})" if self.details else ""
         if self.kind == "suite":  # its hash says nothing, and each cell has its own
             return f"the suite{more}"
-        return f"{self.name} {self.before} -> {self.after}{more}"
+        return f"{self.name} {self.before}, now {self.after}{more}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -71,7 +71,7 @@ class Cause:
 
     def __str__(self) -> str:
         if self.single is not None:
-            return f"only {self.single} differs"
+            return f"only this differs: {self.single}"
         if self.candidates:
             return f"one of these, or several: {'; '.join(map(str, self.candidates))}"
         if self.others:
@@ -228,7 +228,7 @@ def _conditions(one: Showing) -> dict[str, str]:
 
 def _machine(before: RunLine, after: RunLine, hardware: Hardware) -> Iterator[Differing]:
     parts = [one for one in hardware.between(before, after) if _is_hardware(one)]
-    details = tuple(f"{one.area} {one.name} {one.before} -> {one.after}" for one in parts)
+    details = tuple(f"{one.area} {one.name} {one.before}, now {one.after}" for one in parts)
     if before.machine != after.machine:
         yield Differing(
             kind="machine",
@@ -239,7 +239,11 @@ def _machine(before: RunLine, after: RunLine, hardware: Hardware) -> Iterator[Di
         )
     elif details:
         yield Differing(
-            kind="hardware", name="hardware of", before=before.machine, after="the same name", details=details
+            kind="hardware",
+            name=f"hardware under the name {before.machine}:",
+            before="one",
+            after="another",
+            details=details,
         )
     if before.isolation != after.isolation:
         yield _differing("setting", "isolation", before.isolation, after.isolation)
@@ -255,7 +259,10 @@ _FOLLOWS = {"configuration": "suite", "checks": "suite", "suite's own": "suite",
 
 
 def _folded(found: Sequence[Differing]) -> Iterator[Differing]:
-    """The differences without those that follow from another one, which are its details."""
+    """The differences without those that follow from another one, which are its details, and without conditions that
+    only say again what a version says: the backend tells of itself what the run line tells of it."""
+    moved = {(one.before, one.after) for one in found if one.kind == "version"}
+    found = [one for one in found if one.kind != "condition" or (one.before, one.after) not in moved]
     own = {one.kind if one.kind != "version" else one.name: one for one in found}
     below: dict[str, list[str]] = {}
     for one in found:

@@ -9,6 +9,7 @@ from typing import Any
 from generators.compatibility.showings import State
 from hardware.errors import UsageError
 from hardware.evidence.versions import expired_by
+from hardware.plain_text import folded as wrapped
 from hardware.plain_text import one_line, size_text
 
 from .comparison import Change, Comparison, Kind, Side
@@ -20,6 +21,7 @@ FORMATS = ("text", "markdown", "json")
 _FOLDED = (Kind.NEW, Kind.GONE)
 _EXAMPLES = 3
 _MOST_RUNS = 3
+_LONGEST = 600
 
 
 def comparison_text(found: Comparison, format: str, *, width: int = 100) -> str:
@@ -48,29 +50,31 @@ def _sides(found: Comparison) -> Iterator[tuple[str, Side]]:
 
 
 def _side_words(side: Side) -> str:
-    """The side in one line: what it was called, its runs, and what they showed."""
+    """The side in one line: its runs, its machines, and what they showed."""
     counts = ", ".join(f"{number} {state}" for state, number in side.counts.items() if number) or "no cell"
     ids = [f"{run.run_id} of {when(run)} UTC" for run in side.runs[:_MOST_RUNS]]
     more = [f"{len(side.runs) - _MOST_RUNS} more"] if len(side.runs) > _MOST_RUNS else []
     machines = sorted({run.machine or "unnamed" for run in side.runs})
-    return f"{side.name}: {', '.join([*ids, *more]) or 'no run'}; on {', '.join(machines) or 'no machine'}: {counts}"
+    return f"{', '.join([*ids, *more]) or 'no run'}, on {', '.join(machines) or 'no machine'}: {counts}"
 
 
-def _differences(found: Comparison) -> list[tuple[str, str, str, str]]:
-    """Rows of what differs between the sides: area, name, values, and whose evidence a version expires."""
-    rows = [
-        (one.area, one.name, f"{_value(one.name, one.before)} -> {_value(one.name, one.after)}", "")
-        for one in found.inventory
-    ]
-    rows += [
-        ("version", one.name, f"{one.before} -> {one.after}", ", ".join(expired_by(one.name)))
-        for one in found.versions
-    ]
-    rows += [
-        ("cells", name, f"differs in {len(cells)}: {', '.join(cells[:_EXAMPLES])}{_more(len(cells))}", "")
+def _differences(found: Comparison) -> Iterator[tuple[str, str, str, str]]:
+    """Rows of what differs between the sides: what, its two values, and whose evidence a version expires."""
+    for one in found.inventory:
+        yield f"{one.area} {one.name}", _value(one.name, one.before), _value(one.name, one.after), ""
+    for version in found.versions:
+        yield f"version {version.name}", version.before, version.after, ", ".join(expired_by(version.name))
+    commands = [side.runs[0].command for side in (found.before, found.now)]
+    if commands[0] != commands[1]:
+        yield "command", commands[0], commands[1], ""
+
+
+def _suites(found: Comparison) -> list[str]:
+    """Which cells had another suite, other weights or another tolerance."""
+    return [
+        f"{name}: not the same in {_cells(len(cells))}: {', '.join(cells[:_EXAMPLES])}{_more(len(cells))}"
         for name, cells in found.suites.items()
     ]
-    return rows
 
 
 def _more(number: int) -> str:
@@ -136,20 +140,34 @@ def _told(change: Change, *, last_green: bool) -> list[str]:
     if change.slower:
         told.append(str(change.slower))
     if change.now is None or change.now.state is not State.GREEN:
-        told.append("; ".join(folded(change.reasons)))
+        told.append(_why(change))
     return [text for text in told if text]
 
 
+def _why(change: Change) -> str:
+    """The checks that fail with the first reason, which is the cause of most others; all stand in the JSON."""
+    failing = change.now.failing if change.now else ()
+    if len(failing) < 2:
+        return "; ".join(folded(change.reasons)[:2])
+    return f"{len(failing)} checks fail: {', '.join(failing)}. The first: {change.reasons[0]}"
+
+
 def _plain(found: Comparison, width: int) -> list[str]:
-    heads = [f"{name:10}  {one_line(_side_words(side), longest=4 * width)}" for name, side in _sides(found)]
+    names = [f"{head} ({side.name})" if head != side.name else head for head, side in _sides(found)]
+    room = max(map(len, names))
+    heads = [
+        f"{one_line(name):{room}}  {one_line(_side_words(side), longest=4 * width)}"
+        for name, (_, side) in zip(names, _sides(found), strict=True)
+    ]
     parts = ["\n".join(heads)]
     if found.remarks:
         parts.append("\n".join(f"note: {one_line(text, longest=3 * width)}" for text in found.remarks))
     if not found.last_green:
         lines = [
-            one_line(f"{area} {name}: {values}{_expires(targets)}", longest=2 * width)
-            for area, name, values, targets in _differences(found)
+            one_line(f"{what}: {before} -> {now}{_expires(targets)}", longest=2 * width)
+            for what, before, now, targets in _differences(found)
         ]
+        lines += [one_line(text, longest=2 * width) for text in _suites(found)]
         head = "What differs between the sides:" if lines else "Nothing that is recorded of the sides differs."
         parts.append("\n".join([head, *(f"  {line}" for line in lines)]))
     if suspects := _suspects(found):
@@ -171,25 +189,27 @@ def _plain_kind(
     yield f"{str(kind).upper()} ({sum(len(changes) for _, changes in groups)}): {kind.meaning}"
     for cause, changes in groups:
         if cause:
-            yield f"  {one_line(cause, longest=3 * width)}"
+            yield from wrapped("  ", one_line(cause, longest=_LONGEST), indent=4, width=width)
         for change in changes:
             yield f"    {one_line(f'{change.cell}: {_states(change)}', longest=2 * width)}"
             if kind not in _FOLDED:
                 for text in _told(change, last_green=last_green):
-                    yield f"        {one_line(text, longest=2 * width)}"
+                    yield from wrapped("        ", one_line(text, longest=_LONGEST), width=width)
 
 
 def _markdown(found: Comparison) -> list[str]:
     title = "What broke since it was green" if found.last_green else "What changed between two sides"
-    sides = [[name, *map(markdown, _side_words(side).split(": ", 1))] for name, side in _sides(found)]
+    sides = [[head, markdown(side.name), markdown(_side_words(side))] for head, side in _sides(found)]
     parts = [f"# {title}", markdown_table(["", "named", "runs and what they showed"], sides)]
     if found.remarks:
         parts.append("\n".join(f"- {markdown(text)}" for text in found.remarks))
     if not found.last_green:
         parts.append("## What differs")
         rows = [[markdown(text) for text in row] for row in _differences(found)]
-        table = markdown_table(["area", "what", "before -> now", "expires evidence of"], rows)
-        parts.append(table if rows else "Nothing that is recorded of the sides differs.")
+        suites = [f"- {markdown(text)}" for text in _suites(found)]
+        parts += [markdown_table(["what", "before", "now", "expires evidence of"], rows)] if rows else []
+        parts += ["\n".join(suites)] if suites else []
+        parts += [] if rows or suites else ["Nothing that is recorded of the sides differs."]
     if suspects := _suspects(found):
         parts.append("## What differs where it got worse")
         parts.append(markdown_table(["what", "cells"], [[markdown(text) for text in row] for row in suspects]))
@@ -204,7 +224,7 @@ def _markdown_kind(kind: Kind, groups: Sequence[tuple[str, list[Change]]], *, la
     yield f"{kind.meaning[0].upper()}{kind.meaning[1:]}."
     for cause, changes in groups:
         if cause:
-            yield f"{markdown(cause[0].upper() + cause[1:], longest=600, opens_block=True)}:"
+            yield f"{markdown(cause[0].upper() + cause[1:], longest=_LONGEST, opens_block=True)}:"
         if kind in _FOLDED:
             yield ", ".join(markdown(change.cell) for change in changes)
             continue
@@ -212,7 +232,7 @@ def _markdown_kind(kind: Kind, groups: Sequence[tuple[str, list[Change]]], *, la
             [
                 markdown(change.cell),
                 _states(change),
-                "<br>".join(markdown(text, longest=600) for text in _told(change, last_green=last_green)),
+                "<br>".join(markdown(text, longest=_LONGEST) for text in _told(change, last_green=last_green)),
             ]
             for change in changes
         ]

@@ -80,8 +80,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         flag_value="",
         metavar="A [B]",
         help="What changed from A to B (default: latest), and by what. Each is a run's id or its beginning, a "
-        "machine, a folder of evidence, latest, or previous (the run before the other one). last-green: when what is broken "
-        "now was last green, as of B. Without A, the last runs.",
+        "machine, a folder of evidence, latest, or previous (the run before the other one). last-green: when what is "
+        "broken now was last green, as of B. Without A, the last runs.",
     ),
     click.argument("operands", nargs=-1, metavar=""),
     click.option("--machine", metavar="NAME", help="With --compare: look at this machine's runs alone."),
