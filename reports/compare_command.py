@@ -17,6 +17,7 @@ from hardware.plain_text import one_line, printable
 from hardware.whole_file import write_whole
 
 from .comparison import Comparison, compare_last_green, compare_sides
+from .comparison_history import alike, since_green
 from .comparison_sides import (
     KEYWORDS,
     LAST_GREEN,
@@ -24,7 +25,6 @@ from .comparison_sides import (
     PREVIOUS,
     Named,
     before,
-    history_of,
     named,
     newest_first,
     of_machine,
@@ -119,8 +119,7 @@ def _compared(words: tuple[str, str], shelf: _Shelf, machine: str) -> Comparison
             f"{echo(first)} and {echo(second)} have no cell in common",
             why="nothing was planned in both",
         )
-    history = history_of(sides, {id(one): one for one in (origin, evidence)}.values(), None)
-    return compare_sides(*sides, history)
+    return compare_sides(*sides, alike(sides, {id(one): one for one in (origin, evidence)}.values()))
 
 
 def _since_green(word: str, shelf: _Shelf, machine: str) -> Comparison:
@@ -139,7 +138,7 @@ def _since_green(word: str, shelf: _Shelf, machine: str) -> Comparison:
     if others:
         told = ", ".join(one_line(one, longest=40) or "unnamed" for one in others[:5])
         note(f"runs of {len(others)} other machine(s) aren't looked at: {told}; --machine NAME names another")
-    return compare_last_green(side, history_of([side], [evidence], name))
+    return compare_last_green(side, since_green(side, evidence, name))
 
 
 def _find(word: str, shelf: _Shelf, machine: str) -> tuple[Named, RunEvidence]:

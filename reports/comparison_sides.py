@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from generators.compatibility.run_evidence import RunEvidence
-from generators.compatibility.showings import Showing, State, is_to_come, moment_of, showings
+from generators.compatibility.showings import Showing, is_to_come, moment_of, showings
 from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
-from hardware.evidence.record import CheckLine, RunLine, Subject
+from hardware.evidence.record import RunLine
 from hardware.plain_text import one_line
 
 from .comparison import Side
@@ -138,33 +138,6 @@ def side_of(named: Named, evidence: RunEvidence) -> Side:
     speaking = {one.run.run_id for one in found.values()}
     runs = tuple(run for run in named.runs if run.run_id in speaking)
     return Side(name=named.word, runs=runs or named.runs[:1], showings=found)
-
-
-def history_of(
-    sides: Sequence[Side], evidence: Collection[RunEvidence], machine: str | None
-) -> dict[str, list[Showing]]:
-    """What each run showed of the cells that may be flaky, slower, or have been green: those that failed in any run,
-    that aren't green in one of the sides, or whose subject has its real size. Of one machine, where it is named."""
-    found: dict[str, dict[str, Showing]] = {}
-    for one in evidence:
-        failing = one.failing_cells()
-        cells = {
-            cell
-            for side in sides
-            for cell, shown in side.showings.items()
-            if cell in failing or shown.state is not State.GREEN or shown.planned.subject != Subject.TINY
-        }
-        if not cells:
-            continue
-        by_run: dict[str, list[CheckLine]] = {}
-        for line in one.checks(cells=cells):
-            by_run.setdefault(line.run_id, []).append(line)
-        for run in one.runs.values():
-            if is_to_come(run) or (machine is not None and run.machine != machine):
-                continue
-            for cell, shown in showings(run, by_run.get(run.run_id, ()), cells).items():
-                found.setdefault(cell, {})[run.run_id] = shown
-    return {cell: list(by_run.values()) for cell, by_run in found.items()}
 
 
 def runs_text(runs: Sequence[RunLine], width: int) -> str:

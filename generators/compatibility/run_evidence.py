@@ -7,12 +7,22 @@ read as objects, as in `standing`.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from hardware.evidence.record import CheckLine, Origin, Outcome, RunLine
 from hardware.evidence.store import BrokenLine, Evidence, read_folder
 from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """Whether all lines of a run and a cell are of passes, and whether any is of a failure: what they prove is for
+    `showings` to say."""
+
+    passed: bool
+    failed: bool
 
 
 class RunEvidence:
@@ -78,16 +88,34 @@ class RunEvidence:
         found = [line for line in self._as_objects().checks if line.run_id in wanted]
         return found if cells is None else [line for line in found if line.cell_id in cells]
 
-    def failing_cells(self) -> set[str]:
-        """The cells of which any line tells of a failure."""
-        failures = {outcome for outcome in Outcome if outcome.is_failure}
+    def tallies(self, cells: Collection[str]) -> dict[str, dict[str, Tally]]:
+        """How the lines of each run tell of some cells, by cell and run, without a line becoming an object."""
+        failures = [str(outcome) for outcome in Outcome if outcome.is_failure]
         if self._table is not None:
             rows = self._table.connection.execute(
-                "SELECT DISTINCT cell_id FROM checks WHERE outcome IN (SELECT unnest(?::VARCHAR[]))",
-                [sorted(failures)],
+                "SELECT cell_id, run_id, bool_and(outcome = 'passed'), "
+                "bool_or(outcome IN (SELECT unnest(?::VARCHAR[]))) FROM checks WHERE cell_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY cell_id, run_id",
+                [failures, sorted(cells)],
             ).fetchall()
-            return {str(cell) for (cell,) in rows}
-        return {line.cell_id for line in self._as_objects().checks if line.outcome in failures}
+            told = {
+                (cell, run_id): Tally(passed=bool(passed), failed=bool(failed))
+                for cell, run_id, passed, failed in rows
+            }
+        else:
+            told = {}
+            for line in self._as_objects().checks:
+                if line.cell_id in cells:
+                    key = (line.cell_id, line.run_id)
+                    before = told.get(key, Tally(passed=True, failed=False))
+                    told[key] = Tally(
+                        passed=before.passed and line.outcome is Outcome.PASSED,
+                        failed=before.failed or line.outcome.is_failure,
+                    )
+        found: dict[str, dict[str, Tally]] = {}
+        for (cell, run_id), tally in told.items():
+            if run_id in self.runs:
+                found.setdefault(cell, {})[run_id] = tally
+        return found
 
     @staticmethod
     def _lines(table: EvidenceTable, runs: Collection[str], cells: Collection[str] | None) -> list[CheckLine]:
@@ -101,8 +129,7 @@ class RunEvidence:
 
     @staticmethod
     def _in_table(table: EvidenceTable) -> tuple[list[RunLine], set[tuple[str, str]]]:
-        places = table.connection.execute("SELECT place FROM runs").fetchall()
-        found = table.lines([place for (place,) in places])
+        found = table.run_lines()
         ids = table.connection.execute("SELECT DISTINCT run_id, origin FROM checks").fetchall()
         return [line for _, line in sorted(found.items()) if isinstance(line, RunLine)], set(ids)
 

@@ -91,7 +91,8 @@ def is_to_come(run: RunLine) -> bool:
 def showings(run: RunLine, lines: Iterable[CheckLine], cells: Collection[str] | None = None) -> dict[str, Showing]:
     """What a run showed of each cell that it planned, or of those of them that `cells` names, by cell id.
 
-    Lines of cells or checks that it didn't plan are left out, and so is what a plan calls a cell and is none.
+    Lines of cells that it didn't plan are left out, so are passes of checks that it didn't plan, and what a plan calls
+    a cell and is none.
     """
     own: dict[str, list[CheckLine]] = {}
     for line in lines:
@@ -109,11 +110,12 @@ def showings(run: RunLine, lines: Iterable[CheckLine], cells: Collection[str] | 
 
 
 def _showing(run: RunLine, cell: Cell, planned: PlannedCell, lines: Sequence[CheckLine]) -> Showing:
-    lines = [line for line in lines if line.check_name in planned.checks]
+    lines = [line for line in lines if line.check_name in planned.checks or line.outcome.is_failure]
     there = {line.check_name for line in lines}
     never = [never_ran(run.run_id, run.started_at, planned, name) for name in planned.checks if name not in there]
     lines += [line for line in never if line is not None]
-    worst = {name: _worst(line for line in lines if line.check_name == name) for name in planned.checks}
+    names = dict.fromkeys([*planned.checks, *(line.check_name for line in lines)])
+    worst = {name: _worst(line for line in lines if line.check_name == name) for name in names}
     state, verdict = _state(run, cell, planned, lines, worst)
     silent = any(is_silent(line) for line in worst.values())
     failed = tuple(describe(line) for line in worst.values() if line.outcome.is_failure)

@@ -201,10 +201,9 @@ def test_a_machine_speaks_by_the_newest_run_of_each_cell_that_was_not_cut_off(fo
         assert desk.showings[BERT].run.run_id == RED
         alone = side_of(named("r3", evidence), evidence)
         assert not alone.showings[BERT].is_whole
-        with pytest.raises(UsageError, match="means 2 things"):
-            write(folder, a_run("lab-of-one", 5))
-            with RunEvidence(folder) as more:
-                named("lab", more)
+    write(folder, a_run("lab-of-one", 5))
+    with RunEvidence(folder) as evidence, pytest.raises(UsageError, match="means 2 things"):
+        named("lab", evidence)
 
 
 def test_two_folders_are_two_sides_and_files_are_written_where_asked(folder, tmp_path, capsys):

@@ -78,6 +78,9 @@ def test_what_was_cut_off_is_unknown_and_a_failure_that_came_before_stays_one():
     assert (failed.state, failed.is_whole, failed.failing) == (State.FAILED, True, ("matches_reference",))
     twice = showings(run, [*lines_of(run), *lines_of(run), lines_of(run, ("backward",))[2]])[BERT]
     assert twice.failing == ("backward",)  # of two lines of one check the worse one counts
+    more = [replace(line, check_name="unplanned") for line in lines_of(run, ("builds",))]
+    assert showings(run, [*lines_of(run), more[0]])[BERT].failing == ("unplanned",)
+    assert showings(run, [*lines_of(run)[:3], more[3]])[BERT].state is State.UNKNOWN  # no pass stands for another
 
 
 @pytest.mark.parametrize(
