@@ -94,7 +94,8 @@ class RunEvidence:
         if self._table is not None:
             rows = self._table.connection.execute(
                 "SELECT cell_id, run_id, bool_and(outcome = 'passed'), "
-                "bool_or(outcome IN (SELECT unnest(?::VARCHAR[]))) FROM checks WHERE cell_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY cell_id, run_id",
+                "bool_or(outcome IN (SELECT unnest(?::VARCHAR[]))) FROM checks "
+                "WHERE cell_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY cell_id, run_id",
                 [failures, sorted(cells)],
             ).fetchall()
             told = {
