@@ -98,15 +98,17 @@ def _compared(words: tuple[str, str], shelf: _Shelf, machine: str) -> Comparison
         raise _NothingNamed("--compare needs to know what", fix="For example: --compare previous latest.")
     if first == LAST_GREEN:
         return _since_green(second, shelf, machine)
-    now, evidence = _find(second, shelf, machine) if second != PREVIOUS else (None, shelf.open(shelf.default))
-    if first != PREVIOUS:
+    if first == second == PREVIOUS:
+        raise UsageError("previous can't be compared with itself", fix="Say: --compare previous latest.")
+    if second == PREVIOUS:
         then, origin = _find(first, shelf, machine)
-        if now is None:
-            now = before(then, origin)
-    else:
-        if now is None:
-            raise UsageError("previous can't be compared with itself", fix="Say: --compare previous latest.")
+        now, evidence = before(then, origin), origin
+    elif first == PREVIOUS:
+        now, evidence = _find(second, shelf, machine)
         then, origin = before(now, evidence), evidence
+    else:
+        then, origin = _find(first, shelf, machine)
+        now, evidence = _find(second, shelf, machine)
     if then.runs[0].run_id == now.runs[0].run_id and then.one and now.one:
         raise UsageError(
             f"{echo(first)} and {echo(second)} are the same run",
@@ -145,6 +147,7 @@ def _find(word: str, shelf: _Shelf, machine: str) -> tuple[Named, RunEvidence]:
     """The runs that a word names, and the folder that they are of."""
     folder = Path(word)
     is_path = "/" in word or "\\" in word or word in (".", "..")
+    is_path = is_path or (folder.is_dir() and not shelf.default.is_dir())
     if not is_path and (found := named(word, shelf.open(shelf.default), machine)) is not None:
         return found, shelf.open(shelf.default)
     if is_path or (word not in KEYWORDS and folder.is_dir()):

@@ -91,8 +91,8 @@ def is_to_come(run: RunLine) -> bool:
 def showings(run: RunLine, lines: Iterable[CheckLine], cells: Collection[str] | None = None) -> dict[str, Showing]:
     """What a run showed of each cell that it planned, or of those of them that `cells` names, by cell id.
 
-    Lines of cells that it didn't plan are left out, so are passes of checks that it didn't plan, and what a plan calls
-    a cell and is none.
+    Lines of cells that it didn't plan are left out, and so are passes of checks that it didn't plan, and what a plan
+    calls a cell and is none.
     """
     own: dict[str, list[CheckLine]] = {}
     for line in lines:
