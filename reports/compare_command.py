@@ -16,7 +16,8 @@ from hardware.paths import DEFAULT_EVIDENCE
 from hardware.plain_text import one_line, printable
 from hardware.whole_file import write_whole
 
-from .comparison import Comparison, compare_last_green, compare_sides
+from .comparison import Comparison
+from .comparison_changes import compare_last_green, compare_sides
 from .comparison_history import alike, since_green
 from .comparison_sides import (
     KEYWORDS,
@@ -132,7 +133,7 @@ def _since_green(word: str, shelf: _Shelf, machine: str) -> Comparison:
     name = now.runs[0].machine
     if not now.one or not word:
         own = tuple(run for run in newest_first(evidence.runs.values()) if run.machine == name)
-        now = replace(now, word=f"now on {name}" if name else "now", runs=own, one=False)
+        now = replace(now, word=name or "all runs", runs=own, one=False)
     side = side_of(now, evidence)
     if not side.showings:
         raise NothingMatched("nothing was planned in these runs")

@@ -49,6 +49,11 @@ def _sides(found: Comparison) -> Iterator[tuple[str, Side]]:
     yield "now", found.now
 
 
+def _adds(head: str, side: Side) -> bool:
+    """Whether a side's name says more than the ids of its runs, which stand behind it."""
+    return side.name != head and not any(run.run_id.lower().startswith(side.name.lower()) for run in side.runs)
+
+
 def _side_words(side: Side) -> str:
     """The side in one line: its runs, its machines, and what they showed."""
     counts = ", ".join(f"{number} {state}" for state, number in side.counts.items() if number) or "no cell"
@@ -153,7 +158,7 @@ def _why(change: Change) -> str:
 
 
 def _plain(found: Comparison, width: int) -> list[str]:
-    names = [f"{head} ({side.name})" if head != side.name else head for head, side in _sides(found)]
+    names = [f"{head} ({side.name})" if _adds(head, side) else head for head, side in _sides(found)]
     room = max(map(len, names))
     heads = [
         f"{one_line(name):{room}}  {one_line(_side_words(side), longest=4 * width)}"
