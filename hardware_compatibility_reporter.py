@@ -19,7 +19,7 @@ def cli(**options: object) -> int:
 
     \b
     Example: python hardware_compatibility_reporter.py --collect-all --matrix
-    Exit codes: 0 clean, 1 findings, 2 interrupted, 3 internal error, 4 usage.
+    Exit codes: 0 clean, 1 findings, 2 interrupted, 3 internal error, 4 usage, 5 nothing matched.
     """
     return run(Request(**options))  # type: ignore[arg-type] # click gives what the options declare
 
@@ -39,6 +39,10 @@ def run(request: Request) -> int:
         from reports.stress_command import show_stress
 
         return show_stress(request, request.stress)
+    if request.compare is not None:
+        from reports.compare_command import compare
+
+        return compare(request)
     from reports.collect_command import collect
 
     return collect(request)

@@ -68,15 +68,21 @@ def load_inventory(path: Path) -> Inventory:
         raise BrokenInput(f"can't read {path}", why=error.strerror or str(error), fix=fix) from error
     except ValueError as error:
         raise BrokenInput(f"{path} is no JSON", why=str(error), fix=fix) from error
-    kinds = {"host": dict, "cpu": dict, "memory": dict, "accelerators": list, "vendors": list, "packages": dict}
-    wrong = [
-        name for name, kind in kinds.items() if not isinstance(data, dict) or not isinstance(data.get(name), kind)
-    ]
-    if wrong or not all(isinstance(one, dict) and "vendor" in one for one in data["accelerators"] + data["vendors"]):
-        raise BrokenInput(
-            f"{path} is no inventory", why=f"it lacks {', '.join(wrong) or 'vendors of devices'}", fix=fix
-        )
+    if wrong := inventory_problem(data):
+        raise BrokenInput(f"{path} is no inventory", why=wrong, fix=fix)
     return data  # type: ignore[no-any-return] # checked above
+
+
+def inventory_problem(data: object) -> str:
+    """Why `data` is no inventory that can be compared; empty where it is one."""
+    kinds = {"host": dict, "cpu": dict, "memory": dict, "accelerators": list, "vendors": list, "packages": dict}
+    if not isinstance(data, dict):
+        return f"it lacks {', '.join(kinds)}"
+    wrong = [name for name, kind in kinds.items() if not isinstance(data.get(name), kind)]
+    if wrong:
+        return f"it lacks {', '.join(wrong)}"
+    devices = [*data["accelerators"], *data["vendors"]]
+    return "" if all(isinstance(one, dict) and "vendor" in one for one in devices) else "it lacks vendors of devices"
 
 
 def compare_inventories(before: Inventory, after: Inventory) -> Comparison:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hardware.errors import UsageError
+from hardware.errors import UsageError, echo
 from hardware.paths import DEFAULT_EVIDENCE
 
 _EXAMPLE = "python hardware_compatibility_reporter.py --collect-all --matrix"
@@ -33,6 +33,9 @@ class Request:
     merged: tuple[Path, ...]
     compact: bool
     stress: Path | None
+    compare: str | None
+    operands: tuple[str, ...]
+    machine: str | None
     evidence: Path | None
     format: str
     output_dir: Path | None
@@ -49,6 +52,7 @@ class Request:
             or self.merged
             or self.compact
             or self.stress
+            or self.compare is not None
         )
 
     @property
@@ -70,6 +74,17 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--stress", type=click.Path(path_type=Path), metavar="FILE", help="Show a stress run, with its curves."
     ),
+    click.option(
+        "--compare",
+        is_flag=False,
+        flag_value="",
+        metavar="A [B]",
+        help="What changed from A to B (default: latest), and by what. Each is a run's id or its beginning, a "
+        "machine, a folder of evidence, latest, or previous (the run before the other one). last-green: when what is "
+        "broken now was last green, as of B. Without A, the last runs.",
+    ),
+    click.argument("operands", nargs=-1, metavar=""),
+    click.option("--machine", metavar="NAME", help="With --compare: look at this machine's runs alone."),
     click.option("--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here."),
     click.option(
         "--precision",
@@ -99,7 +114,10 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help=f"Folder of evidence.  [default: {DEFAULT_EVIDENCE}]",
     ),
     click.option(
-        "--format", type=click.Choice(["markdown", "json", "html", "junit"]), default="markdown", show_default=True
+        "--format",
+        type=click.Choice(["markdown", "json", "html", "junit", "text"]),
+        default="markdown",
+        show_default=True,
     ),
     click.option(
         "--output-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write files instead of printing."
@@ -127,8 +145,8 @@ def refuse_together(request: Request) -> None:
     if not request.has_action:
         raise UsageError(
             "nothing was asked for",
-            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --compact, --stress "
-            "is needed",
+            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --compact, --stress, "
+            "--compare is needed",
             fix=f"For example: {_EXAMPLE}",
         )
     if request.device and not request.models:
@@ -145,9 +163,26 @@ def refuse_together(request: Request) -> None:
             why="it has no junit form and no place in another report",
             fix="Ask for it alone, with --format markdown, json or html.",
         )
+    _refuse_with_comparison(request, bool(others))
     if request.matrix and request.format == "junit":
         raise UsageError(
             "a matrix has no junit form", fix="Take --format markdown, json or html, or leave --matrix out."
+        )
+
+
+def _refuse_with_comparison(request: Request, others: bool) -> None:
+    if request.compare is None:
+        if request.operands:
+            raise UsageError(f"nothing takes {echo(request.operands[0])}", fix=f"For example: {_EXAMPLE}")
+        if request.machine:
+            raise UsageError("--machine needs --compare", fix="For example: --compare last-green --machine lab")
+        if request.format == "text":
+            raise UsageError("only --compare has the form text", fix="Take --format markdown, json, html or junit.")
+    elif others or request.stress is not None or request.format in ("html", "junit"):
+        raise UsageError(
+            "--compare is a document of its own",
+            why="it has no html or junit form and no place in another report",
+            fix="Ask for it alone, with --format text, markdown or json.",
         )
 
 

@@ -136,7 +136,7 @@ def _sort(
     expired: list[CheckLine] = []
     why_expired: list[str] = []
     set_aside: list[str] = []
-    elsewhere = {line.run_id: line for line in lines if _ran_elsewhere(cell, line)}
+    elsewhere = {line.run_id: line for line in lines if ran_elsewhere(cell, line)}
     there = {line.run_id for line in lines if _is_there(cell, line)}
     edited = {line.run_id for line in lines if EDITED in line.conditions}
     for line in lines:
@@ -163,7 +163,7 @@ def _sort(
     )
 
 
-def _ran_elsewhere(cell: Cell, line: CheckLine) -> bool:
+def ran_elsewhere(cell: Cell, line: CheckLine) -> bool:
     """Whether the line shows that its run was on another target: then none of that run's lines count here."""
     if line.outcome is Outcome.PASSED_ON_FALLBACK or line.substitution_reason:
         return True

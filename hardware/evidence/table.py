@@ -184,6 +184,20 @@ class EvidenceTable:
             )
             self.connection.execute("CREATE OR REPLACE TEMP VIEW checks AS SELECT * FROM whole")
 
+    def run_lines(self) -> dict[int, Line]:
+        """The lines of all runs by place, as `lines` gives them: those that were compacted are read at once."""
+        found: dict[int, Line] = {}
+        for path in sorted(set(self._compacted.values())):
+            rows = self.connection.execute(
+                "SELECT file, number, line FROM read_parquet(?) WHERE kind = 'run'", [str(path)]
+            ).fetchall()
+            for name, number, text in rows:
+                if self._compacted.get(name) == path:
+                    place = self._files.index(name) * _FILE + int(number)
+                    found |= self._whole(name, place, str(text).encode())
+        places = self.connection.execute("SELECT place FROM runs").fetchall()
+        return found | self.lines(place for (place,) in places if self._files[place // _FILE] not in self._compacted)
+
     def lines(self, places: Iterable[int]) -> dict[int, Line]:
         """The lines at some places; a broken one is left out, and stands in `broken` from then on.
 
@@ -202,11 +216,15 @@ class EvidenceTable:
             return found
         texts = self._compacted_texts(name, left) if name in self._compacted else self._raw_texts(name, left)
         for number, data in texts:
-            try:
-                found[first + number] = read_line(data)
-            except (ValueError, RecursionError, HwCompatError) as error:
-                self.broken.append(BrokenLine(file=name, number=number + 1, reason=str(error)[:200]))
+            found |= self._whole(name, first + number, data)
         return found
+
+    def _whole(self, name: str, place: int, data: bytes) -> dict[int, Line]:
+        try:
+            return {place: read_line(data)}
+        except (ValueError, RecursionError, HwCompatError) as error:
+            self.broken.append(BrokenLine(file=name, number=place % _FILE + 1, reason=str(error)[:200]))
+            return {}
 
     def _raw_texts(self, name: str, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         wanted = iter(numbers)

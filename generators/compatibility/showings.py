@@ -1,0 +1,164 @@
+"""What one run showed of one cell: green, failed or neither, with the reasons and what may differ in another run.
+
+Each run is judged by itself, with the versions and the tolerances that it had: whether it still holds today is what
+`current` says, not this.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hardware.cell import Cell
+from hardware.errors import HwCompatError
+from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine, Subject
+from hardware.evidence.versions import relevant_versions
+
+from .conclude import conclude, ran_elsewhere
+from .current_checks import is_silent, never_ran, severity
+from .judgement import describe
+from .verdict import Basis, Level, Verdict
+
+_OLDEST = datetime.datetime.min.replace(tzinfo=datetime.UTC)
+_GREEN = (Level.HIGH, Level.MEDIUM)
+
+
+class State(StrEnum):
+    """What a run showed of a cell, from best to worst."""
+
+    GREEN = "green"
+    UNKNOWN = "unknown"
+    FAILED = "failed"
+
+    @property
+    def rank(self) -> int:
+        """0 for green; what isn't known may still work, so it stands above what failed."""
+        return list(State).index(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Showing:
+    """One run's word on one cell.
+
+    `level` and `conditions` are those of its verdict, and `reasons` say why it isn't green. `checks` holds the worst
+    line of each planned check, a `not_run` where none came. `is_whole` is False where checks weren't reached and
+    nothing failed: the run was cut off there.
+    """
+
+    run: RunLine
+    cell: Cell
+    planned: PlannedCell
+    state: State
+    level: Level
+    conditions: tuple[str, ...]
+    reasons: tuple[str, ...]
+    checks: Mapping[str, CheckLine]
+    is_whole: bool
+
+    @property
+    def moment(self) -> datetime.datetime:
+        """When its run started."""
+        return moment_of(self.run)
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """The checks that failed, in the plan's order; none where the failures aren't the cell's."""
+        failed = self.state is State.FAILED
+        return tuple(name for name, line in self.checks.items() if failed and line.outcome.is_failure)
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The run's versions on which the cell's target depends."""
+        return relevant_versions(self.cell, self.run.versions)
+
+
+def moment_of(run: RunLine) -> datetime.datetime:
+    """When a run started; one whose moment can't be read is the oldest."""
+    try:
+        found = datetime.datetime.fromisoformat(run.started_at)
+        return (found if found.tzinfo else found.replace(tzinfo=datetime.UTC)).astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        return _OLDEST
+
+
+def is_to_come(run: RunLine) -> bool:
+    """Whether a run is dated more than a day after now: by so much its clock was wrong."""
+    return moment_of(run) > datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+
+
+def showings(run: RunLine, lines: Iterable[CheckLine], cells: Collection[str] | None = None) -> dict[str, Showing]:
+    """What a run showed of each cell that it planned, or of those of them that `cells` names, by cell id.
+
+    Lines of cells that it didn't plan are left out, and so are passes of checks that it didn't plan, and what a plan
+    calls a cell and is none.
+    """
+    own: dict[str, list[CheckLine]] = {}
+    for line in lines:
+        if line.run_id == run.run_id:
+            own.setdefault(line.cell_id, []).append(line)
+    found = {}
+    for planned in run.plan:
+        try:
+            cell = Cell.parse(planned.cell_id)
+        except HwCompatError:
+            continue
+        if cell.id == planned.cell_id and (cells is None or cell.id in cells):
+            found[cell.id] = _showing(run, cell, planned, own.get(cell.id, []))
+    return found
+
+
+def _showing(run: RunLine, cell: Cell, planned: PlannedCell, lines: Sequence[CheckLine]) -> Showing:
+    lines = [line for line in lines if line.check_name in planned.checks or line.outcome.is_failure]
+    there = {line.check_name for line in lines}
+    never = [never_ran(run.run_id, run.started_at, planned, name) for name in planned.checks if name not in there]
+    lines += [line for line in never if line is not None]
+    names = dict.fromkeys([*planned.checks, *(line.check_name for line in lines)])
+    worst = {name: _worst(line for line in lines if line.check_name == name) for name in names}
+    state, verdict = _state(run, cell, planned, lines, worst)
+    silent = any(is_silent(line) for line in worst.values())
+    failed = tuple(describe(line) for line in worst.values() if line.outcome.is_failure)
+    return Showing(
+        run=run,
+        cell=cell,
+        planned=planned,
+        state=state,
+        level=verdict.level,
+        conditions=verdict.conditions,
+        reasons={State.GREEN: (), State.FAILED: failed, State.UNKNOWN: verdict.reasons}[state],
+        checks=worst,
+        is_whole=state is State.FAILED or not silent,
+    )
+
+
+def _worst(lines: Iterable[CheckLine]) -> CheckLine:
+    return max(lines, key=severity)
+
+
+def _state(
+    run: RunLine, cell: Cell, planned: PlannedCell, lines: Sequence[CheckLine], worst: Mapping[str, CheckLine]
+) -> tuple[State, Verdict]:
+    """The state, and the verdict of the run by itself.
+
+    A failure on another target, of an edited suite, or dated ahead, says nothing; neither does a pass.
+    """
+    relevant = relevant_versions(cell, run.versions)
+    verdict = conclude(
+        cell,
+        planned.checks,
+        lines,
+        current_versions=relevant,
+        run_versions={run.run_id: relevant},
+        subject_required=planned.subject if planned.subject in list(Subject) else str(Subject.TINY),
+        suite_hash=planned.suite_hash,
+        own_limit=max((line.tolerance for line in lines if line.tolerance is not None), default=None),
+    )
+    failed = any(line.outcome.is_failure for line in worst.values())
+    astray = any(ran_elsewhere(cell, line) or EDITED in line.conditions or line.is_to_come for line in lines)
+    if failed and not astray:
+        return State.FAILED, verdict
+    passed = all(line.outcome is Outcome.PASSED for line in worst.values())
+    if passed and verdict.basis is Basis.MEASURED and verdict.level in _GREEN:
+        return State.GREEN, verdict
+    return State.UNKNOWN, verdict

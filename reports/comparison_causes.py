@@ -1,0 +1,335 @@
+"""What differs between two runs of one cell, which of it may be the cause of a change, and what needs several runs to
+be said: that a cell is flaky, that a model got slower."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from generators.compatibility.showings import Showing, State, is_to_come
+from hardware.comparison import Difference, compare_inventories, inventory_problem
+from hardware.evidence.record import EDITED, CheckLine, RunLine, Subject
+from hardware.evidence.versions import ABSENT
+
+MEASUREMENTS = 5
+"""So many of each side have to be there before anything is said of speed."""
+
+_HARDWARE = ("cpu", "memory", "device")
+_IN_VERSIONS = ("driver_version", "firmware_version")
+_REAL = (Subject.CONFIG, Subject.CHECKPOINT)
+_OF_THE_SUITE = ("recorded", "left_out", "dimensions")
+_SAID_ELSEWHERE = (EDITED, "tolerance", "device")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differing:
+    """One thing that isn't the same in two runs of a cell. `details` differ with it, and follow from it."""
+
+    kind: str
+    name: str
+    before: str
+    after: str
+    details: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        more = f" (with it: {'; '.join(self.details)})" if self.details else ""
+        if self.kind == "suite":  # its hash says nothing, and each cell has its own
+            return f"the suite{more}"
+        return f"{self.name} {self.before}, now {self.after}{more}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "before": self.before,
+            "after": self.after,
+            "details": list(self.details),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """What may be behind the change of a cell from one run to another.
+
+    `candidates` decide what a cell's evidence speaks of; `others` differ too, and the target declares that it doesn't
+    depend on them.
+    """
+
+    before: str
+    after: str
+    candidates: tuple[Differing, ...]
+    others: tuple[Differing, ...]
+
+    @property
+    def single(self) -> Differing | None:
+        """The one candidate, where there is only one."""
+        return self.candidates[0] if len(self.candidates) == 1 else None
+
+    def __str__(self) -> str:
+        if self.single is not None:
+            return f"only this differs: {self.single}"
+        if self.candidates:
+            return f"one of these, or several: {'; '.join(map(str, self.candidates))}"
+        if self.others:
+            told = "; ".join(map(str, self.others))
+            return f"nothing differs that the target declares to depend on; what does: {told}"
+        return "nothing that is recorded differs: it may be flaky, which another run would tell"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "before_run": self.before,
+            "after_run": self.after,
+            "single": self.single and self.single.to_dict(),
+            "candidates": [one.to_dict() for one in self.candidates],
+            "others": [one.to_dict() for one in self.others],
+            "text": str(self),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slower:
+    """The medians of a check's forward pass in milliseconds, each with its smallest and largest of five."""
+
+    check: str
+    before: tuple[float, float, float]
+    now: tuple[float, float, float]
+
+    def __str__(self) -> str:
+        told = [f"{median:.3g} ms ({low:.3g} to {high:.3g})" for median, low, high in (self.before, self.now)]
+        return f"a forward pass of {self.check} took {' -> '.join(told)}, medians of five"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        names = ("median_ms", "smallest_ms", "largest_ms")
+        sides = {"before": self.before, "now": self.now}
+        return {
+            "check": self.check,
+            **{side: dict(zip(names, three, strict=True)) for side, three in sides.items()},
+        }
+
+
+@dataclass
+class Hardware:
+    """What differs in the inventories of two runs; each pair is compared once."""
+
+    _known: dict[tuple[str, str], tuple[Difference, ...]] = field(default_factory=dict)
+
+    def between(self, before: RunLine, after: RunLine) -> tuple[Difference, ...]:
+        """All that differs but versions, of which the runs' own lists tell; nothing where a run has no inventory."""
+        key = (before.run_id, after.run_id)
+        if key not in self._known:
+            self._known[key] = _inventory_differences(before, after)
+        return self._known[key]
+
+
+def _inventory_differences(before: RunLine, after: RunLine) -> tuple[Difference, ...]:
+    if inventory_problem(before.inventory) or inventory_problem(after.inventory):
+        return ()
+    try:
+        found = compare_inventories(before.inventory, after.inventory).differences
+    except (AttributeError, KeyError, TypeError, ValueError):  # evidence of anybody's may have any shape below
+        return ()
+    return tuple(one for one in found if one.area not in ("version", "torch"))
+
+
+def cause_of(before: Showing, after: Showing, hardware: Hardware) -> Cause:
+    """What differs between the runs of two showings of one cell."""
+    versions = {**before.versions, **after.versions}
+    moved = _versions(before.run.versions, after.run.versions)
+    told = list(_of_lines(before, after))
+    candidates = [
+        *(one for one in moved if one.name in versions),
+        *_suite(before, after),
+        *told,
+        *_machine(before.run, after.run, hardware),
+    ]
+    others = [one for one in moved if one.name not in versions]
+    if before.run.jobs != after.run.jobs:
+        others.append(_differing("setting", "jobs", before.run.jobs, after.run.jobs))
+    return Cause(
+        before=before.run.run_id,
+        after=after.run.run_id,
+        candidates=tuple(_folded(candidates)),
+        others=tuple(others),
+    )
+
+
+def _differing(kind: str, name: str, before: object, after: object) -> Differing:
+    return Differing(kind=kind, name=name, before=str(before), after=str(after))
+
+
+def _versions(before: Mapping[str, str], after: Mapping[str, str]) -> list[Differing]:
+    names = sorted({*before, *after})
+    pairs = [(name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in names]
+    return [_differing("version", name, old, new) for name, old, new in pairs if old != new]
+
+
+def version_differences(before: RunLine, after: RunLine) -> list[Differing]:
+    """All versions that aren't the same in two runs, by name."""
+    return _versions(before.versions, after.versions)
+
+
+def _suite(before: Showing, after: Showing) -> Iterator[Differing]:
+    old, new = before.planned, after.planned
+    if old.suite_hash != new.suite_hash:
+        made_anew = old.made_from and new.made_from and old.made_from != new.made_from
+        details = ["its recipe or templates"] if made_anew else []
+        yield Differing(
+            kind="suite", name="suite", before=old.suite_hash, after=new.suite_hash, details=tuple(details)
+        )
+    if set(old.checks) != set(new.checks):
+        yield _differing("checks", "checks", len(old.checks), len(new.checks))
+    if old.subject != new.subject:
+        yield _differing("subject", "subject", old.subject, new.subject)
+
+
+_FIELDS: tuple[tuple[str, str, Callable[[CheckLine], object]], ...] = (
+    ("configuration", "configuration", lambda line: line.config_hash and line.config_hash[:16]),
+    ("weights", "weights", lambda line: line.model_revision and line.model_revision[:16]),
+    ("tolerance", "tolerance", lambda line: line.tolerance),
+    ("device", "device asked for", lambda line: line.requested_target),
+    ("device", "accelerator", lambda line: line.accelerator),
+    ("precision", "computed in", lambda line: line.actual_dtype),
+)
+
+
+def _of_lines(before: Showing, after: Showing) -> Iterator[Differing]:
+    """What only lines tell. What a run that failed early never came to say differs from nothing."""
+    for kind, name, value in _FIELDS:
+        old, new = _values(before, value), _values(after, value)
+        if old and new and old != new:
+            yield _differing(kind, name, old, new)
+    old_conditions, new_conditions = _conditions(before), _conditions(after)
+    if old_conditions and new_conditions:
+        for name in sorted({*old_conditions, *new_conditions}):
+            then, now = old_conditions.get(name, ABSENT), new_conditions.get(name, ABSENT)
+            if then != now:
+                yield _differing("suite's own" if name in _OF_THE_SUITE else "condition", name, then, now)
+
+
+def _values(one: Showing, value: Callable[[CheckLine], object]) -> str:
+    found = {str(value(line)) for line in one.checks.values() if value(line)}
+    return ", ".join(sorted(found))
+
+
+def _conditions(one: Showing) -> dict[str, str]:
+    found: dict[str, set[str]] = {}
+    for line in one.checks.values():
+        for name, value in line.conditions.items():
+            if name not in _SAID_ELSEWHERE:
+                found.setdefault(name, set()).add(value)
+    return {name: ", ".join(sorted(values)) for name, values in found.items()}
+
+
+def _machine(before: RunLine, after: RunLine, hardware: Hardware) -> Iterator[Differing]:
+    parts = [one for one in hardware.between(before, after) if _is_hardware(one)]
+    details = tuple(f"{one.area} {one.name} {one.before}, now {one.after}" for one in parts)
+    if before.machine != after.machine:
+        yield Differing(
+            kind="machine",
+            name="machine",
+            before=before.machine or "unnamed",
+            after=after.machine or "unnamed",
+            details=details,
+        )
+    elif details:
+        yield Differing(
+            kind="hardware",
+            name=f"hardware under the name {before.machine}:",
+            before="one",
+            after="another",
+            details=details,
+        )
+    if before.isolation != after.isolation:
+        yield _differing("setting", "isolation", before.isolation, after.isolation)
+
+
+def _is_hardware(one: Difference) -> bool:
+    """Drivers and firmware are versions, and are told as such."""
+    return one.area in _HARDWARE and not one.name.endswith(_IN_VERSIONS)
+
+
+_FOLLOWS = {"configuration": "suite", "checks": "suite", "suite's own": "suite", "tolerance": "hwcompat"}
+"""Of a kind of difference, what it follows from where that differs too."""
+
+
+def _folded(found: Sequence[Differing]) -> Iterator[Differing]:
+    """The differences without those that follow from another one, which are its details, and without conditions that
+    only say again what a version says: the backend tells of itself what the run line tells of it."""
+    moved = {(one.before, one.after) for one in found if one.kind == "version"}
+    found = [one for one in found if one.kind != "condition" or (one.before, one.after) not in moved]
+    own = {one.kind if one.kind != "version" else one.name: one for one in found}
+    below: dict[str, list[str]] = {}
+    for one in found:
+        if (source := _FOLLOWS.get(one.kind, "")) in own:
+            below.setdefault(source, []).append("its configuration" if one.kind == "configuration" else str(one))
+    for one in found:
+        if _FOLLOWS.get(one.kind, "") in own:
+            continue
+        more = below.get(one.kind if one.kind != "version" else one.name, [])
+        yield Differing(
+            kind=one.kind, name=one.name, before=one.before, after=one.after, details=(*one.details, *more)
+        )
+
+
+def same_conditions(one: Showing, history: Sequence[Showing], hardware: Hardware) -> list[Showing]:
+    """Those of a cell's showings from whose runs nothing that is recorded differs, oldest first.
+
+    Runs dated ahead are left out: nobody knows when they were.
+    """
+    found = []
+    for other in sorted(history, key=lambda showing: (showing.moment, showing.run.run_id)):
+        if is_to_come(other.run):
+            continue
+        cause = cause_of(other, one, hardware)
+        if not cause.candidates and not cause.others:
+            found.append(other)
+    return found
+
+
+def alternation(now: Showing, history: Sequence[Showing], hardware: Hardware) -> tuple[Showing, ...]:
+    """The runs of a cell among which it was green, failed and green again or the other way round, though nothing
+    differs between them; none where it isn't flaky."""
+    decided = [one for one in same_conditions(now, history, hardware) if one.state is not State.UNKNOWN]
+    switches = sum(one.state is not other.state for one, other in itertools.pairwise(decided))
+    return tuple(decided) if switches >= 2 else ()
+
+
+def slowdown(before: Showing, now: Showing, history: Sequence[Showing], hardware: Hardware) -> Slower | None:
+    """Whether a model of real size got slower; None where that can't be said.
+
+    A run measures a forward pass once, so five runs of each side are needed between which nothing differs. Those
+    count in which nothing ran beside it. It is slower where every one of the newest five took longer than every one
+    of the five before: the medians lie apart by more than both spread.
+    """
+    if now.planned.subject not in _REAL or before.planned.subject != now.planned.subject:
+        return None
+    if not cause_of(before, now, hardware).candidates:
+        return None
+    sides = [same_conditions(one, history, hardware) for one in (before, now)]
+    for check in now.planned.checks:
+        old, new = (_latencies(check, side) for side in sides)
+        if len(old) == len(new) == MEASUREMENTS:
+            if min(new) <= max(old):
+                return None
+            return Slower(check=check, before=_summary(old), now=_summary(new))
+    return None
+
+
+def _latencies(check: str, side: Sequence[Showing]) -> list[float]:
+    """The newest five of a check's forward passes of the newest shape, in milliseconds."""
+    found: list[tuple[tuple[object, ...], float]] = []
+    for one in side:
+        line = one.checks.get(check)
+        if line is not None and line.latency_ms is not None and one.state is State.GREEN and one.run.jobs == 1:
+            found.append(((line.batch, line.sequence_length), line.latency_ms))
+    return [took for shape, took in found if shape == found[-1][0]][-MEASUREMENTS:]
+
+
+def _summary(values: Sequence[float]) -> tuple[float, float, float]:
+    return statistics.median(values), min(values), max(values)

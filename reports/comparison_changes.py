@@ -1,0 +1,197 @@
+"""How cells changed from one side to another, and since when what is broken now is broken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from generators.compatibility.levels import level_rules
+from generators.compatibility.showings import Showing, State, moment_of
+from hardware.evidence.record import Outcome
+from hardware.plain_text import one_line
+
+from .comparison import Change, Comparison, Kind, Side
+from .comparison_causes import Cause, Hardware, alternation, cause_of, slowdown, version_differences
+
+History = Mapping[str, Sequence[Showing]]
+"""By cell id, what each run showed of it."""
+
+
+def compare_sides(before: Side, now: Side, history: History) -> Comparison:
+    """What differs `now` from `before`. `history` has what other runs showed of cells: without it none is flaky and
+    none slower."""
+    hardware = Hardware()
+    changes, same, suites = [], Counter[State](), dict[str, list[str]]()
+    for cell in sorted({*before.showings, *now.showings}):
+        old, new = before.showings.get(cell), now.showings.get(cell)
+        if old is None or new is None:
+            changes.append(Change(cell=cell, kind=Kind.NEW if old is None else Kind.GONE, before=old, now=new))
+            continue
+        cause = cause_of(old, new, hardware)
+        for one in cause.candidates:
+            if one.kind in ("suite", "checks", "subject", "configuration", "weights", "tolerance"):
+                suites.setdefault(one.name, []).append(cell)
+        change = _change(cell, old, new, cause, history.get(cell, ()), hardware)
+        if change is None:
+            same[new.state] += 1
+        else:
+            changes.append(change)
+    first, last = before.runs[0], now.runs[0]
+    return Comparison(
+        last_green=False,
+        before=before,
+        now=now,
+        inventory=hardware.between(first, last),
+        versions=tuple(version_differences(first, last)),
+        suites={kind: tuple(cells) for kind, cells in suites.items()},
+        changes=_worst_first(changes),
+        same={state: same[state] for state in State},
+        remarks=tuple(_remarks(before, now)),
+    )
+
+
+def compare_last_green(now: Side, history: History) -> Comparison:
+    """Of each cell that isn't green `now`, the last run before in which it was, and what differs between that and the
+    first run after it that showed what is so now."""
+    hardware = Hardware()
+    changes, same, greens = [], Counter[State](), dict[str, Showing]()
+    for cell, new in sorted(now.showings.items()):
+        own = history.get(cell, ())
+        earlier = sorted((one for one in own if _is_before(one, new)), key=lambda one: (one.moment, one.run.run_id))
+        green = next((one for one in reversed(earlier) if one.state is State.GREEN), None)
+        alternating = alternation(new, own, hardware)
+        if new.state is State.GREEN and not alternating:
+            same[State.GREEN] += 1
+            continue
+        if green is None:
+            changes.append(Change(cell=cell, kind=Kind.NEVER, before=None, now=new))
+            continue
+        greens[cell] = green
+        since = [one for one in earlier[earlier.index(green) + 1 :] if one.state is new.state]
+        first = next((one for one in since if one.is_whole), new)
+        told = f"so since run {first.run.run_id}" if first.run.run_id != new.run.run_id else ""
+        changes.append(
+            Change(
+                cell=cell,
+                kind=Kind.FLAKY if alternating else Kind.WORSE,
+                before=green,
+                now=new,
+                cause=None if alternating else cause_of(green, first, hardware),
+                alternating=alternating,
+                remarks=(told,) if told else (),
+            )
+        )
+    runs = {one.run.run_id: one.run for one in sorted(greens.values(), key=lambda one: one.moment, reverse=True)}
+    return Comparison(
+        last_green=True,
+        before=Side(name="last green", runs=tuple(runs.values()), showings=greens),
+        now=now,
+        inventory=(),
+        versions=(),
+        suites={},
+        changes=_worst_first(changes),
+        same={state: same[state] for state in State},
+        remarks=tuple(_of_names(now)),
+    )
+
+
+def _is_before(one: Showing, new: Showing) -> bool:
+    return (one.moment, one.run.run_id) < (new.moment, new.run.run_id)
+
+
+def _worst_first(changes: Iterable[Change]) -> tuple[Change, ...]:
+    return tuple(sorted(changes, key=lambda change: change.order))
+
+
+def _change(
+    cell: str, old: Showing, new: Showing, cause: Cause, history: Sequence[Showing], hardware: Hardware
+) -> Change | None:
+    """How the cell changed; None where it didn't."""
+    if alternating := alternation(new, history, hardware):
+        return Change(cell=cell, kind=Kind.FLAKY, before=old, now=new, alternating=alternating)
+    kind, remarks = _kind(old, new)
+    if kind is None and (slower := slowdown(old, new, history, hardware)):
+        return Change(cell=cell, kind=Kind.SLOWER, before=old, now=new, cause=cause, slower=slower)
+    if kind is None:
+        return None
+    return Change(cell=cell, kind=kind, before=old, now=new, cause=cause, remarks=tuple(remarks))
+
+
+def _kind(old: Showing, new: Showing) -> tuple[Kind | None, list[str]]:
+    if old.state is not new.state:
+        return (Kind.BETTER if new.state is State.GREEN else Kind.WORSE), []
+    if new.state is State.UNKNOWN:
+        return None, []
+    if new.state is State.GREEN:
+        remarks = list(_worth_less(old, new))
+        return (Kind.CHANGED if remarks else None), remarks
+    broke = [name for name in new.failing if _passed(old, name)]
+    mended = [name for name in old.failing if _passed(new, name)]
+    remarks = [f"{', '.join(broke)} passed before"] if broke else []
+    remarks += [f"{', '.join(mended)} passed now"] if mended else []
+    if broke or mended:
+        return (Kind.WORSE if broke else Kind.BETTER), remarks
+    otherwise = [
+        f"{name} {_told(old, name)}, now {_told(new, name)}"
+        for name in new.failing
+        if name in old.checks and _told(old, name) != _told(new, name)
+    ]
+    return (Kind.CHANGED if otherwise else None), otherwise
+
+
+def _passed(one: Showing, check: str) -> bool:
+    return check in one.checks and one.checks[check].outcome is Outcome.PASSED
+
+
+def _told(one: Showing, check: str) -> str:
+    line = one.checks[check]
+    words = str(line.outcome).replace("_", " ")
+    return f"{words} ({one_line(line.error_type, longest=60)})" if line.error_type else words
+
+
+def _worth_less(old: Showing, new: Showing) -> Iterable[str]:
+    """Why a cell that is green as before shows less than it did."""
+    if missing := [name for name in old.planned.checks if name not in new.planned.checks]:
+        yield f"not planned any more: {', '.join(missing)}"
+    subjects = level_rules().subjects
+    if old.planned.subject in subjects and not level_rules().proves_enough(new.planned.subject, old.planned.subject):
+        yield f"measured on {new.planned.subject}, before on {old.planned.subject}"
+    limits = [
+        {name: line.tolerance for name, line in one.checks.items() if line.tolerance is not None}
+        for one in (old, new)
+    ]
+    wider = [name for name, limit in limits[1].items() if limit > limits[0].get(name, limit)]
+    if wider:
+        yield f"held to more: {wider[0]} to {limits[1][wider[0]]:g}, before to {limits[0][wider[0]]:g}"
+    if old.level is not new.level:
+        more = [text for text in new.conditions if text not in old.conditions]
+        yield f"the level was {old.level} and is {new.level}{': ' if more else ''}{'; '.join(more)}"
+
+
+def _remarks(before: Side, now: Side) -> Iterable[str]:
+    if moment_of(before.runs[0]) > moment_of(now.runs[0]):
+        yield "the first is later than the second: what is worse here may be what was mended since"
+    for side in (before, now):
+        if len(side.runs) > 1:
+            yield (
+                f"{side.name} is put together from {len(side.runs)} runs: what differs in inventory and versions is "
+                f"that of the newest, {side.runs[0].run_id}; each change names what differs between its own two"
+            )
+        cut = sum(not one.is_whole for one in side.showings.values())
+        if cut:
+            yield f"{side.name} was cut off, or goes on: {cut} of its cells weren't reached, or not to their end"
+    yield from _of_names(now, before)
+
+
+def _of_names(*sides: Side) -> Iterable[str]:
+    """A remark where runs that name one machine have processors that no machine has both of."""
+    seen: dict[str, set[str]] = {}
+    for side in sides:
+        for run in side.runs:
+            processor = run.inventory.get("cpu")
+            model = processor.get("model") if isinstance(processor, Mapping) else None
+            if run.machine and isinstance(model, str):
+                seen.setdefault(run.machine, set()).add(model)
+    for machine, models in seen.items():
+        if len(models) > 1:
+            yield f"two machines may have the name {machine}: its processors are {', '.join(sorted(models))}"

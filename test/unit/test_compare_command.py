@@ -1,0 +1,226 @@
+"""`--compare` from the door: which runs words name, what is printed where, and which exit code tells what."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import pytest
+from made_runs import BERT, GPT2, a_run, write
+
+from generators.compatibility import run_evidence
+from generators.compatibility.run_evidence import RunEvidence
+from hardware.errors import NothingMatched, UsageError
+from hardware.evidence.compacted import compact
+from hardware.evidence.record import Origin
+from reports.comparison import COMPARISON_SCHEMA
+from reports.comparison_sides import before, named, side_of
+
+ROOT = Path(__file__).resolve().parents[2]
+_spec = importlib.util.spec_from_file_location("reporter_door", ROOT / "hardware_compatibility_reporter.py")
+door = sys.modules["reporter_door"] = importlib.util.module_from_spec(_spec)  # test/ has a door of the same name
+_spec.loader.exec_module(door)
+
+BROKEN = ("matches_reference", "backward")
+GREEN, RED = "20260101T000000Z-aaaaaa", "20260102T000000Z-bbbbbb"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A green run, and a broken one with another torch."""
+    monkeypatch.chdir(tmp_path)
+    place = tmp_path / "hwcompat-out" / "evidence"
+    place.parent.mkdir()
+    write(place, a_run(GREEN, 1, BERT, GPT2))
+    write(place, a_run(RED, 2, BERT, GPT2, versions={"torch": "2.14.0"}), BROKEN)
+    return place
+
+
+def compare(*words: str) -> int:
+    return door.main(["--compare", *words])
+
+
+def data(capsys, *words: str) -> dict:
+    code = compare(*words, "--format", "json")
+    found = json.loads(capsys.readouterr().out)
+    assert code == (1 if found["counts"]["worse"] else 0)
+    jsonschema.validate(found, json.loads(COMPARISON_SCHEMA.read_text(encoding="utf-8")))
+    return found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (GREEN, RED),
+        (GREEN,),
+        ("20260101", "20260102"),
+        ("20260101t000000z-A", "latest"),
+        ("previous", "latest"),
+        ("previous",),
+        ("previous", RED),
+        ("last-green",),
+        ("last-green", "latest"),
+        ("latest", "last-green"),
+        ("last-green", "desk"),
+        ("last-green", "--machine", "desk"),
+        (GREEN, "desk"),
+        (GREEN, "hwcompat-out/evidence"),
+    ],
+)
+def test_a_run_is_named_in_many_ways_and_what_broke_has_its_one_candidate(folder, capsys, words):
+    found = data(capsys, *words)
+    assert found["counts"]["worse"] == 2
+    assert [change["cause"]["single"]["name"] for change in found["changes"]] == ["torch", "torch"]
+    assert [change["before"]["run_id"] for change in found["changes"]] == [GREEN, GREEN]
+
+
+def test_what_got_better_fails_on_info_alone(folder):
+    assert compare(RED, GREEN) == 0
+    assert compare(RED, GREEN, "--fail-on", "info") == 1
+    assert compare(GREEN, RED, "--fail-on", "critical") == 0
+
+
+def test_evidence_is_the_same_as_lines_as_parquet_and_as_objects(folder, capsys, monkeypatch):
+    wanted = data(capsys, "last-green")
+
+    def unusual(_folder):
+        raise run_evidence.UnusualEvidenceError("as if")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_evidence, "EvidenceTable", unusual)
+        assert data(capsys, "last-green") == wanted
+    assert compact(folder).files == 4
+    assert not list(folder.glob("*.jsonl"))
+    assert data(capsys, "last-green") == wanted
+
+
+@pytest.mark.parametrize("format_", ["text", "markdown"])
+def test_what_differs_stands_above_what_broke(folder, capsys, format_):
+    write(folder, a_run("r9", 9, BERT, machine="<b>|`", versions={"torch": "<i>|`"}), BROKEN)
+    compare(GREEN, "r9", "--format", format_)
+    shown = capsys.readouterr().out
+    assert shown.index("version torch") < shown.index(BERT)
+    assert "gone" in shown.lower()
+    assert "5 checks fail" not in shown
+    assert "2 checks fail: matches_reference, backward" in shown.replace("\\_", "_")
+    if format_ == "markdown":
+        assert "<b>" not in shown
+        assert "<i>" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["20260101T000000Z-aaaaab", RED], 5, f"Did you mean '{GREEN}'"),
+        (["lates"], 5, "Did you mean 'latest'"),
+        (["dsk", RED], 5, "Did you mean 'desk'"),
+        ([RED, "--machine", "dsk"], 5, "Did you mean 'desk'"),
+        (["2026"], 4, "means 2 things"),
+        (["latest", RED], 4, "are the same run"),
+        (["previous", "previous"], 4, "previous latest"),
+        ([GREEN, RED, "more"], 4, "takes two, not 3"),
+        ([], 4, "previous latest"),
+        (["last-green", "previous"], 4, "--compare last-green"),
+        ([RED, "./nowhere"], 4, "no folder of evidence"),
+        ([RED, "--format", "html"], 4, "no html or junit form"),
+        ([RED, "--collect-all"], 4, "a document of its own"),
+    ],
+)
+def test_what_names_no_run_says_what_to_type(folder, capsys, words, code, told):
+    assert compare(*words) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert told in shown.err
+    if code == 5 or not words:
+        assert f"{RED}  2026-01-02 00:00  desk  2 cells" in shown.err
+        assert "python run_test_generation.py --run" in shown.err
+    else:
+        assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["more"], ["--machine", "desk"], ["--matrix", "--format", "text"]])
+def test_what_belongs_to_compare_alone_is_refused_without_it(folder, capsys, words):
+    assert door.main(words) == 4
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_no_cell_in_common_and_no_evidence_are_code_5(folder, tmp_path, capsys):
+    write(folder, a_run("r9", 9, "vit/image-classification/cpu/float32"))
+    assert compare(GREEN, "r9") == 5
+    assert "no cell in common" in capsys.readouterr().err
+    assert compare("previous") == 5
+    (tmp_path / "empty").mkdir()
+    assert compare("latest", "--evidence", "empty") == 5
+
+
+def test_runs_of_others_tests_and_lines_without_their_run_are_told_and_not_compared(folder, capsys):
+    write(folder, a_run("foreign", 5, origin=Origin.TRANSFORMERS), origin=Origin.TRANSFORMERS)
+    write(folder, a_run("lost", 6))
+    (folder / "lost-1.jsonl").unlink()
+    assert compare("foreign") == 5
+    assert "own tests" in capsys.readouterr().err
+    assert compare("lost") == 5
+    assert "none of what it planned" in capsys.readouterr().err
+    assert data(capsys, "previous")["now"]["runs"][0]["run_id"] == RED
+
+
+def test_broken_lines_are_counted_and_the_rest_is_compared(folder, capsys):
+    with (folder / f"{RED}-2.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"half a li')
+    assert compare("previous", "--format", "json") == 1
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["counts"]["worse"] == 2
+    assert "1 broken line(s) left out" in shown.err
+
+
+def test_a_run_speaks_with_what_it_resumed_and_latest_is_none_that_is_dated_ahead(folder):
+    write(folder, a_run("r3", 3, BERT, resumes=(RED,)))
+    write(folder, replace(a_run("r4", 4), started_at="2999-01-01T00:00:00+00:00"))
+    with RunEvidence(folder) as evidence:
+        latest = named("latest", evidence)
+        assert [run.run_id for run in latest.runs] == ["r3", RED]
+        states = {cell: (one.run.run_id, one.state) for cell, one in side_of(latest, evidence).showings.items()}
+        assert states == {BERT: ("r3", "green"), GPT2: (RED, "failed")}
+        assert before(latest, evidence).runs[0].run_id == GREEN  # what it resumed is no run before it
+        with pytest.raises(NothingMatched):
+            before(named(GREEN, evidence), evidence)
+
+
+def test_a_machine_speaks_by_the_newest_run_of_each_cell_that_was_not_cut_off(folder):
+    cut = a_run("r3", 3, BERT, machine="desk")
+    write(folder, cut, ended=False)
+    lines = (folder / "r3-2.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (folder / "r3-2.jsonl").write_text(lines[0], encoding="utf-8")
+    write(folder, a_run("r4", 4, BERT, machine="lab"))
+    with RunEvidence(folder) as evidence:
+        desk = side_of(named("desk", evidence), evidence)
+        assert desk.showings[BERT].run.run_id == RED
+        alone = side_of(named("r3", evidence), evidence)
+        assert not alone.showings[BERT].is_whole
+    write(folder, a_run("lab-of-one", 5))
+    with RunEvidence(folder) as evidence, pytest.raises(UsageError, match="means 2 things"):
+        named("lab", evidence)
+
+
+def test_two_folders_are_two_sides_and_files_are_written_where_asked(folder, tmp_path, capsys):
+    other = tmp_path / "elsewhere"
+    write(other, a_run("r7", 7, BERT, machine="lab"))
+    found = data(capsys, str(folder), str(other))
+    assert [found[name]["runs"][0]["machine"] for name in ("before", "now")] == ["desk", "lab"]
+    assert found["counts"]["better"] == 1
+    assert compare("previous", "--output-dir", str(tmp_path / "out"), "--format", "json") == 1
+    assert json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))["counts"]["worse"] == 2
+
+
+def test_a_flaky_cell_is_a_warning(folder, capsys):
+    for day in (4, 5, 6):
+        write(folder, a_run(f"r{day}", day, BERT), BROKEN if day == 5 else ())
+    (change,) = [one for one in data(capsys, "last-green")["changes"] if one["cell"] == BERT]
+    assert (change["kind"], change["severity"], change["now"]["state"]) == ("flaky", "warning", "green")
+    assert [one["run_id"] for one in change["alternating"]] == [GREEN, "r4", "r5", "r6"]
+    assert compare("r5", "r6") == 0
+    assert compare("r5", "r6", "--fail-on", "warning") == 1

@@ -1,0 +1,264 @@
+"""What changed from one run to another, and by what: nothing is called green, flaky, slower or a cause that isn't."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from made_runs import BERT, CHECKS, CUDA, a_run, lines_of, shown
+
+from generators.compatibility.showings import Showing, State, showings
+from hardware.evidence.record import EDITED, Outcome, RunLine
+from reports.comparison import Change, Comparison, Kind, Side
+from reports.comparison_causes import Hardware, cause_of
+from reports.comparison_changes import compare_last_green, compare_sides
+
+BROKEN = ("matches_reference", "backward")
+INVENTORY = {
+    "host": {"system": "Linux"},
+    "cpu": {"model": "EPYC"},
+    "memory": {"total_bytes": 2**34},
+    "accelerators": [],
+    "vendors": [],
+    "packages": {},
+}
+
+
+def side(*showings_: Showing) -> Side:
+    runs = {one.run.run_id: one.run for one in showings_}
+    return Side(name="a side", runs=tuple(runs.values()), showings={one.cell.id: one for one in showings_})
+
+
+def compared(before: Showing, now: Showing, *others: Showing) -> Comparison:
+    return compare_sides(side(before), side(now), {before.cell.id: [before, now, *others]})
+
+
+def the_change(before: Showing, now: Showing, *others: Showing) -> Change:
+    (found,) = compared(before, now, *others).changes
+    return found
+
+
+def since_green(*history: Showing) -> Change | None:
+    return next(iter(compare_last_green(side(history[-1]), {history[-1].cell.id: list(history)}).changes), None)
+
+
+GREEN, RED = shown(a_run("r1", 1)), shown(a_run("r2", 2), BROKEN)
+DEVICE = a_run("r1", 1, CUDA)
+
+
+@pytest.mark.parametrize(
+    ("showing", "state"),
+    [
+        (GREEN, State.GREEN),
+        (RED, State.FAILED),
+        (shown(DEVICE), State.GREEN),
+        (shown(DEVICE, substitution_reason="not here", actual_target="cpu"), State.UNKNOWN),
+        (shown(DEVICE, BROKEN, substitution_reason="not here", actual_target="cpu"), State.UNKNOWN),
+        (shown(DEVICE, outcome=Outcome.PASSED_ON_FALLBACK), State.UNKNOWN),
+        (shown(DEVICE, CHECKS, actual_target=None), State.FAILED),
+        (shown(a_run("r1", 1), conditions={EDITED: "yes"}), State.UNKNOWN),
+        (shown(a_run("r1", 1), BROKEN, conditions={EDITED: "yes"}), State.UNKNOWN),
+        (shown(a_run("r1", 1), outcome=Outcome.SKIPPED), State.UNKNOWN),
+        (shown(a_run("r1", 1), outcome=Outcome.AMBIGUOUS), State.UNKNOWN),
+        (shown(a_run("r1", 1), max_rel_error=None), State.UNKNOWN),
+        (shown(a_run("r1", 1), tolerance=1e-2, max_rel_error=5e-3), State.GREEN),
+        (shown(a_run("r1", 1), suite_hash="another"), State.UNKNOWN),
+        (shown(a_run("r1", 1), started_at="2999-01-01T00:00:00+00:00"), State.UNKNOWN),
+        (shown(a_run("r1", 1), offloaded_ops={"aten.mm": 1}), State.UNKNOWN),
+    ],
+)
+def test_what_a_run_shows_is_green_only_where_every_planned_check_passed_on_the_device_asked_for(showing, state):
+    assert showing.state is state
+
+
+def test_what_was_cut_off_is_unknown_and_a_failure_that_came_before_stays_one():
+    run = a_run("r1", 1)
+    cut = showings(run, lines_of(run)[:2])[BERT]
+    assert (cut.state, cut.is_whole) == (State.UNKNOWN, False)
+    failed = showings(run, lines_of(run, BROKEN)[:2])[BERT]
+    assert (failed.state, failed.is_whole, failed.failing) == (State.FAILED, True, ("matches_reference",))
+    twice = showings(run, [*lines_of(run), *lines_of(run), lines_of(run, ("backward",))[2]])[BERT]
+    assert twice.failing == ("backward",)  # of two lines of one check the worse one counts
+    more = [replace(line, check_name="unplanned") for line in lines_of(run, ("builds",))]
+    assert showings(run, [*lines_of(run), more[0]])[BERT].failing == ("unplanned",)
+    assert showings(run, [*lines_of(run)[:3], more[3]])[BERT].state is State.UNKNOWN  # no pass stands for another
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kind"),
+    [
+        (GREEN, shown(a_run("r2", 2)), None),
+        (GREEN, RED, Kind.WORSE),
+        (RED, replace(GREEN, run=a_run("r3", 3)), Kind.BETTER),
+        (GREEN, shown(a_run("r2", 2), outcome=Outcome.SKIPPED), Kind.WORSE),
+        (shown(a_run("r1", 1), ("backward",)), RED, Kind.WORSE),
+        (RED, shown(a_run("r3", 3), ("backward",)), Kind.BETTER),
+        (shown(a_run("r1", 1), ("builds",)), shown(a_run("r2", 2), ("backward",)), Kind.WORSE),
+        (RED, shown(a_run("r3", 3), BROKEN, error_type="numerical_mismatch"), Kind.CHANGED),
+        (GREEN, shown(a_run("r2", 2, plan={"checks": (*CHECKS[:2], CHECKS[3])})), Kind.CHANGED),
+        (GREEN, shown(a_run("r2", 2), tolerance=1e-3), Kind.CHANGED),
+        (shown(a_run("r1", 1, plan={"subject": "checkpoint"})), shown(a_run("r2", 2)), Kind.CHANGED),
+        (GREEN, shown(a_run("r2", 2), actual_dtype="bfloat16"), Kind.CHANGED),
+    ],
+)
+def test_how_a_change_is_called(before, now, kind):
+    found = compared(before, now)
+    assert [change.kind for change in found.changes] == ([kind] if kind else [])
+    assert sum(found.same.values()) == (0 if kind else 1)
+    assert found.met("error") == (kind is Kind.WORSE)
+
+
+def test_a_cell_of_one_plan_alone_is_neither_worse_nor_the_same():
+    other = shown(a_run("r2", 2, CUDA))
+    found = compare_sides(side(GREEN), side(other), {})
+    assert [(change.cell, change.kind) for change in found.changes] == [(CUDA, Kind.NEW), (BERT, Kind.GONE)]
+    assert found.met("error") == 0
+
+
+def causes(before: Showing, now: Showing) -> list[str]:
+    return [one.name for one in cause_of(before, now, Hardware()).candidates]
+
+
+def moved(**versions: str) -> RunLine:
+    return a_run("r2", 2, versions=versions)
+
+
+def test_the_one_version_that_differs_is_named_and_what_the_target_does_not_depend_on_is_no_candidate():
+    one = the_change(GREEN, shown(moved(torch="2.14.0", numpy="2.5.0"), BROKEN)).cause
+    assert str(one) == "only this differs: torch 2.13.0, now 2.14.0"
+    assert [other.name for other in one.others] == ["numpy"]
+    two = the_change(GREEN, shown(moved(torch="2.14.0", transformers="5.6.0"), BROKEN)).cause
+    assert two.single is None
+    assert [one.name for one in two.candidates] == ["torch", "transformers"]
+    none = the_change(GREEN, shown(moved(numpy="2.5.0"), BROKEN)).cause
+    assert none.single is None
+    assert "nothing differs that the target declares to depend on" in str(none)
+    assert "nothing that is recorded differs" in str(the_change(GREEN, RED).cause)
+
+
+def test_a_version_that_went_away_differs():
+    without = {name: text for name, text in GREEN.run.versions.items() if name != "transformers"}
+    gone = shown(replace(a_run("r2", 2), versions=without), BROKEN)
+    assert str(cause_of(GREEN, gone, Hardware())) == "only this differs: transformers 5.5.4, now absent"
+
+
+@pytest.mark.parametrize(
+    ("now", "names"),
+    [
+        (shown(a_run("r2", 2, plan={"suite_hash": "other"}), BROKEN), ["suite"]),
+        (shown(a_run("r2", 2, plan={"suite_hash": "other"}), BROKEN, config_hash="beef"), ["suite"]),
+        (shown(a_run("r2", 2), BROKEN, model_revision="sha256:2"), []),  # the other side doesn't say which
+        (shown(a_run("r2", 2), BROKEN, tolerance=1e-6), ["tolerance"]),
+        (shown(a_run("r2", 2, versions={"hwcompat": "0.1.0+b"}), BROKEN, tolerance=1e-6), ["hwcompat"]),
+        (shown(a_run("r2", 2), BROKEN, accelerator="another device"), ["accelerator"]),
+        (shown(a_run("r2", 2), BROKEN, accelerator=None), []),
+        (shown(a_run("r2", 2, machine="lab"), BROKEN), ["machine"]),
+        (shown(a_run("r2", 2, plan={"subject": "config"}), BROKEN), ["subject"]),
+        (shown(a_run("r2", 2, isolation="none"), BROKEN), ["isolation"]),
+    ],
+)
+def test_a_suite_a_tolerance_a_device_or_a_machine_is_a_candidate_too(now, names):
+    assert causes(GREEN, now) == names
+
+
+def test_other_weights_under_one_name_are_told():
+    old, new = (shown(a_run(f"r{n}", n), model_revision=f"sha256:{n}") for n in (1, 2))
+    assert causes(old, new) == ["weights"]
+    assert compared(old, new).suites == {"weights": (BERT,)}
+
+
+def test_a_condition_that_says_again_what_a_version_says_is_no_second_candidate():
+    old = shown(a_run("r1", 1, versions={"torch": "a"}), conditions={"build": "a", "attention": "sdpa"})
+    new = shown(a_run("r2", 2, versions={"torch": "b"}), BROKEN, conditions={"build": "b", "attention": "sdpa"})
+    assert causes(old, new) == ["torch"]
+
+
+def test_two_machines_of_one_name_are_told_apart_by_what_they_have():
+    other = {**INVENTORY, "cpu": {"model": "Xeon"}}
+    old, new = shown(a_run("r1", 1, inventory=INVENTORY)), shown(a_run("r2", 2, inventory=other), BROKEN)
+    found = compared(old, new)
+    assert "cpu model EPYC, now Xeon" in str(found.changes[0].cause)
+    assert any("two machines may have the name desk" in text for text in found.remarks)
+    assert [one.name for one in found.inventory] == ["model"]
+    broken = a_run("r2", 2, inventory={**INVENTORY, "accelerators": [{"vendor": "X", "extra_info": [1]}]})
+    assert compared(old, shown(broken)).inventory == ()  # of another shape: nothing is said
+
+
+def test_flaky_is_what_alternates_with_nothing_that_differs():
+    third = shown(a_run("r3", 3))
+    flaky = the_change(GREEN, RED, third)
+    assert (flaky.kind, flaky.cause) == (Kind.FLAKY, None)
+    assert [one.run.run_id for one in flaky.alternating] == ["r1", "r2", "r3"]
+    assert the_change(GREEN, third, RED).kind is Kind.FLAKY  # green on both sides, and not in between
+    assert the_change(GREEN, RED).kind is Kind.WORSE  # once is no alternation
+    assert the_change(GREEN, RED, shown(a_run("r3", 3), BROKEN)).kind is Kind.WORSE
+    for differs in (
+        a_run("r3", 3, versions={"numpy": "2.5.0"}),
+        a_run("r3", 3, machine="lab"),
+        a_run("r3", 3, jobs=2),
+        a_run("r3", 3, plan={"suite_hash": "other"}),
+        replace(a_run("r3", 3), started_at="2999-01-01T00:00:00+00:00"),
+    ):
+        assert the_change(GREEN, RED, shown(differs)).kind is Kind.WORSE
+    unknown = shown(a_run("r3", 3), outcome=Outcome.SKIPPED)
+    assert the_change(GREEN, RED, unknown).kind is Kind.WORSE  # what says nothing doesn't alternate
+
+
+def timed(start: int, times: list[float], torch: str, *, subject: str = "config", jobs: int = 1) -> list[Showing]:
+    return [
+        shown(a_run(f"r{day}", day, versions={"torch": torch}, plan={"subject": subject}, jobs=jobs), latency_ms=took)
+        for day, took in enumerate(times, start)
+    ]
+
+
+FAST, SLOW = [10.0, 11.0, 12.0, 10.5, 11.5], [13.0, 14.0, 15.0, 13.5, 12.5]
+
+
+def speed(times: list[float], *, before: list[float] = FAST, torch: str = "2.14.0", **more: object) -> list[Change]:
+    old, new = timed(1, before, "2.13.0", **more), timed(11, times, torch, **more)
+    return list(compared(old[-1], new[-1], *old[:-1], *new[:-1]).changes)
+
+
+def test_slower_is_said_of_real_sizes_alone_by_five_medians_beyond_the_spread():
+    (slower,) = speed(SLOW)
+    assert slower.kind is Kind.SLOWER
+    assert (slower.slower.check, slower.slower.before, slower.slower.now) == (
+        "builds",
+        (11.0, 10.0, 12.0),
+        (13.5, 12.5, 15.0),
+    )
+    assert speed(SLOW, subject="tiny") == []
+    assert speed(SLOW, jobs=2) == []
+    assert speed(SLOW[:4]) == []
+    assert speed(SLOW, before=FAST[:4]) == []
+    assert speed([*SLOW[:4], 11.9]) == []  # one of them was as fast as the slowest before
+    assert speed(FAST, before=SLOW) == []  # faster is no finding
+    assert speed(SLOW, torch="2.13.0") == []  # nothing differs: these are ten of one kind
+
+
+def test_last_green_is_found_and_the_change_is_that_to_the_first_run_after_it():
+    first = shown(a_run("r2", 2, versions={"torch": "2.14.0"}), BROKEN)
+    now = shown(a_run("r3", 3, versions={"torch": "2.14.0", "transformers": "5.6.0"}), BROKEN)
+    found = since_green(shown(a_run("r0", 1), BROKEN), GREEN, first, now)
+    assert (found.kind, found.before.run.run_id, found.now.run.run_id) == (Kind.WORSE, "r1", "r3")
+    assert found.cause.single.name == "torch"  # transformers moved later, and broke nothing
+    assert found.remarks == ("so since run r2",)
+    cut = showings(first.run, lines_of(first.run)[:1])[BERT]
+    assert since_green(GREEN, cut, now).cause.after == "r3"  # a run that was cut off shows nothing
+
+
+def test_never_green_is_no_regression_and_green_is_nothing_to_tell():
+    assert since_green(shown(a_run("r1", 1), BROKEN), RED).kind is Kind.NEVER
+    assert since_green(RED, shown(a_run("r3", 3, versions={"torch": "9"}))) is None
+    elsewhere = shown(a_run("r1", 1, CUDA), substitution_reason="not here", actual_target="cpu")
+    assert since_green(elsewhere, shown(a_run("r2", 2, CUDA), BROKEN)).kind is Kind.NEVER
+    assert since_green(GREEN, RED, shown(a_run("r3", 3))).kind is Kind.FLAKY
+
+
+def test_suspects_are_counted_over_cells_and_those_that_stand_alone_come_first():
+    old = [shown(a_run("r1", 1, cell)) for cell in (BERT, CUDA)]
+    run = a_run("r2", 2, versions={"torch": "2.14.0"})
+    other = a_run("r2", 2, CUDA, versions={"torch": "2.14.0", "nvidia_driver": "600"})
+    found = compare_sides(side(*old), side(shown(run, BROKEN), shown(other, BROKEN)), {})
+    told = [(one.differing.name, len(one.cells), len(one.alone)) for one in found.suspects]
+    assert told == [("torch", 2, 1), ("nvidia_driver", 1, 0)]
