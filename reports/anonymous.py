@@ -1,7 +1,7 @@
 """`--anonymise-models`: pseudonyms in place of the names of models that aren't public types, wherever these stand.
 
-A report quotes a name in many ways: in cells, files of suites, commands, messages, tracebacks and folders. So all texts
-of a report are read, and not single fields, and a name is found however its words are joined.
+A report quotes a name in many ways: in cells, files of suites, commands, messages, tracebacks and folders. So all
+texts of a report are read, and not single fields, and a name is found however its words are joined.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import hmac
+import itertools
 import os
 import re
 import shlex
@@ -40,14 +41,33 @@ _FOLDER_OPTIONS = frozenset(
     {"--config", "--output-dir", "--evidence", "--report-dir", "--template-dir", "--bundle", "--upstream", "--suites"}
 )
 _LEFT_ALONE = frozenset(
-    "error_type hardware_type severity confidence check_name checks task precision precisions "
-    "requested_target actual_target actual_dtype subject stage outcome kind level basis started_at ended_at timestamp "
-    "rule_ids run_id resumes suite_hash made_from state change_kind origin library isolation".split()
+    {
+        *("error_type", "hardware_type", "severity", "confidence", "check_name", "checks", "task", "precision"),
+        *(
+            "requested_target",
+            "actual_target",
+            "actual_dtype",
+            "subject",
+            "stage",
+            "outcome",
+            "kind",
+            "level",
+            "basis",
+        ),
+        *("started_at", "ended_at", "timestamp", "rule_ids", "run_id", "resumes", "suite_hash", "made_from", "state"),
+        *("origin", "library", "isolation"),
+    }
 )
+"""Fields that hold words of ours: a model may be called like one."""
+
 _COMMON = frozenset(
-    "test tests model models main data checkpoint checkpoints bert the and for make python hardware generators reports "
-    "home user users tiny config cpu cuda rocm mps xpu tpu openvino qnn webnn webgpu simulated any builds backward".split()
+    {
+        *("test", "tests", "model", "models", "main", "data", "checkpoint", "checkpoints", "tiny", "config", "any"),
+        *("the", "and", "for", "make", "python", "hardware", "generators", "reports", "home", "user", "users"),
+        *("cpu", "cuda", "rocm", "mps", "xpu", "tpu", "openvino", "qnn", "webnn", "webgpu", "simulated", "builds"),
+    }
 )
+"""Parts of names that tell of no model."""
 
 
 class Pseudonyms:
@@ -155,7 +175,7 @@ def names_in_command(command: str) -> tuple[str, ...]:
         words = shlex.split(command)
     except ValueError:  # a quote that isn't closed
         words = command.split()
-    named = [after for word, after in zip(words, words[1:], strict=False) if word in ("--model", "--check-model")]
+    named = [after for word, after in itertools.pairwise(words) if word in ("--model", "--check-model")]
     joined = [word.partition("=")[2] for word in words if word.startswith(("--model=", "--check-model="))]
     return tuple(one for one in (*named, *joined) if one != "-")
 

@@ -92,7 +92,8 @@ def compare(report: Report, baseline: Baseline) -> Comparison:
     before: dict[tuple[str, ...], list[Finding]] = {}
     for finding in baseline.findings:
         before.setdefault(_problem(finding), []).append(finding)
-    states, met = {}, set()
+    states: dict[tuple[str, tuple[str, ...]], State] = {}
+    met: set[int] = set()
     for finding in report.findings:
         same = [one for one in before.get(_problem(finding), ()) if _meets(finding, one)]
         met.update(id(one) for one in same)

@@ -58,20 +58,19 @@ def github_summary(report: Report, *, room: int = LARGEST_SUMMARY) -> str:
     if shown < len(sections):
         said = f"{shown} of {len(sections)} findings are shown here, the worst ones: a summary holds no more."
         sections = [f"**{said} The reports that the run wrote hold all of them.**", *sections[:shown]]
-    return "\n\n".join([text, *sections, *_cells(report, left)]) + "\n"
+    return "\n\n".join(part for part in (text, *sections, *_cells(report, left)) if part) + "\n"
 
 
 def _cells(report: Report, left: int) -> list[str]:
-    """A table of the cells, the worst first, as far as there is room."""
+    """A table of the cells that aren't high, the worst first, as far as there is room."""
     order = {level: place for place, level in enumerate((Level.NONE, Level.LOW, Level.UNKNOWN, Level.MEDIUM))}
-    cells = sorted(report.cells, key=lambda cell: order.get(cell.verdict.level, len(order)))
+    cells = sorted((one for one in report.cells if one.verdict.level in order), key=lambda c: order[c.verdict.level])
+    high = f"{len(report.cells) - len(cells)} of {len(report.cells)} cells are high."
     number = min(len(cells), _MOST_CELLS)
-    while number and _size(table := cells_table(cells[:number])) > left:
+    while number and _size(cells_table(cells[:number])) > left:
         number //= 2
-    if not number:
-        return ["No room is left for the table of cells."] if cells else []
-    said = [] if number == len(cells) else [f"{number} of {len(cells)} cells are shown here, the worst ones."]
-    return ["## Cells", *said, table]
+    cut = f" Of the others {number} of {len(cells)} are shown here, the worst ones." if number < len(cells) else ""
+    return [cells_table(cells[:number]), high + cut] if report.cells else []
 
 
 def _fitting(parts: Sequence[str], room: int) -> tuple[int, int]:

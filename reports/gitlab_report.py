@@ -32,7 +32,8 @@ def gitlab_report(report: Report) -> str:
 
 def _entry(finding: Finding, fingerprint: str, report: Report) -> dict[str, Any]:
     place = place_of(finding, report.suites)
-    where = f" ({len(finding.cells)} cells, the first is {finding.cells[0]})" if finding.cells else ""
+    cells = len(finding.cells)
+    where = f" ({f'{cells} cells, the first is ' if cells > 1 else ''}{finding.cells[0]})" if cells else ""
     advice = f" What to do: {finding.recommendations[0]}" if finding.recommendations else ""
     return {
         "description": plain_paragraphs(f"{finding.severity}: {finding.message}{where}{advice}").replace("\n", " "),

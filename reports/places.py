@@ -1,7 +1,7 @@
 """Where a finding is shown: in the suite that found it, or under the name of what was looked at.
 
-Servers that show findings beside source want a file and a line for each. A finding of a cell has its suite; one of the
-machine has no file, and gets the name of the part that found it, as scanners of images give the image's name.
+Servers that show findings beside source want a file and a line for each. A finding of a cell has its suite; one of
+the machine has no file, and gets the name of the part that found it, as scanners of images give the image's name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LARGEST_SUITE = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class SuitePlace:
-    """A suite's file, with slashes and relative to the working directory where it lies there, and its checks' lines."""
+    """A suite's file, with slashes, from the working directory where it lies there; and the lines of its checks."""
 
     file: str
     lines: Mapping[str, int]
