@@ -128,6 +128,8 @@ class Pseudonyms:
             return value
         if name == "command" and isinstance(value, str):
             return self.text(_without_folders(value))
+        if name == "traceback" and isinstance(value, str):
+            return self._without_cut_start(self.text(value))
         return self._value(value)
 
     def _cell(self, text: str) -> str:
@@ -141,6 +143,12 @@ class Pseudonyms:
 
     def _pseudonym(self, found: str) -> str:
         return self._names[self._of[_plain(found)]]
+
+    def _without_cut_start(self, text: str) -> str:
+        """A traceback whose beginning was cut off may go on within a name."""
+        for name in self._spelt:
+            text = _cut_end(text[::-1], name[::-1])[::-1]
+        return text
 
     def _without_cut_names(self, text: str) -> str:
         """A text that was cut may end, or go on, within a name."""
