@@ -20,12 +20,13 @@ from reports import sarif_report as sarif
 from reports.delivery import SUMMARY_VARIABLE, deliver_to_github
 from reports.diagnosis import diagnose
 from reports.finding import Finding, Severity, worst_first
-from reports.formats import FORMATS, report_text
+from reports.formats import FORMATS, SUFFIXES, report_text
 from reports.github_report import LARGEST_SUMMARY, MOST_ANNOTATIONS, github_annotations, github_summary
 from reports.places import SuitePlace, place_of, suite_places
 from reports.report import Report
 
 # From the npm package @microsoft/jest-sarif 1.0.0-beta.0, under the MIT licence.
+ROOT = Path(__file__).parents[2]
 SCHEMA = Path(__file__).parent / "data" / "sarif-2.1.0-rtm.5.json.gz"
 CELL = "bert/fill-mask/cpu/float32"
 HOSTILE = (
@@ -259,3 +260,15 @@ def test_suites_are_found_by_plain_names_alone(tmp_path: Path, monkeypatch: pyte
     assert found == {CELL: SuitePlace(file="s/test_bert.py", lines={"builds": 4})}
     assert place_of(finding(checks=("builds",)), found).line == 4
     assert not place_of(finding(cells=()), found).is_file
+
+
+def test_the_failure_that_the_documentation_shows_is_the_same_in_every_format() -> None:
+    shown = ROOT / "docs" / "formats"
+    texts = {name: (shown / f"failure.{SUFFIXES[name]}").read_text(encoding="utf-8") for name in FORMATS}
+    (known,) = json.loads(texts["json"])["errors"]
+    assert all("off by" in text or "0.41 of the output" in text for text in texts.values())
+    (result,) = json.loads(texts["sarif"])["runs"][0]["results"]
+    assert result["partialFingerprints"]["hwcompatFinding/v1"] == known["id"]
+    assert len(json.loads(texts["gitlab"])) == 1
+    assert texts["github"].count("\n::error ") == texts["markdown"].count("### error: ") == 1
+    assert not [name for name, text in texts.items() if re.search(r"/(home|root|tmp|work|Users)/", text)]
