@@ -223,6 +223,11 @@ def test_the_summary_is_appended_where_github_says_and_only_annotations_are_prin
     deliver_to_github(report(finding()), SimpleNamespace(), to_files=False)
     assert path.read_text(encoding="utf-8").startswith("before\n# Hardware compatibility\n")
     assert capsys.readouterr().out.startswith("::error ")
+    path.write_text("x" * (LARGEST_SUMMARY - 9_000), encoding="utf-8")
+    deliver_to_github(report(*(finding(n) for n in range(90))), SimpleNamespace(), to_files=False)
+    assert LARGEST_SUMMARY - 9_000 < path.stat().st_size <= LARGEST_SUMMARY
+    assert "of 90 findings are shown here" in path.read_text(encoding="utf-8")
+    capsys.readouterr()
     path.write_text("x" * (LARGEST_SUMMARY - 5), encoding="utf-8")
     deliver_to_github(report(finding()), SimpleNamespace(), to_files=False)
     assert path.stat().st_size == LARGEST_SUMMARY - 5
