@@ -87,17 +87,21 @@ class Pseudonyms:
                     self._of.setdefault(plain, slug)
                     spelt.setdefault(plain, part)
         self._names = _told_apart(sorted(set(self._of.values())))
-        self._spelt = tuple(spelt.values())
-        self._found = _expression(self._spelt)
+        self._spelt = spelt
+        self._expressions: dict[tuple[str, ...], re.Pattern[str]] = {}
+        self._cells: dict[str, str] = {}
 
     def text(self, text: str) -> str:
         """A text without the names, and without folders of whoever ran it."""
         if text.count("/") == 3 and (cell := self._cell(text)):
             return cell
         shown = _PATH.sub(_shortened, text)
-        if self._found is None:
-            return shown
-        shown = self._found.sub(lambda match: self._pseudonym(match[0]), shown)
+        # Most texts hold no name: one look at each spelling without signs is far cheaper than a search for all.
+        plain = _plain(shown)
+        if hits := tuple(name for name in self._spelt if name in plain):
+            if hits not in self._expressions:
+                self._expressions[hits] = _expression(self._spelt[name] for name in hits)
+            shown = self._expressions[hits].sub(lambda match: self._pseudonym(match[0]), shown)
         return self._without_cut_names(shown) if "…" in shown else shown
 
     def value(self, value: _T) -> _T:
@@ -134,19 +138,22 @@ class Pseudonyms:
 
     def _cell(self, text: str) -> str:
         """A cell with its model's pseudonym: a model may be called like a target, and targets stay."""
-        model, _, rest = text.partition("/")
-        try:
-            Cell.parse(text)
-        except HwCompatError:
-            return ""
-        return f"{self._names[self._of[_plain(model)]] if _plain(model) in self._of else model}/{rest}"
+        if text not in self._cells:
+            model, _, rest = text.partition("/")
+            try:
+                Cell.parse(text)
+            except HwCompatError:
+                return ""
+            plain = _plain(model)
+            self._cells[text] = f"{self._names[self._of[plain]] if plain in self._of else model}/{rest}"
+        return self._cells[text]
 
     def _pseudonym(self, found: str) -> str:
         return self._names[self._of[_plain(found)]]
 
     def _without_cut_start(self, text: str) -> str:
         """A traceback whose beginning was cut off may go on within a name."""
-        for name in self._spelt:
+        for name in self._spelt.values():
             text = _cut_end(text[::-1], name[::-1])[::-1]
         return text
 
@@ -154,7 +161,7 @@ class Pseudonyms:
         """A text that was cut may end, or go on, within a name."""
         pieces = text.split("…")
         for number, piece in enumerate(pieces):
-            for name in self._spelt:
+            for name in self._spelt.values():
                 if number + 1 < len(pieces):
                     piece = _cut_end(piece, name)
                 if number:
@@ -238,13 +245,13 @@ def _file_name(slug: str) -> str:
         return slug
 
 
-def _expression(names: Iterable[str]) -> re.Pattern[str] | None:
+def _expression(names: Iterable[str]) -> re.Pattern[str]:
     """Finds the names, longest first, whatever joins their words; a short one only where it stands alone."""
     alternatives = []
     for name in sorted(names, key=lambda one: (-len(_plain(one)), one)):
         spaced = r"[\W_]{0,3}".join(re.escape(word) for word in _WORD.findall(name))
         alternatives.append(spaced if len(_plain(name)) >= _FREELY_FOUND else rf"(?<![^\W_]){spaced}(?![^\W_])")
-    return re.compile("|".join(alternatives), re.IGNORECASE) if alternatives else None
+    return re.compile("|".join(alternatives), re.IGNORECASE)
 
 
 def _told_apart(slugs: list[str]) -> dict[str, str]:
@@ -269,7 +276,10 @@ def _shortened(match: re.Match[str]) -> str:
 
 def _cut_end(text: str, name: str) -> str:
     """The text without a beginning of the name at its end."""
+    end, lowered = text[-len(name) :].lower(), name.lower()
+    if lowered[:_SHORTEST_PART] not in end:
+        return text
     for length in range(len(name) - 1, _SHORTEST_PART - 1, -1):
-        if text.lower().endswith(name[:length].lower()):
+        if end.endswith(lowered[:length]):
             return text[:-length]
     return text

@@ -7,8 +7,6 @@ workflows-and-actions/workflow-commands, step isolation and limits); a step has 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from generators.compatibility.verdict import Level
 
 from .baseline import State
@@ -53,11 +51,16 @@ def github_summary(report: Report, *, room: int = LARGEST_SUMMARY) -> str:
     ]
     text = "\n\n".join(part for part in head if part)
     left = room - _RESERVED - _size(text)
-    sections = [finding_section(finding, against, traceback=False) for finding in report.findings]
-    shown, left = _fitting(sections, left)
-    if shown < len(sections):
-        said = f"{shown} of {len(sections)} findings are shown here, the worst ones: a summary holds no more."
-        sections = [f"**{said} The reports that the run wrote hold all of them.**", *sections[:shown]]
+    sections: list[str] = []
+    for finding in report.findings:
+        section = finding_section(finding, against, traceback=False)
+        if _size(section) + 2 > left:
+            said = f"{len(sections)} of {len(report.findings)} findings are shown here, the worst ones"
+            sections.insert(0, f"**{said}: a summary holds no more. The reports of the run hold all of them.**")
+            left = 0
+            break
+        sections.append(section)
+        left -= _size(section) + 2
     return "\n\n".join(part for part in (text, *sections, *_cells(report, left)) if part) + "\n"
 
 
@@ -71,15 +74,6 @@ def _cells(report: Report, left: int) -> list[str]:
         number //= 2
     cut = f" Of the others {number} of {len(cells)} are shown here, the worst ones." if number < len(cells) else ""
     return [cells_table(cells[:number]), high + cut] if report.cells else []
-
-
-def _fitting(parts: Sequence[str], room: int) -> tuple[int, int]:
-    """How many of the parts, from the first, have room with an empty line before each; and the room that is left."""
-    for number, part in enumerate(parts):
-        room -= _size(part) + 2
-        if room < 0:
-            return number, 0
-    return len(parts), room
 
 
 def _size(text: str) -> int:

@@ -96,6 +96,7 @@ def fingerprints(findings: Sequence[Finding]) -> tuple[str, ...]:
     seen: dict[str, int] = {}
     names = []
     for finding in findings:
-        seen[finding.id] = seen.get(finding.id, 0) + 1
-        names.append(finding.id if seen[finding.id] == 1 else f"{finding.id}-{seen[finding.id]}")
+        id_ = finding.id
+        seen[id_] = seen.get(id_, 0) + 1
+        names.append(id_ if seen[id_] == 1 else f"{id_}-{seen[id_]}")
     return tuple(names)

@@ -7,6 +7,7 @@ what it wouldn't show is left out here, and a notification of the run says so.
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import re
@@ -41,6 +42,7 @@ _LEVELS = {
     Severity.INFO: "note",
 }
 _STATES = {State.NEW: "new", State.WORSE: "updated", State.KNOWN: "unchanged"}
+_READ_BY_PEOPLE = 500
 _ROOT = "%SRCROOT%"
 _NO_FILE = "HWCOMPAT"
 _FILLED_IN = re.compile(r"\{\d+\}")
@@ -50,7 +52,8 @@ def sarif_report(report: Report) -> str:
     """The text of a SARIF file, ending in a newline, in pure ASCII. Findings beyond the limits are left out."""
     kept = min(len(report.findings), MOST_RESULTS)
     while True:
-        text = json.dumps(_log(report, kept), indent=1, ensure_ascii=True, allow_nan=False) + "\n"
+        indent = 1 if kept <= _READ_BY_PEOPLE else None  # with an indent Python's slow writer is taken
+        text = json.dumps(_log(report, kept), indent=indent, ensure_ascii=True, allow_nan=False) + "\n"
         # Packing costs time, and text is never packed to more than it was.
         if len(text) <= LARGEST_PACKED or not kept or len(gzip.compress(text.encode(), 6)) <= LARGEST_PACKED:
             return text
@@ -60,8 +63,8 @@ def sarif_report(report: Report) -> str:
 def _log(report: Report, kept: int) -> dict[str, Any]:
     findings = report.findings[:kept]
     rules = list(dict.fromkeys(finding.error_type for finding in findings))
-    names = fingerprints(report.findings)
-    results = [_result(one, name, rules, report) for one, name in zip(findings, names, strict=False)]
+    names = fingerprints(findings)
+    results = [_result(one, name, rules, report) for one, name in zip(findings, names, strict=True)]
     run = {
         "tool": {
             "driver": {
@@ -176,6 +179,7 @@ def _related(finding: Finding, report: Report) -> list[dict[str, Any]]:
     related = []
     for number, cell in enumerate(finding.cells[1:MOST_LOCATIONS], 1):
         suite = report.suites.get(cell)
+        logical = _logical(cell)
         related.append(
             {
                 "id": number,
@@ -184,8 +188,8 @@ def _related(finding: Finding, report: Report) -> list[dict[str, Any]]:
                     if suite
                     else {}
                 ),
-                "logicalLocations": [_logical(cell)],
-                "message": {"text": _message(cell)},
+                "logicalLocations": [logical],
+                "message": {"text": logical["fullyQualifiedName"]},
             }
         )
     return related
@@ -202,6 +206,7 @@ def _told(finding: Finding) -> str:
     return "\n".join([f"{finding.severity}: {finding.message}", *where, *advice])
 
 
+@functools.lru_cache(maxsize=8192)  # cells stand in many findings
 def _message(text: str) -> str:
     """Text that no reader takes for a link or a place to fill in, which messages of SARIF may hold."""
     shown = plain_paragraphs(text).replace("](", "] (")

@@ -19,6 +19,8 @@ _LONGEST = 300
 
 def printable(text: str) -> str:
     """The text with everything escaped that a terminal could take for a command; newlines and tabs stay."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text)
 
 
