@@ -35,6 +35,7 @@ import click
 from generators.options import Options, with_options
 from generators.options_together import refuse_together
 from hardware.errors import ModelError
+from hardware.evidence.redaction import LEFT_IN, turn_off
 from hardware.evidence.versions import RELEASE
 from hardware.front_door import note, open_door
 
@@ -52,6 +53,9 @@ def main(context: click.Context, /, **options: object) -> int:
     """Parse, call, print; see `help`."""
     asked = Options(**options, pytest_arguments=context.obj or ())
     refuse_together(asked, format_given=_was_given(context, "format_"))
+    if asked.no_redact:
+        turn_off()
+        note(f"--no-redact: {LEFT_IN} stay in evidence and reports; look through them before you hand them on")
     printed = _printed(asked)
     if printed is not None:
         return printed

@@ -119,6 +119,11 @@ _OPTIONS = (
     click.option("--evidence", type=_FOLDER, default=DEFAULT_EVIDENCE, show_default=True, help="For evidence."),
     click.option("--report-dir", type=_FOLDER, default=DEFAULT_REPORTS, show_default=True, help="For reports."),
     click.option("--template-dir", type=_FOLDER_THAT_IS_THERE, help="Templates that come before ours."),
+    click.option(
+        "--no-redact",
+        is_flag=True,
+        help="Leave names of user and machine, home folders and addresses in the evidence; secrets are taken out.",
+    ),
     click.option("--machine", default="", help="A name for this machine in the evidence."),
     click.option("--list-devices", is_flag=True, help="What this machine has, and which targets may be here."),
     click.option("--hardware-compatibility", is_flag=True, help="The matrix, with basis and counts."),
@@ -128,14 +133,18 @@ _OPTIONS = (
         help="One view of the matrix; default by family and by model.",
     ),
     click.option(
-        "--baseline", type=_FILE, metavar="FILE.json", help="Show only what changed since that matrix, worse first."
+        "--baseline",
+        type=_FILE,
+        metavar="FILE.json",
+        help="Show only what changed since that matrix, worse first. With --run a report: what it has doesn't fail.",
     ),
     click.option(
         "--fail-on",
         multiple=True,
         callback=_listed,
         metavar="WORDS",
-        help="Exit code 1 where the baseline's cells became so: worse, expired, none, unknown, changed.",
+        help="Exit code 1 where the baseline's cells became so: worse, expired, none, unknown, changed. With --run: "
+        "for findings as grave as critical, error, warning or info.",
     ),
     click.option(
         "--coverage-report", is_flag=True, help="How many of all model types work, why the others don't, what is new."
@@ -225,6 +234,7 @@ class Options:
     evidence: Path
     report_dir: Path
     template_dir: Path | None
+    no_redact: bool
     machine: str
     list_devices: bool
     hardware_compatibility: bool

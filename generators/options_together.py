@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from hardware.errors import UsageError
+from hardware.errors import UsageError, did_you_mean, echo
 
 from .options import Options
+
+SEVERITIES = ("critical", "error", "warning", "info")
+"""The grades of findings, from worst to mildest."""
 
 
 def refuse_together(asked: Options, *, format_given: bool) -> None:
@@ -22,22 +25,49 @@ def refuse_together(asked: Options, *, format_given: bool) -> None:
         raise UsageError(
             "--targets goes with --hardware-compatibility or --coverage-report", fix="A device to run on is --device."
         )
-    if asked.baseline and not asked.hardware_compatibility:
-        raise UsageError("--baseline goes with --hardware-compatibility", fix="Add --hardware-compatibility.")
-    if asked.fail_on and not asked.baseline:
-        raise UsageError(
-            "--fail-on goes with --baseline", fix="Name the matrix to compare with: --baseline FILE.json"
-        )
+    _refuse_beside_a_threshold(asked)
     if (asked.previous or asked.fail_under is not None) and not asked.coverage_report:
         raise UsageError("--previous and --fail-under go with --coverage-report", fix="Add --coverage-report.")
     if asked.bundle and asked.run:
         raise UsageError("--bundle packs and --run runs", fix="Ask for one of them; a bundle has its own run.py.")
+    if asked.no_redact and not (asked.run or asked.refresh or asked.upstream):
+        raise UsageError("--no-redact goes with --run, --refresh or --upstream", fix="Nothing else writes evidence.")
     if asked.resume and not (asked.run or asked.refresh):
         raise UsageError("--resume goes with --run or --refresh", fix="Add one of them.")
     if asked.dry_run and not asked.refresh:
         raise UsageError("--dry-run goes with --refresh", fix="Add --refresh; what --run would do is told by --list.")
     if asked.update_expected and not (asked.config and asked.run):
         raise UsageError("--update-expected goes with --config FILE and --run", fix="Add what is missing.")
+
+
+def _refuse_beside_a_threshold(asked: Options) -> None:
+    """`--baseline` and `--fail-on` go with a matrix, or with a run whose findings they judge."""
+    judged = asked.run and not (asked.hardware_compatibility or asked.refresh or asked.upstream)
+    if asked.baseline and not (asked.hardware_compatibility or judged):
+        raise UsageError(
+            "--baseline goes with --hardware-compatibility or --run",
+            fix="Add --hardware-compatibility to compare matrices, or --run to judge a run by an earlier report.",
+        )
+    if not judged:
+        if asked.fail_on and not asked.baseline:
+            raise UsageError(
+                "--fail-on goes with --run, or with --baseline",
+                fix="Add --run, or name the matrix to compare with: --baseline FILE.json",
+            )
+        return
+    if (asked.fail_on or asked.baseline) and asked.config:
+        raise UsageError(
+            "a project file says itself what breaks the build",
+            fix="Leave out --fail-on and --baseline, or --config: failures that are known are its accepted failures.",
+        )
+    wrong = next((word for word in asked.fail_on if word not in SEVERITIES), None)
+    if wrong or len(asked.fail_on) > 1:
+        named = echo(wrong or ",".join(asked.fail_on))
+        raise UsageError(
+            f"{named} is not a severity" if wrong else f"{named} are several severities",
+            fix=did_you_mean(wrong or "", SEVERITIES)
+            or f"With --run --fail-on takes one of {', '.join(SEVERITIES)}: the mildest that counts.",
+        )
 
 
 def _refuse_two_jobs(asked: Options) -> None:

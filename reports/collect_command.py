@@ -17,19 +17,26 @@ from hardware.front_door import note
 from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS
 from hardware.software import is_installed
 
+from .anonymous import Pseudonyms
+from .baseline import compare, read_baseline
+from .delivery import deliver_to_github, pseudonyms_for
 from .finding import Severity, worst_first
 from .formats import SUFFIXES, report_text
 from .html.matrix_html import matrix_html
 from .matrix_text import matrix_text
 from .memory_check import MemoryQuestion, memory_check
 from .model_check import check_model, without_transformers
+from .places import suite_places
 from .reporter import HardwareCompatibilityReporter
 from .request import Request
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from generators.compatibility.matrix import Matrix
     from hardware.evidence.store import Evidence
 
+    from .baseline import Baseline
     from .memory_check import MemoryCheck
     from .model_check import ModelCheck
     from .report import Report
@@ -46,16 +53,26 @@ def collect(request: Request) -> int:
         note("computing on every target that is here …")
         reporter.test_full_hardware_stack()
     report = _report(request, reporter, answers)
-    _deliver(request, reporter, report, answers)
-    limit = Severity(request.fail_on).rank
-    return 1 if any(finding.severity.rank >= limit for finding in report.findings) else 0
+    matrix = reporter.matrix() if request.matrix else None
+    names = pseudonyms_for(reporter.evidence, request.models) if request.anonymise_models else None
+    if names is not None:
+        report, matrix, answers = names.value(report), names.value(matrix), names.value(answers)
+    if request.baseline is not None:
+        report = replace(report, baseline=compare(report, _baseline(request.baseline, names)))
+    _deliver(request, reporter, report, matrix, answers)
+    return 1 if report.fails(Severity(request.fail_on)) else 0
+
+
+def _baseline(path: Path, names: Pseudonyms | None) -> Baseline:
+    return read_baseline(path, names.value) if names else read_baseline(path)
 
 
 def _memory(request: Request, reporter: HardwareCompatibilityReporter, name: str) -> MemoryCheck | None:
     if request.without_memory:
         return None
 
-    note(f"running {name} without data, to see how much memory it takes …")
+    told = "the model" if request.anonymise_models else name
+    note(f"running {told} without data, to see how much memory it takes …")
     question = MemoryQuestion(
         mode="training" if request.training else None,
         precision=request.precision,
@@ -124,13 +141,25 @@ def _report(request: Request, reporter: HardwareCompatibilityReporter, answers: 
         cells = {answer.measured.cell for answer in answers}
         checks = tuple(line for line in report.checks if line.cell_id in cells)
         report = replace(report, checks=checks, evidence_asked=bool(answers))
-    return replace(report, model_checks=tuple(answer.to_dict() for answer in answers))
+    cells = {cell for finding in report.findings for cell in finding.cells}
+    return replace(
+        report,
+        model_checks=tuple(answer.to_dict() for answer in answers),
+        suites=suite_places(reporter.evidence.runs, cells, request.suites),
+    )
 
 
 def _deliver(
-    request: Request, reporter: HardwareCompatibilityReporter, report: Report, answers: Sequence[ModelCheck]
+    request: Request,
+    reporter: HardwareCompatibilityReporter,
+    report: Report,
+    matrix: Matrix | None,
+    answers: Sequence[ModelCheck],
 ) -> None:
-    for name, text in _products(request, reporter, report, answers):
+    if request.format == "github":
+        deliver_to_github(report, reporter, to_files=request.output_dir is not None)
+        return
+    for name, text in _products(request, reporter, report, matrix, answers):
         if request.output_dir is None:
             click.echo(text, nl=False)
         else:
@@ -138,10 +167,13 @@ def _deliver(
 
 
 def _products(
-    request: Request, reporter: HardwareCompatibilityReporter, report: Report, answers: Sequence[ModelCheck]
+    request: Request,
+    reporter: HardwareCompatibilityReporter,
+    report: Report,
+    matrix: Matrix | None,
+    answers: Sequence[ModelCheck],
 ) -> list[tuple[str, str]]:
     """File names and texts: in Markdown one text for each thing that was asked for, else one document."""
-    matrix = reporter.matrix() if request.matrix else None
     name = f"hardware_compatibility_report.{SUFFIXES[request.format]}"
     if request.format != "markdown":
         if matrix is None:

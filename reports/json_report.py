@@ -8,6 +8,7 @@ from typing import Any
 
 from hardware.evidence.record import CheckLine, to_dict
 
+from .finding import Finding
 from .report import SCHEMA_VERSION, Report
 from .second_opinion import second_opinion_object
 
@@ -51,7 +52,7 @@ def report_object(report: Report) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "timestamp": report.timestamp,
         "error_counts": report.error_counts,
-        "errors": [finding.to_dict() for finding in report.findings],
+        "errors": [_finding(finding, report) for finding in report.findings],
         "hardware_errors": report.hardware_errors,
         "models_tested": list(report.models_tested),
         "outcomes": report.outcomes,
@@ -82,9 +83,16 @@ def report_object(report: Report) -> dict[str, Any]:
         data["second_opinions"] = [second_opinion_object(one) for one in report.second_opinions]
     if report.project is not None:
         data["project"] = report.project.to_dict()
+    if report.baseline is not None:
+        data["baseline"] = report.baseline.to_dict()
     if report.matrix is not None:
         data["matrix"] = report.matrix
     return data
+
+
+def _finding(finding: Finding, report: Report) -> dict[str, Any]:
+    against = {"baseline": str(report.baseline.state(finding))} if report.baseline else {}
+    return {**finding.to_dict(), **against}
 
 
 def _check(line: CheckLine) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from hardware.evidence.record import EDITED, CheckLine, Outcome
 from hardware.plain_text import one_line
 
 from .cells import CellReport
-from .diagnosis import error_types
+from .diagnosis import error_types, own_frames
 from .finding import Finding, Severity, count
 from .report import Report
 from .text import xml
@@ -148,12 +148,12 @@ def _result(case: ElementTree.Element, line: CheckLine, finding: Finding | None,
         return
     if accepted is not None:
         told = _skipped(case, "accepted_failure", one_line(f"accepted failure: {accepted}; {message}", longest=600))
-        told.text = _body(finding, said, line.traceback)
+        told.text = _body(finding, said, own_frames(line))
         return
     tag = "error" if line.outcome in _ERRORS else "failure"
     kind = finding.error_type if finding else line.error_type or str(line.outcome)
     told = ElementTree.SubElement(case, tag, {"type": xml(kind), "message": message})
-    told.text = _body(finding, said, line.traceback)
+    told.text = _body(finding, said, own_frames(line))
 
 
 def _skipped(case: ElementTree.Element, kind: str, message: str, said: str = "") -> ElementTree.Element:

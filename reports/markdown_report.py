@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .baseline import Comparison, State
 from .finding import Finding, Severity
 from .markdown_cells import cell_section, cells_table, run_section
 from .project import project_markdown
@@ -14,6 +15,12 @@ from .text import advice_markdown, fenced, markdown, markdown_table
 
 _TRACEBACK_LINES = 25
 _SHOWN_CELLS = 10
+_SHOWN_GONE = 20
+_STATES = {
+    State.NEW: "the baseline has no such finding",
+    State.WORSE: "graver, or in cells or checks in which the baseline hasn't got it",
+    State.KNOWN: "the baseline has it; it doesn't count for the exit code",
+}
 
 
 def markdown_report(report: Report) -> str:
@@ -24,27 +31,32 @@ def markdown_report(report: Report) -> str:
     shown = [finding for finding in report.findings if not _is_row(finding, report)]
     parts = [
         "# Hardware compatibility report",
-        f"{markdown(report.timestamp)} UTC. {_counts(report)}",
+        f"{markdown(report.timestamp)} UTC. {counts_line(report)}{_rows(report)}.",
+        *([_baseline_section(report.baseline)] if report.baseline else []),
         *([project_markdown(report.project)] if report.project else []),
         _stack(report),
-        _measured(report),
+        measured_line(report),
         *([cell_section(cell) for cell in report.cells] if report.runs else [cells_table(report.cells)]),
         second_opinion_markdown(report.second_opinions),
-        _findings_table(shown),
-        *(_finding(finding) for finding in shown),
+        _findings_table(shown, report),
+        *(finding_section(finding, report.baseline) for finding in shown),
         _components(report),
         *(run_section(run) for run in report.runs),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _counts(report: Report) -> str:
+def counts_line(report: Report) -> str:
+    """`Findings: 0 critical, 1 error, 2 warning, 0 info`."""
     counts = report.error_counts
     if not report.findings:
-        return "No findings."
-    text = "Findings: " + ", ".join(f"{counts[severity]} {severity}" for severity in Severity)
+        return "No findings"
+    return "Findings: " + ", ".join(f"{counts[severity]} {severity}" for severity in Severity)
+
+
+def _rows(report: Report) -> str:
     rows = sum(_is_row(finding, report) for finding in report.findings)
-    return text + (f" ({rows} of them are rows of the first table only)." if rows else ".")
+    return f" ({rows} of them are rows of the first table only)" if rows else ""
 
 
 def _is_row(finding: Finding, report: Report) -> bool:
@@ -54,7 +66,8 @@ def _is_row(finding: Finding, report: Report) -> bool:
     return remark and finding.hardware_type in absent
 
 
-def _measured(report: Report) -> str:
+def measured_line(report: Report) -> str:
+    """How many checks came to which outcome, of which models."""
     if not report.checks and not report.evidence_asked:
         return ""
     if not report.checks:
@@ -69,9 +82,23 @@ def _or_dash(text: str | None) -> str:
     return markdown(text) if text else "-"
 
 
-def _findings_table(findings: Sequence[Finding]) -> str:
+def _baseline_section(baseline: Comparison) -> str:
+    lines = [f"- {state}: {text}" for state, text in _STATES.items()]
+    head = f"## Against {markdown(baseline.name)}\n\n{baseline.summary}, since {markdown(baseline.timestamp)} UTC."
+    gone = [
+        f"- {words}: {finding.severity}, {markdown(finding.hardware_type)}: {markdown(finding.message)}"
+        for words, findings in (("fixed", baseline.fixed), ("not looked at again", baseline.unseen))
+        for finding in findings[:_SHOWN_GONE]
+    ]
+    left = sum(max(0, len(findings) - _SHOWN_GONE) for findings in (baseline.fixed, baseline.unseen))
+    more = [f"- and {left} more"] if left else []
+    return "\n\n".join(filter(None, [head, "\n".join(lines), "\n".join([*gone, *more])]))
+
+
+def _findings_table(findings: Sequence[Finding], report: Report) -> str:
     if not findings:
         return ""
+    against = report.baseline
     rows = [
         [
             f"[{finding.severity}](#{_anchor(finding)})",
@@ -79,14 +106,18 @@ def _findings_table(findings: Sequence[Finding]) -> str:
             markdown(finding.error_type),
             _or_dash(finding.model_name),
             markdown(finding.message, longest=160),
+            *([str(against.state(finding))] if against else []),
         ]
         for finding in findings
     ]
-    return "## Findings\n\n" + markdown_table(("severity", "hardware", "type", "model", "what"), rows)
+    headings = ("severity", "hardware", "type", "model", "what", *(("against the baseline",) if against else ()))
+    return "## Findings\n\n" + markdown_table(headings, rows)
 
 
-def _finding(finding: Finding) -> str:
+def finding_section(finding: Finding, against: Comparison | None = None, *, traceback: bool = True) -> str:
+    """One finding: what and where, its cells and checks, what to do, and the end of its traceback."""
     facts = [
+        *([f"- against the baseline: {against.state(finding)}"] if against else []),
         f"- where: {markdown(finding.component)}, {markdown(finding.hardware_type)}"
         + (f", {markdown(finding.model_name)}" if finding.model_name else ""),
         f"- first seen: {markdown(finding.timestamp)}; diagnosis: {finding.confidence} confidence",
@@ -104,7 +135,7 @@ def _finding(finding: Finding) -> str:
     parts = [head, markdown(finding.message, longest=600, opens_block=True), "\n".join(facts)]
     if advice:
         parts.append("What to do:\n\n" + "\n".join(advice))
-    if finding.traceback:
+    if traceback and finding.traceback:
         parts.append(fenced("\n".join(finding.traceback.splitlines()[-_TRACEBACK_LINES:])))
     return "\n\n".join(parts)
 

@@ -11,9 +11,11 @@ from generators.compatibility.second_opinion import SecondOpinion
 from generators.project.finding import ProjectOutcome
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 
+from .baseline import Comparison, State
 from .cells import CellReport
 from .components import Component
-from .finding import Finding, count
+from .finding import Finding, Severity, count
+from .places import SuitePlace
 from .stack import StackResult
 
 SCHEMA_VERSION = 1
@@ -28,7 +30,8 @@ class Report:
     measured. `matrix` and `model_checks` are JSON objects of what else was asked for in the same call; `versions` are
     those of this machine, which decide what of the matrix is measured and what has expired. `project` is what a
     project file makes of the run; its findings are among the others. `second_opinions` are what others' tests showed;
-    they are among neither `checks` nor `outcomes`.
+    they are among neither `checks` nor `outcomes`. `suites` are the files of cells, where they are here, and
+    `baseline` is how the findings lie to an earlier report, where one was named.
     """
 
     timestamp: str
@@ -44,6 +47,8 @@ class Report:
     model_checks: tuple[dict[str, Any], ...] = ()
     project: ProjectOutcome | None = None
     second_opinions: tuple[SecondOpinion, ...] = ()
+    suites: Mapping[str, SuitePlace] = field(default_factory=dict)
+    baseline: Comparison | None = None
 
     @property
     def error_counts(self) -> dict[str, int]:
@@ -69,3 +74,11 @@ class Report:
         """Models of which at least one check ran."""
         idle = (Outcome.NOT_RUN, Outcome.SKIPPED)
         return tuple(sorted({line.model for line in self.checks if line.outcome not in idle}))
+
+    def fails(self, fail_on: Severity) -> bool:
+        """Whether a finding is of that severity or worse; one that the baseline had already doesn't count."""
+        return any(
+            finding.severity.rank >= fail_on.rank
+            and (self.baseline is None or self.baseline.state(finding) is not State.KNOWN)
+            for finding in self.findings
+        )

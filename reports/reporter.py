@@ -304,7 +304,7 @@ class HardwareCompatibilityReporter:
         )
 
     def generate_report(self, format: str = "markdown") -> str:
-        """The report as text: markdown, json, html or junit. Raises `UsageError` for another format."""
+        """The report as text in one of `formats.FORMATS`. Raises `UsageError` for another format."""
         return report_text(self.report(), format)
 
     def matrix(self) -> Matrix:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from hardware.errors import UsageError, echo
-from hardware.paths import DEFAULT_EVIDENCE
+from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_SUITES
 
 _EXAMPLE = "python hardware_compatibility_reporter.py --collect-all --matrix"
 
@@ -39,7 +39,10 @@ class Request:
     evidence: Path | None
     format: str
     output_dir: Path | None
+    suites: Path
     fail_on: str
+    baseline: Path | None
+    anonymise_models: bool
     debug: bool
 
     @property
@@ -115,12 +118,22 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option(
         "--format",
-        type=click.Choice(["markdown", "json", "html", "junit", "text"]),
+        type=click.Choice(["markdown", "json", "html", "junit", "sarif", "github", "gitlab", "text"]),
         default="markdown",
         show_default=True,
+        help="github: a job's summary, into $GITHUB_STEP_SUMMARY where that is set, and annotations. text: of "
+        "--compare alone.",
     ),
     click.option(
         "--output-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write files instead of printing."
+    ),
+    click.option(
+        "--suites",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        default=DEFAULT_SUITES,
+        show_default=True,
+        help="Folder of the suites that sarif, github and gitlab point into.",
     ),
     click.option(
         "--fail-on",
@@ -128,6 +141,17 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         default="error",
         show_default=True,
         help="Exit with 1 for findings of this severity or worse.",
+    ),
+    click.option(
+        "--baseline",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE.json",
+        help="A report that was kept as JSON: only what is new or worse since counts for --fail-on.",
+    ),
+    click.option(
+        "--anonymise-models",
+        is_flag=True,
+        help="Replace the names of models that aren't public types, and their folders, by pseudonyms.",
     ),
     click.option("--debug", is_flag=True, help="Show tracebacks."),
 )
@@ -157,16 +181,25 @@ def refuse_together(request: Request) -> None:
             fix="Say which model: --check-model bert --memory 8GiB",
         )
     others = request.collect_all or request.matrix or request.test_hardware or request.models
-    if request.stress is not None and (others or request.format == "junit"):
+    listed = request.format not in ("markdown", "json", "html")
+    if request.stress is not None and (others or listed):
         raise UsageError(
             "--stress is a document of its own",
-            why="it has no junit form and no place in another report",
+            why="it has no place in another report, and no form but the three",
             fix="Ask for it alone, with --format markdown, json or html.",
         )
     _refuse_with_comparison(request, bool(others))
-    if request.matrix and request.format == "junit":
+    if request.matrix and listed:
         raise UsageError(
-            "a matrix has no junit form", fix="Take --format markdown, json or html, or leave --matrix out."
+            f"a matrix has no {request.format} form",
+            fix="Take --format markdown, json or html, or leave --matrix out.",
+        )
+    if request.baseline and not (request.wants_report or request.models):
+        raise UsageError(
+            "--baseline needs findings to hold against it",
+            why="--matrix alone has none",
+            fix="Add --collect-all; matrices are compared by run_test_generation.py --hardware-compatibility "
+            "--baseline FILE.json.",
         )
 
 
@@ -177,11 +210,11 @@ def _refuse_with_comparison(request: Request, others: bool) -> None:
         if request.machine:
             raise UsageError("--machine needs --compare", fix="For example: --compare last-green --machine lab")
         if request.format == "text":
-            raise UsageError("only --compare has the form text", fix="Take --format markdown, json, html or junit.")
-    elif others or request.stress is not None or request.format in ("html", "junit"):
+            raise UsageError("only --compare has the form text", fix="Take --format markdown.")
+    elif others or request.stress is not None or request.format not in ("text", "markdown", "json"):
         raise UsageError(
             "--compare is a document of its own",
-            why="it has no html or junit form and no place in another report",
+            why="it has the forms text, markdown and json, and no place in another report",
             fix="Ask for it alone, with --format text, markdown or json.",
         )
 

@@ -17,6 +17,8 @@ from hardware.evidence.record import Outcome
 from hardware.front_door import INTERRUPTED, note, terminal_width
 from hardware.testing.runner import Limits, default_memory_limit
 
+from .baseline import read_baseline
+from .finding import Severity
 from .progress_bar import progress_on
 from .project import project_text
 from .run_files import write_run_reports
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from generators.project.finding import ProjectOutcome
     from generators.project.project_run import ProjectRun
     from hardware.detection import HardwareInfo
+
+    from .report import Report
 
 
 def run_suites(
@@ -40,14 +44,17 @@ def run_suites(
     `command` is what goes into the evidence.
     """
     _prepare(asked.report_dir)
+    baseline = read_baseline(asked.baseline) if asked.baseline else None
     ending = ""
     try:
         result = _run(asked, written, inventory, project, command)
     except JobInterrupted as error:
         result, ending = error.result, "interrupted"
     outcome = _judged(asked, project, result, lock=asked.update_expected and not ending)
-    report = write_run_reports(result, asked.evidence, asked.report_dir, outcome)
-    click.echo(run_text(result, report, width=terminal_width()))
+    written_report = write_run_reports(
+        result, asked.evidence, asked.report_dir, outcome, suites=asked.output_dir, baseline=baseline
+    )
+    click.echo(run_text(result, written_report.path, width=terminal_width()))
     if outcome:
         click.echo(project_text(outcome, width=terminal_width()))
     if ending:
@@ -61,7 +68,30 @@ def run_suites(
         return INTERRUPTED
     _say_what_was_missing(result, asked)
     code = result.exit_code(allow_fallback=asked.allow_fallback)
-    return outcome.over(code) if outcome else code
+    if outcome:
+        return outcome.over(code)
+    return _by_findings(asked, result, written_report.report, code) if asked.fail_on or asked.baseline else code
+
+
+def _by_findings(asked: Options, result: JobResult, report: Report, code: int) -> int:
+    """The exit code where a threshold or a baseline was given: findings decide what a failure (1) means.
+
+    A device that was named and isn't here fails as ever, and so does a check that wasn't reached for no reason that a
+    finding gives: nobody knows what it would have shown.
+    """
+    limit = Severity(asked.fail_on[0]) if asked.fail_on else Severity.ERROR
+    if report.baseline:
+        note(f"against {report.baseline.name}: {report.baseline.summary}")
+    if report.fails(limit):
+        return 1
+    missing = not asked.allow_fallback and any(c.substituted and c.written.planned.required for c in result.cells)
+    told = {id_ for one in report.findings if one.severity.rank >= Severity.ERROR.rank for id_ in one.evidence_ids}
+    unreached = any(
+        line.outcome is Outcome.NOT_RUN and line.error_type != "deselected" and line.evidence_id not in told
+        for cell in result.cells
+        for line in cell.lines
+    )
+    return code if code != 1 or missing or unreached else 0
 
 
 def _judged(asked: Options, project: ProjectRun | None, result: JobResult, *, lock: bool) -> ProjectOutcome | None:

@@ -4,23 +4,42 @@ A run that resumes another one is shown with the cells that it took over."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from generators.job import JobResult
 from generators.project.finding import ProjectOutcome
 
+from .baseline import Baseline, compare
 from .finding import worst_first
-from .formats import FORMATS, SUFFIXES, report_text
+from .formats import OF_A_RUN, SUFFIXES, report_text
+from .places import suite_places
 from .project import project_findings
+from .report import Report
 from .reporter import HardwareCompatibilityReporter
 
 
-def write_run_reports(result: JobResult, evidence: Path, folder: Path, project: ProjectOutcome | None = None) -> Path:
-    """Write `<run id>.md`, `.json`, `.html` and `.xml` (JUnit) into `folder`; returns the path of the first.
+@dataclass(frozen=True, kw_only=True)
+class WrittenReport:
+    """The report of a run, and the path of its Markdown; the other formats lie beside it."""
 
-    `project` is what a project file makes of the run.
-    Raises `OutputError` where the folder can't be written.
+    report: Report
+    path: Path
+
+
+def write_run_reports(
+    result: JobResult,
+    evidence: Path,
+    folder: Path,
+    project: ProjectOutcome | None = None,
+    *,
+    suites: Path | None = None,
+    baseline: Baseline | None = None,
+) -> WrittenReport:
+    """Write `<run id>.md`, `.json`, `.html`, `.xml` (JUnit) and `.sarif` into `folder`.
+
+    `project` is what a project file makes of the run, `suites` the folder in which findings are shown, `baseline` the
+    earlier report that they are held against. Raises `OutputError` where the folder can't be written.
     """
     own = [cell.written.planned for cell in result.cells]
     reporter = HardwareCompatibilityReporter(
@@ -33,8 +52,13 @@ def write_run_reports(result: JobResult, evidence: Path, folder: Path, project: 
     if project is not None:
         findings = worst_first([*report.findings, *project_findings(project, report.timestamp)])
         report = replace(report, project=project, findings=findings)
+    if suites is not None:
+        cells = {cell for finding in report.findings for cell in finding.cells}
+        report = replace(report, suites=suite_places(report.runs, cells, suites))
+    if baseline is not None:
+        report = replace(report, baseline=compare(report, baseline))
     paths = {
         name: reporter.save_to_file(report_text(report, name), f"{result.run_id}.{SUFFIXES[name]}")
-        for name in FORMATS
+        for name in OF_A_RUN
     }
-    return paths["markdown"]
+    return WrittenReport(report=report, path=paths["markdown"])

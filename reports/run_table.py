@@ -37,7 +37,7 @@ def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
         more = f" and {len(unreached) - _EACH} more" if len(unreached) > _EACH else ""
         parts.append("\n" + _labelled("Not reached", ", ".join(unreached[:_EACH]) + more, width))
     files = _evidence(result, width)
-    reports = f"{report} (and .html, .json, .xml for JUnit)"
+    reports = f"{report} (and .html, .json, .sarif, .xml for JUnit)"
     return "\n".join([*parts, *files, _labelled("Report", reports, width), ""])
 
 

@@ -19,7 +19,16 @@ _LONGEST = 300
 
 def printable(text: str) -> str:
     """The text with everything escaped that a terminal could take for a command; newlines and tabs stay."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text)
+
+
+def plain_paragraphs(text: str, *, longest: int = 4_000) -> str:
+    """Text of anybody's in printable lines, cut where it is longer than that: for readers who show it unchanged."""
+    lines = [" ".join(printable(line).split()) for line in text.splitlines()]
+    shown = "\n".join(line for line in lines if line)
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
 def markdown(text: str, *, longest: int = _LONGEST, opens_block: bool = False) -> str:

@@ -1,4 +1,8 @@
-"""Takes secrets, names of people and machines, and private paths out of a text before it is written."""
+"""Takes secrets, names of people and machines, and private paths out of a text before it is written.
+
+Where `NOT_REDACTED` is set in the environment, names and paths stay in: whoever looks into their own failure may need
+them. Secrets are taken out always.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,24 @@ import re
 from pathlib import Path
 from typing import Any
 
+NOT_REDACTED = "HWCOMPAT_NO_REDACT"
+"""The variable that leaves names and paths in what is written; `1` sets it. Children inherit it."""
+
+LEFT_IN = "the names of user and machine, home folders and addresses of people"
+"""What isn't taken out then."""
+
 _SECRET_NAME = re.compile(r"(token|secret|password|passwd|api_?key|credential)", re.IGNORECASE)
 _SHORTEST_SECRET = 8
 
-_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+_SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(hf|ghp|gho|ghs|github_pat|glpat|sk|xox[abp])[_-][A-Za-z0-9_-]{12,}"), "<token>"),
     (re.compile(r"\bAKIA[0-9A-Z]{16}\b"), "<token>"),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}"), "<token>"),
     (re.compile(r"(?i)\b(authorization:\s*(?:bearer|basic)\s+)\S+"), r"\1<token>"),
     (re.compile(r"(?i)\b((?:token|password|passwd|api_?key|secret)\s*[=:]\s*)[^\s'\",;&]+"), r"\1<secret>"),
     (re.compile(r"(\w+://)[^/\s?#]+@"), r"\1<credentials>@"),
+)
+_PEOPLE: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b"), "<email>"),
     (re.compile(r"(/home/|/Users/|\\Users\\)[^/\\\s:'\"]+"), r"\1<user>"),
 )
@@ -32,12 +44,13 @@ def _literals() -> tuple[tuple[str, str], ...]:
     for name, value in os.environ.items():
         if _SECRET_NAME.search(name) and len(value) >= _SHORTEST_SECRET and not value.startswith("/"):
             found[value] = f"<{name}>"
-    home = str(Path.home())
-    if len(home) > 1:
-        found[home] = "~"
-    host = platform.node()
-    if len(host) > 3 and host != "localhost":
-        found[host] = "<host>"
+    if not is_off():
+        home = str(Path.home())
+        if len(home) > 1:
+            found[home] = "~"
+        host = platform.node()
+        if len(host) > 3 and host != "localhost":
+            found[host] = "<host>"
     return tuple(sorted(found.items(), key=lambda pair: -len(pair[0])))
 
 
@@ -50,11 +63,26 @@ def _user() -> re.Pattern[str] | None:
     return re.compile(rf"\b{re.escape(name)}\b") if len(name) > 3 and name != "root" else None
 
 
+def is_off() -> bool:
+    """Whether names and paths are to stay in."""
+    return os.environ.get(NOT_REDACTED) == "1"
+
+
+def turn_off() -> None:
+    """Leave names and paths in what this process and its children write from now on."""
+    os.environ[NOT_REDACTED] = "1"
+    _literals.cache_clear()
+
+
 def redact(text: str) -> str:
     """`text` without tokens, credentials, addresses of people, the user's name, home folder and host name."""
     for literal, label in _literals():
         text = text.replace(literal, label)
-    for pattern, label in _PATTERNS:
+    for pattern, label in _SECRETS:
+        text = pattern.sub(label, text)
+    if is_off():
+        return text
+    for pattern, label in _PEOPLE:
         text = pattern.sub(label, text)
     user = _user()
     return user.sub("<user>", text) if user else text

@@ -305,8 +305,8 @@ def test_a_run_leaves_a_page_beside_its_other_reports(tmp_path, ended):
         writer.write(EndLine(run_id="r1", ended_at="2026-01-01T00:00:02", reason="finished", counts={}))
     writer.close()
     result = SimpleNamespace(run_id="r1", cells=(), read_evidence=lambda folder: read_run(folder, "r1"))
-    written = write_run_reports(result, tmp_path / "e", tmp_path / "r")
-    assert {path.name for path in (tmp_path / "r").iterdir()} == {"r1.md", "r1.html", "r1.json", "r1.xml"}
+    written = write_run_reports(result, tmp_path / "e", tmp_path / "r").path
+    assert {path.name for path in (tmp_path / "r").iterdir()} == {"r1.md", "r1.html", "r1.json", "r1.sarif", "r1.xml"}
     page = Page((tmp_path / "r" / "r1.html").read_text(encoding="utf-8"))
     row = next(text for text in page.find("tr") if text.startswith("backward"))
     assert row.startswith("backward passed" if ended else "backward not run")

@@ -24,6 +24,12 @@ def refused(*arguments: str) -> str:
         (("--backlog", "qnn", "--device", "qnn"), "--device doesn't go with --backlog"),
         (("--hardware-compatibility", "--baseline", "pyproject.toml", "--fail-on", ""), "given and empty"),
         (("--hardware-compatibility", "--targets", ","), "given and empty"),
+        (("--model", "bert", "--fail-on", "error"), "--fail-on goes with --run"),
+        (("--model", "bert", "--run", "--fail-on", "eror"), "'eror' is not a severity. Did you mean 'error'?"),
+        (("--model", "bert", "--run", "--fail-on", "error,info"), "several severities"),
+        (("--model", "bert", "--baseline", "pyproject.toml"), "--baseline goes with"),
+        (("--config", "h.toml", "--run", "--fail-on", "error"), "a project file says itself"),
+        (("--model", "bert", "--no-redact"), "--no-redact goes with --run"),
     ],
 )
 def test_what_does_not_go_together_is_refused(arguments: tuple[str, ...], words: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hardware.evidence import redaction
 from hardware.evidence.redaction import redact, redact_all
 
 pytestmark = pytest.mark.usefixtures("fresh_redaction")
@@ -114,3 +115,16 @@ def test_what_an_engineer_needs_stays(text):
 @given(st.text(max_size=200))
 def test_redacting_twice_changes_nothing_more(text):
     assert redact(redact(text)) == redact(text)
+
+
+def test_no_redact_leaves_names_and_folders_in_and_never_a_secret(monkeypatch):
+    monkeypatch.setenv("MY_API_KEY", "abcdefghijklmnop")
+    monkeypatch.setenv(redaction.NOT_REDACTED, "0")
+    text = f"/home/somebody/x of a@example.org on {platform.node()} with {HF} and abcdefghijklmnop"
+    assert "somebody" not in redact(text)
+    redaction.turn_off()
+    shown = redact(text)
+    assert "/home/somebody/x of a@example.org" in shown
+    assert platform.node() in shown
+    assert HF not in shown
+    assert "abcdefghijklmnop" not in shown

@@ -1,0 +1,195 @@
+"""`--baseline FILE`: which findings are new since a report that was kept as JSON, and which are gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hardware.errors import BrokenInput, echo
+from hardware.evidence.record import Outcome
+
+from .finding import Confidence, Finding, Severity, signature
+from .stack import STACK_COMPONENT
+
+if TYPE_CHECKING:
+    from .report import Report
+
+LARGEST_BASELINE = 256 * 1024 * 1024
+
+_SCHEMA_VERSION = 1
+_MAKE_ANEW = "Make it anew: python hardware_compatibility_reporter.py --collect-all --format json > FILE"
+_TEXTS = ("cells", "checks", "evidence_ids", "recommendations")
+_IDLE = (Outcome.NOT_RUN, Outcome.SKIPPED)
+
+
+class State(StrEnum):
+    """What a finding is against a baseline. Only `known` is let pass."""
+
+    NEW = "new"
+    WORSE = "worse"
+    KNOWN = "known"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """The findings of a report that was kept. `name` is the file's name without its folders."""
+
+    name: str
+    timestamp: str
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A report against a baseline.
+
+    `states` are those of the report's findings, by id and cells. `fixed` are findings of the baseline that are gone
+    though what showed them ran again, `unseen` those of which nothing ran: whether they are fixed isn't known.
+    """
+
+    name: str
+    timestamp: str
+    fixed: tuple[Finding, ...] = ()
+    unseen: tuple[Finding, ...] = ()
+    states: Mapping[tuple[str, tuple[str, ...]], State] = field(default_factory=dict)
+
+    def state(self, finding: Finding) -> State:
+        """What the finding is against the baseline."""
+        return self.states.get((finding.id, finding.cells), State.NEW)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many findings are new, worse, known, fixed and not looked at again."""
+        states = list(self.states.values())
+        counts = {str(state): states.count(state) for state in State}
+        return {**counts, "fixed": len(self.fixed), "not looked at": len(self.unseen)}
+
+    @property
+    def summary(self) -> str:
+        """`1 new, 2 known, 1 fixed`: what there is none of is left out."""
+        return ", ".join(f"{number} {name}" for name, number in self.counts.items() if number) or "no findings"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that `schemas/report.json` describes."""
+        return {
+            "name": self.name,
+            "timestamp": self.timestamp,
+            "fixed": [finding.to_dict() for finding in self.fixed],
+            "not_looked_at": [finding.to_dict() for finding in self.unseen],
+        }
+
+
+def compare(report: Report, baseline: Baseline) -> Comparison:
+    """The report's findings against the baseline's.
+
+    One is known if the baseline has the same problem (type, target, part, message without its figures) in a cell of
+    it, or under its id. It is worse if it is graver, or if a cell or a check has it that hadn't.
+    """
+    before: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in baseline.findings:
+        before.setdefault(_problem(finding), []).append(finding)
+    states: dict[tuple[str, tuple[str, ...]], State] = {}
+    met: set[int] = set()
+    for finding in report.findings:
+        same = [one for one in before.get(_problem(finding), ()) if _meets(finding, one)]
+        met.update(id(one) for one in same)
+        states[finding.id, finding.cells] = _state(finding, same)
+    gone = [one for one in baseline.findings if id(one) not in met]
+    ran = _ran(report)
+    fixed = tuple(one for one in gone if _looked_at(one, report, ran))
+    return Comparison(
+        name=baseline.name,
+        timestamp=baseline.timestamp,
+        states=states,
+        fixed=fixed,
+        unseen=tuple(one for one in gone if one not in fixed),
+    )
+
+
+def _problem(finding: Finding) -> tuple[str, ...]:
+    return (finding.error_type, finding.hardware_type, finding.component, signature(finding.message))
+
+
+def _meets(finding: Finding, other: Finding) -> bool:
+    return finding.id == other.id or not set(finding.cells).isdisjoint(other.cells)
+
+
+def _state(finding: Finding, same: Sequence[Finding]) -> State:
+    if not same:
+        return State.NEW
+    cells = {cell for one in same for cell in one.cells}
+    checks = {check for one in same for check in one.checks}
+    graver = finding.severity.rank > max(one.severity.rank for one in same)
+    more = not (cells.issuperset(finding.cells) and checks.issuperset(finding.checks))
+    return State.WORSE if graver or more else State.KNOWN
+
+
+def _ran(report: Report) -> set[tuple[str, str]]:
+    return {(line.cell_id, line.check_name) for line in report.checks if line.outcome not in _IDLE}
+
+
+def _looked_at(finding: Finding, report: Report, ran: set[tuple[str, str]]) -> bool:
+    """Whether what showed a finding was asked again, so that its absence says something."""
+    if finding.cells:
+        cells = {cell for cell, _ in ran}
+        wanted = ((cell, check) for cell in finding.cells for check in finding.checks)
+        return cells.issuperset(finding.cells) and all(one in ran for one in wanted)
+    if finding.component == STACK_COMPONENT:
+        return any(one.target == finding.hardware_type for one in report.stack)
+    if finding.model_name:
+        return finding.model_name in report.models_tested
+    return finding.component in {one.name for one in report.components}
+
+
+def read_baseline(path: Path, renamed: Callable[[Any], Any] = lambda value: value) -> Baseline:
+    """The findings of a report that was kept as JSON; `renamed` is applied to them first.
+
+    Raises `BrokenInput` for what is no such report.
+    """
+    name = echo(path.name)
+    try:
+        if path.stat().st_size > LARGEST_BASELINE:
+            raise BrokenInput(f"{name} is refused as a baseline", why="it is larger than 256 MiB", fix=_MAKE_ANEW)
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise BrokenInput(f"{name} can't be read", why=error.strerror or str(error), fix=_MAKE_ANEW) from error
+    except (ValueError, RecursionError) as error:
+        raise BrokenInput(f"{name} is no JSON", why=str(error)[:120], fix=_MAKE_ANEW) from error
+    if not isinstance(data, dict) or not isinstance(data.get("errors"), list):
+        what = "it is a matrix" if isinstance(data, dict) and "compatibility" in data else "it has no list of errors"
+        raise BrokenInput(f"{name} is no report", why=what, fix=_MAKE_ANEW)
+    if data.get("schema_version") != _SCHEMA_VERSION:
+        version = echo(str(data.get("schema_version")))
+        raise BrokenInput(
+            f"{name} is a report of schema version {version}",
+            why=f"this version reads {_SCHEMA_VERSION}",
+            fix=_MAKE_ANEW,
+        )
+    return Baseline(
+        name=path.name,
+        timestamp=str(data.get("timestamp", "")),
+        findings=tuple(_finding(name, number, one) for number, one in enumerate(renamed(data["errors"]))),
+    )
+
+
+def _finding(name: str, number: int, data: Any) -> Finding:
+    """One finding of a baseline; files may come from anywhere."""
+    try:
+        values = {key: value for key, value in data.items() if key not in ("id", "baseline")}
+        for key in _TEXTS:
+            if not isinstance(values[key], list) or not all(isinstance(text, str) for text in values[key]):
+                raise TypeError(f"{key} is no list of texts")
+            values[key] = tuple(values[key])
+        for key, value in values.items():
+            if key not in _TEXTS and not isinstance(value, str) and (key != "model_name" or value is not None):
+                raise TypeError(f"{key} is no text")
+        values["severity"] = Severity(values["severity"])
+        values["confidence"] = Confidence(values["confidence"])
+        return Finding(**values)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        why = f"errors[{number}]: {type(error).__name__}: {error}"
+        raise BrokenInput(f"{name} is no report", why=echo(why), fix=_MAKE_ANEW) from error

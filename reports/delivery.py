@@ -1,0 +1,71 @@
+"""What becomes of a report that is ready: names that aren't to be told, and where a server's step wants it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hardware.errors import OutputError
+from hardware.front_door import note
+
+from .anonymous import Pseudonyms, names_in_command
+from .github_report import LARGEST_SUMMARY, github_annotations, github_summary
+
+if TYPE_CHECKING:
+    from hardware.evidence.store import Evidence
+
+    from .report import Report
+    from .reporter import HardwareCompatibilityReporter
+
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+SUMMARY_FILE = "job_summary.md"
+
+
+def pseudonyms_for(evidence: Evidence, asked: Iterable[str] = ()) -> Pseudonyms:
+    """Pseudonyms for all models that evidence tells of, and for those that were asked about."""
+    names = [*asked]
+    for line in (*evidence.checks, *evidence.other_checks):
+        names += [line.cell_id.partition("/")[0], line.model]
+    for run in (*evidence.runs, *evidence.other_runs):
+        names += [planned.cell_id.partition("/")[0] for planned in run.plan]
+        names += names_in_command(run.command)
+    return Pseudonyms(names)
+
+
+def deliver_to_github(report: Report, reporter: HardwareCompatibilityReporter, *, to_files: bool) -> None:
+    """Annotations on standard output; the summary into the step's file where GitHub named one, or into the output
+    folder, else on standard output before them.
+
+    Raises `OutputError` where the summary can't be written.
+    """
+    named = os.environ.get(SUMMARY_VARIABLE)
+    if named:
+        _append(Path(named), report)
+    elif to_files:
+        note(f"written: {reporter.save_to_file(github_summary(report), SUMMARY_FILE)}")
+    else:
+        click.echo(github_summary(report))
+    click.echo(github_annotations(report), nl=False)
+
+
+def _append(path: Path, report: Report) -> None:
+    """Add the summary to what the step wrote before, in the room that this leaves."""
+    try:
+        there = path.stat().st_size if path.exists() else 0
+        text = "\n" * bool(there) + github_summary(report, room=LARGEST_SUMMARY - there - 1)
+        if there + len(text.encode()) > LARGEST_SUMMARY:
+            note(f"no summary is added: the step's other summaries leave no room of {LARGEST_SUMMARY} bytes")
+            return
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise OutputError(
+            f"the job's summary can't be written to {path}",
+            why=error.strerror or str(error),
+            fix=f"Unset {SUMMARY_VARIABLE} to have it printed.",
+        ) from error
+    note(f"the summary was added to ${SUMMARY_VARIABLE}")

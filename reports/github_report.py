@@ -1,0 +1,124 @@
+"""A report for GitHub Actions: the summary of a job in Markdown, and annotations as workflow commands.
+
+Limits: a step's summary has at most 1 MiB, or none of it is shown (https://docs.github.com/actions/reference/
+workflows-and-actions/workflow-commands, step isolation and limits); a step has at most 10 annotations of a level
+(https://docs.github.com/rest/checks/runs). What is left out is said, and it is always the mildest.
+"""
+
+from __future__ import annotations
+
+from generators.compatibility.verdict import Level
+
+from .baseline import State
+from .finding import Finding, Severity
+from .markdown_cells import cells_table
+from .markdown_report import counts_line, finding_section, measured_line
+from .places import place_of
+from .report import Report
+from .text import markdown, plain_paragraphs
+
+LARGEST_SUMMARY = 1024 * 1024
+MOST_ANNOTATIONS = 10
+"""Of each level in a step."""
+
+_RESERVED = 2_000
+_MOST_CELLS = 200
+_LONGEST_MESSAGE = 4_000
+_COMMANDS = {
+    Severity.CRITICAL: "error",
+    Severity.ERROR: "error",
+    Severity.WARNING: "warning",
+    Severity.INFO: "notice",
+}
+
+
+def github_report(report: Report) -> str:
+    """Summary and annotations in one text."""
+    return f"{github_summary(report)}\n{github_annotations(report)}"
+
+
+def github_summary(report: Report, *, room: int = LARGEST_SUMMARY) -> str:
+    """The job's summary, ending in a newline: at most `room` bytes of UTF-8, the worst findings first.
+
+    Tracebacks are left to the other formats: lines of theirs could be commands to GitHub.
+    """
+    against = report.baseline
+    head = [
+        "# Hardware compatibility",
+        f"{counts_line(report)}.",
+        *([f"Against {markdown(against.name)}: {against.summary}."] if against else []),
+        measured_line(report),
+    ]
+    text = "\n\n".join(part for part in head if part)
+    left = room - _RESERVED - _size(text)
+    sections: list[str] = []
+    for finding in report.findings:
+        section = finding_section(finding, against, traceback=False)
+        if _size(section) + 2 > left:
+            said = f"{len(sections)} of {len(report.findings)} findings are shown here, the worst ones"
+            sections.insert(0, f"**{said}: a summary holds no more. The reports of the run hold all of them.**")
+            left = 0
+            break
+        sections.append(section)
+        left -= _size(section) + 2
+    return "\n\n".join(part for part in (text, *sections, *_cells(report, left)) if part) + "\n"
+
+
+def _cells(report: Report, left: int) -> list[str]:
+    """A table of the cells that aren't high, the worst first, as far as there is room."""
+    order = {level: place for place, level in enumerate((Level.NONE, Level.LOW, Level.UNKNOWN, Level.MEDIUM))}
+    cells = sorted((one for one in report.cells if one.verdict.level in order), key=lambda c: order[c.verdict.level])
+    high = f"{len(report.cells) - len(cells)} of {len(report.cells)} cells are high."
+    number = min(len(cells), _MOST_CELLS)
+    while number and _size(cells_table(cells[:number])) > left:
+        number //= 2
+    cut = f" Of the others {number} of {len(cells)} are shown here, the worst ones." if number < len(cells) else ""
+    return [cells_table(cells[:number]), high + cut] if report.cells else []
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+def github_annotations(report: Report) -> str:
+    """A workflow command for each finding, the worst first, as many of a level as a step may have.
+
+    The last place of a level is taken by how many more there are. Findings that a baseline knows have no annotation.
+    """
+    against = report.baseline
+    findings = [f for f in report.findings if against is None or against.state(f) is not State.KNOWN]
+    lines = []
+    for command in dict.fromkeys(_COMMANDS.values()):
+        own = [finding for finding in findings if _COMMANDS[finding.severity] == command]
+        shown = own if len(own) <= MOST_ANNOTATIONS else own[: MOST_ANNOTATIONS - 1]
+        lines += [_annotation(command, finding, report) for finding in shown]
+        if len(shown) < len(own):
+            more = f"{len(own) - len(shown)} more of {len(own)} findings of this level are in the job's summary."
+            lines.append(f"::{command} title=hwcompat::{_data(more)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _annotation(command: str, finding: Finding, report: Report) -> str:
+    place = place_of(finding, report.suites)
+    title = f"{finding.error_type.replace('_', ' ')} on {finding.hardware_type}"
+    values = {"file": place.path, "line": str(place.line)} if place.is_file else {}
+    parameters = ",".join(f"{name}={_property(text)}" for name, text in {**values, "title": title}.items())
+    return f"::{command} {parameters}::{_data(_told(finding))}"
+
+
+def _told(finding: Finding) -> str:
+    cells = len(finding.cells)
+    where = f"{cells} cells, the first is {finding.cells[0]}" if cells > 1 else "".join(finding.cells)
+    advice = [f"What to do: {finding.recommendations[0]}"] if finding.recommendations else []
+    return "\n".join(filter(None, [finding.message, where, *advice]))
+
+
+def _data(text: str) -> str:
+    """Text as the value of a workflow command: on one line, as the runner takes it apart again."""
+    shown = plain_paragraphs(text, longest=_LONGEST_MESSAGE)
+    return shown.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """Text as a parameter of a workflow command, where colons and commas end it too."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

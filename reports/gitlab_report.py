@@ -1,0 +1,44 @@
+"""A report as GitLab's Code Quality artifact: a list with an entry for each finding.
+
+The format: https://docs.gitlab.com/ci/testing/code_quality/ (description, check_name, fingerprint, severity, and a
+location of a path and a line). GitLab tells what is new in a merge request by the fingerprints.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from .finding import Finding, Severity
+from .places import fingerprints, place_of
+from .report import Report
+from .text import plain_paragraphs
+
+_SEVERITIES = {
+    Severity.CRITICAL: "blocker",
+    Severity.ERROR: "critical",
+    Severity.WARNING: "minor",
+    Severity.INFO: "info",
+}
+
+
+def gitlab_report(report: Report) -> str:
+    """The text of the artifact, ending in a newline, in pure ASCII."""
+    names = fingerprints(report.findings)
+    entries = [_entry(one, name, report) for one, name in zip(report.findings, names, strict=True)]
+    return json.dumps(entries, indent=1, ensure_ascii=True) + "\n"
+
+
+def _entry(finding: Finding, fingerprint: str, report: Report) -> dict[str, Any]:
+    place = place_of(finding, report.suites)
+    cells = len(finding.cells)
+    where = f" ({f'{cells} cells, the first is ' if cells > 1 else ''}{finding.cells[0]})" if cells else ""
+    advice = f" What to do: {finding.recommendations[0]}" if finding.recommendations else ""
+    return {
+        "description": plain_paragraphs(f"{finding.severity}: {finding.message}{where}{advice}").replace("\n", " "),
+        "check_name": finding.error_type,
+        "fingerprint": hashlib.sha256(fingerprint.encode(errors="replace")).hexdigest(),
+        "severity": _SEVERITIES[finding.severity],
+        "location": {"path": place.path, "lines": {"begin": place.line}},
+    }

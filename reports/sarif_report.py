@@ -1,0 +1,230 @@
+"""A report as SARIF 2.1.0: one result for each finding, in the suite that found it.
+
+The format: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html. GitHub refuses a file above its limits
+and shows less of one (https://docs.github.com/code-security/code-scanning/troubleshooting-sarif/results-exceed-limit):
+what it wouldn't show is left out here, and a notification of the run says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from hardware.evidence.versions import RELEASE
+
+from .baseline import State
+from .diagnosis import error_types
+from .finding import Finding, Severity
+from .places import fingerprints, line_of, place_of
+from .report import Report
+from .text import plain_paragraphs
+
+MOST_RESULTS = 5_000
+"""GitHub shows so many results of a run, the worst ones, and refuses more than 25,000."""
+
+MOST_LOCATIONS = 100
+"""GitHub shows so many locations of a result, and refuses more than 1,000."""
+
+LARGEST_PACKED = 10 * 1000 * 1000
+"""GitHub takes files of 10 MB, packed with gzip."""
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0-rtm.5.json"
+_LEVELS = {
+    Severity.CRITICAL: "error",
+    Severity.ERROR: "error",
+    Severity.WARNING: "warning",
+    Severity.INFO: "note",
+}
+_STATES = {State.NEW: "new", State.WORSE: "updated", State.KNOWN: "unchanged"}
+_READ_BY_PEOPLE = 500
+_ROOT = "%SRCROOT%"
+_NO_FILE = "HWCOMPAT"
+_FILLED_IN = re.compile(r"\{\d+\}")
+
+
+def sarif_report(report: Report) -> str:
+    """The text of a SARIF file, ending in a newline, in pure ASCII. Findings beyond the limits are left out."""
+    kept = min(len(report.findings), MOST_RESULTS)
+    while True:
+        indent = 1 if kept <= _READ_BY_PEOPLE else None  # with an indent Python's slow writer is taken
+        text = json.dumps(_log(report, kept), indent=indent, ensure_ascii=True, allow_nan=False) + "\n"
+        # Packing costs time, and text is never packed to more than it was.
+        if len(text) <= LARGEST_PACKED or not kept or len(gzip.compress(text.encode(), 6)) <= LARGEST_PACKED:
+            return text
+        kept = kept * 3 // 4
+
+
+def _log(report: Report, kept: int) -> dict[str, Any]:
+    findings = report.findings[:kept]
+    rules = list(dict.fromkeys(finding.error_type for finding in findings))
+    names = fingerprints(findings)
+    results = [_result(one, name, rules, report) for one, name in zip(findings, names, strict=True)]
+    run = {
+        "tool": {
+            "driver": {
+                "name": "hwcompat",
+                "semanticVersion": RELEASE,
+                "rules": [_rule(name, findings) for name in rules],
+            }
+        },
+        "automationDetails": {"id": _automation_id(report)},
+        "originalUriBaseIds": {
+            _ROOT: {"description": {"text": "The folder in which the command was given."}},
+            _NO_FILE: {"description": {"text": "No folder: such a location names what was looked at, not a file."}},
+        },
+        "invocations": [_invocation(report, kept)],
+        "columnKind": "unicodeCodePoints",
+        "results": results,
+        "properties": {
+            "findings": len(report.findings),
+            "error_counts": report.error_counts,
+            "outcomes": report.outcomes,
+        },
+    }
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _automation_id(report: Report) -> str:
+    """`hwcompat/<machine>/<run>`: what stands before the last slash is one series of analyses to GitHub."""
+    machines = {run.machine for run in report.runs}
+    machine = quote(machines.pop(), safe="") if len(machines) == 1 else ""
+    run = quote(report.runs[0].run_id, safe="") if len(report.runs) == 1 else ""
+    return "/".join(["hwcompat", *([machine] if machine else []), run])
+
+
+def _invocation(report: Report, kept: int) -> dict[str, Any]:
+    cut = []
+    if kept < len(report.findings):
+        text = (
+            f"{kept} of {len(report.findings)} findings are in this file, the worst ones: servers take no more than "
+            f"{MOST_RESULTS} results and {LARGEST_PACKED // 1_000_000} MB. The JSON report holds all of them."
+        )
+        cut = [{"level": "warning", "message": {"text": text}}]
+    moment = _moment(report.timestamp)
+    return {
+        "executionSuccessful": True,
+        **({"endTimeUtc": moment} if moment else {}),
+        **({"toolExecutionNotifications": cut} if cut else {}),
+    }
+
+
+def _moment(text: str) -> str:
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        return ""
+    return (read.astimezone(UTC) if read.tzinfo else read).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _rule(name: str, findings: Sequence[Finding]) -> dict[str, Any]:
+    kind = error_types().get(name)
+    says = kind.says if kind else name.replace("_", " ")
+    own = [finding for finding in findings if finding.error_type == name]
+    worst = own[0]
+    # What suits every finding of the rule; advice for one target stands with its finding.
+    advice = [text for text in worst.recommendations if all(text in finding.recommendations for finding in own)]
+    help_text = "\n".join(["What to do:", *(f"- {text}" for text in advice)]) if advice else says
+    return {
+        "id": name,
+        "name": "".join(part.capitalize() for part in name.split("_")),
+        "shortDescription": {"text": _message(says)},
+        "fullDescription": {"text": _message(says)},
+        "help": {"text": _message(help_text)},
+        "defaultConfiguration": {"level": _LEVELS[worst.severity]},
+        "properties": {"tags": ["hardware-compatibility", *([kind.group] if kind and kind.group else [])]},
+    }
+
+
+def _result(finding: Finding, fingerprint: str, rules: Sequence[str], report: Report) -> dict[str, Any]:
+    place = place_of(finding, report.suites)
+    state = {"baselineState": _STATES[report.baseline.state(finding)]} if report.baseline else {}
+    others = _related(finding, report)
+    return {
+        "ruleId": finding.error_type,
+        "ruleIndex": rules.index(finding.error_type),
+        "level": _LEVELS[finding.severity],
+        "message": {"text": _message(_told(finding))},
+        "locations": [
+            {
+                "physicalLocation": _physical(place.path, place.line, is_file=place.is_file),
+                **({"logicalLocations": [_logical(finding.cells[0])]} if finding.cells else {}),
+            }
+        ],
+        **({"relatedLocations": others} if others else {}),
+        "partialFingerprints": {"hwcompatFinding/v1": fingerprint, "primaryLocationLineHash": f"{fingerprint}:1"},
+        **state,
+        "properties": _properties(finding),
+    }
+
+
+def _physical(path: str, line: int, *, is_file: bool) -> dict[str, Any]:
+    return {
+        "artifactLocation": {"uri": quote(path, safe="/"), "uriBaseId": _ROOT if is_file else _NO_FILE},
+        "region": {"startLine": line},
+    }
+
+
+def _logical(cell: str) -> dict[str, Any]:
+    return {"fullyQualifiedName": _message(cell), "kind": "cell"}
+
+
+def _related(finding: Finding, report: Report) -> list[dict[str, Any]]:
+    """The finding's other cells, with their suites where these are here."""
+    related = []
+    for number, cell in enumerate(finding.cells[1:MOST_LOCATIONS], 1):
+        suite = report.suites.get(cell)
+        logical = _logical(cell)
+        related.append(
+            {
+                "id": number,
+                **(
+                    {"physicalLocation": _physical(suite.file, line_of(finding, suite), is_file=True)}
+                    if suite
+                    else {}
+                ),
+                "logicalLocations": [logical],
+                "message": {"text": logical["fullyQualifiedName"]},
+            }
+        )
+    return related
+
+
+def _told(finding: Finding) -> str:
+    """What, where and what to do, as text."""
+    cells = len(finding.cells)
+    where = [f"Cell: {finding.cells[0]}"] if cells == 1 else []
+    if cells > 1:
+        left = f" The first {MOST_LOCATIONS} are named here." if cells > MOST_LOCATIONS else ""
+        where = [f"Cells: {cells}, the first is {finding.cells[0]}.{left}"]
+    advice = ["What to do:", *(f"- {text}" for text in finding.recommendations)] if finding.recommendations else []
+    return "\n".join([f"{finding.severity}: {finding.message}", *where, *advice])
+
+
+@functools.lru_cache(maxsize=8192)  # cells stand in many findings
+def _message(text: str) -> str:
+    """Text that no reader takes for a link or a place to fill in, which messages of SARIF may hold."""
+    shown = plain_paragraphs(text).replace("](", "] (")
+    return shown.replace("{", "{{").replace("}", "}}") if _FILLED_IN.search(shown) else shown
+
+
+def _properties(finding: Finding) -> Mapping[str, Any]:
+    values = {
+        "severity": str(finding.severity),
+        "confidence": str(finding.confidence),
+        "hardware_type": finding.hardware_type,
+        "component": finding.component,
+        "model_name": finding.model_name,
+        "first_seen": finding.timestamp,
+        "cell_count": len(finding.cells),
+        "cells": list(finding.cells[:MOST_LOCATIONS]),
+        "checks": list(finding.checks),
+        "recommendations": list(finding.recommendations),
+        "evidence_ids": list(finding.evidence_ids[:MOST_LOCATIONS]),
+    }
+    return {name: value for name, value in values.items() if value not in (None, "", [])}

@@ -1,0 +1,171 @@
+"""Names of models that aren't public leave no trace in any format; public types and our own words stay."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.project.finding import Kind, ProjectFinding, ProjectOutcome
+from hardware.cell import Cell
+from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
+from hardware.evidence.store import Evidence
+from reports.anonymous import KEY_VARIABLE, Pseudonyms, names_in_command
+from reports.baseline import compare, read_baseline
+from reports.cells import CellReport
+from reports.delivery import pseudonyms_for
+from reports.diagnosis import diagnose
+from reports.formats import FORMATS, report_text
+from reports.places import SuitePlace
+from reports.report import Report
+
+HUB, SLUG = "acmecorp/Zebra-LLM.v3", "acmecorp--Zebra-LLM.v3"
+CELL = f"{SLUG}/fill-mask/cpu/float32"
+FILE = f"test_{Cell.parse(CELL).slug}.py"
+DIGEST = hashlib.sha256(SLUG.encode()).hexdigest()[:6]
+SAID = (
+    f"no memory for {HUB} in /data/acmecorp/hub/models--{SLUG}/snapshots/1/model.safetensors, "
+    f"asked by ZebraLLMv3ForMaskedLM of zebra_llm_v3; bert is fine\n" + "x" * 250 + " of Zebra-LL…"
+)
+TRACE = (
+    'ebra-LLM.v3/config.json", line 1\n'
+    f'  File "/home/somebody/acmecorp/Zebra-LLM.v3/modeling_zebra_llm_v3.py", line 3, in forward\n    {SAID}\n'
+)
+LEAK = re.compile(r"zebra|acmecorp|somebody|ebra-LL", re.IGNORECASE)
+
+
+def evidence() -> Evidence:
+    values = {
+        "run_id": "r1",
+        "cell_id": CELL,
+        "subject": "checkpoint",
+        "requested_target": "cpu",
+        "actual_target": "cpu",
+        "precision": "float32",
+        "model": SLUG,
+        "task": "fill-mask",
+        "suite_hash": "h",
+        "started_at": "2026-01-01T00:00:00",
+        "duration_s": 0.1,
+        "model_revision": "hash-of-weights",
+        "config_hash": "hash-of-config",
+        "conditions": {"weights": SAID},
+        "substitution_reason": SAID,
+        "offloaded_ops": {f"op of {HUB}": 1},
+        "error_message": SAID,
+        "traceback": TRACE,
+    }
+    checks = (
+        CheckLine(check_name="builds", outcome=Outcome.PASSED, **values),
+        CheckLine(check_name="backward", outcome=Outcome.FAILED, **values),
+        CheckLine(check_name="test", outcome=Outcome.SKIPPED, **values),
+    )
+    plan = (PlannedCell(cell_id=CELL, checks=("builds",), suite=FILE, suite_hash="h", subject="checkpoint"),)
+    run = RunLine(
+        run_id="r1",
+        started_at="2026-01-01T00:00:00",
+        command=f"python run_test_generation.py --model /data/acmecorp/Zebra-LLM.v3 --model={HUB} --model bert "
+        "--evidence somebody/evidence --output-dir=/home/somebody/out --run",
+        machine="lab",
+        inventory={"storage": [{"mount_points": ["/data/acmecorp/Zebra-LLM.v3"]}]},
+        versions={"torch": "2.13.0"},
+        plan=plan,
+    )
+    return Evidence(runs=(run,), checks=checks, ends=(), broken=())
+
+
+def report() -> Report:
+    known = evidence()
+    verdict = Verdict(
+        cell=CELL, level=Level.NONE, basis=Basis.MEASURED, reasons=(SAID,), conditions=(SAID,), evidence_ids=(CELL,)
+    )
+    project = ProjectOutcome(
+        file="/home/somebody/hwcompat.toml",
+        findings=(
+            ProjectFinding(kind=Kind.WORSE, cell=CELL, message=SAID, fix=SAID, quote=SAID, evidence_ids=(CELL,)),
+        ),
+        accepted={known.checks[1].evidence_id: SAID},
+    )
+    return Report(
+        timestamp="2026-01-02T00:00:00",
+        findings=tuple(diagnose(known.checks)),
+        checks=known.checks,
+        cells=(CellReport(verdict=verdict, lines=known.checks, sealed=verdict.to_dict()),),
+        runs=known.runs,
+        suites={CELL: SuitePlace(file=f"hwcompat-out/suites/{FILE}", lines={})},
+        model_checks=(
+            {
+                "model": HUB,
+                "verdict": verdict.to_dict(),
+                "predicted": verdict.to_dict(),
+                "cause": SAID,
+                "change": SAID,
+            }
+            | {"notes": [SAID]},
+        ),
+        project=project,
+    )
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_format_tells_a_name_a_folder_or_a_hash_of_the_name(format: str) -> None:
+    assert LEAK.search(report_text(report(), format))
+    text = report_text(pseudonyms_for(evidence()).value(report()), format)
+    assert not LEAK.search(text)
+    assert DIGEST not in text
+    assert "model-" in text
+
+
+def test_what_is_public_and_what_is_ours_stays() -> None:
+    names = pseudonyms_for(evidence())
+    (shown,) = {line.cell_id for line in names.value(report()).checks}
+    assert re.fullmatch(r"model-[0-9a-f]{4}/fill-mask/cpu/float32", shown)
+    hashes = {(line.model_revision, line.config_hash) for line in names.value(report()).checks}
+    assert hashes == {(None, None)}
+    text = report_text(names.value(report()), "markdown")
+    assert "--model bert" in text
+    assert "bert is fine" in text
+    assert names.text("bert/fill-mask/cpu/float32") == "bert/fill-mask/cpu/float32"
+    kept = 'File "/opt/x/lib/python3.11/site-packages/torch/nn/module.py", line 3'
+    assert "site-packages/torch/nn/module.py" in names.text(kept)
+    assert "/opt/x" not in names.text(kept)
+
+
+def test_a_model_that_is_called_like_a_word_of_ours_changes_no_field_of_ours() -> None:
+    names = Pseudonyms(["timeout", "cpu"])
+    cell = names.text("cpu/fill-mask/cpu/float32")
+    assert re.fullmatch(r"model-[0-9a-f]{4}/fill-mask/cpu/float32", cell)
+    found = names.value({"error_type": "timeout", "message": "timeout after 3 s", "checks": ["timeout"]})
+    assert (found["error_type"], found["checks"]) == ("timeout", ["timeout"])
+    assert found["message"].startswith("model-")
+
+
+def test_pseudonyms_are_the_same_in_every_report_and_differ_by_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Pseudonyms([HUB]).text(SLUG)
+    assert Pseudonyms(["other", SLUG, "bert"]).text(f"of {HUB}") == f"of {one}"
+    monkeypatch.setenv(KEY_VARIABLE, "mine")
+    assert Pseudonyms([HUB]).text(SLUG) != one
+
+
+def test_two_names_never_share_a_pseudonym() -> None:
+    many = [f"model{number}x" for number in range(600)]
+    shown = {Pseudonyms(many).text(name) for name in many[:1]} | set(map(Pseudonyms(many).text, many))
+    assert len(shown) == 600
+
+
+def test_models_of_a_command_are_found_however_they_are_given() -> None:
+    command = "python run_test_generation.py --model a/b --model=c --model - --device cpu 'unclosed"
+    assert names_in_command(command) == ("a/b", "c")
+    assert names_in_command("python x --check-model 'my model'") == ("my model",)
+
+
+def test_an_anonymous_report_is_known_to_a_baseline_with_names_and_to_one_without(tmp_path: Path) -> None:
+    names = pseudonyms_for(evidence())
+    hidden = names.value(report())
+    for kept in (report(), hidden):
+        path = tmp_path / "kept.json"
+        path.write_text(report_text(kept, "json"), encoding="utf-8")
+        assert compare(hidden, read_baseline(path, names.value)).counts["known"] == len(hidden.findings)
