@@ -16,7 +16,7 @@ from .components import Component
 from .finding import Finding, count
 from .stack import StackResult
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
