@@ -39,6 +39,10 @@ def run(request: Request) -> int:
         from reports.stress_command import show_stress
 
         return show_stress(request, request.stress)
+    if request.diagnosed is not None:
+        from reports.diagnose_command import diagnose_pasted
+
+        return diagnose_pasted(request, request.diagnosed)
     from reports.collect_command import collect
 
     return collect(request)

@@ -17,6 +17,7 @@ from hardware.errors import UsageError
 from hardware.evidence.error_types import current_name, facts_of_error_types
 from hardware.target import Target
 
+from .expressions import Expression, Text
 from .finding import Confidence, Severity
 
 UNKNOWN = "unknown"
@@ -49,7 +50,7 @@ class Pattern:
     error_type: str
     of: frozenset[str]
     confidence: Confidence
-    match: tuple[re.Pattern[str], ...] = ()
+    match: tuple[Expression, ...] = ()
     exceptions: frozenset[str] = frozenset()
     stages: frozenset[str] = frozenset()
     checks: frozenset[str] = frozenset()
@@ -70,7 +71,7 @@ class KnownIssue:
     versions: Mapping[str, str]
     fixed: str
     seen: str
-    match: tuple[re.Pattern[str], ...] = ()
+    match: tuple[Expression, ...] = ()
     targets: frozenset[str] = frozenset()
     precisions: frozenset[str] = frozenset()
 
@@ -153,8 +154,8 @@ def known_issues() -> tuple[KnownIssue, ...]:
     )
 
 
-def _compiled(entry: Mapping[str, Any]) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(text, re.IGNORECASE) for text in entry.get("match", ()))
+def _compiled(entry: Mapping[str, Any]) -> tuple[Expression, ...]:
+    return tuple(Expression.of(text) for text in entry.get("match", ()))
 
 
 def identify(message: str, *, recorded: str = "", log: str = "", around: Around = _NOTHING) -> Diagnosis:
@@ -164,9 +165,9 @@ def identify(message: str, *, recorded: str = "", log: str = "", around: Around 
     """
     start = current_name(recorded)
     start = start if start in error_types() else UNKNOWN
-    said = message[:_LONGEST_SEARCHED]
-    with_log = f"{said}\n{log[-_LONGEST_SEARCHED:]}" if log else said
-    exception = around.exception or exception_of(said)
+    said = Text.of(message[:_LONGEST_SEARCHED])
+    with_log = Text.of(f"{said.text}\n{log[-_LONGEST_SEARCHED:]}") if log else said
+    exception = around.exception or exception_of(said.text)
     diagnosis = _grade(start, Confidence.LOW if start == UNKNOWN else Confidence.HIGH)
     for pattern in patterns():
         found = _fits(pattern, start, said, with_log, exception, around)
@@ -176,7 +177,7 @@ def identify(message: str, *, recorded: str = "", log: str = "", around: Around 
             cause = pattern.cause or next(filter(None, found), "").strip(" ,.")
             diagnosis = _grade(pattern.error_type, sure, pattern.severity, cause)
             break
-    return _explained(_with_operators(diagnosis, said, around), with_log, around)
+    return _explained(_with_operators(diagnosis, said.text, around), with_log, around)
 
 
 def exception_of(message: str) -> str:
@@ -186,8 +187,13 @@ def exception_of(message: str) -> str:
 
 
 def target_of(text: str) -> str:
-    """The target that a text speaks of; empty where nothing tells."""
-    return next((name for name, signs in _targets() if any(sign.search(text) for sign in signs)), "")
+    """The target that a text speaks of, the most specific first; empty where nothing tells."""
+    return next(iter(targets_in(text)), "")
+
+
+def targets_in(text: str) -> tuple[str, ...]:
+    """All targets that a text speaks of, the most specific first."""
+    return tuple(name for name, signs in _targets() if any(sign.search(text) for sign in signs))
 
 
 @functools.cache
@@ -202,7 +208,7 @@ def _grade(name: str, confidence: Confidence, severity: Severity | None = None, 
 
 
 def _fits(
-    pattern: Pattern, start: str, said: str, with_log: str, exception: str, around: Around
+    pattern: Pattern, start: str, said: Text, with_log: Text, exception: str, around: Around
 ) -> tuple[str | None, ...] | None:
     """What the pattern's named groups found (none: no names), or None where it doesn't fit."""
     if start not in pattern.of:
@@ -219,7 +225,8 @@ def _fits(
         return None
     if not pattern.match:
         return ()
-    found = next(filter(None, (one.search(with_log if pattern.in_log else said) for one in pattern.match)), None)
+    searched = with_log if pattern.in_log else said
+    found = next(filter(None, (one.search(searched) for one in pattern.match)), None)
     return None if found is None else tuple(found.groupdict().values())
 
 
@@ -249,7 +256,7 @@ def _listed(names: tuple[str, ...]) -> str:
     return f"{shown} and {len(names) - _MOST_OPERATORS} more" if len(names) > _MOST_OPERATORS else shown
 
 
-def _explained(diagnosis: Diagnosis, text: str, around: Around) -> Diagnosis:
+def _explained(diagnosis: Diagnosis, text: Text, around: Around) -> Diagnosis:
     """With the known faults of others; one that the failure's own words show is what is wrong."""
     found = tuple(issue for issue in known_issues() if _explains(issue, diagnosis.error_type, text, around))
     if not found:
@@ -263,7 +270,7 @@ def _explained(diagnosis: Diagnosis, text: str, around: Around) -> Diagnosis:
     return Diagnosis(error_type=name, severity=severity, confidence=confidence, cause=cause, issues=found)
 
 
-def _explains(issue: KnownIssue, error_type: str, text: str, around: Around) -> bool:
+def _explains(issue: KnownIssue, error_type: str, text: Text, around: Around) -> bool:
     if error_type not in issue.of:
         return False
     if issue.targets and not issue.targets & {around.target, around.target.partition(":")[0]}:

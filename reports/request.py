@@ -33,6 +33,7 @@ class Request:
     merged: tuple[Path, ...]
     compact: bool
     stress: Path | None
+    diagnosed: str | None
     evidence: Path | None
     format: str
     output_dir: Path | None
@@ -49,6 +50,7 @@ class Request:
             or self.merged
             or self.compact
             or self.stress
+            or self.diagnosed is not None
         )
 
     @property
@@ -69,6 +71,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--check-model", "models", multiple=True, metavar="NAME", help="Does this model run? Repeatable."),
     click.option(
         "--stress", type=click.Path(path_type=Path), metavar="FILE", help="Show a stress run, with its curves."
+    ),
+    click.option(
+        "--diagnose",
+        "diagnosed",
+        metavar="FILE|-",
+        help="Say what a traceback or log shows, and what to do; - reads what is pasted.",
     ),
     click.option("--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here."),
     click.option(
@@ -127,8 +135,8 @@ def refuse_together(request: Request) -> None:
     if not request.has_action:
         raise UsageError(
             "nothing was asked for",
-            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --compact, --stress "
-            "is needed",
+            why="one of --collect-all, --matrix, --test-hardware, --check-model, --diagnose, --merge, --compact, "
+            "--stress is needed",
             fix=f"For example: {_EXAMPLE}",
         )
     if request.device and not request.models:
@@ -144,6 +152,12 @@ def refuse_together(request: Request) -> None:
             "--stress is a document of its own",
             why="it has no junit form and no place in another report",
             fix="Ask for it alone, with --format markdown, json or html.",
+        )
+    if request.diagnosed is not None and (others or request.stress is not None):
+        raise UsageError(
+            "--diagnose is a document of its own",
+            why="what it reads is no evidence, and has no place in another report",
+            fix="Ask for it alone: --diagnose FILE, or --diagnose - for a text that is pasted.",
         )
     if request.matrix and request.format == "junit":
         raise UsageError(
