@@ -45,8 +45,8 @@ def diagnostics() -> Mapping[str, Mapping[str, str]]:
 def remedies(
     error_type: str, target: str, *, cause: str = "", command: str = "", issues: Iterable[KnownIssue] = ()
 ) -> tuple[Remedy, ...]:
-    """What to do, the likeliest to help first: what is known of this fault, for this cause, for this target, then in
-    general.
+    """What to do, the likeliest to help first: what is known of this fault, for this cause, what helps anywhere most
+    often, for this target, then in general.
 
     Where the device itself is in question, the target's minimum versions and its vendor's command follow. An
     unknown error type gets the advice for `unknown`; `target` may carry a variant, which plays no part. `command`
@@ -55,8 +55,9 @@ def remedies(
     data = _advice(current_name(error_type))
     name = target.partition(":")[0]
     listed = [
-        *(f"A known fault may explain it: {one.what} ({one.url}). Change to {one.fixed}." for one in issues),
+        *(f"A known fault may explain it: {one.what} ({one.url}). What helps: {one.fixed}." for one in issues),
         *data.get("cause", {}).get(cause.lower(), ()),
+        *data.get("first", ()),
         *data.get("target", {}).get(name, ()),
         *data.get("general", ()),
     ]
