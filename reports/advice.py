@@ -81,9 +81,7 @@ def _remedy(entry: str | Mapping[str, Any], command: str) -> Remedy:
 
 def remedies_for(diagnosis: Diagnosis, target: str, *, command: str = "") -> tuple[Remedy, ...]:
     """The same for a diagnosis, with the known faults that may explain it."""
-    return remedies(
-        diagnosis.error_type, target, cause=diagnosis.cause, command=command, issues=diagnosis.issues
-    )
+    return remedies(diagnosis.error_type, target, cause=diagnosis.cause, command=command, issues=diagnosis.issues)
 
 
 def recommend(error_type: str, target: str, *, cause: str = "", command: str = "") -> tuple[str, ...]:

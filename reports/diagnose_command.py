@@ -32,9 +32,7 @@ def diagnose_pasted(request: Request, source: str) -> int:
     Raises `BrokenInput` for a file that can't be read or is empty, `UsageError` for another format.
     """
     if request.format not in _SUFFIXES:
-        raise UsageError(
-            f"--diagnose has no {request.format} form", fix="Ask for it with --format markdown or json."
-        )
+        raise UsageError(f"--diagnose has no {request.format} form", fix="Ask for it with --format markdown or json.")
     text = redact(_read(source))
     if not text.strip():
         raise BrokenInput(f"{_name(source)} is empty", fix="Paste a traceback or the end of a log.")

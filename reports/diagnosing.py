@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hardware.plain_text import one_line
 
 from .advice import remedies_for
+from .alternatives import other_targets
 from .diagnosis import diagnose
 from .failures_in_text import Failure, Found, failures_in
 from .finding import ANY_TARGET, Finding, signature, worst_first
@@ -99,7 +100,9 @@ def versions_in(text: str) -> Mapping[str, str]:
 def _see(failure: Failure, told: str, versions: Mapping[str, str]) -> _Sighting:
     log = failure.log[-_LONGEST_LOG:]
     target = target_of(failure.said) or target_of(log) or told
-    around = Around(exception=exception_of(failure.said), target="" if target == ANY_TARGET else target, versions=versions)
+    around = Around(
+        exception=exception_of(failure.said), target="" if target == ANY_TARGET else target, versions=versions
+    )
     # A stray line says what it says; what stands in a traceback before it is no part of it.
     return _Sighting(failure=failure, diagnosis=identify(failure.said, log=log, around=around), target=target)
 
@@ -119,7 +122,7 @@ def _finding(group: Sequence[_Sighting], source: str, timestamp: str) -> Finding
     named = f" ({diagnosis.cause})" if diagnosis.cause else ""
     again = f"; {len(group)} times in all" if len(group) > 1 else ""
     quote = one_line(first.failure.quoted, longest=_LONGEST_QUOTE)
-    return Finding(
+    finding = Finding(
         hardware_type=first.target,
         error_type=diagnosis.error_type,
         severity=diagnosis.severity,
@@ -132,6 +135,9 @@ def _finding(group: Sequence[_Sighting], source: str, timestamp: str) -> Finding
         traceback=first.failure.log[-_LONGEST_LOG:] if first.failure.sure else "",
         evidence_ids=_places(group, source),
     )
+    more = other_targets(finding)
+    texts = (*finding.recommendations, *(one.text for one in more))
+    return replace(finding, recommendations=texts, remedies=(*remedies, *more))
 
 
 def _places(group: Iterable[_Sighting], source: str) -> tuple[str, ...]:

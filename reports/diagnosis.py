@@ -104,7 +104,7 @@ def _left_to_host(checks: Sequence[CheckLine]) -> dict[tuple[str, str], tuple[st
 def _see(
     line: CheckLine, sealed: _Sealed, left: tuple[str, ...], known: dict[tuple[object, ...], Diagnosis]
 ) -> _Sighting | None:
-    """What a line shows; `left` is what its cell left to the host, `known` keeps diagnoses: many lines say the same."""
+    """What a line shows; `left` is what its cell left to the host, `known` what was diagnosed: many say the same."""
     if line.outcome is Outcome.PASSED:
         return None
     recorded = line.error_type or _BY_OUTCOME.get(line.outcome, "")
@@ -221,7 +221,8 @@ def _message(first: _Sighting, group: Sequence[_Sighting]) -> str:
     line, kind = first.line, _kind(first)
     detail = _figures(group) or one_line(_detail(line))
     named = first.diagnosis.cause
-    head = kind.says + (f" ({named})" if named and named not in detail.removeprefix("on the host") else "")
+    # What ran on the host is listed behind it anyway.
+    head = kind.says + (f" ({named})" if named and kind.name != "silent_offload" else "")
     head += _stage(first)
     if kind.name == "suite_edited":
         return head

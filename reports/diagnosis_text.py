@@ -28,7 +28,9 @@ def diagnosis_markdown(found: TextDiagnosis) -> str:
     ]
     if found.not_understood:
         listed = "\n".join(f"- {markdown(line, longest=460)}" for line in found.not_understood)
-        parts.append(f"## Not understood\n\nNo pattern knows these lines, so that their finding is a guess:\n\n{listed}")
+        parts.append(
+            f"## Not understood\n\nNo pattern knows these lines, so that their finding is a guess:\n\n{listed}"
+        )
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,9 +1,10 @@
-"""From a pasted log to the failures in it: tracebacks, what pytest says, lines of our own evidence, and stray lines."""
+"""From a pasted log to the failures in it: tracebacks, what pytest says, our own evidence, and stray lines."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,20 +14,52 @@ from hardware.evidence.record import CheckLine, RunLine, from_dict
 MOST_FAILURES = 200
 """Of each kind. A log with more says the same again."""
 
-_MOST_STRAY = 2_000
+_MOST_STRAY = 1_000
+"""From the beginning, and as many from the end."""
 _LONGEST_LINE = 4_000
 _LONGEST_MESSAGE = 20
 _START = "Traceback (most recent call last)"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _RAISED = re.compile(r"(?:[A-Za-z_]\w{0,80}\.){0,10}[A-Za-z_]\w{0,80}(?:: |:$|$)")
-_PYTEST = re.compile(r"E {1,3}(?P<said>\S.*)")
+_PYTEST = re.compile(r"E {1,12}(?P<said>\S.*)")
 _SUMMARY = re.compile(r"(?:FAILED|ERROR) [^ ]{1,500}(?: - (?P<said>.+))?$")
-_ENDS = re.compile(r"=====|-----|_____|FAILED |ERROR |\$ |>>> |Traceback|\[\w{1,20}\]|\d{4}-\d\d-\d\d|(?:INFO|WARNING|DEBUG)\b")
+_ENDS = re.compile(
+    r"=====|-----|_____|FAILED |ERROR |\$ |>>> |Traceback|\[\w{1,20}\]|\d{4}-\d\d-\d\d|(?:INFO|WARNING|DEBUG)\b"
+)
 _SIGNS = (
-    "error", "fail", "exception", "denied", "not ", "n't", "cannot", "lost", "killed", "fault", "unsupported", "unable",
-    "missing", "incompatible", "mismatch", "exceed", "timeout", "timed out", "memory", "busy", "in use", "abort",
-    "nan", "fallen", "gpu hang", "core dumped", "illegal", "needs ", "requires", "no available", "no such", "off by",
+    "error",
+    "fail",
+    "exception",
+    "denied",
+    "not ",
+    "n't",
+    "cannot",
+    "lost",
+    "killed",
+    "fault",
+    "unsupported",
+    "unable",
+    "missing",
+    "incompatible",
+    "mismatch",
+    "exceed",
+    "timeout",
+    "timed out",
+    "memory",
+    "busy",
+    "in use",
+    "abort",
+    "nan",
+    "fallen",
+    "gpu hang",
+    "core dumped",
+    "illegal",
+    "needs ",
+    "requires",
+    "no available",
+    "no such",
+    "off by",
 )
 
 
@@ -89,9 +122,10 @@ class _Reader:
     lines: Sequence[str]
     raised: list[Failure] = field(default_factory=list)
     summaries: list[Failure] = field(default_factory=list)
-    stray: list[Failure] = field(default_factory=list)
     checks: list[CheckLine] = field(default_factory=list)
     runs: list[RunLine] = field(default_factory=list)
+    _early: list[Failure] = field(default_factory=list)
+    _late: deque[Failure] = field(default_factory=lambda: deque(maxlen=_MOST_STRAY))
     _before: str = ""
 
     def read(self) -> None:
@@ -115,10 +149,14 @@ class _Reader:
         elif found := _SUMMARY.match(stripped):
             if found["said"]:
                 self.summaries.append(Failure(said=found["said"], line=place + 1))
-        elif stripped and len(self.stray) < _MOST_STRAY:
-            lower = stripped.lower()
-            if any(sign in lower for sign in _SIGNS):
-                self.stray.append(Failure(said=stripped, line=place + 1, sure=False))
+        elif stripped and any(sign in stripped.lower() for sign in _SIGNS):
+            kept = self._early if len(self._early) < _MOST_STRAY else self._late
+            kept.append(Failure(said=stripped, line=place + 1, sure=False))
+
+    @property
+    def stray(self) -> list[Failure]:
+        """Lines outside of tracebacks that may speak of a failure."""
+        return [*self._early, *self._late]
 
     def _chain(self) -> None:
         """What was raised last is only what came before the next one."""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from generators.compatibility.operators.covered import coverage
-from generators.compatibility.operators.named import operators_named
+from generators.compatibility.operators.named import last_way, operators_named
 from hardware.errors import UsageError
 from hardware.evidence.error_types import current_name, facts_of_error_types
 from hardware.target import Target
@@ -80,8 +80,8 @@ class KnownIssue:
 class Around:
     """What is known around a failure beside its words; all of it may be missing.
 
-    `exception` is the class of what was raised, `operators` those that a line names, `rules` the ids of the rules that
-    were sealed as predictions, `versions` by name.
+    `exception` is the class of what was raised, `operators` those that a line names, `rules` the ids of the rules
+    that were sealed as predictions, `versions` by name.
     """
 
     check: str = ""
@@ -131,7 +131,10 @@ def patterns() -> tuple[Pattern, ...]:
             of=frozenset(entry.get("of", (UNKNOWN,))),
             confidence=Confidence(entry["confidence"]),
             match=_compiled(entry),
-            **{name: frozenset(entry.get(name, ())) for name in ("exceptions", "stages", "checks", "targets", "rules")},
+            **{
+                name: frozenset(entry.get(name, ()))
+                for name in ("exceptions", "stages", "checks", "targets", "rules")
+            },
             in_log=entry.get("in_log", False),
             severity=Severity(entry["severity"]) if "severity" in entry else None,
             cause=entry.get("cause", ""),
@@ -146,9 +149,15 @@ def known_issues() -> tuple[KnownIssue, ...]:
     listed = tomllib.loads(_ISSUES.read_text(encoding="utf-8"))["issue"]
     return tuple(
         KnownIssue(
-            **{name: entry[name] for name in ("url", "what", "versions", "fixed", "seen")},
-            **{name: frozenset(entry.get(name, ())) for name in ("of", "targets", "precisions")},
+            url=entry["url"],
+            what=entry["what"],
+            of=frozenset(entry["of"]),
+            versions=entry["versions"],
+            fixed=entry["fixed"],
+            seen=entry["seen"],
             match=_compiled(entry),
+            targets=frozenset(entry.get("targets", ())),
+            precisions=frozenset(entry.get("precisions", ())),
         )
         for entry in listed
     )
@@ -175,9 +184,10 @@ def identify(message: str, *, recorded: str = "", log: str = "", around: Around 
             # What a typed exception said already is surer than any message.
             sure = Confidence.HIGH if start == pattern.error_type else pattern.confidence
             cause = pattern.cause or next(filter(None, found), "").strip(" ,.")
-            diagnosis = _grade(pattern.error_type, sure, pattern.severity, cause)
+            # Runtimes write aten::mm, tables and evidence aten.mm.
+            diagnosis = _grade(pattern.error_type, sure, pattern.severity, cause.replace("aten::", "aten."))
             break
-    return _explained(_with_operators(diagnosis, said.text, around), with_log, around)
+    return _explained(_with_operators(diagnosis, said.text, around), Text.of(last_way(said.text)), around)
 
 
 def exception_of(message: str) -> str:
@@ -291,4 +301,3 @@ def _version_fits(version: str, wanted: str) -> bool:
         return SpecifierSet(wanted).contains(Version(version), prereleases=True)
     except InvalidVersion:
         return False
-

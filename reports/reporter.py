@@ -18,6 +18,7 @@ from hardware.paths import DEFAULT_REPORTS
 from hardware.whole_file import write_whole
 
 from .advice import measuring_command, recommend, remedies
+from .alternatives import with_alternatives
 from .cells import CellReport, cell_reports
 from .components import Component, own_parts, packages
 from .diagnosis import diagnose, error_types, identify
@@ -191,11 +192,12 @@ class HardwareCompatibilityReporter:
         """Findings that the evidence shows, for some models or (None) for all, and what is wrong with it."""
         self._asked_for_evidence = True
         lines = [line for line in self.checks if models is None or line.model in models]
-        found = [self._keep(finding) for finding in diagnose(lines, self.evidence.runs)]
+        found = []
         try:
             self.cells = cell_reports(self.evidence, self.checks, self.inventory(), models, self.own_limits)
         except Exception as error:  # without this machine's versions no verdict holds, and the findings still do
             found.append(self._failed("compatibility_test", error))
+        found += [self._keep(finding) for finding in self._diagnosed(lines)]
         found += self._second_opinions(models)
         found += self._evidence_errors()
         if not lines:
@@ -213,6 +215,14 @@ class HardwareCompatibilityReporter:
                 )
             )
         return found
+
+    def _diagnosed(self, lines: Sequence[CheckLine]) -> list[Finding]:
+        """What lines show, with what to try instead where nothing on the target helps."""
+        findings = diagnose(lines, self.evidence.runs)
+        try:
+            return with_alternatives(findings, [cell.verdict for cell in self.cells], self.inventory())
+        except Exception as error:  # suggestions are an extra: without them the findings still stand
+            return [*findings, self._failed("compatibility_test", error)]
 
     def _second_opinions(self, models: Sequence[str] | None) -> list[Finding]:
         """What others' tests showed of those models, and findings where they contradict what we measured."""
