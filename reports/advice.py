@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ from hardware.evidence.error_types import current_name
 from .identifying import Diagnosis, KnownIssue
 from .remedy import Remedy
 
+# A file of advice: what helps for a `cause`, `first` anywhere, for a `target`, in `general`. An entry is a text, or
+# a table: what to `do`, its `cost`, and `unless` for targets where it is none. `device_in_question` adds what
+# shows the device's state, `alternatives` lets the reporter name other hardware and models.
 _FOLDER = Path(__file__).with_name("recommendations")
 _DIAGNOSTICS = Path(__file__).with_name("diagnostics.toml")
 _FALLBACK = "unknown"
@@ -69,14 +72,19 @@ def remedies(
             listed.append(f"See what the device says: `{facts['command']}`")
         if "look" in facts:
             listed.append(f"See what the device says: {facts['look']}")
-    found = (_remedy(entry, command or EXAMPLE) for entry in listed)
+    found = (_remedy(entry, command or EXAMPLE) for entry in listed if name not in _unless(entry))
     return tuple({one.text: one for one in found}.values())
+
+
+def _unless(entry: str | Mapping[str, Any]) -> Sequence[str]:
+    """The targets for which an entry is no advice."""
+    return () if isinstance(entry, str) else entry.get("unless", ())
 
 
 def _remedy(entry: str | Mapping[str, Any], command: str) -> Remedy:
     if isinstance(entry, str):
         return Remedy(do=entry.replace(_COMMAND, command))
-    return Remedy(do=entry["do"].replace(_COMMAND, command), cost=entry["cost"])
+    return Remedy(do=entry["do"].replace(_COMMAND, command), cost=entry.get("cost", {}))
 
 
 def remedies_for(diagnosis: Diagnosis, target: str, *, command: str = "") -> tuple[Remedy, ...]:

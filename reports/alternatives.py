@@ -21,8 +21,9 @@ from .remedy import Remedy
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
 
-MOST_MODELS = 20
-"""Predictions for a whole family take a moment: of more findings than that, the first get suggestions."""
+_MOST_FINDINGS = 10
+_MOST_MODELS = 12
+"""Predictions take a moment: the worst findings get suggestions, from the models that are nearest to theirs."""
 
 _OPERATOR = re.compile(r"\baten(?:\.|::)(\w{1,80})")
 
@@ -35,7 +36,7 @@ def with_alternatives(
     `verdicts` are what the cells came to: a model is replaced only where its own cell is rated low or none.
     """
     by_cell = {one.cell: one for one in verdicts}
-    left = MOST_MODELS
+    left = _MOST_FINDINGS
     found = []
     for finding in findings:
         more = list(other_targets(finding))
@@ -103,7 +104,9 @@ def _suggested(verdict: Verdict, inventory: HardwareInfo) -> list[Remedy]:
         asked = replace(cell, target=target)
         return predict(asked, facts_here(recipe, asked, inventory), rules)
 
-    found = suggest(verdict, facts_here(recipe, cell, inventory), rules, predicted, stored_recipes())
+    family = [one for one in stored_recipes() if one.family == recipe.family and one.model_type != recipe.model_type]
+    family.sort(key=lambda one: (one.architecture != recipe.architecture, one.model_type))
+    found = suggest(verdict, facts_here(recipe, cell, inventory), rules, predicted, family[:_MOST_MODELS])
     hardware = [f"{Cell.parse(one.cell).target} ({one.level}, {one.basis})" for one in found.hardware]
     models = [f"{Cell.parse(one.cell).model} ({one.level}, {one.basis})" for one in found.models]
     said = []

@@ -12,7 +12,7 @@ from .advice import remedies_for
 from .alternatives import other_targets
 from .diagnosis import diagnose
 from .failures_in_text import Failure, Found, failures_in
-from .finding import ANY_TARGET, Finding, signature, worst_first
+from .finding import ANY_TARGET, Finding, Severity, signature, worst_first
 from .identifying import (
     UNKNOWN,
     Around,
@@ -30,7 +30,10 @@ COMPONENT = "diagnosis"
 _LONGEST_LOG = 4_000
 _LONGEST_SEARCHED = 200_000
 _LONGEST_QUOTE = 400
-_VERSION = r"\b(?:py)?({names})(?:[ _-]version)?\s{{0,4}}(?:==|[:=]|\s)\s{{0,20}}v?(\d{{1,4}}\.\d[\w.+]{{0,40}})"
+_VERSION = (  # what something else requires is not what is there
+    r"(?<!requires )\b(?:py)?({names})(?:[ _-]version)?"
+    r"\s{{0,4}}(?:==|[:=]|\s)\s{{0,20}}v?(\d{{1,4}}\.\d[\w.+]{{0,40}})"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +121,8 @@ def _understood(sightings: Sequence[_Sighting], found: Found) -> list[_Sighting]
 def _finding(group: Sequence[_Sighting], source: str, timestamp: str) -> Finding:
     first = next((one for one in group if one.failure.sure), group[0])
     diagnosis = first.diagnosis
+    # Somebody pasted it because it failed: that a device isn't there is more than a remark.
+    severity = max(diagnosis.severity, Severity.WARNING, key=lambda one: one.rank)
     remedies = remedies_for(diagnosis, first.target)
     named = f" ({diagnosis.cause})" if diagnosis.cause else ""
     again = f"; {len(group)} times in all" if len(group) > 1 else ""
@@ -125,7 +130,7 @@ def _finding(group: Sequence[_Sighting], source: str, timestamp: str) -> Finding
     finding = Finding(
         hardware_type=first.target,
         error_type=diagnosis.error_type,
-        severity=diagnosis.severity,
+        severity=severity,
         confidence=diagnosis.confidence,
         message=f"{error_types()[diagnosis.error_type].says}{named}, says line {first.failure.line}{again}: {quote}",
         component=COMPONENT,

@@ -90,7 +90,7 @@ def test_what_is_not_understood_is_said_and_harmless():
 
 
 def test_versions_that_a_text_tells_make_a_known_fault_of_it():
-    text = "PyTorch version: 2.2.2+cpu\nnumpy==2.0.1\nRuntimeError: Numpy is not available\n"
+    text = "x requires torch==9.9\nPyTorch version: 2.2.2+cpu\nnumpy==2.0.1\nRuntimeError: Numpy is not available\n"
     assert versions_in(text) == {"torch": "2.2.2+cpu", "numpy": "2.0.1"}
     assert kinds(text) == [("upstream_bug", "any")]
     assert kinds(text.replace("2.2.2", "2.4.0")) == [("version_conflict", "any")]
@@ -147,3 +147,10 @@ def test_wrong_questions_are_answered_with_what_to_do(arguments, said, tmp_path,
     empty.write_text(" \n")
     assert door.main([one.replace("{empty}", str(empty)) for one in arguments]) == 4
     assert said in capsys.readouterr().err
+
+
+def test_operator_that_one_target_lacks_names_those_that_have_it():
+    (finding,) = diagnose_text(CHAIN, source="t.log", timestamp="2026-01-01").findings
+    (advice,) = [text for text in finding.recommendations if text.startswith("Use other hardware")]
+    assert "aten._fft_r2c is on cpu, cuda" in advice
+    assert "mps" not in advice
