@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -33,14 +34,25 @@ def diagnose_pasted(request: Request, source: str) -> int:
     """
     if request.format not in _SUFFIXES:
         raise UsageError(f"--diagnose has no {request.format} form", fix="Ask for it with --format markdown or json.")
-    text = redact(_read(source))
+    text = _read(source)
     if not text.strip():
         raise BrokenInput(f"{_name(source)} is empty", fix="Paste a traceback or the end of a log.")
     timestamp = now()
-    found = diagnose_text(text, source=_name(source), timestamp=timestamp)
+    found = _redacted(diagnose_text(text, source=_name(source), timestamp=timestamp))
     _deliver(request, found, timestamp)
     limit = Severity(request.fail_on).rank
     return int(any(finding.severity.rank >= limit for finding in found.findings))
+
+
+def _redacted(found: TextDiagnosis) -> TextDiagnosis:
+    """What is quoted, without names and secrets; the text itself is kept nowhere, and is long."""
+    return replace(
+        found,
+        findings=tuple(
+            replace(one, message=redact(one.message), traceback=redact(one.traceback)) for one in found.findings
+        ),
+        not_understood=tuple(redact(line) for line in found.not_understood),
+    )
 
 
 def _name(source: str) -> str:

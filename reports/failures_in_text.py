@@ -14,7 +14,7 @@ from hardware.evidence.record import CheckLine, RunLine, from_dict
 MOST_FAILURES = 200
 """Of each kind. A log with more says the same again."""
 
-_MOST_STRAY = 1_000
+_MOST_STRAY = 500
 """From the beginning, and as many from the end."""
 _LONGEST_LINE = 4_000
 _LONGEST_MESSAGE = 20

@@ -130,6 +130,9 @@ def test_door_reads_a_file_and_ends_as_it_was_asked(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["errors"][0]["error_type"] == "out_of_memory"
     assert door.main(["--diagnose", str(log), "--output-dir", str(tmp_path / "out")]) == 1
     assert (tmp_path / "out" / "diagnosis.md").is_file()
+    log.write_text("RuntimeError: No CUDA GPUs are available, asked with hf_abcdefghijklmnopqrstuvwxyz012345\n")
+    assert door.main(["--diagnose", str(log)]) == 0
+    assert "hf_abcdef" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
