@@ -43,6 +43,10 @@ def run(request: Request) -> int:
         from reports.compare_command import compare
 
         return compare(request)
+    if request.diagnosed is not None:
+        from reports.diagnose_command import diagnose_pasted
+
+        return diagnose_pasted(request, request.diagnosed)
     from reports.collect_command import collect
 
     return collect(request)

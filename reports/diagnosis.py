@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import re
-import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage, Subject
+from generators.compatibility.operators.named import last_way
+from hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine, Stage, Subject
 from hardware.plain_text import one_line
 
-from .advice import measuring_command, recommend
+from .advice import measuring_command, remedies_for
 from .finding import ANY_TARGET, Confidence, Finding, Severity, signature
+from .identifying import Around, Diagnosis, ErrorType, error_types, identify
+
+__all__ = ["COMPONENT", "Diagnosis", "command_again", "diagnose", "error_types", "identify", "own_frames"]
 
 COMPONENT = "compatibility_test"
 
@@ -22,10 +22,8 @@ _EARLY = (Stage.IMPORT, Stage.CONFIG, Stage.BUILD, Stage.EXPORT, Stage.CONVERT, 
 _REFUSAL = re.compile(r"(?:Unsupported|NotApplicable|Ambiguous|ReferenceNotFinite): ")
 _TEST_RUNNER = re.compile(r"[/\\](?:pluggy|_pytest)[/\\]")
 
-_FILE = Path(__file__).with_name("patterns.toml")
-_LONGEST_SEARCHED = 20_000
 _BY_OUTCOME = {
-    Outcome.CRASHED: "crashed",
+    Outcome.CRASHED: "crash",
     Outcome.TIMEOUT: "timeout",
     Outcome.OUT_OF_MEMORY: "out_of_memory",
     Outcome.AMBIGUOUS: "ambiguous",
@@ -33,97 +31,6 @@ _BY_OUTCOME = {
     Outcome.SKIPPED: "skipped",
     Outcome.NOT_RUN: "not_reached",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class ErrorType:
-    """What `patterns.toml` says of an error type."""
-
-    name: str
-    severity: Severity
-    scope: str
-    says: str
-    group: str = ""
-    consequence: bool = False
-    quiet: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pattern:
-    """Messages that show an error type."""
-
-    error_type: str
-    of: frozenset[str]
-    confidence: Confidence
-    match: tuple[re.Pattern[str], ...]
-    checks: tuple[str, ...] = ()
-    in_log: bool = False
-    severity: Severity | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Diagnosis:
-    """An error type with its grade; `cause` is what the message names (a module, an operator), if it does."""
-
-    error_type: str
-    severity: Severity
-    confidence: Confidence
-    cause: str = ""
-
-
-@functools.cache
-def _data() -> dict[str, Any]:
-    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
-
-
-@functools.cache
-def error_types() -> dict[str, ErrorType]:
-    """All known error types by name, in the order of the data file."""
-    return {
-        name: ErrorType(name=name, **{**entry, "severity": Severity(entry["severity"])})
-        for name, entry in _data()["error_type"].items()
-    }
-
-
-@functools.cache
-def patterns() -> tuple[Pattern, ...]:
-    """All patterns, in the order in which they are tried."""
-    return tuple(
-        Pattern(
-            error_type=entry["error_type"],
-            of=frozenset(entry["of"]),
-            confidence=Confidence(entry["confidence"]),
-            match=tuple(re.compile(text, re.IGNORECASE) for text in entry["match"]),
-            checks=tuple(entry.get("checks", ())),
-            in_log=entry.get("in_log", False),
-            severity=Severity(entry["severity"]) if "severity" in entry else None,
-        )
-        for entry in _data()["pattern"]
-    )
-
-
-def identify(message: str, *, recorded: str = "", log: str = "", check: str = "") -> Diagnosis:
-    """The error type that a message shows, starting from the one that was recorded (empty: none was)."""
-    start = recorded or "unknown"
-    for pattern in patterns():
-        if start not in pattern.of or (pattern.checks and check not in pattern.checks):
-            continue
-        searched = f"{message}\n{log}" if pattern.in_log else message
-        for expression in pattern.match:
-            found = expression.search(searched[:_LONGEST_SEARCHED])
-            if found:
-                kind = error_types()[pattern.error_type]
-                # What a typed exception said already is surer than any message.
-                sure = Confidence.HIGH if start == pattern.error_type else pattern.confidence
-                return Diagnosis(
-                    error_type=kind.name,
-                    severity=pattern.severity or kind.severity,
-                    confidence=sure,
-                    cause=(found.groupdict().get("cause") or "").strip(),
-                )
-    known = error_types().get(start, error_types()["unknown"])
-    sure = Confidence.LOW if known.name == "unknown" else Confidence.HIGH
-    return Diagnosis(error_type=known.name, severity=known.severity, confidence=sure)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,13 +42,36 @@ class _Sighting:
     target: str
 
 
-def diagnose(checks: Sequence[CheckLine]) -> list[Finding]:
+@dataclass(frozen=True, kw_only=True)
+class _Sealed:
+    """What a run knew before its first check: the versions, and the rules that its predictions rest on, by cell."""
+
+    versions: Mapping[str, str]
+    rules: Mapping[str, frozenset[str]]
+
+
+_NOT_KNOWN = _Sealed(versions={}, rules={})
+
+
+def diagnose(checks: Sequence[CheckLine], runs: Iterable[RunLine] = ()) -> list[Finding]:
     """Findings for what the lines show, one for each root cause, worst first within the order of the lines.
 
-    Pure: timestamps are those of the lines. Lines that are a consequence of another finding (checks not
+    `runs` are those that the lines are of, as far as they are known: versions and sealed predictions tell faults of
+    others apart. Pure: timestamps are those of the lines. Lines that are a consequence of another finding (checks not
     reached after a crash) are added to its evidence.
     """
-    sightings = [found for line in checks for found in (_see(line), _see_edit(line)) if found is not None]
+    sealed = {run.run_id: _sealed(run) for run in runs}
+    left = _left_to_host(checks)
+    known: dict[tuple[object, ...], Diagnosis] = {}
+    sightings = [
+        found
+        for line in checks
+        for found in (
+            _see(line, sealed.get(line.run_id, _NOT_KNOWN), left.get((line.run_id, line.cell_id), ()), known),
+            _see_edit(line),
+        )
+        if found is not None
+    ]
     causes = [one for one in sightings if not _kind(one).consequence]
     broken = {(one.line.run_id, one.line.cell_id): one for one in causes if _ended_the_process(one)}
     groups: dict[tuple[str, ...], list[_Sighting]] = {}
@@ -155,7 +85,26 @@ def diagnose(checks: Sequence[CheckLine]) -> list[Finding]:
     return sorted(findings, key=lambda finding: -finding.severity.rank)
 
 
-def _see(line: CheckLine) -> _Sighting | None:
+def _sealed(run: RunLine) -> _Sealed:
+    return _Sealed(
+        versions=run.versions,
+        rules={one.cell_id: frozenset((one.verdict or {}).get("rule_ids") or ()) for one in run.plan},
+    )
+
+
+def _left_to_host(checks: Sequence[CheckLine]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """By run and cell, the operators that any of its checks saw on the host: one cause, whichever check saw more."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for line in checks:
+        if line.error_type == "silent_offload":
+            found.setdefault((line.run_id, line.cell_id), set()).update(line.offloaded_ops)
+    return {cell: tuple(sorted(names)) for cell, names in found.items()}
+
+
+def _see(
+    line: CheckLine, sealed: _Sealed, left: tuple[str, ...], known: dict[tuple[object, ...], Diagnosis]
+) -> _Sighting | None:
+    """What a line shows; `left` is what its cell left to the host, `known` what was diagnosed: many say the same."""
     if line.outcome is Outcome.PASSED:
         return None
     recorded = line.error_type or _BY_OUTCOME.get(line.outcome, "")
@@ -163,18 +112,29 @@ def _see(line: CheckLine) -> _Sighting | None:
     substituted = line.outcome is Outcome.PASSED_ON_FALLBACK or recorded == "same_device"
     if substituted:
         message = line.substitution_reason or message
-    diagnosis = identify(message, recorded=recorded, log=line.traceback, check=line.check_name)
+    target = line.requested_target if substituted else line.actual_target or line.requested_target
+    around = Around(
+        check=line.check_name,
+        stage=line.stage or "",
+        target=_kind_of(target),
+        precision=line.precision,
+        operators=left if recorded == "silent_offload" else (),
+        rules=sealed.rules.get(line.cell_id, frozenset()),
+        versions=sealed.versions,
+    )
+    facts = (around.check, around.stage, around.target, around.precision, around.operators, around.rules)
+    key = (message, recorded, line.traceback, id(around.versions), *facts)
+    if key not in known:
+        known[key] = identify(message, recorded=recorded, log=line.traceback, around=around)
+    diagnosis = known[key]
     if error_types()[diagnosis.error_type].quiet:
         return None
     if substituted:
         # Somebody asked for it: however good the reason, it is more than a remark.
         severity = max(diagnosis.severity, Severity.WARNING, key=lambda one: one.rank)
         name = "device_absent" if diagnosis.error_type == "same_device" else diagnosis.error_type
-        diagnosis = Diagnosis(
-            error_type=name, severity=severity, confidence=diagnosis.confidence, cause=diagnosis.cause
-        )
-    target = line.requested_target if substituted else line.actual_target or line.requested_target
-    return _Sighting(line=line, diagnosis=diagnosis, target=_kind_of(target))
+        diagnosis = replace(diagnosis, error_type=name, severity=severity)
+    return _Sighting(line=line, diagnosis=diagnosis, target=around.target)
 
 
 def _see_edit(line: CheckLine) -> _Sighting | None:
@@ -203,7 +163,7 @@ def _key(one: _Sighting) -> tuple[str, ...]:
     """What two sightings of one root cause have in common."""
     kind = _kind(one)
     group = kind.group or kind.name
-    cause = one.diagnosis.cause or signature(_detail(one.line))
+    cause = one.diagnosis.cause or signature(last_way(_detail(one.line)))
     match kind.scope:
         case "machine":
             return (group, cause)
@@ -224,6 +184,7 @@ def _finding(group: Sequence[_Sighting]) -> Finding:
     model = models.pop() if len(models) == 1 else None
     target = first.target if len(targets) == 1 else ANY_TARGET
     diagnosis = first.diagnosis
+    remedies = remedies_for(diagnosis, target, command=command_again(first.line, diagnosis.error_type))
     return Finding(
         hardware_type=target,
         error_type=diagnosis.error_type,
@@ -233,12 +194,8 @@ def _finding(group: Sequence[_Sighting]) -> Finding:
         component=COMPONENT,
         timestamp=min(one.line.started_at for one in group),
         model_name=model,
-        recommendations=recommend(
-            diagnosis.error_type,
-            target,
-            cause=diagnosis.cause,
-            command=command_again(first.line, diagnosis.error_type),
-        ),
+        recommendations=tuple(one.text for one in remedies),
+        remedies=remedies,
         traceback="" if diagnosis.error_type == "suite_edited" else own_frames(first.line),
         cells=tuple(dict.fromkeys(one.line.cell_id for one in group)),
         checks=tuple(dict.fromkeys(one.line.check_name for one in group)),
@@ -260,12 +217,15 @@ def command_again(line: CheckLine, error_type: str = "") -> str:
 
 
 def _message(first: _Sighting, group: Sequence[_Sighting]) -> str:
-    """What and the figures, on one line; cells and checks are fields of their own."""
+    """What, of what, and the figures, on one line; cells and checks are fields of their own."""
     line, kind = first.line, _kind(first)
-    head = kind.says + (f" ({first.diagnosis.cause})" if first.diagnosis.cause else "") + _stage(first)
+    detail = _figures(group) or one_line(_detail(line))
+    named = first.diagnosis.cause
+    # What ran on the host is listed behind it anyway.
+    head = kind.says + (f" ({named})" if named and kind.name != "silent_offload" else "")
+    head += _stage(first)
     if kind.name == "suite_edited":
         return head
-    detail = _figures(group) or one_line(_detail(line))
     return one_line(f"{head}: {detail or 'no message'}", longest=600)
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from .remedy import Remedy
+
 ANY_TARGET = "any"
 """The hardware type of what concerns no target, or several."""
 
@@ -41,6 +43,7 @@ class Finding:
 
     `hardware_type` is a target's name or `any`, `component` the part of the product that found it, `timestamp`
     the moment (ISO 8601, UTC) at which it was first seen, `model_name` the one model concerned, if it is one.
+    `remedies` are the recommendations with their costs apart, as far as they come from data of ours.
     `cells` are cell ids, `checks` the names of the checks that showed it, `evidence_ids` name the lines of evidence.
     All texts may quote untrusted sources; in recommendations, commands stand in backticks.
     """
@@ -53,6 +56,7 @@ class Finding:
     timestamp: str
     model_name: str | None = None
     recommendations: tuple[str, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
     traceback: str = ""
     confidence: Confidence = Confidence.HIGH
     cells: tuple[str, ...] = ()
@@ -79,6 +83,7 @@ class Finding:
             "timestamp": self.timestamp,
             "model_name": self.model_name,
             "recommendations": list(self.recommendations),
+            "remedies": [one.to_dict() for one in self.remedies],
             "traceback": self.traceback,
             "cells": list(self.cells),
             "checks": list(self.checks),

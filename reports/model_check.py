@@ -138,7 +138,7 @@ def check_model(
         notes = (*notes, f"{others} lines of evidence are of other weights or another configuration of that name")
     measured = verdict_of(cell, evidence, checks, inventory, subject_required=CHECKPOINT if is_checkpoint else "tiny")
     own = [line for line in checks if line.cell_id == cell.id]
-    findings = _most_telling_first(measured, target.name, diagnose(own))
+    findings = _most_telling_first(measured, target.name, diagnose(own, evidence.runs))
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
     planned = bool(own) or any(one.cell_id == cell.id for run in evidence.runs for one in run.plan)
     command = measuring_command(name, device or str(target))

@@ -18,7 +18,7 @@ from .finding import Finding, Severity, count
 from .places import SuitePlace
 from .stack import StackResult
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 from generators.compatibility.current_checks import current_checks
 from generators.compatibility.second_opinion import SecondOpinion, second_opinions
 from hardware.errors import HwCompatError, OutputError, UsageError, echo
+from hardware.evidence.error_types import current_name
 from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
 from hardware.evidence.writer import now
 from hardware.paths import DEFAULT_REPORTS
 from hardware.whole_file import write_whole
 
-from .advice import measuring_command, recommend
+from .advice import measuring_command, recommend, remedies
+from .alternatives import with_alternatives
 from .cells import CellReport, cell_reports
 from .components import Component, own_parts, packages
 from .diagnosis import diagnose, error_types, identify
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from generators.compatibility.matrix import Matrix
     from hardware.detection import HardwareInfo
     from hardware.evidence.record import CheckLine
+
+_OF_DRIVER = {"missing": "driver_missing", "denied": "permission_denied"}
+"""What a device that can't be used lacks, by what is known of its driver."""
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,120}")
 
@@ -93,7 +98,9 @@ class HardwareCompatibilityReporter:
         `cause` is what the message names, `command` what would measure the cell; both make the advice more exact.
         Raises `UsageError` for an unknown severity.
         """
+        error_type = current_name(error_type)
         kind = error_types().get(error_type, error_types()["unknown"])
+        advice = remedies(error_type, hardware_type, cause=cause, command=command)
         if severity is not None and severity not in list(Severity):
             raise UsageError(f"{echo(str(severity))} is not a severity", fix=f"Known: {', '.join(Severity)}.")
         finding = Finding(
@@ -104,7 +111,8 @@ class HardwareCompatibilityReporter:
             component=component,
             timestamp=now(),
             model_name=model_name,
-            recommendations=recommend(error_type, hardware_type, cause=cause, command=command),
+            recommendations=tuple(one.text for one in advice),
+            remedies=advice,
             traceback=redact(traceback),
         )
         return self._keep(finding)
@@ -142,9 +150,9 @@ class HardwareCompatibilityReporter:
                 text = f"{vendor.vendor}: {vendor.reason}"
                 found.append(self.add_error(ANY_TARGET, "component_failed", text, component=component))
             elif vendor.state == "present but unusable":
-                target = _target_of(vendor.vendor)
+                target, kind = _target_of(vendor.vendor), _OF_DRIVER.get(vendor.driver, "device_unusable")
                 text = f"{vendor.vendor}: {vendor.state}: {vendor.reason}"
-                found.append(self.add_error(target, "device_unusable", text, component=component))
+                found.append(self.add_error(target, kind, text, component=component))
         return found
 
     def collect_resource_pool_errors(self) -> list[Finding]:
@@ -184,11 +192,12 @@ class HardwareCompatibilityReporter:
         """Findings that the evidence shows, for some models or (None) for all, and what is wrong with it."""
         self._asked_for_evidence = True
         lines = [line for line in self.checks if models is None or line.model in models]
-        found = [self._keep(finding) for finding in diagnose(lines)]
+        found = []
         try:
             self.cells = cell_reports(self.evidence, self.checks, self.inventory(), models, self.own_limits)
         except Exception as error:  # without this machine's versions no verdict holds, and the findings still do
             found.append(self._failed("compatibility_test", error))
+        found += [self._keep(finding) for finding in self._diagnosed(lines)]
         found += self._second_opinions(models)
         found += self._evidence_errors()
         if not lines:
@@ -206,6 +215,14 @@ class HardwareCompatibilityReporter:
                 )
             )
         return found
+
+    def _diagnosed(self, lines: Sequence[CheckLine]) -> list[Finding]:
+        """What lines show, with what to try instead where nothing on the target helps."""
+        findings = diagnose(lines, self.evidence.runs)
+        try:
+            return with_alternatives(findings, [cell.verdict for cell in self.cells], self.inventory())
+        except Exception as error:  # suggestions are an extra: without them the findings still stand
+            return [*findings, self._failed("compatibility_test", error)]
 
     def _second_opinions(self, models: Sequence[str] | None) -> list[Finding]:
         """What others' tests showed of those models, and findings where they contradict what we measured."""

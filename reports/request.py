@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ class Request:
     compare: str | None
     operands: tuple[str, ...]
     machine: str | None
+    diagnosed: str | None
     evidence: Path | None
     format: str
     output_dir: Path | None
@@ -47,16 +48,9 @@ class Request:
 
     @property
     def has_action(self) -> bool:
-        return bool(
-            self.collect_all
-            or self.matrix
-            or self.test_hardware
-            or self.models
-            or self.merged
-            or self.compact
-            or self.stress
-            or self.compare is not None
-        )
+        """Whether anything is asked for at all."""
+        alone = any(getattr(self, field) not in (None, ()) for field, _ in _ALONE.values())
+        return bool(self.wants_evidence or self.wants_report or self.merged or self.compact or alone)
 
     @property
     def wants_evidence(self) -> bool:
@@ -68,6 +62,15 @@ class Request:
         """Whether there is a report beside a matrix and the answers for single models."""
         return self.collect_all or self.test_hardware
 
+
+_TOGETHER = ("--collect-all", "--matrix", "--test-hardware", "--check-model", "--merge", "--compact")
+_OF_MATRIX = ("markdown", "json", "html")
+_ALONE: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "--stress": ("stress", ("markdown", "json", "html")),
+    "--compare": ("compare", ("text", "markdown", "json")),
+    "--diagnose": ("diagnosed", ("markdown", "json")),
+}
+"""Documents of their own: the field that asks for each, and the forms that it has."""
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--collect-all", is_flag=True, help="Report what every part and all evidence show."),
@@ -88,6 +91,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.argument("operands", nargs=-1, metavar=""),
     click.option("--machine", metavar="NAME", help="With --compare: look at this machine's runs alone."),
+    click.option(
+        "--diagnose",
+        "diagnosed",
+        metavar="FILE|-",
+        help="Say what a traceback or log shows, and what to do; - reads what is pasted.",
+    ),
     click.option("--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here."),
     click.option(
         "--precision",
@@ -169,8 +178,7 @@ def refuse_together(request: Request) -> None:
     if not request.has_action:
         raise UsageError(
             "nothing was asked for",
-            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --compact, --stress, "
-            "--compare is needed",
+            why=f"one of {', '.join((*_TOGETHER, *_ALONE))} is needed",
             fix=f"For example: {_EXAMPLE}",
         )
     if request.device and not request.models:
@@ -180,16 +188,8 @@ def refuse_together(request: Request) -> None:
             "--precision, --batch, --context, --training and --memory need --check-model",
             fix="Say which model: --check-model bert --memory 8GiB",
         )
-    others = request.collect_all or request.matrix or request.test_hardware or request.models
-    listed = request.format not in ("markdown", "json", "html")
-    if request.stress is not None and (others or listed):
-        raise UsageError(
-            "--stress is a document of its own",
-            why="it has no place in another report, and no form but the three",
-            fix="Ask for it alone, with --format markdown, json or html.",
-        )
-    _refuse_with_comparison(request, bool(others))
-    if request.matrix and listed:
+    _refuse_beside(request)
+    if request.matrix and request.format not in _OF_MATRIX:
         raise UsageError(
             f"a matrix has no {request.format} form",
             fix="Take --format markdown, json or html, or leave --matrix out.",
@@ -203,20 +203,28 @@ def refuse_together(request: Request) -> None:
         )
 
 
-def _refuse_with_comparison(request: Request, others: bool) -> None:
-    if request.compare is None:
-        if request.operands:
-            raise UsageError(f"nothing takes {echo(request.operands[0])}", fix=f"For example: {_EXAMPLE}")
-        if request.machine:
-            raise UsageError("--machine needs --compare", fix="For example: --compare last-green --machine lab")
+def _refuse_beside(request: Request) -> None:
+    """Documents of their own stand beside nothing else; what only belongs to one of them needs it."""
+    alone = [option for option, (field, _) in _ALONE.items() if getattr(request, field) not in (None, ())]
+    if request.compare is None and request.operands:
+        raise UsageError(f"nothing takes {echo(request.operands[0])}", fix=f"For example: {_EXAMPLE}")
+    if request.compare is None and request.machine:
+        raise UsageError("--machine needs --compare", fix="For example: --compare last-green --machine lab")
+    if not alone:
         if request.format == "text":
             raise UsageError("only --compare has the form text", fix="Take --format markdown.")
-    elif others or request.stress is not None or request.format not in ("text", "markdown", "json"):
+        return
+    forms = _ALONE[alone[0]][1]
+    if len(alone) > 1 or request.wants_evidence or request.wants_report or request.format not in forms:
         raise UsageError(
-            "--compare is a document of its own",
-            why="it has the forms text, markdown and json, and no place in another report",
-            fix="Ask for it alone, with --format text, markdown or json.",
+            f"{alone[0]} is a document of its own",
+            why=f"it has no form but {_listed(forms)}, and no place in another report",
+            fix=f"Ask for it alone, with --format {_listed(forms)}.",
         )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _asks_about_memory(request: Request) -> bool:

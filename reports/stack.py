@@ -92,7 +92,7 @@ def _probe(status: TargetStatus, timeout_s: float, command: Sequence[str]) -> St
     answer = _answer(output, _MARK)
     log = _text(done.stderr)[-_LOG_TAIL:]
     if answer is None:
-        return _failed(status, _ending(done.returncode), recorded="crashed", log=log)
+        return _failed(status, _ending(done.returncode), recorded="crash", log=log)
     result = json.loads(answer)
     if not result["ok"]:
         got = "" if result["got"] is None else f" (got {result['got']}, expected {result['expected']})"

@@ -14,6 +14,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from hardware.cell import PRECISIONS
 from hardware.errors import BrokenInput, HwCompatError, did_you_mean, echo
+from hardware.evidence.error_types import known_error_types
 from hardware.target import Target
 
 from .conditions import AnyOf, Between, Condition, Contains, Known, OneOf, Versions, When
@@ -126,6 +127,8 @@ def _parse(data: Mapping[str, Any], file: str, number: int, known_targets: tuple
             raise here.at(field).says("text that isn't empty was expected")
     if not _ID.fullmatch(data["id"]):
         raise here.at("id").says("an id is written in lower case with dots, such as prior.vision.high")
+    if "error_type" in data and data["error_type"] not in known_error_types():
+        raise here.at("error_type").word(data["error_type"], known_error_types(), "error type")
     limit = _limits(data, here)
     if data["basis"] not in BASES:
         raise here.at("basis").word(data["basis"], BASES, "basis of a rule")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
+from hardware.evidence.error_types import current_name
 from hardware.evidence.record import CheckLine
 from hardware.testing.tolerances import OwnTolerance
 
@@ -86,7 +87,7 @@ class AcceptedFailure:
             and not line.substitution_reason
             and line.cell_id == self.cell
             and self.check in ("", line.check_name)
-            and self.error_type in ("", line.error_type)
+            and current_name(self.error_type) in ("", current_name(line.error_type))
         )
 
     @property

@@ -66,7 +66,7 @@ class WorkerBackend(BaseBackend):
         except WorkerTimeout as error:
             raise Unsupported(f"{self.RUNTIME}: {error.message}", error_type="timeout", stage=stage) from error
         except WorkerDied as error:
-            raise Unsupported(f"{self.RUNTIME}: {reason_of(error)}", error_type="crashed", stage=stage) from error
+            raise Unsupported(f"{self.RUNTIME}: {reason_of(error)}", error_type="crash", stage=stage) from error
 
     def exchange(
         self, do: str, arrays: Mapping[str, Inputs], *, stage: Stage, **arguments: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from ..evidence.error_types import current_name
 from ..evidence.record import CheckLine, Outcome, Stage
 from ..evidence.store import lines_by_cell, read_file, read_run
 from ..evidence.writer import EvidenceWriter
@@ -52,7 +53,7 @@ def _victim(
         victim or suite.checks[-1],
         outcome,
         stage=Stage.RUN,
-        error_type=str(outcome),
+        error_type=current_name(str(outcome)),
         error_message=message,
         traceback=ending.log,
         actual_target=None if device.state is DeviceState.ABSENT else str(suite.cell.target),

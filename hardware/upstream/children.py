@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BackendUnavailable, NothingMatched
+from ..evidence.error_types import current_name
 from ..evidence.record import Outcome
 from ..target import Target
 from .checkout import Checkout
@@ -284,7 +285,7 @@ class _Child:
             self.run.found[self._running] = UpstreamTest(
                 name=self._running,
                 outcome=outcome,
-                error_type=str(outcome),
+                error_type=current_name(str(outcome)),
                 message=message,
                 traceback=self._tail(),
                 duration_s=time.monotonic() - self._began,

@@ -83,7 +83,7 @@ class Worker:
             answer = b""
         if not answer:
             said = self._said()
-            raise WorkerDied("crashed", f"the worker ended during {do} ({self._ending()})", said)
+            raise WorkerDied("crash", f"the worker ended during {do} ({self._ending()})", said)
         result: dict[str, Any] = json.loads(answer)
         if "error" in result:
             raise WorkerError(result["error"]["type"], result["error"]["message"], self._said())

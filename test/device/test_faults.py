@@ -32,8 +32,8 @@ EXPECTED = {
     "nan": (Outcome.FAILED, Stage.COMPARE, "non_finite"),
     "oom": (Outcome.OUT_OF_MEMORY, Stage.RUN, "out_of_memory"),
     "hang": (Outcome.TIMEOUT, Stage.RUN, "timeout"),
-    "crash": (Outcome.CRASHED, Stage.RUN, "crashed"),
-    "lost": (Outcome.CRASHED, Stage.RUN, "crashed"),
+    "crash": (Outcome.CRASHED, Stage.RUN, "crash"),
+    "lost": (Outcome.CRASHED, Stage.RUN, "crash"),
 }
 
 

@@ -126,7 +126,7 @@ def test_what_differs_stands_above_what_broke(folder, capsys, format_):
         ([], 4, "previous latest"),
         (["last-green", "previous"], 4, "--compare last-green"),
         ([RED, "./nowhere"], 4, "no folder of evidence"),
-        ([RED, "--format", "html"], 4, "the forms text, markdown and json"),
+        ([RED, "--format", "html"], 4, "no form but text, markdown or json"),
         ([RED, "--collect-all"], 4, "a document of its own"),
     ],
 )

@@ -232,7 +232,7 @@ def test_a_cell_that_was_not_run_leaves_it_unshown_unless_the_command_line_left_
 def test_a_breakdown_that_is_accepted_takes_along_what_it_kept_from_running_and_only_that():
     crash = line("matches_reference", Outcome.CRASHED, error_type="crashed")
     after = line("backward", Outcome.NOT_RUN, error_type="not_reached")
-    text = LOCK + entry(error_type="crashed")
+    text = LOCK + entry(error_type="crash")
     outcome = judged(text, run("none", crash, after))
     assert outcome.exit_code == 0
     assert "1 check(s) after it could not run" in only(outcome, Kind.ACCEPTED).message

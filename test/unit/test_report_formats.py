@@ -47,7 +47,7 @@ def make_report(text: str = "plain") -> Report:
     checks = (
         line("builds", Outcome.PASSED),
         line("a", Outcome.FAILED, error_type="unknown", error_message=text, traceback=text),
-        line("b", Outcome.CRASHED, error_type="crashed", error_message="ended by SIGSEGV"),
+        line("b", Outcome.CRASHED, error_type="crash", error_message="ended by SIGSEGV"),
         line("c", Outcome.TIMEOUT, error_type="timeout", error_message="no sign of life for 5 s"),
         line("d", Outcome.OUT_OF_MEMORY, error_type="out_of_memory", error_message="no memory"),
         line("e", Outcome.AMBIGUOUS, error_type="ambiguous", error_message="two tokens are as good"),
@@ -128,7 +128,7 @@ def test_counts_of_findings_agree_in_all_formats():
 def test_junit_names_the_diagnosis_and_what_to_do():
     root = ElementTree.fromstring(report_text(make_report(), "junit"))
     error = root.find(".//testcase[@name='b']/error")
-    assert error.get("type") == "crashed"
+    assert error.get("type") == "crash"
     assert "What to do" in error.text
 
 

@@ -197,7 +197,7 @@ def test_device_that_is_there_and_unusable_is_an_error():
     facts = replace(nvidia, hardware="present", driver="missing", library="ok", reason="no driver", simulated=False)
     one._inventory = replace(inventory, vendors=(replace(facts, hardware=type(nvidia.hardware)("present")),))
     (finding,) = one.collect_hardware_detection_errors()
-    assert (finding.hardware_type, finding.error_type) == ("cuda", "device_unusable")
+    assert (finding.hardware_type, finding.error_type) == ("cuda", "driver_missing")
     assert finding.severity is Severity.ERROR
 
 
@@ -211,8 +211,8 @@ def test_cpu_really_computes_in_a_child():
 @pytest.mark.parametrize(
     ("code", "recorded", "said"),
     [
-        ("import os; os.abort()", "crashed", "SIGABRT"),
-        ("import sys; sys.exit(7)", "crashed", "exit code 7"),
+        ("import os; os.abort()", "crash", "SIGABRT"),
+        ("import sys; sys.exit(7)", "crash", "exit code 7"),
         ("import time; time.sleep(60)", "timeout", "no answer in 1 s"),
     ],
 )
@@ -265,7 +265,7 @@ def stack_of(monkeypatch: pytest.MonkeyPatch, *results: StackResult) -> Hardware
         ),
         (
             StackResult(target="cuda", state="failed", reason="ended by SIGSEGV", recorded="crashed"),
-            "crashed",
+            "crash",
             "critical",
         ),
         (

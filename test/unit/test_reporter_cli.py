@@ -161,7 +161,7 @@ def test_first_line_for_a_model_says_verdict_cause_and_change(capsys):
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith("bert/fill-mask/cpu/float32: none (measured). Cause: ")
     assert "error 0.5 of the output's scale" in first
-    assert "Change: Run the same cell on cpu" in first
+    assert "Change: Look at the model's own code" in first
 
 
 def test_model_that_passed_is_clean(capsys):

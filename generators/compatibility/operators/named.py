@@ -55,6 +55,11 @@ def operators_named(message: str) -> Mapping[str, Named]:
     return {}
 
 
+def last_way(message: str) -> str:
+    """What a message says of the last of the ways that were tried: that is what stands in the way."""
+    return _WAYS.split(message[:_LONGEST])[-1]
+
+
 def _named_in(text: str) -> dict[str, Named]:
     found: dict[str, Named] = {}
     for pattern in _patterns():

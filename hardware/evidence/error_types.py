@@ -1,0 +1,32 @@
+"""The names of what can be wrong: one list, which evidence, rules, project files and findings share."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+FILE = Path(__file__).with_name("error_types.toml")
+
+
+@functools.cache
+def _data() -> Mapping[str, Any]:
+    return tomllib.loads(FILE.read_text(encoding="utf-8"))
+
+
+def facts_of_error_types() -> Mapping[str, Mapping[str, Any]]:
+    """What the data file says of each error type by name, in its order."""
+    return MappingProxyType(_data()["type"])
+
+
+def known_error_types() -> tuple[str, ...]:
+    """The names of all error types, in the order of the data file."""
+    return tuple(_data()["type"])
+
+
+def current_name(name: str) -> str:
+    """What an error type is called now; a name that older lines carry becomes it, any other stays as it is."""
+    return str(_data()["alias"].get(name, name))

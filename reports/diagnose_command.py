@@ -1,0 +1,110 @@
+"""`--diagnose FILE|-`: what a pasted traceback or log shows, offline, without importing what it speaks of."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from hardware.errors import BrokenInput, OutputError, UsageError, echo
+from hardware.evidence.redaction import redact
+from hardware.evidence.writer import now
+from hardware.front_door import note
+from hardware.plain_text import one_line, size_text
+from hardware.whole_file import write_whole
+
+from .diagnosing import TextDiagnosis, diagnose_text
+from .diagnosis_text import diagnosis_json, diagnosis_markdown
+from .finding import Severity
+from .request import Request
+
+STDIN = "-"
+
+_MOST = 4 * 2**20
+_BEGINNING = 2**20
+_SUFFIXES = {"markdown": "md", "json": "json"}
+
+
+def diagnose_pasted(request: Request, source: str) -> int:
+    """Print or write the diagnosis and return the exit code: 1 for findings at or above --fail-on.
+
+    Raises `BrokenInput` for a file that can't be read or is empty, `UsageError` for another format.
+    """
+    if request.format not in _SUFFIXES:
+        raise UsageError(f"--diagnose has no {request.format} form", fix="Ask for it with --format markdown or json.")
+    text = _read(source)
+    if not text.strip():
+        raise BrokenInput(f"{_name(source)} is empty", fix="Paste a traceback or the end of a log.")
+    timestamp = now()
+    found = _redacted(diagnose_text(text, source=_name(source), timestamp=timestamp))
+    _deliver(request, found, timestamp)
+    limit = Severity(request.fail_on).rank
+    return int(any(finding.severity.rank >= limit for finding in found.findings))
+
+
+def _redacted(found: TextDiagnosis) -> TextDiagnosis:
+    """What is quoted, without names and secrets; the text itself is kept nowhere, and is long."""
+    return replace(
+        found,
+        findings=tuple(
+            replace(one, message=redact(one.message), traceback=redact(one.traceback)) for one in found.findings
+        ),
+        not_understood=tuple(redact(line) for line in found.not_understood),
+    )
+
+
+def _name(source: str) -> str:
+    return "stdin" if source == STDIN else one_line(Path(source).name, longest=80)
+
+
+def _read(source: str) -> str:
+    """The text; of one that is longer than 4 MiB its beginning and its end, since failures stand there."""
+    if source == STDIN:
+        if sys.stdin.isatty():
+            note("paste a traceback or log, then end it with Ctrl-D (on Windows Ctrl-Z and Enter) …")
+        return _decoded(sys.stdin.buffer.read(_MOST + 1)[:_MOST])
+    path = Path(source)
+    if path.is_dir():
+        raise BrokenInput(
+            f"{echo(source)} is a folder", why="--diagnose reads one file", fix="Name the log in it, or - for stdin."
+        )
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            if size <= _MOST:
+                return _decoded(file.read(_MOST))
+            data = file.read(_BEGINNING)
+            file.seek(-(_MOST - _BEGINNING), 2)
+            note(f"{path.name} has {size_text(size)}: its first and last {size_text(_MOST)} in all are read")
+            return _decoded(data + b"\n" + file.read(_MOST - _BEGINNING))
+    except OSError as error:
+        raise BrokenInput(
+            f"{echo(source)} can't be read",
+            why=error.strerror or str(error),
+            fix="Name a file, or - to paste a text.",
+        ) from error
+
+
+def _decoded(data: bytes) -> str:
+    """The text of a file in UTF-8, or in UTF-16 as PowerShell writes it."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return data.decode("utf-16", errors="replace")
+    return data.decode("utf-8", errors="replace")
+
+
+def _deliver(request: Request, found: TextDiagnosis, timestamp: str) -> None:
+    text = diagnosis_markdown(found) if request.format == "markdown" else diagnosis_json(found, timestamp)
+    if request.output_dir is None:
+        click.echo(text, nl=False)
+        return
+    file = request.output_dir / f"diagnosis.{_SUFFIXES[request.format]}"
+    try:
+        request.output_dir.mkdir(parents=True, exist_ok=True)
+        write_whole(file, text)
+    except OSError as error:
+        raise OutputError(
+            f"can't write {file}", why=error.strerror or str(error), fix="Name another folder with --output-dir."
+        ) from error
+    note(f"written: {file}")

@@ -1,0 +1,221 @@
+"""From a pasted log to the failures in it: tracebacks, what pytest says, our own evidence, and stray lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hardware.errors import BrokenInput
+from hardware.evidence.record import CheckLine, RunLine, from_dict
+
+MOST_FAILURES = 200
+"""Of each kind. A log with more says the same again."""
+
+_MOST_STRAY = 500
+"""From the beginning, and as many from the end."""
+_LONGEST_LINE = 4_000
+_LONGEST_MESSAGE = 20
+_START = "Traceback (most recent call last)"
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+_RAISED = re.compile(r"(?:[A-Za-z_]\w{0,80}\.){0,10}[A-Za-z_]\w{0,80}(?:: |:$|$)")
+_PYTEST = re.compile(r"E {1,12}(?P<said>\S.*)")
+_SUMMARY = re.compile(r"(?:FAILED|ERROR) [^ ]{1,500}(?: - (?P<said>.+))?$")
+_ENDS = re.compile(
+    r"=====|-----|_____|FAILED |ERROR |\$ |>>> |Traceback|\[\w{1,20}\]|\d{4}-\d\d-\d\d|(?:INFO|WARNING|DEBUG)\b"
+)
+_SIGNS = (
+    "error",
+    "fail",
+    "exception",
+    "denied",
+    "not ",
+    "n't",
+    "cannot",
+    "lost",
+    "killed",
+    "fault",
+    "unsupported",
+    "unable",
+    "missing",
+    "incompatible",
+    "mismatch",
+    "exceed",
+    "timeout",
+    "timed out",
+    "memory",
+    "busy",
+    "in use",
+    "abort",
+    "nan",
+    "fallen",
+    "gpu hang",
+    "core dumped",
+    "illegal",
+    "needs ",
+    "requires",
+    "no available",
+    "no such",
+    "off by",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """What failed, in its own words: `said` (its first line is on line `line` of the text) and the `log` before it.
+
+    `sure` where something was certainly raised; a stray line may as well be talk.
+    """
+
+    said: str
+    line: int
+    log: str = ""
+    sure: bool = True
+
+    @property
+    def quoted(self) -> str:
+        """The line that it rests on."""
+        return self.said.partition("\n")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a text holds: failures in their order, and lines of our own evidence."""
+
+    failures: tuple[Failure, ...] = ()
+    checks: tuple[CheckLine, ...] = ()
+    runs: tuple[RunLine, ...] = ()
+    lines: int = 0
+
+
+def failures_in(text: str) -> Found:
+    """All failures that a text shows. Pure, and bounded: long lines are cut, and of many alike the first count."""
+    reader = _Reader(lines=[_line(one) for one in text.splitlines()])
+    reader.read()
+    sure = reader.raised[:MOST_FAILURES]
+    said = {one.quoted for one in sure}
+    summaries = [one for one in reader.summaries if not any(_is_of(one.quoted, other) for other in said)]
+    stray = [one for one in reader.stray if one.quoted not in said]
+    failures = sorted([*sure, *summaries[:MOST_FAILURES], *stray], key=lambda one: one.line)
+    return Found(
+        failures=tuple(failures), checks=tuple(reader.checks), runs=tuple(reader.runs), lines=len(reader.lines)
+    )
+
+
+def _line(text: str) -> str:
+    """A line without colours, cut where it is none of our own."""
+    return text.rstrip() if text.startswith("{") else _ESCAPES.sub("", text[:_LONGEST_LINE]).rstrip()
+
+
+def _is_of(summary: str, said: str) -> bool:
+    """Whether a line of pytest's summary, which it cuts, is the beginning of what was said before."""
+    return said.startswith(summary.removesuffix("..."))
+
+
+@dataclass(kw_only=True)
+class _Reader:
+    """Goes through the lines once; a state that only this module sees."""
+
+    lines: Sequence[str]
+    raised: list[Failure] = field(default_factory=list)
+    summaries: list[Failure] = field(default_factory=list)
+    checks: list[CheckLine] = field(default_factory=list)
+    runs: list[RunLine] = field(default_factory=list)
+    _early: list[Failure] = field(default_factory=list)
+    _late: deque[Failure] = field(default_factory=lambda: deque(maxlen=_MOST_STRAY))
+    _before: str = ""
+
+    def read(self) -> None:
+        place = 0
+        while place < len(self.lines):
+            line = self.lines[place]
+            if _START in line:
+                place = self._traceback(place)
+            elif _PYTEST.match(line):
+                place = self._pytest(place)
+            else:
+                self._single(line, place)
+                place += 1
+
+    def _single(self, line: str, place: int) -> None:
+        stripped = line.strip()
+        if stripped.startswith(_CHAINED):
+            self._chain()
+        elif stripped.startswith("{") and self._own(stripped):
+            pass
+        elif found := _SUMMARY.match(stripped):
+            if found["said"]:
+                self.summaries.append(Failure(said=found["said"], line=place + 1))
+        elif stripped and any(sign in stripped.lower() for sign in _SIGNS):
+            kept = self._early if len(self._early) < _MOST_STRAY else self._late
+            kept.append(Failure(said=stripped, line=place + 1, sure=False))
+
+    @property
+    def stray(self) -> list[Failure]:
+        """Lines outside of tracebacks that may speak of a failure."""
+        return [*self._early, *self._late]
+
+    def _chain(self) -> None:
+        """What was raised last is only what came before the next one."""
+        if self.raised:
+            last = self.raised.pop()
+            self._before = f"{last.log}\n{last.said}"[-_LONGEST_LINE:]
+
+    def _keep(self, said: str, log: str, place: int) -> None:
+        self.raised.append(Failure(said=said, line=place + 1, log=f"{self._before}\n{log}" if self._before else log))
+        self._before = ""
+
+    def _traceback(self, start: int) -> int:
+        """Read one traceback and return the place behind its message. A prefix that each line has is left out."""
+        prefix = self.lines[start].partition(_START)[0]
+        place = start + 1
+        while place < len(self.lines) and _is_frame(self._without(prefix, place)):
+            place += 1
+        said = self._message(prefix, place)
+        if said:
+            self._keep("\n".join(said), "\n".join(self.lines[start:place]), place)
+        return place + max(len(said), 0)
+
+    def _without(self, prefix: str, place: int) -> str:
+        line = self.lines[place]
+        return line.removeprefix(prefix) if line.startswith(prefix.rstrip()) else line
+
+    def _message(self, prefix: str, place: int) -> list[str]:
+        if place >= len(self.lines) or not _RAISED.match(self._without(prefix, place)):
+            return []
+        said = [self._without(prefix, place)]
+        while len(said) < _LONGEST_MESSAGE and place + len(said) < len(self.lines):
+            line = self._without(prefix, place + len(said))
+            if not line.strip() or _ENDS.match(line) or line.startswith(_CHAINED):
+                break
+            said.append(line)
+        return said
+
+    def _pytest(self, start: int) -> int:
+        said = []
+        place = start
+        while place < len(self.lines) and (found := _PYTEST.match(self.lines[place])):
+            said.append(found["said"])
+            place += 1
+        self._keep("\n".join(said[:_LONGEST_MESSAGE]), "", start)
+        return place
+
+    def _own(self, line: str) -> bool:
+        """Take a line of our own evidence; whether it was one."""
+        try:
+            data = json.loads(line)
+            kept = from_dict(data) if isinstance(data, dict) and data.get("kind") in ("check", "run", "end") else None
+        except (ValueError, RecursionError, BrokenInput):
+            return False
+        if isinstance(kept, CheckLine):
+            self.checks.append(kept)
+        elif isinstance(kept, RunLine):
+            self.runs.append(kept)
+        return kept is not None
+
+
+def _is_frame(line: str) -> bool:
+    return not line.strip() or line[0] in " \t|+" or _START in line

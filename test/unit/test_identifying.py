@@ -1,0 +1,115 @@
+"""Each expression that shows an error type has a real message, and no text takes it long or leads it astray."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from generators.compatibility.rules import load_rules
+from hardware.errors import BrokenInput
+from hardware.evidence.error_types import current_name, known_error_types
+from reports.expressions import Expression, Text
+from reports.identifying import Around, error_types, identify, known_issues, patterns, target_of
+
+MESSAGES = tomllib.loads(
+    Path(__file__).with_name("data").joinpath("failure_messages.toml").read_text(encoding="utf-8")
+)["message"]
+
+
+def around(message: dict[str, object]) -> Around:
+    return Around(
+        check=message.get("check", ""),
+        stage=message.get("stage", ""),
+        target=message.get("target", ""),
+        operators=tuple(message.get("operators", ())),
+        rules=frozenset(message.get("rules", ())),
+        versions=message.get("versions", {}),
+    )
+
+
+def diagnosed(message: dict[str, object]) -> tuple[str, str, bool, str]:
+    found = identify(
+        message["text"], recorded=message.get("recorded", ""), log=message.get("log", ""), around=around(message)
+    )
+    return found.error_type, found.cause, found.confidence == "low", target_of(message["text"])
+
+
+def test_real_messages_are_recognised_with_what_they_name():
+    wrong = [
+        (message["text"], found)
+        for message in MESSAGES
+        for found in [diagnosed(message)]
+        if found != (message["type"], message.get("cause", ""), message["type"] == "unknown", message.get("told", ""))
+    ]
+    assert wrong == []
+    assert all(one["source"] == "seen here" or re.match(r"https://|[a-z_]+[- ,]", one["source"]) for one in MESSAGES)
+
+
+def test_every_expression_has_a_message_and_every_type_of_the_list_a_way_to_be_told():
+    texts = {kind: [] for kind in known_error_types()}
+    for message in MESSAGES:
+        texts[message["type"]].append(Text.of(f"{message['text']}\n{message.get('log', '')}"))
+    idle = [
+        one.source
+        for pattern in patterns()
+        for one in pattern.match
+        if not any(one.search(text) for kind in (pattern.error_type, "upstream_bug") for text in texts[kind])
+    ]
+    assert idle == []
+    assert {pattern.error_type for pattern in patterns()} <= {kind for kind, found in texts.items() if found}
+
+
+def test_data_names_only_error_types_rules_and_exceptions_that_there_are():
+    rules = {rule.id for rule in load_rules().rules}
+    for pattern in patterns():
+        assert pattern.error_type in error_types()
+        assert pattern.of <= {*error_types()}
+        assert pattern.rules <= rules
+    assert all(issue.of <= {*error_types()} and issue.url.startswith("https://") for issue in known_issues())
+    assert current_name("crashed") == "crash"
+    assert "crashed" not in known_error_types()
+
+
+def test_rule_with_an_error_type_that_nobody_knows_is_refused(tmp_path):
+    from generators.compatibility.rule import read_rules
+
+    path = tmp_path / "own.toml"
+    text = '[[rule]]\nid = "a.b"\nwhen.precision = "float32"\ntarget = "cpu"\nlevel = "low"\nbasis = "declared"\n'
+    text += 'reason = "r"\nsource = "docs/QNN.md"\nerror_type = "{}"\n'
+    path.write_text(text.format("export_failed"))
+    assert read_rules(path)[0].error_type == "export_failed"
+    path.write_text(text.format("exprot_failed"))
+    with pytest.raises(BrokenInput, match="Did you mean 'export_failed'"):
+        read_rules(path)
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (r"WebNN context is lost", ("webnn context is lost",)),
+        (r"Timeout \(?>\s?\d+s", ("timeout ",)),
+        (r"a (b|c) long tail|[ab|]x\|yz", (" long tail", "x|yz")),
+        (r"\w{3,20}ab", ()),
+        (r"colou?r of", ("colo",)),
+    ],
+)
+def test_words_that_each_match_holds_are_read_off_an_expression(source, words):
+    assert Expression.of(source).words == words
+
+
+def test_expressions_find_what_plain_regular_expressions_find():
+    texts = [Text.of(message["text"]) for message in MESSAGES]
+    for expression in (one for pattern in patterns() for one in pattern.match):
+        plain = re.compile(expression.source, re.IGNORECASE)
+        assert [bool(expression.search(one)) for one in texts] == [bool(plain.search(one.text)) for one in texts]
+
+
+@pytest.mark.parametrize(
+    "piece", ["a", "a-", "lib", "aten::x ", '"a', "Permission denied ", "requires x", "[ ", "é\x00"]
+)
+def test_hostile_texts_end(piece):
+    text = piece * (1_000_000 // len(piece))
+    assert identify(text, log=text).error_type == "unknown"
