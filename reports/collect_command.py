@@ -11,7 +11,6 @@ import click
 from generators.compatibility.verdict import Level
 from hardware.detection import targets
 from hardware.errors import ModelError
-from hardware.evidence.store import read_folder
 from hardware.evidence.versions import versions_of
 from hardware.front_door import note
 from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS
@@ -19,6 +18,7 @@ from hardware.software import is_installed
 
 from .finding import Severity, worst_first
 from .formats import SUFFIXES, report_text
+from .gathered import Gathered, gathered_in
 from .html.matrix_html import matrix_html
 from .matrix_text import matrix_text
 from .memory_check import MemoryQuestion, memory_check
@@ -28,7 +28,6 @@ from .request import Request
 
 if TYPE_CHECKING:
     from generators.compatibility.matrix import Matrix
-    from hardware.evidence.store import Evidence
 
     from .memory_check import MemoryCheck
     from .model_check import ModelCheck
@@ -66,14 +65,14 @@ def _memory(request: Request, reporter: HardwareCompatibilityReporter, name: str
     return memory_check(name, request.device, question, targets(reporter.inventory()))
 
 
-def _evidence(request: Request) -> Evidence | None:
+def _evidence(request: Request) -> Gathered | None:
     """The evidence to report on; None where the default folder isn't there, which only means that nothing ran."""
     if request.evidence is not None:
-        return read_folder(request.evidence)
+        return gathered_in(request.evidence)
     if not request.wants_evidence:
         return None
     if DEFAULT_EVIDENCE.is_dir():
-        return read_folder(DEFAULT_EVIDENCE)
+        return gathered_in(DEFAULT_EVIDENCE)
     note(f"there is no evidence in {DEFAULT_EVIDENCE}: nothing was measured")
     return None
 
@@ -91,7 +90,7 @@ def _collect_all(reporter: HardwareCompatibilityReporter) -> None:
 def _answer(request: Request, reporter: HardwareCompatibilityReporter, name: str) -> ModelCheck:
     memory = _memory(request, reporter, name)
     try:
-        answer = check_model(name, request.device, reporter.evidence, reporter.checks, reporter.inventory(), memory)
+        answer = check_model(name, request.device, reporter.gathered.standing, reporter.inventory(), memory)
     except ModelError as error:
         if is_installed("transformers"):
             raise

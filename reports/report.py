@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from generators.compatibility.history import History
 from generators.compatibility.second_opinion import SecondOpinion
 from generators.project.finding import ProjectOutcome
 from hardware.evidence.record import CheckLine, Outcome, RunLine
@@ -28,7 +29,8 @@ class Report:
     measured. `matrix` and `model_checks` are JSON objects of what else was asked for in the same call; `versions` are
     those of this machine, which decide what of the matrix is measured and what has expired. `project` is what a
     project file makes of the run; its findings are among the others. `second_opinions` are what others' tests showed;
-    they are among neither `checks` nor `outcomes`.
+    they are among neither `checks` nor `outcomes`. `history` is what came before, `machines` the newest run of each
+    machine.
     """
 
     timestamp: str
@@ -44,6 +46,8 @@ class Report:
     model_checks: tuple[dict[str, Any], ...] = ()
     project: ProjectOutcome | None = None
     second_opinions: tuple[SecondOpinion, ...] = ()
+    history: History = field(default_factory=History)
+    machines: tuple[RunLine, ...] = ()
 
     @property
     def error_counts(self) -> dict[str, int]:
