@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hardware.evidence.record import CheckLine, to_dict
+from hardware.evidence.record import CheckLine, plain
 
 from .report import SCHEMA_VERSION, Report
 from .second_opinion import second_opinion_object
@@ -88,8 +88,8 @@ def report_object(report: Report) -> dict[str, Any]:
 
 
 def _check(line: CheckLine) -> dict[str, Any]:
-    data = to_dict(line)
-    return {"evidence_id": line.evidence_id, "cell": line.cell_id, **{name: data[name] for name in _CHECK_FIELDS}}
+    found = {name: plain(getattr(line, name)) for name in _CHECK_FIELDS}
+    return {"evidence_id": line.evidence_id, "cell": line.cell_id, **found}
 
 
 def json_report(report: Report) -> str:

@@ -6,7 +6,7 @@ As with what still counts there are two ways that come to the same: over objects
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -57,51 +57,69 @@ def history_of(evidence: Evidence) -> History:
         counted[line.cell_id, line.run_id, str(line.outcome)] += 1
         first[line.run_id] = min(line.started_at, first.get(line.run_id, line.started_at))
     told = {run.run_id: (run.started_at, run.machine, run.versions) for run in evidence.runs}
-    return _history(told, first, ((*key, number) for key, number in counted.items()))
+    known = _known(told, first)
+    places = {run_id: place for place, run_id in enumerate(known)}
+    cells = [(cell, places[run_id], outcome, number) for (cell, run_id, outcome), number in counted.items()]
+    return _history(known, [(place, outcome, number) for _, place, outcome, number in cells], cells)
+
+
+def _known(told: Mapping[str, _Told], first: Mapping[str, str]) -> dict[str, _Told]:
+    """All runs, oldest first, also those of which there are only checks."""
+    known: dict[str, _Told] = {run_id: (first[run_id], "", {}) for run_id in first} | dict(told)
+    return {run_id: known[run_id] for run_id in sorted(known, key=lambda run_id: (known[run_id][0], run_id))}
 
 
 def history_in(table: EvidenceTable) -> History:
     """The same of a folder that stands in tables, once others' lines have left them."""
+    ask = table.connection.execute
     told: dict[str, _Told] = {}
-    for run_id, started_at, machine, versions in table.connection.execute(
+    for run_id, started_at, machine, versions in ask(
         "SELECT run_id, started_at, machine, versions FROM runs ORDER BY place"
     ).fetchall():
         told[run_id] = (started_at, machine, json.loads(versions))
-    first = dict(table.connection.execute("SELECT run_id, min(started_at) FROM checks GROUP BY run_id").fetchall())
-    counted = table.connection.execute(
-        "SELECT cell_id, run_id, outcome, count(*) FROM checks GROUP BY cell_id, run_id, outcome"
+    first = dict(ask("SELECT run_id, min(started_at) FROM checks GROUP BY run_id").fetchall())
+    known = _known(told, first)
+    ask(
+        "CREATE OR REPLACE TEMP TABLE ordered AS SELECT unnest(?::VARCHAR[]) AS run_id, unnest(?::INTEGER[]) AS rank",
+        [list(known), list(range(len(known)))],
     )
-    return _history(told, first, counted.fetchall())
+    ask(
+        "CREATE OR REPLACE TEMP TABLE fared AS SELECT cell_id, rank, outcome, count(*) AS number "
+        "FROM checks JOIN ordered USING (run_id) GROUP BY cell_id, rank, outcome"
+    )
+    totals = ask("SELECT rank, outcome, sum(number)::BIGINT FROM fared GROUP BY rank, outcome").fetchall()
+    cells = ask(
+        "SELECT cell_id, rank, outcome, number FROM fared "
+        "QUALIFY dense_rank() OVER (PARTITION BY cell_id ORDER BY rank DESC) <= ?",
+        [LAST_RUNS],
+    ).fetchall()
+    return _history(known, totals, cells)
 
 
 def _history(
-    told: Mapping[str, _Told],
-    first: Mapping[str, str],
-    counted: Iterable[tuple[str, str, str, int]],
+    known: Mapping[str, _Told], totals: Iterable[tuple[int, str, int]], cells: Iterable[tuple[str, int, str, int]]
 ) -> History:
-    known: dict[str, _Told] = {run_id: (first[run_id], "", {}) for run_id in first} | dict(told)
-    ordered = sorted(known, key=lambda run_id: (known[run_id][0], run_id))
-    places = {run_id: place for place, run_id in enumerate(ordered)}
-    totals: list[Counter[str]] = [Counter() for _ in ordered]
-    cells: defaultdict[str, defaultdict[int, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
-    for cell, run_id, outcome, number in counted:
-        place = places[run_id]
-        totals[place][outcome] += number
-        cells[cell][place][outcome] = number
+    """`totals` and `cells` are counted by place of the run and outcome."""
+    in_all: list[Counter[str]] = [Counter() for _ in known]
+    for place, outcome, number in totals:
+        in_all[place][outcome] += number
+    fared: dict[str, dict[int, dict[str, int]]] = {}
+    for cell, place, outcome, number in cells:
+        fared.setdefault(cell, {}).setdefault(place, {})[outcome] = number
     return History(
         runs=tuple(
             PastRun(
                 run_id=run_id,
-                started_at=known[run_id][0],
-                machine=known[run_id][1],
-                versions=known[run_id][2],
-                outcomes=_in_order(totals[place]),
+                started_at=started_at,
+                machine=machine,
+                versions=versions,
+                outcomes=_in_order(in_all[place]),
             )
-            for place, run_id in enumerate(ordered)
+            for place, (run_id, (started_at, machine, versions)) in enumerate(known.items())
         ),
         cells={
             cell: tuple((place, _in_order(by_run[place])) for place in sorted(by_run)[-LAST_RUNS:])
-            for cell, by_run in sorted(cells.items())
+            for cell, by_run in sorted(fared.items())
         },
     )
 

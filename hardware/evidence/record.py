@@ -200,19 +200,22 @@ Line = RunLine | CheckLine | EndLine
 
 def to_dict(line: Line) -> dict[str, Any]:
     """The JSON object of a line. Numbers that aren't finite become strings, since JSON has none."""
-    plain: dict[str, Any] = _plain(dataclasses.asdict(line))
-    return plain
+    found: dict[str, Any] = plain(dataclasses.asdict(line))
+    return found
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The JSON value that a field of a line becomes."""
+    if value is None or type(value) in (str, int, bool):
+        return value
     if isinstance(value, StrEnum):
         return str(value)
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value
 
 

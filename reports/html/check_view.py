@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hardware.evidence.record import EDITED, CheckLine, Outcome
 
 from ..diagnosis import error_types
+from .charts import strip
 from .page import Facts, moment, size
 
 
@@ -15,8 +16,8 @@ from .page import Facts, moment, size
 class CheckView:
     """One check of a cell. `said` is what it left to say, `beyond` whether its error is larger than allowed.
 
-    `edited` is whether its suite was edited by hand: then even a pass proves nothing. `accepted` is why a project
-    file accepts the failure, which it stays.
+    `strip` is where the error stands in a drawing from 0 to 100. `edited` is whether its suite was edited by hand: then
+    even a pass proves nothing. `accepted` is why a project file accepts the failure, which it stays.
     """
 
     name: str
@@ -24,6 +25,7 @@ class CheckView:
     asked: str
     ran_on: str
     error: str
+    strip: float | None
     beyond: bool
     edited: bool
     accepted: str
@@ -34,6 +36,11 @@ class CheckView:
     traceback: str
     native: Mapping[str, int]
     offloaded: Mapping[str, int]
+
+    @property
+    def words(self) -> str:
+        """The outcome in words."""
+        return self.outcome.replace("_", " ")
 
     @property
     def is_failure(self) -> bool:
@@ -51,6 +58,7 @@ def check_view(line: CheckLine, accepted: str = "") -> CheckView:
         asked=line.requested_target,
         ran_on=line.actual_target or "",
         error=shown,
+        strip=strip(error, allowed),
         beyond=error is not None and allowed is not None and not error <= allowed,
         accepted=accepted,
         edited=bool(line.conditions.get(EDITED)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from generators.compatibility.verdict import Verdict
 from hardware.errors import HwCompatError
@@ -14,6 +14,7 @@ from ..diagnosis import command_again
 from ..report import Report
 from ..text import folded
 from .check_view import CheckView, check_view
+from .history_view import CellHistories, Fared
 from .page import Facts
 
 
@@ -21,7 +22,8 @@ from .page import Facts
 class CellView:
     """One cell with its checks. `verdict` is None where lines are there that nobody concluded from.
 
-    `against` says how the verdict lies to the prediction, `facts` are in the order in which they are read.
+    `against` says how the verdict lies to the prediction, `facts` are in the order in which they are read. `machines`
+    are those that its lines are of, `past` its earlier runs.
     """
 
     id: str
@@ -37,6 +39,8 @@ class CellView:
     facts: Facts
     command: str
     checks: tuple[CheckView, ...]
+    machines: tuple[str, ...] = ()
+    past: Sequence[Fared] = ()
 
     @property
     def level(self) -> str:
@@ -62,7 +66,16 @@ class NotPassed:
 def cell_views(report: Report) -> tuple[CellView, ...]:
     """The cells of a report, and those whose lines it holds without a verdict."""
     accepted = report.project.accepted if report.project else {}
-    cells = [_cell(cell, report.runs, accepted) for cell in report.cells]
+    histories = CellHistories(report.history)
+    machine_of = {run.run_id: run.machine for run in report.history.runs}
+    cells = [
+        replace(
+            _cell(cell, report.runs, accepted),
+            machines=tuple(filter(None, dict.fromkeys(machine_of.get(line.run_id, "") for line in cell.lines))),
+            past=histories.of(cell.id),
+        )
+        for cell in report.cells
+    ]
     known = {cell.id for cell in report.cells}
     others: dict[str, list[CheckLine]] = {}
     for line in report.checks:
