@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,27 +34,27 @@ class CellReport:
         """The cell's id."""
         return self.verdict.cell
 
-    @property
+    @functools.cached_property
     def subjects(self) -> str:
         """What was really run."""
         return _listed(line.subject for line in self.lines)
 
-    @property
+    @functools.cached_property
     def requested(self) -> str:
         """The targets that were asked for."""
         return _listed(line.requested_target for line in self.lines)
 
-    @property
+    @functools.cached_property
     def actual(self) -> str:
         """The targets that the checks ran on; empty where none ran."""
         return _listed(line.actual_target for line in self.lines)
 
-    @property
+    @functools.cached_property
     def device(self) -> str:
         """The names of the devices that the checks ran on."""
         return _listed(line.accelerator for line in self.lines)
 
-    @property
+    @functools.cached_property
     def outcomes(self) -> str:
         """`6 passed, 1 skipped`."""
         counts = Counter(line.outcome for line in self.lines)
@@ -64,7 +65,7 @@ class CellReport:
         """The verdict's basis in words."""
         return "nothing measured" if self.verdict.level is Level.UNKNOWN else str(self.verdict.basis)
 
-    @property
+    @functools.cached_property
     def prediction(self) -> str:
         """What was predicted before the run, in words; empty where nothing was sealed."""
         if self.sealed is None:

@@ -88,10 +88,10 @@ def _cell(cell: CellReport, runs: Sequence[RunLine], accepted: Mapping[str, str]
     verdict, predicted = cell.verdict, _sealed(cell)
     checks = tuple(check_view(line, accepted.get(line.evidence_id, "")) for line in cell.lines)
     device = f" ({cell.device})" if cell.device else ""
-    said = " ".join(verdict.reasons)
+    said, because = " ".join(verdict.reasons), folded(verdict.reasons)
     substituted = dict.fromkeys(line.substitution_reason for line in cell.lines)
     facts = [
-        *(("because", reason) for reason in folded(verdict.reasons)),
+        *(("because", reason) for reason in because),
         *(("condition", condition) for condition in verdict.conditions),
         ("predicted before the run", cell.prediction or "nothing was sealed"),
         ("subject", cell.subjects or "–"),
@@ -107,7 +107,7 @@ def _cell(cell: CellReport, runs: Sequence[RunLine], accepted: Mapping[str, str]
         predicted=predicted,
         against=_against(predicted, verdict),
         outcomes=_counted(checks),
-        because=folded(verdict.reasons),
+        because=because,
         asked=cell.requested,
         ran_on=cell.actual,
         subjects=cell.subjects,
