@@ -39,9 +39,12 @@ const painted = async (browser, view, said) => {
   return { paint_ms: median(paints), ready_ms: median(loads) };
 };
 
+// The matrix' rows are all of one kind: all of them would take axe minutes.
 const violations = async (tab) => {
   await tab.evaluate(axe.source);
-  const found = await tab.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  const found = await tab.evaluate(() =>
+    window.axe.run({ exclude: ["#models tbody tr:nth-child(n+21)"] }, { resultTypes: ["violations"] }),
+  );
   return found.violations.map((one) => `${one.id}: ${one.nodes.length} (${one.nodes[0].target.join(" ")})`);
 };
 

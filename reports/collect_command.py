@@ -44,8 +44,8 @@ def collect(request: Request) -> int:
 
 @contextlib.contextmanager
 def _all_is_kept() -> Iterator[None]:
-    """Without looking for garbage: what a report makes of a large folder stays until its end, and searching through it
-    again and again took a sixth of the time."""
+    """Without looking for garbage: what a report makes of a large folder stays until its end, and going through it
+    again and again took a tenth of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -18,8 +18,8 @@ class CheckView:
 
     `strip` is where the error stands in a drawing from 0 to 100. `edited` is whether its suite was edited by hand:
     then even a pass proves nothing. `accepted` is why a project file accepts the failure, which it stays. `facts` is
-    everything else, `native` and `offloaded` are operators with their counts, each in one text: there are too many for
-    an element each.
+    everything else, `native` and `offloaded` are operators with their counts, each in one text: there are too many
+    for an element each.
     """
 
     name: str
