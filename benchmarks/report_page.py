@@ -88,7 +88,7 @@ def told(made: Sequence[tuple[str, Made]], rows: int, cells: int, measured: dict
     yield "|---|---|---|---|---|"
     for one in measured["views"]:
         width, _, scheme = one["view"]
-        times = f"{one['paint_ms']:.0f} ms | {one['ready_ms']:.0f} ms"
+        times = f"{one['paint_ms']:.0f} ms | {one['ready_ms']:.0f} ms" if "paint_ms" in one else "– | –"
         yield f"| {width} px, {scheme} | {times} | {one['overflow']} px | {', '.join(one['axe']) or 'none'} |"
     yield ""
     yield f"- errors, warnings and requests on the console: {len(measured['said'])}"
