@@ -65,15 +65,24 @@ class CellReport:
         """The verdict's basis in words."""
         return "nothing measured" if self.verdict.level is Level.UNKNOWN else str(self.verdict.basis)
 
+    @property
+    def predicted(self) -> Verdict | None:
+        """What was sealed; None where nothing was, and where nobody can read it, which `prediction` says."""
+        return self._read[0]
+
+    @functools.cached_property
+    def _read(self) -> tuple[Verdict | None, str]:
+        try:
+            return (None if self.sealed is None else Verdict.from_dict(self.sealed)), ""
+        except HwCompatError as error:
+            return None, str(error)
+
     @functools.cached_property
     def prediction(self) -> str:
         """What was predicted before the run, in words; empty where nothing was sealed."""
-        if self.sealed is None:
-            return ""
-        try:
-            sealed = Verdict.from_dict(self.sealed)
-        except HwCompatError as error:
-            return f"unreadable: {error}"
+        sealed, error = self._read
+        if sealed is None:
+            return f"unreadable: {error}" if error else ""
         rules = ", ".join(sealed.rule_ids) or "no rule"
         return f"{sealed.level} ({sealed.basis}: {rules})"
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from generators.compatibility.verdict import Verdict
-from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 
 from ..cells import CellReport
@@ -85,7 +84,7 @@ def cell_views(report: Report) -> tuple[CellView, ...]:
 
 
 def _cell(cell: CellReport, runs: Sequence[RunLine], accepted: Mapping[str, str]) -> CellView:
-    verdict, predicted = cell.verdict, _sealed(cell)
+    verdict, predicted = cell.verdict, cell.predicted
     checks = tuple(check_view(line, accepted.get(line.evidence_id, "")) for line in cell.lines)
     device = f" ({cell.device})" if cell.device else ""
     said, because = " ".join(verdict.reasons), folded(verdict.reasons)
@@ -142,13 +141,6 @@ def _unconcluded(id_: str, lines: Sequence[CheckLine], accepted: Mapping[str, st
         command=command_again(lines[0]),
         checks=checks,
     )
-
-
-def _sealed(cell: CellReport) -> Verdict | None:
-    try:
-        return Verdict.from_dict(cell.sealed) if cell.sealed is not None else None
-    except HwCompatError:  # `cell.prediction` says what is wrong with it
-        return None
 
 
 def _against(predicted: Verdict | None, verdict: Verdict) -> str:
