@@ -126,6 +126,13 @@ def test_a_report_says_the_same_both_ways(folder: Path, compacted: bool):
     assert found["sealed"][CELLS[0]]["rule_ids"] == ["rule.3"]  # type: ignore[index]
 
 
+def test_without_duckdb_a_folder_is_read_line_by_line(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    wanted = said(gathered_in(folder))
+    monkeypatch.setattr(gathered, "is_installed", lambda name: name != "duckdb")
+    monkeypatch.setattr(gathered, "EvidenceTable", None)
+    assert said(gathered_in(folder)) == wanted
+
+
 def test_no_line_becomes_an_object_but_those_that_speak(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gathered, "read_folder", None)  # would be called where the tables weren't believed
     (folder / "r03-1.jsonl").unlink()
