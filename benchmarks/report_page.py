@@ -68,8 +68,10 @@ def browsed(page: Path, modules: Path, browser: str, *pictures: str) -> dict[str
     return found
 
 
-def told(made: Sequence[tuple[str, Made]], rows: int, cells: int, measured: dict[str, Any]) -> Iterator[str]:
-    """The lines of docs/REPORT_PAGE.md."""
+def told(
+    made: Sequence[tuple[str, Made]], rows: int, cells: int, measured: dict[str, Any], note: str = ""
+) -> Iterator[str]:
+    """The lines of docs/REPORT_PAGE.md; `note` says what was special about the measurement."""
     yield "# The page of a report"
     yield ""
     yield "Made by `python -m benchmarks.report_page`; don't edit. The evidence is made up by"
@@ -81,6 +83,8 @@ def told(made: Sequence[tuple[str, Made]], rows: int, cells: int, measured: dict
         size = one.path.stat().st_size / 1e6
         yield f"| {name} | {one.wall_s:.1f} s | {one.cpu_s:.1f} s | {one.memory_mib:,.0f} MiB | {size:.2f} MB |"
     yield ""
+    if note:
+        yield from (note, "")
     yield f"The last of them in Chromium {measured['version']}, medians of 5, with axe-core {measured['axe']} and one"
     yield "cell open. Of the matrix' rows, which are all of one kind, axe is given the first 20."
     yield ""
@@ -109,6 +113,7 @@ def main() -> int:
     parser.add_argument("--evidence", type=Path, required=True)
     parser.add_argument("--node-modules", type=Path, required=True)
     parser.add_argument("--pictures-of", type=Path)
+    parser.add_argument("--note", default="", metavar="TEXT", help="What was special about the measurement.")
     asked = parser.parse_args()
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
@@ -124,7 +129,7 @@ def main() -> int:
             page = make(asked.pictures_of.resolve(), "html", real).path
             pictures = [str(IMAGES), str(page)]
         measured = browsed(made[-1][1].path, asked.node_modules, browser, *pictures)
-        for line in told(made, _rows(asked.evidence), len(data["verdicts"]), measured):
+        for line in told(made, _rows(asked.evidence), len(data["verdicts"]), measured, asked.note):
             print(line)
     for text in measured["said"]:
         print(text, file=sys.stderr)
