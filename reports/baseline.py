@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hardware.errors import BrokenInput, echo
 from hardware.evidence.record import Outcome
 
-from .finding import Confidence, Finding, Severity, signature
+from .finding import SCHEMA_VERSION, Confidence, Finding, Severity, signature
 from .stack import STACK_COMPONENT
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 LARGEST_BASELINE = 256 * 1024 * 1024
 
-_SCHEMA_VERSION = 1
 _MAKE_ANEW = "Make it anew: python hardware_compatibility_reporter.py --collect-all --format json > FILE"
 _TEXTS = ("cells", "checks", "evidence_ids", "recommendations")
 _IDLE = (Outcome.NOT_RUN, Outcome.SKIPPED)
@@ -162,11 +161,11 @@ def read_baseline(path: Path, renamed: Callable[[Any], Any] = lambda value: valu
     if not isinstance(data, dict) or not isinstance(data.get("errors"), list):
         what = "it is a matrix" if isinstance(data, dict) and "compatibility" in data else "it has no list of errors"
         raise BrokenInput(f"{name} is no report", why=what, fix=_MAKE_ANEW)
-    if data.get("schema_version") != _SCHEMA_VERSION:
+    if data.get("schema_version") != SCHEMA_VERSION:
         version = echo(str(data.get("schema_version")))
         raise BrokenInput(
             f"{name} is a report of schema version {version}",
-            why=f"this version reads {_SCHEMA_VERSION}",
+            why=f"this version reads {SCHEMA_VERSION}",
             fix=_MAKE_ANEW,
         )
     return Baseline(
@@ -179,7 +178,7 @@ def read_baseline(path: Path, renamed: Callable[[Any], Any] = lambda value: valu
 def _finding(name: str, number: int, data: Any) -> Finding:
     """One finding of a baseline; files may come from anywhere."""
     try:
-        values = {key: value for key, value in data.items() if key not in ("id", "baseline")}
+        values = {key: value for key, value in data.items() if key not in ("id", "baseline", "remedies")}
         for key in _TEXTS:
             if not isinstance(values[key], list) or not all(isinstance(text, str) for text in values[key]):
                 raise TypeError(f"{key} is no list of texts")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from generators.compatibility.current import measured_verdicts
 from generators.compatibility.verdict import Level, Verdict
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
-from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.record import CheckLine, Outcome, PlannedCell
+from hardware.evidence.store import lines_by_cell
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
-    from hardware.evidence.store import Evidence
+
+    from .gathered import Gathered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,27 +34,27 @@ class CellReport:
         """The cell's id."""
         return self.verdict.cell
 
-    @property
+    @functools.cached_property
     def subjects(self) -> str:
         """What was really run."""
         return _listed(line.subject for line in self.lines)
 
-    @property
+    @functools.cached_property
     def requested(self) -> str:
         """The targets that were asked for."""
         return _listed(line.requested_target for line in self.lines)
 
-    @property
+    @functools.cached_property
     def actual(self) -> str:
         """The targets that the checks ran on; empty where none ran."""
         return _listed(line.actual_target for line in self.lines)
 
-    @property
+    @functools.cached_property
     def device(self) -> str:
         """The names of the devices that the checks ran on."""
         return _listed(line.accelerator for line in self.lines)
 
-    @property
+    @functools.cached_property
     def outcomes(self) -> str:
         """`6 passed, 1 skipped`."""
         counts = Counter(line.outcome for line in self.lines)
@@ -63,55 +66,54 @@ class CellReport:
         return "nothing measured" if self.verdict.level is Level.UNKNOWN else str(self.verdict.basis)
 
     @property
+    def predicted(self) -> Verdict | None:
+        """What was sealed; None where nothing was, and where nobody can read it, which `prediction` says."""
+        return self._read[0]
+
+    @functools.cached_property
+    def _read(self) -> tuple[Verdict | None, str]:
+        try:
+            return (None if self.sealed is None else Verdict.from_dict(self.sealed)), ""
+        except HwCompatError as error:
+            return None, str(error)
+
+    @functools.cached_property
     def prediction(self) -> str:
         """What was predicted before the run, in words; empty where nothing was sealed."""
-        if self.sealed is None:
-            return ""
-        try:
-            sealed = Verdict.from_dict(self.sealed)
-        except HwCompatError as error:
-            return f"unreadable: {error}"
+        sealed, error = self._read
+        if sealed is None:
+            return f"unreadable: {error}" if error else ""
         rules = ", ".join(sealed.rule_ids) or "no rule"
         return f"{sealed.level} ({sealed.basis}: {rules})"
 
 
 def cell_reports(
-    evidence: Evidence,
-    checks: Sequence[CheckLine],
+    gathered: Gathered,
     inventory: HardwareInfo,
     models: Collection[str] | None = None,
     own_limits: Mapping[str, float] | None = None,
 ) -> tuple[CellReport, ...]:
     """What is to be said of each cell of the evidence, for some models or (None) for all, in the order of their ids.
 
-    `checks` are the lines that speak now; verdicts are those that hold on the versions of `inventory`,
-    and under a repository's own tolerances where it has some.
+    Verdicts are those that hold on the versions of `inventory`, and under a repository's own tolerances where it has
+    some. The lines of a cell are in the order of its newest plan.
     """
-    sealed = {
-        planned.cell_id: planned.verdict
-        for run in sorted(evidence.runs, key=lambda run: run.started_at)
-        for planned in run.plan
-    }
-    order = {
-        (planned.cell_id, check): place
-        for run in evidence.runs
-        for planned in run.plan
-        for place, check in enumerate(planned.checks)
-    }
-    lines: dict[str, list[CheckLine]] = {}
-    for line in checks:
-        lines.setdefault(line.cell_id, []).append(line)
+    standing = gathered.standing
+    lines = lines_by_cell(standing.checks)
     return tuple(
         CellReport(
             verdict=verdict,
-            lines=tuple(
-                sorted(lines.get(verdict.cell, ()), key=lambda line: order.get((line.cell_id, line.check_name), 99))
-            ),
-            sealed=sealed.get(verdict.cell),
+            lines=_in_order(lines.get(verdict.cell, ()), standing.plans.get(verdict.cell)),
+            sealed=gathered.sealed.get(verdict.cell),
         )
-        for verdict in measured_verdicts(evidence, inventory, own_limits or {})
+        for verdict in measured_verdicts(standing, inventory, own_limits or {})
         if models is None or Cell.parse(verdict.cell).model in models
     )
+
+
+def _in_order(lines: Sequence[CheckLine], plan: PlannedCell | None) -> tuple[CheckLine, ...]:
+    places = {check: place for place, check in enumerate(plan.checks if plan else ())}
+    return tuple(sorted(lines, key=lambda line: places.get(line.check_name, len(places))))
 
 
 def _listed(texts: Any) -> str:

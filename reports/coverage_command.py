@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import click
 
-from generators.compatibility.current_checks import current_checks
 from generators.compatibility.required import required_checks
 from generators.models.architectures import UNKNOWN
 from generators.models.catalog import Catalog, load_catalog
@@ -35,6 +34,7 @@ from .coverage_facts import SUBJECT, Coverage, Standing, TypeFacts
 from .coverage_markdown import coverage_markdown
 from .coverage_report import TRANSFORMERS, CoverageReport, coverage_json, keep_report, last_report, read_report
 from .coverage_text import coverage_text
+from .gathered import gathered_of
 from .html.coverage_html import coverage_html
 
 DEFAULT_TARGETS = ("cpu",)
@@ -161,7 +161,7 @@ def _of_tiny(evidence: Evidence) -> Evidence:
 
 
 def _cells(evidence: Evidence, inventory: HardwareInfo) -> Mapping[str, CellReport]:
-    return {cell.id: cell for cell in cell_reports(evidence, current_checks(evidence), inventory)}
+    return {cell.id: cell for cell in cell_reports(gathered_of(evidence), inventory)}
 
 
 def _versions(found: Coverage, inventory: HardwareInfo) -> dict[str, str]:

@@ -10,7 +10,7 @@ from hardware.plain_text import one_line
 
 from .advice import remedies_for
 from .alternatives import other_targets
-from .diagnosis import diagnose
+from .diagnosis import before_of, diagnose
 from .failures_in_text import Failure, Found, failures_in
 from .finding import ANY_TARGET, Finding, Severity, signature, worst_first
 from .identifying import (
@@ -79,7 +79,8 @@ def diagnose_text(text: str, *, source: str, timestamp: str) -> TextDiagnosis:
     groups: dict[tuple[str, ...], list[_Sighting]] = {}
     for one in sightings:
         groups.setdefault(one.key, []).append(one)
-    own = diagnose(found.checks, found.runs)
+    sealed = {one.cell_id: one.verdict for run in found.runs for one in run.plan if one.verdict is not None}
+    own = diagnose(found.checks, before_of({run.run_id: run.versions for run in found.runs}, sealed))
     return TextDiagnosis(
         source=source,
         lines=found.lines,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from generators.compatibility.operators.named import last_way
-from hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine, Stage, Subject
+from hardware.evidence.record import EDITED, CheckLine, Outcome, Stage, Subject
 from hardware.plain_text import one_line
 
 from .advice import measuring_command, remedies_for
@@ -43,31 +44,33 @@ class _Sighting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Sealed:
-    """What a run knew before its first check: the versions, and the rules that its predictions rest on, by cell."""
+class Before:
+    """What was known before the first check: `versions` by run, and by cell the `rules` behind its prediction."""
 
-    versions: Mapping[str, str]
-    rules: Mapping[str, frozenset[str]]
-
-
-_NOT_KNOWN = _Sealed(versions={}, rules={})
+    versions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    rules: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
-def diagnose(checks: Sequence[CheckLine], runs: Iterable[RunLine] = ()) -> list[Finding]:
+def before_of(versions: Mapping[str, Mapping[str, str]], verdicts: Mapping[str, Mapping[str, Any]]) -> Before:
+    """The same from predictions by cell, as they were sealed."""
+    rules = {cell: frozenset(verdict.get("rule_ids") or ()) for cell, verdict in verdicts.items()}
+    return Before(versions=versions, rules=rules)
+
+
+def diagnose(checks: Sequence[CheckLine], before: Before | None = None) -> list[Finding]:
     """Findings for what the lines show, one for each root cause, worst first within the order of the lines.
 
-    `runs` are those that the lines are of, as far as they are known: versions and sealed predictions tell faults of
-    others apart. Pure: timestamps are those of the lines. Lines that are a consequence of another finding (checks not
-    reached after a crash) are added to its evidence.
+    What was known `before`, as far as it is, tells faults of others apart. Pure: timestamps are those of the lines.
+    Lines that are a consequence of another finding (checks not reached after a crash) are added to its evidence.
     """
-    sealed = {run.run_id: _sealed(run) for run in runs}
+    before = before or Before()
     left = _left_to_host(checks)
     known: dict[tuple[object, ...], Diagnosis] = {}
     sightings = [
         found
         for line in checks
         for found in (
-            _see(line, sealed.get(line.run_id, _NOT_KNOWN), left.get((line.run_id, line.cell_id), ()), known),
+            _see(line, before, left.get((line.run_id, line.cell_id), ()), known),
             _see_edit(line),
         )
         if found is not None
@@ -85,13 +88,6 @@ def diagnose(checks: Sequence[CheckLine], runs: Iterable[RunLine] = ()) -> list[
     return sorted(findings, key=lambda finding: -finding.severity.rank)
 
 
-def _sealed(run: RunLine) -> _Sealed:
-    return _Sealed(
-        versions=run.versions,
-        rules={one.cell_id: frozenset((one.verdict or {}).get("rule_ids") or ()) for one in run.plan},
-    )
-
-
 def _left_to_host(checks: Sequence[CheckLine]) -> dict[tuple[str, str], tuple[str, ...]]:
     """By run and cell, the operators that any of its checks saw on the host: one cause, whichever check saw more."""
     found: dict[tuple[str, str], set[str]] = {}
@@ -102,7 +98,7 @@ def _left_to_host(checks: Sequence[CheckLine]) -> dict[tuple[str, str], tuple[st
 
 
 def _see(
-    line: CheckLine, sealed: _Sealed, left: tuple[str, ...], known: dict[tuple[object, ...], Diagnosis]
+    line: CheckLine, before: Before, left: tuple[str, ...], known: dict[tuple[object, ...], Diagnosis]
 ) -> _Sighting | None:
     """What a line shows; `left` is what its cell left to the host, `known` what was diagnosed: many say the same."""
     if line.outcome is Outcome.PASSED:
@@ -119,8 +115,8 @@ def _see(
         target=_kind_of(target),
         precision=line.precision,
         operators=left if recorded == "silent_offload" else (),
-        rules=sealed.rules.get(line.cell_id, frozenset()),
-        versions=sealed.versions,
+        rules=before.rules.get(line.cell_id, frozenset()),
+        versions=before.versions.get(line.run_id, {}),
     )
     facts = (around.check, around.stage, around.target, around.precision, around.operators, around.rules)
     key = (message, recorded, line.traceback, id(around.versions), *facts)

@@ -11,6 +11,9 @@ from typing import Any
 
 from .remedy import Remedy
 
+SCHEMA_VERSION = 2
+"""Of reports as JSON, whose records are findings: `schemas/report.json`."""
+
 ANY_TARGET = "any"
 """The hardware type of what concerns no target, or several."""
 

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hardware.evidence.record import CheckLine, to_dict
+from hardware.evidence.record import CheckLine, plain
 
-from .finding import Finding
-from .report import SCHEMA_VERSION, Report
+from .finding import SCHEMA_VERSION, Finding
+from .report import Report
 from .second_opinion import second_opinion_object
 
 SCHEMA = Path(__file__).with_name("schemas") / "report.json"
@@ -96,8 +96,8 @@ def _finding(finding: Finding, report: Report) -> dict[str, Any]:
 
 
 def _check(line: CheckLine) -> dict[str, Any]:
-    data = to_dict(line)
-    return {"evidence_id": line.evidence_id, "cell": line.cell_id, **{name: data[name] for name in _CHECK_FIELDS}}
+    found = {name: plain(getattr(line, name)) for name in _CHECK_FIELDS}
+    return {"evidence_id": line.evidence_id, "cell": line.cell_id, **found}
 
 
 def json_report(report: Report) -> str:

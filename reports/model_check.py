@@ -29,14 +29,14 @@ from hardware.target import Target
 from hardware.testing.checkpoints import weights_hash
 
 from .advice import measuring_command, recommend
-from .diagnosis import Diagnosis, diagnose, identify
+from .diagnosis import Diagnosis, before_of, diagnose, identify
 from .finding import ANY_TARGET, Finding, worst_first
 from .text import folded
 
 if TYPE_CHECKING:
+    from generators.compatibility.standing import Standing
     from hardware.detection import HardwareInfo
     from hardware.evidence.record import CheckLine
-    from hardware.evidence.store import Evidence
     from hardware.expected_targets import TargetStatus
 
     from .memory_check import MemoryCheck
@@ -107,14 +107,13 @@ class ModelCheck:
 def check_model(
     name: str,
     device: str | None,
-    evidence: Evidence,
-    checks: Sequence[CheckLine],
+    standing: Standing,
     inventory: HardwareInfo,
     memory: MemoryCheck | None = None,
 ) -> ModelCheck:
     """The answer for a model on `device` (None or `auto`: the first of its list that is here and large enough).
 
-    `checks` are the lines of the evidence that speak now; `memory` is what the model takes, where that was asked.
+    `standing` is what still counts of the evidence; `memory` is what the model takes, where that was asked.
     Raises `ModelError` for an unknown model and
     `UsageError` for an unknown device.
     """
@@ -133,20 +132,22 @@ def check_model(
     cell = Cell(model=model, task=found.task, target=target)
     facts = facts_here(known, cell, inventory)
     predicted = predicted_on(target)
-    checks, others = _of_these_weights(found, cell, checks)
+    checks, others = _of_these_weights(found, cell, standing.checks)
     if others:
         notes = (*notes, f"{others} lines of evidence are of other weights or another configuration of that name")
-    measured = verdict_of(cell, evidence, checks, inventory, subject_required=CHECKPOINT if is_checkpoint else "tiny")
+    measured = verdict_of(cell, standing, checks, inventory, subject_required=CHECKPOINT if is_checkpoint else "tiny")
     own = [line for line in checks if line.cell_id == cell.id]
-    findings = _most_telling_first(measured, target.name, diagnose(own, evidence.runs))
+    findings = _most_telling_first(
+        measured, target.name, diagnose(own, before_of(standing.versions, {cell.id: predicted.to_dict()}))
+    )
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
-    planned = bool(own) or any(one.cell_id == cell.id for run in evidence.runs for one in run.plan)
+    planned = bool(own) or cell.id in standing.plans
     command = measuring_command(name, device or str(target))
     refusal = None if is_checkpoint or planned else refusal_of(found.model_type)
     if found.confidence == "low":
         notes = (*notes, f"{name} is not in the local cache and was classified by its name alone ({found.source})")
     present = predicted if measured.level is Level.UNKNOWN else measured
-    opinions = second_opinions(evidence, inventory)
+    opinions = second_opinions(standing.others, inventory)
     notes = (*notes, *(one.text for one in opinions if (one.model, one.target) == (cell.model, str(cell.target))))
     poor = present.level in (Level.LOW, Level.NONE)
     return ModelCheck(

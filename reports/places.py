@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .finding import Finding
 
 if TYPE_CHECKING:
-    from hardware.evidence.record import RunLine
+    from hardware.evidence.record import PlannedCell
 
 _CHECK = re.compile(r"^def test_(\w+)\(", re.MULTILINE)
 _SUITE = re.compile(r"test_[a-z0-9_]{1,250}\.py")
@@ -39,7 +39,7 @@ class Place:
     is_file: bool
 
 
-def suite_places(runs: Iterable[RunLine], cells: Iterable[str], folder: Path) -> dict[str, SuitePlace]:
+def suite_places(plans: Iterable[PlannedCell], cells: Iterable[str], folder: Path) -> dict[str, SuitePlace]:
     """The suites of some cells that are in a folder, by cell id.
 
     Plans may come from anywhere: what isn't the plain name of a suite is left out, and so is a link.
@@ -47,8 +47,7 @@ def suite_places(runs: Iterable[RunLine], cells: Iterable[str], folder: Path) ->
     wanted = set(cells)
     names = {
         planned.cell_id: planned.suite
-        for run in runs
-        for planned in run.plan
+        for planned in plans
         if planned.cell_id in wanted and _SUITE.fullmatch(planned.suite)
     }
     found = {cell: _read(folder / name) for cell, name in names.items()}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from generators.compatibility.history import History
 from generators.compatibility.second_opinion import SecondOpinion
 from generators.project.finding import ProjectOutcome
 from hardware.evidence.record import CheckLine, Outcome, RunLine
@@ -17,8 +18,6 @@ from .components import Component
 from .finding import Finding, Severity, count
 from .places import SuitePlace
 from .stack import StackResult
-
-SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +30,8 @@ class Report:
     those of this machine, which decide what of the matrix is measured and what has expired. `project` is what a
     project file makes of the run; its findings are among the others. `second_opinions` are what others' tests showed;
     they are among neither `checks` nor `outcomes`. `suites` are the files of cells, where they are here, and
-    `baseline` is how the findings lie to an earlier report, where one was named.
+    `baseline` is how the findings lie to an earlier report, where one was named. `history` is what came before,
+    `machines` the newest run of each machine.
     """
 
     timestamp: str
@@ -49,6 +49,8 @@ class Report:
     second_opinions: tuple[SecondOpinion, ...] = ()
     suites: Mapping[str, SuitePlace] = field(default_factory=dict)
     baseline: Comparison | None = None
+    history: History = field(default_factory=History)
+    machines: tuple[RunLine, ...] = ()
 
     @property
     def error_counts(self) -> dict[str, int]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.current_checks import current_checks
 from generators.compatibility.second_opinion import SecondOpinion, second_opinions
 from hardware.errors import HwCompatError, OutputError, UsageError, echo
 from hardware.evidence.error_types import current_name
@@ -21,9 +20,10 @@ from .advice import measuring_command, recommend, remedies
 from .alternatives import with_alternatives
 from .cells import CellReport, cell_reports
 from .components import Component, own_parts, packages
-from .diagnosis import diagnose, error_types, identify
+from .diagnosis import before_of, diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
+from .gathered import Gathered, gathered_of
 from .report import Report
 from .second_opinion import second_opinion_findings
 from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
@@ -42,21 +42,23 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,120}")
 class HardwareCompatibilityReporter:
     """Findings of one session. Every `collect_…` adds to them and returns what it found; the same is kept once.
 
-    `evidence` is what was measured (None: nothing), `own_limits` a repository's own tolerances by cell id. A part
-    that is missing becomes a finding, and the rest goes on.
+    `evidence` is what was measured (None: nothing), as it was read or as `gathered_in` reduces a large folder;
+    `own_limits` are a repository's own tolerances by cell id. A part that is missing becomes a finding, and the rest
+    goes on.
     """
 
     def __init__(
         self,
-        evidence: Evidence | None = None,
+        evidence: Evidence | Gathered | None = None,
         *,
         output_folder: Path = DEFAULT_REPORTS,
         own_limits: Mapping[str, float] | None = None,
     ) -> None:
-        self.evidence = evidence or Evidence(runs=(), checks=(), ends=(), broken=())
+        none = Evidence(runs=(), checks=(), ends=(), broken=())
+        self.gathered = evidence if isinstance(evidence, Gathered) else gathered_of(evidence or none)
         self.output_folder = output_folder
         self.own_limits = own_limits or {}
-        self.checks: tuple[CheckLine, ...] = current_checks(self.evidence)
+        self.checks: tuple[CheckLine, ...] = self.gathered.standing.checks
         self.components: tuple[Component, ...] = ()
         self.cells: tuple[CellReport, ...] = ()
         self.opinions: tuple[SecondOpinion, ...] = ()
@@ -194,7 +196,7 @@ class HardwareCompatibilityReporter:
         lines = [line for line in self.checks if models is None or line.model in models]
         found = []
         try:
-            self.cells = cell_reports(self.evidence, self.checks, self.inventory(), models, self.own_limits)
+            self.cells = cell_reports(self.gathered, self.inventory(), models, self.own_limits)
         except Exception as error:  # without this machine's versions no verdict holds, and the findings still do
             found.append(self._failed("compatibility_test", error))
         found += [self._keep(finding) for finding in self._diagnosed(lines)]
@@ -218,7 +220,7 @@ class HardwareCompatibilityReporter:
 
     def _diagnosed(self, lines: Sequence[CheckLine]) -> list[Finding]:
         """What lines show, with what to try instead where nothing on the target helps."""
-        findings = diagnose(lines, self.evidence.runs)
+        findings = diagnose(lines, before_of(self.gathered.standing.versions, self.gathered.sealed))
         try:
             return with_alternatives(findings, [cell.verdict for cell in self.cells], self.inventory())
         except Exception as error:  # suggestions are an extra: without them the findings still stand
@@ -226,9 +228,10 @@ class HardwareCompatibilityReporter:
 
     def _second_opinions(self, models: Sequence[str] | None) -> list[Finding]:
         """What others' tests showed of those models, and findings where they contradict what we measured."""
-        if not self.evidence.other_checks:
+        others = self.gathered.standing.others
+        if not others.other_checks:
             return []
-        opinions = second_opinions(self.evidence, self.inventory())
+        opinions = second_opinions(others, self.inventory())
         self.opinions = tuple(one for one in opinions if models is None or one.model in models)
         findings = second_opinion_findings([cell.verdict for cell in self.cells], self.opinions)
         return [self._keep(finding) for finding in findings]
@@ -236,13 +239,13 @@ class HardwareCompatibilityReporter:
     def _evidence_errors(self) -> list[Finding]:
         component = "evidence"
         by_file: dict[str, list[str]] = {}
-        for line in self.evidence.broken:
+        for line in self.gathered.standing.broken:
             by_file.setdefault(line.file, []).append(f"line {line.number}: {line.reason}")
         found = [
             self.add_error(ANY_TARGET, "broken_evidence", f"{name}: {len(why)} broken; {why[0]}", component=component)
             for name, why in by_file.items()
         ]
-        for run_id in self.evidence.unfinished():
+        for run_id in self.gathered.unfinished:
             text = f"run {run_id} has no end: it still goes on, or it was killed"
             found.append(self.add_error(ANY_TARGET, "interrupted", text, component=component))
         return found
@@ -318,6 +321,8 @@ class HardwareCompatibilityReporter:
             evidence_asked=self._asked_for_evidence or not self.stack,
             stack=self.stack,
             second_opinions=self.opinions,
+            history=self.gathered.history,
+            machines=self.gathered.machines,
         )
 
     def generate_report(self, format: str = "markdown") -> str:
@@ -330,7 +335,7 @@ class HardwareCompatibilityReporter:
         from generators.compatibility.matrix_now import current_matrix
 
         inventory = self.inventory()
-        return current_matrix(conclusions_of(self.evidence, inventory), inventory, timestamp=now())
+        return current_matrix(conclusions_of(self.gathered.standing, inventory), inventory, timestamp=now())
 
     def generate_compatibility_matrix(self) -> dict[str, Any]:
         """The matrix as the JSON object that `generators/compatibility/schemas/matrix.json` describes."""

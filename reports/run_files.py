@@ -42,19 +42,20 @@ def write_run_reports(
     earlier report that they are held against. Raises `OutputError` where the folder can't be written.
     """
     own = [cell.written.planned for cell in result.cells]
+    read = result.read_evidence(evidence)
     reporter = HardwareCompatibilityReporter(
-        result.read_evidence(evidence),
+        read,
         output_folder=folder,
         own_limits={one.cell.id: one.tolerance.limit for one in own if one.tolerance},
     )
     reporter.collect_compatibility_test_errors()
-    report = replace(reporter.report(), runs=reporter.evidence.runs)
+    report = replace(reporter.report(), runs=read.runs)
     if project is not None:
         findings = worst_first([*report.findings, *project_findings(project, report.timestamp)])
         report = replace(report, project=project, findings=findings)
     if suites is not None:
         cells = {cell for finding in report.findings for cell in finding.cells}
-        report = replace(report, suites=suite_places(report.runs, cells, suites))
+        report = replace(report, suites=suite_places([one for run in report.runs for one in run.plan], cells, suites))
     if baseline is not None:
         report = replace(report, baseline=compare(report, baseline))
     paths = {

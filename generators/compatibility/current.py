@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from generators.models.recipe import Recipe
@@ -51,7 +51,7 @@ def measured_verdicts(
 
 def verdict_of(
     cell: Cell,
-    evidence: Evidence,
+    evidence: Evidence | Standing,
     checks: Sequence[CheckLine],
     inventory: HardwareInfo,
     *,
@@ -65,7 +65,11 @@ def verdict_of(
     has to have and take none away. What passed without having been planned in its run is set aside; where the run
     line is missing, so are plan and versions, and the basis is `expired`.
     """
-    index = _Index.of(standing_of(evidence, checks), inventory)
+    if isinstance(evidence, Standing):
+        standing = replace(evidence, checks=tuple(checks))
+    else:
+        standing = standing_of(evidence, checks)
+    index = _Index.of(standing, inventory)
     return _verdict(cell, index, subject_required=subject_required, own_limit=own_limit)
 
 

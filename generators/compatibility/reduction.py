@@ -168,6 +168,15 @@ def newest_plans(connection: duckdb.DuckDBPyConnection) -> dict[str, PlannedCell
     return {plan["cell_id"]: PlannedCell(**(plan | {"checks": tuple(plan["checks"])})) for plan in plans}
 
 
+def newest_plan_places(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """Where the run line lies that has the newest plan of each cell; after `reduce_checks`."""
+    rows = connection.execute(
+        "SELECT cell_id, place FROM plans QUALIFY "
+        "row_number() OVER (PARTITION BY cell_id ORDER BY started_at DESC, place, position) = 1"
+    ).fetchall()
+    return dict(rows)
+
+
 def plan_of(connection: duckdb.DuckDBPyConnection, run_id: str, cell_id: str, check: str) -> tuple[str, PlannedCell]:
     """The first plan of a run for a cell that has a check, with the moment at which the run started."""
     started_at, checks, suite, suite_hash, subject, made_from = connection.execute(

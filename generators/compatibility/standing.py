@@ -83,12 +83,16 @@ def standing_in(folder: Path) -> Standing:
 
     try:
         with EvidenceTable(folder) as table:
-            return _standing(table)
+            return standing_from(table)
     except (UnusualEvidenceError, duckdb.Error):  # what DuckDB takes otherwise than Python: then Python has it
         return standing_of(read_folder(folder))
 
 
-def _standing(table: EvidenceTable) -> Standing:
+def standing_from(table: EvidenceTable) -> Standing:
+    """What still counts of a folder that stands in tables; what others' tests showed leaves them.
+
+    Raises `UnusualEvidenceError` where the tables can't be believed.
+    """
     others = _others(*_taken_out(table))
     versions, machines = _runs(table)
     for _ in range(_TRIES):

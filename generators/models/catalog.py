@@ -9,9 +9,9 @@ import ast
 import functools
 import importlib.metadata
 import importlib.util
-import itertools
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from typing import Any
 from hardware.errors import BrokenInput, ModelError, did_you_mean, echo
 
 _CONFIGS = "CONFIG_MAPPING_NAMES"
+_CLASS = re.compile(r"^class (\w+)\(", re.MULTILINE)
 _PROCESSORS = {
     "text": "TOKENIZER_MAPPING_NAMES",
     "image": "IMAGE_PROCESSOR_MAPPING_NAMES",
@@ -252,10 +253,9 @@ def _config_file(model_type: str) -> Path | None:
     models = Path(spec.origin).parent / "models"
     module = model_type.replace("-", "_")
     likely = models / module / f"configuration_{module}.py"
-    for path in itertools.chain([likely], _config_files(models)):
-        if path.is_file() and f"class {name}(" in path.read_text(encoding="utf-8"):
-            return path
-    return None
+    if likely.is_file() and f"class {name}(" in likely.read_text(encoding="utf-8"):
+        return likely
+    return _config_classes(models).get(name)
 
 
 def source_names(model_type: str) -> tuple[tuple[str, str], ...]:
@@ -267,11 +267,16 @@ def source_names(model_type: str) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys([(own, own), *defined]))
 
 
-def _config_files(models: Path) -> Iterator[Path]:
-    """Every configuration module, those of 4.x's deprecated types last; a generator, because listing them costs more
-    than most look-ups."""
-    yield from sorted(models.glob("*/configuration_*.py"))
-    yield from sorted(models.glob("deprecated/*/configuration_*.py"))
+@functools.cache
+def _config_classes(models: Path) -> Mapping[str, Path]:
+    """The module of every class in configuration modules; of two the first counts, 4.x's deprecated types come last.
+    Asked only for what isn't where its name says, because listing them costs more than most look-ups."""
+    found: dict[str, Path] = {}
+    for pattern in ("*/configuration_*.py", "deprecated/*/configuration_*.py"):
+        for path in sorted(models.glob(pattern)):
+            for name in _CLASS.findall(path.read_text(encoding="utf-8")):
+                found.setdefault(name, path)
+    return MappingProxyType(found)
 
 
 @functools.cache

@@ -200,19 +200,22 @@ Line = RunLine | CheckLine | EndLine
 
 def to_dict(line: Line) -> dict[str, Any]:
     """The JSON object of a line. Numbers that aren't finite become strings, since JSON has none."""
-    plain: dict[str, Any] = _plain(dataclasses.asdict(line))
-    return plain
+    found: dict[str, Any] = plain(dataclasses.asdict(line))
+    return found
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The JSON value that a field of a line becomes."""
+    if value is None or type(value) in (str, int, bool):
+        return value
     if isinstance(value, StrEnum):
         return str(value)
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return str(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value
 
 
@@ -247,7 +250,9 @@ def from_dict(data: Mapping[str, Any]) -> Line:
 def _build(cls: Callable[..., _Built], data: Mapping[str, Any], **parsed: Any) -> _Built:
     for name, kind in _kinds(cls):
         if name in data and name not in parsed:
-            parsed[name] = _typed(name, kind, data[name])
+            value = data[name]
+            # Most values are plain: a call for each would be most of the time that a folder takes.
+            parsed[name] = value if type(value) is kind.exact else _typed(name, kind, value)
     return _made(cls, parsed)
 
 
@@ -290,28 +295,30 @@ def _names(value: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Kind:
-    """What a field may hold, read once from its annotation: `values` are those of a mapping."""
+    """What a field may hold, read once from its annotation: `values` are those of a mapping. A value whose type is
+    `exact` may stay as it is."""
 
     text: str
+    exact: type | None
     plain: type | None
     values: type
     optional: bool
 
     @classmethod
     def of(cls, text: str) -> _Kind:
-        plain = text.removesuffix(" | None").partition("[")[0]
+        plain = _FIELD_TYPES.get(text.removesuffix(" | None").partition("[")[0])
+        values = _VALUE_TYPES.get(text, object)
         return cls(
             text=text,
-            plain=_FIELD_TYPES.get(plain),
-            values=_VALUE_TYPES.get(text, object),
+            exact=plain if values is object else None,
+            plain=plain,
+            values=values,
             optional=text.endswith(" | None"),
         )
 
 
 def _typed(name: str, kind: _Kind, value: Any) -> Any:
     """`value`, if a field of that kind may hold it: evidence may come from anywhere."""
-    if type(value) is kind.plain and kind.values is object:
-        return value
     if value is None and kind.optional:
         return None
     if kind.plain is float:

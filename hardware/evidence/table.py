@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import HwCompatError
 from .columns import PLAN, connect, read_raw, unusual_paths
 from .compacted import compacted_files, no_evidence, quoted
-from .record import CheckLine, Line, RunLine
+from .record import CheckLine, EndLine, Line, RunLine
 from .store import BrokenLine, check_folder, read_file, read_line
 
 _FILE = 1 << 40
@@ -37,14 +37,18 @@ _CHECK_NAMES = (
 )
 _CHECKS = f"place BIGINT, {', '.join(f'{name} VARCHAR' for name in _CHECK_NAMES)}"
 _RUN_NAMES = ("run_id", "started_at", "machine", "origin")
-_RUNS = f"place BIGINT, {', '.join(f'{name} VARCHAR' for name in _RUN_NAMES)}, versions VARCHAR, plan {PLAN}"
+_RUNS = (
+    f"place BIGINT, {', '.join(f'{name} VARCHAR' for name in _RUN_NAMES)}, versions VARCHAR, resumes VARCHAR[], "
+    f"plan {PLAN}"
+)
 _PLAN_NAMES = ("cell_id", "suite", "suite_hash", "subject", "made_from")
 _CHECK_VALUES = (
     "first + number AS place, run_id, cell_id, check_name, requested_target, accelerator, outcome, "
     "coalesce(error_type, '') AS error_type, started_at, coalesce(origin, 'hwcompat') AS origin"
 )
 _RUN_VALUES = (
-    "first + number AS place, run_id, started_at, machine, coalesce(origin, 'hwcompat') AS origin, versions, plan"
+    "first + number AS place, run_id, started_at, machine, coalesce(origin, 'hwcompat') AS origin, versions, "
+    "coalesce(resumes, []) AS resumes, plan"
 )
 _AT_ONCE = 10_000
 
@@ -54,7 +58,8 @@ class UnusualEvidenceError(Exception):
 
 
 class EvidenceTable:
-    """The tables `checks` and `runs` of a folder in `connection`; `broken` are lines that were found broken so far.
+    """The tables `checks`, `runs` and `ended` of a folder in `connection`; `broken` are lines that were found broken
+    so far. `ended` names the runs that have an end.
 
     Used as a context. Raises `BrokenInput` where there is no such folder or a Parquet file is of another kind,
     `UnusualEvidenceError` where DuckDB can't read what Python may.
@@ -108,6 +113,7 @@ class EvidenceTable:
             [places, self._files, firsts],
         )
         self.connection.execute(f"CREATE TABLE own_checks ({_CHECKS}); CREATE TABLE own_runs ({_RUNS})")
+        self.connection.execute("CREATE TABLE ended (run_id VARCHAR)")
         checks, runs = ["SELECT * FROM own_checks"], ["SELECT * FROM own_runs"]
         if raw:
             self._take_raw(raw)
@@ -117,6 +123,7 @@ class EvidenceTable:
             source = f"FROM read_parquet('{name}') JOIN files USING (file) WHERE files.path = '{name}'"
             checks.append(f"SELECT {_CHECK_VALUES} {source} AND kind = 'check'")
             runs.append(f"SELECT {_RUN_VALUES} {source} AND kind = 'run'")
+            self.connection.execute(f"INSERT INTO ended SELECT run_id {source} AND kind = 'end'")
         self.connection.execute(
             f"CREATE VIEW checks AS {' UNION ALL '.join(checks)}; CREATE TABLE runs AS {' UNION ALL '.join(runs)}"
         )
@@ -145,6 +152,7 @@ class EvidenceTable:
         self.connection.execute(
             f"CREATE TABLE raw_checks AS SELECT {_CHECK_VALUES} {source} 'check'; "
             f"INSERT INTO own_runs BY NAME SELECT {_RUN_VALUES} {source} 'run'; "
+            f"INSERT INTO ended SELECT run_id {source} 'end'; "
             "DROP VIEW raw; DROP TABLE scanned"
         )
 
@@ -163,7 +171,10 @@ class EvidenceTable:
                     {"checks": one.checks} | {name: getattr(one, name) for name in _PLAN_NAMES} for one in line.plan
                 ]
                 more = {"place": place, "versions": json.dumps(dict(line.versions)), "plan": plan}
+                more["resumes"] = list(line.resumes)
                 runs.append(more | {name: getattr(line, name) for name in _RUN_NAMES})
+            elif isinstance(line, EndLine):
+                self.connection.execute("INSERT INTO ended VALUES (?)", [line.run_id])
         self._insert("own_checks", _CHECKS, checks)
         self._insert("own_runs", _RUNS, runs)
 

@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from hardware.evidence.record import EDITED, CheckLine, Outcome
 
 from ..diagnosis import error_types
-from .page import Facts, moment, size
+from .charts import strip
+from .page import moment, size
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckView:
     """One check of a cell. `said` is what it left to say, `beyond` whether its error is larger than allowed.
 
-    `edited` is whether its suite was edited by hand: then even a pass proves nothing. `accepted` is why a project
-    file accepts the failure, which it stays.
+    `strip` is where the error stands in a drawing from 0 to 100. `edited` is whether its suite was edited by hand:
+    then even a pass proves nothing. `accepted` is why a project file accepts the failure, which it stays. `facts` is
+    everything else, `native` and `offloaded` are operators with their counts, each in one text: there are too many
+    for an element each.
     """
 
     name: str
@@ -24,16 +27,24 @@ class CheckView:
     asked: str
     ran_on: str
     error: str
+    strip: float | None
     beyond: bool
     edited: bool
     accepted: str
     time: str
     memory: str
     said: str
-    facts: Facts
+    facts: str
     traceback: str
-    native: Mapping[str, int]
-    offloaded: Mapping[str, int]
+    native: str
+    native_kinds: int
+    offloaded: str
+    offloaded_kinds: int
+
+    @property
+    def words(self) -> str:
+        """The outcome in words."""
+        return self.outcome.replace("_", " ")
 
     @property
     def is_failure(self) -> bool:
@@ -51,16 +62,19 @@ def check_view(line: CheckLine, accepted: str = "") -> CheckView:
         asked=line.requested_target,
         ran_on=line.actual_target or "",
         error=shown,
+        strip=strip(error, allowed),
         beyond=error is not None and allowed is not None and not error <= allowed,
         accepted=accepted,
         edited=bool(line.conditions.get(EDITED)),
         time=f"{line.duration_s:.2f} s",
         memory=size(line.peak_memory_bytes),
         said=f"accepted failure: {accepted}; {_said(line)}" if accepted else _said(line),
-        facts=tuple(_facts(line)),
+        facts=" · ".join(_facts(line)),
         traceback=line.traceback,
-        native=line.native_ops,
-        offloaded=line.offloaded_ops,
+        native=_listed(line.native_ops),
+        native_kinds=len(line.native_ops),
+        offloaded=_listed(line.offloaded_ops),
+        offloaded_kinds=len(line.offloaded_ops),
     )
 
 
@@ -71,7 +85,11 @@ def _said(line: CheckLine) -> str:
     return line.error_message or line.substitution_reason
 
 
-def _facts(line: CheckLine) -> Iterator[tuple[str, str]]:
+def _listed(operators: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} × {number}" for name, number in sorted(operators.items()))
+
+
+def _facts(line: CheckLine) -> Iterator[str]:
     """Everything else that a line holds and that was measured."""
     shapes = [
         f"batch {line.batch}" if line.batch else "",
@@ -94,4 +112,4 @@ def _facts(line: CheckLine) -> Iterator[tuple[str, str]]:
         ("evidence", line.evidence_id),
     ):
         if text:
-            yield label, text
+            yield f"{label}: {text}"

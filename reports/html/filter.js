@@ -1,8 +1,9 @@
-// Filters the rows of a form's table: by words in their text, and by the data attributes that the selects name.
+// Filters the rows of a form's table or list: by words in their text, and by the data attributes that the selects name.
 (() => {
   "use strict";
   for (const form of document.querySelectorAll("form.filters[data-table]")) {
-    const rows = [...document.getElementById(form.dataset.table).tBodies[0].rows];
+    const list = document.getElementById(form.dataset.table);
+    const rows = [...(list.tBodies?.[0] ?? list).children];
     const selects = [...form.querySelectorAll("select")];
     const apply = () => {
       const words = form.elements.q.value.toLowerCase().split(/\s+/).filter(Boolean);

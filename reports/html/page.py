@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from ..text import printable
 
 if TYPE_CHECKING:
     import jinja2
+    from markupsafe import Markup
 
 _FOLDER = Path(__file__).parent
 _MIB = 1024 * 1024
@@ -41,9 +42,23 @@ def render_page(template: str, scripts: Sequence[str], **values: Any) -> str:
     return text if text.endswith("\n") else f"{text}\n"
 
 
+def fragments(template: str, name: str, items: Iterable[Any], **values: Any) -> list[Markup]:
+    """The text of a template for each item, which it knows by `name`; escaped as the rest of a page is."""
+    from markupsafe import Markup
+
+    render = _environment().get_template(template).render
+    return [Markup(render({name: item, **values}).strip()) for item in items]
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     import jinja2
+    from markupsafe import Markup
+
+    def finalize(value: Any) -> Any:
+        if type(value) is str and value.isprintable():  # nearly always, and there are very many
+            return value
+        return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
@@ -51,16 +66,10 @@ def _environment() -> jinja2.Environment:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_finalize,
+        finalize=finalize,
     )
     made.filters |= {"moment": moment, "size": size, "embedded": _embedded}
     return made
-
-
-def _finalize(value: Any) -> Any:
-    from markupsafe import Markup
-
-    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 @functools.cache
@@ -81,7 +90,7 @@ def _embedded(value: Any) -> str:
 
 def _printable(value: Any) -> Any:
     if isinstance(value, str):
-        return printable(value)
+        return str(value) if value.isprintable() else printable(value)
     if isinstance(value, Mapping):
         return {printable(str(key)): _printable(item) for key, item in value.items()}
     return [_printable(item) for item in value] if isinstance(value, list | tuple) else value

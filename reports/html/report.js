@@ -1,30 +1,179 @@
-// The report: folds what stands below a check, and opens the cell that a link names.
+// The report: folds what stands below a check, pages and filters long lists, and opens the cell that a link names.
+// What is packed is unpacked where it is asked for; it was escaped when the page was made.
 (() => {
   "use strict";
-  for (const more of document.querySelectorAll("tr.more")) {
-    const row = more.previousElementSibling;
-    const head = row.querySelector("th");
-    const toggle = document.createElement("button");
-    toggle.className = "toggle";
-    toggle.append(...head.childNodes);
-    const show = (open) => {
-      more.hidden = !open;
-      toggle.setAttribute("aria-expanded", String(open));
-    };
-    toggle.addEventListener("click", () => show(more.hidden));
-    show(row.classList.contains("failing"));
-    head.append(toggle);
-  }
+  const source = document.getElementById("packed");
+  const packed = source ? JSON.parse(source.textContent) : {};
+  const TOO_OLD = "This browser can't unpack it; the JSON report holds it.";
 
-  const cells = [...document.querySelectorAll("details.cell")];
-  const follow = () => {
-    const cell = document.getElementById(location.hash.slice(1));
-    if (!cells.includes(cell)) return;
-    cell.open = true;
+  const unpacked = new Map();
+  const parcel = (name, number) => {
+    const key = `${name} ${number}`;
+    if (!unpacked.has(key)) {
+      const bytes = Uint8Array.from(atob(packed[name].parcels[number]), (sign) => sign.charCodeAt(0));
+      const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+      unpacked.set(key, new Response(stream).json());
+    }
+    return unpacked.get(key);
+  };
+  const fragment = async (name, place) => {
+    const { size } = packed[name];
+    const texts = await parcel(name, Math.floor(place / size));
+    const template = document.createElement("template");
+    template.innerHTML = texts[place % size];
+    return template.content.firstElementChild;
+  };
+
+  const foldChecks = (root) => {
+    for (const more of root.querySelectorAll("tr.more")) {
+      const row = more.previousElementSibling;
+      const head = row.querySelector("th");
+      const toggle = document.createElement("button");
+      toggle.className = "toggle";
+      toggle.append(...head.childNodes);
+      const show = (open) => {
+        more.hidden = !open;
+        toggle.setAttribute("aria-expanded", String(open));
+      };
+      toggle.addEventListener("click", () => show(more.hidden));
+      show(row.classList.contains("failing"));
+      head.append(toggle);
+    }
+  };
+  foldChecks(document);
+
+  // A list of which only a part stands in the page: `matches` are the places of what its form lets through.
+  const list = (below) => {
+    const name = below.dataset.more;
+    const { index, number, page } = packed[name];
+    const holder = document.getElementById(below.dataset.list);
+    const button = below.querySelector("button");
+    const form = document.querySelector(`form[data-paged="${name}"]`);
+    const texts = index.text.map((text) => text.toLowerCase());
+    let matches = texts.map((_, place) => place);
+    let shown = holder.children.length;
+    let asked = 0;
+
+    const say = () => {
+      below.hidden = shown >= matches.length;
+      button.textContent = `Show ${Math.min(page, matches.length - shown)} more of ${matches.length}`;
+      if (form) form.querySelector("output").textContent = `${matches.length} of ${number} ${form.dataset.rows}`;
+    };
+    const show = async (from) => {
+      const turn = ++asked;
+      const wanted = matches.slice(from, from + page);
+      const found = await Promise.all(wanted.map((place) => fragment(name, place))).catch(() => TOO_OLD);
+      if (turn !== asked) return;
+      if (found === TOO_OLD) {
+        below.replaceChildren(TOO_OLD);
+        return;
+      }
+      if (from === 0) holder.replaceChildren(...found);
+      else holder.append(...found);
+      shown = from + found.length;
+      say();
+    };
+    const apply = () => {
+      const words = form.elements.q.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const chosen = [...form.querySelectorAll("select")].filter(({ value }) => value);
+      matches = texts.flatMap((text, place) =>
+        words.every((word) => text.includes(word)) &&
+        chosen.every(({ name: field, value }) => index[field][place].split("|").includes(value))
+          ? [place]
+          : [],
+      );
+      show(0);
+    };
+    button.addEventListener("click", () => show(shown));
+    if (form) {
+      form.hidden = false;
+      form.addEventListener("submit", (event) => event.preventDefault());
+      form.addEventListener("input", apply);
+      form.addEventListener("reset", () => setTimeout(apply));
+    }
+    say();
+  };
+  for (const below of document.querySelectorAll("[data-more]")) list(below);
+
+  const reveal = (cell) => {
+    for (let one = cell; one; one = one.parentElement?.closest("details")) if (one.tagName === "DETAILS") one.open = true;
     cell.scrollIntoView();
   };
+
+  // A packed cell gets its place at once, so that nobody else takes the address for theirs, and its text when it came.
+  const places = new Map((packed.cells ? packed.verdicts.index.text : []).map((id, place) => [id, place]));
+  const openPacked = (id) => {
+    const opened = document.getElementById("opened");
+    const waiting = document.createElement("details");
+    waiting.className = "cell";
+    waiting.id = id;
+    waiting.append(Object.assign(document.createElement("summary"), { textContent: id }));
+    opened.prepend(waiting);
+    fragment("cells", places.get(id)).then(
+      (cell) => {
+        cell.open = true;
+        foldChecks(cell);
+        waiting.replaceWith(cell);
+        cell.scrollIntoView();
+        cell.querySelector("summary").focus({ preventScroll: true });
+      },
+      () => waiting.append(TOO_OLD),
+    );
+  };
+
+  const named = () => {
+    const hash = location.hash.slice(1);
+    try {
+      return decodeURIComponent(hash);
+    } catch {
+      return hash;
+    }
+  };
+  const openFinding = async (id) => {
+    for (const name of ["findings", "remarks"]) {
+      const place = packed[name]?.index.id?.indexOf(id) ?? -1;
+      if (place < 0) continue;
+      const card = await fragment(name, place).catch(() => null);
+      if (!card) return;
+      document.getElementById(name === "findings" ? "finding-list" : "remark-list").prepend(card);
+      reveal(card);
+    }
+  };
+  const follow = () => {
+    const id = named();
+    const there = document.getElementById(id);
+    if (there?.matches("details.cell, .finding")) reveal(there);
+    else if (!there && places.has(id)) openPacked(id);
+    else if (!there && id.startsWith("finding-")) openFinding(id.slice("finding-".length));
+  };
   addEventListener("hashchange", follow);
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.('a[href^="#"]');
+    if (link && link.hash === location.hash) follow();
+  });
   follow();
+
+  const cellForm = document.getElementById("cell-form");
+  if (cellForm) {
+    const { id } = cellForm.elements;
+    const names = document.getElementById("cell-names");
+    const said = cellForm.querySelector("output");
+    cellForm.hidden = false;
+    // Five thousand names in the page would be read aloud and drawn by nobody: only those that fit are there.
+    const like = (text) => [...places.keys()].filter((name) => name.includes(text)).slice(0, 20);
+    id.addEventListener("input", () => {
+      names.replaceChildren(...like(id.value.trim()).map((value) => Object.assign(document.createElement("option"), { value })));
+    });
+    cellForm.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const text = id.value.trim();
+      const found = places.has(text) ? text : like(text)[0];
+      said.textContent = found ? "" : `There is no cell like ${text}.`;
+      if (!found) return;
+      if (location.hash === `#${found}`) follow();
+      else location.hash = found;
+    });
+  }
 
   // What is printed is all of it.
   let closed = [];

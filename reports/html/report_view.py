@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from generators.compatibility.verdict import Verdict
-from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 
 from ..cells import CellReport
@@ -14,6 +13,7 @@ from ..diagnosis import command_again
 from ..report import Report
 from ..text import folded
 from .check_view import CheckView, check_view
+from .history_view import CellHistories, Fared
 from .page import Facts
 
 
@@ -21,7 +21,8 @@ from .page import Facts
 class CellView:
     """One cell with its checks. `verdict` is None where lines are there that nobody concluded from.
 
-    `against` says how the verdict lies to the prediction, `facts` are in the order in which they are read.
+    `against` says how the verdict lies to the prediction, `facts` are in the order in which they are read. `machines`
+    are those that its lines are of, `past` its earlier runs.
     """
 
     id: str
@@ -37,6 +38,8 @@ class CellView:
     facts: Facts
     command: str
     checks: tuple[CheckView, ...]
+    machines: tuple[str, ...] = ()
+    past: Sequence[Fared] = ()
 
     @property
     def level(self) -> str:
@@ -62,7 +65,16 @@ class NotPassed:
 def cell_views(report: Report) -> tuple[CellView, ...]:
     """The cells of a report, and those whose lines it holds without a verdict."""
     accepted = report.project.accepted if report.project else {}
-    cells = [_cell(cell, report.runs, accepted) for cell in report.cells]
+    histories = CellHistories(report.history)
+    machine_of = {run.run_id: run.machine for run in report.history.runs}
+    cells = [
+        replace(
+            _cell(cell, report.runs, accepted),
+            machines=tuple(filter(None, dict.fromkeys(machine_of.get(line.run_id, "") for line in cell.lines))),
+            past=histories.of(cell.id),
+        )
+        for cell in report.cells
+    ]
     known = {cell.id for cell in report.cells}
     others: dict[str, list[CheckLine]] = {}
     for line in report.checks:
@@ -72,13 +84,13 @@ def cell_views(report: Report) -> tuple[CellView, ...]:
 
 
 def _cell(cell: CellReport, runs: Sequence[RunLine], accepted: Mapping[str, str]) -> CellView:
-    verdict, predicted = cell.verdict, _sealed(cell)
+    verdict, predicted = cell.verdict, cell.predicted
     checks = tuple(check_view(line, accepted.get(line.evidence_id, "")) for line in cell.lines)
     device = f" ({cell.device})" if cell.device else ""
-    said = " ".join(verdict.reasons)
+    said, because = " ".join(verdict.reasons), folded(verdict.reasons)
     substituted = dict.fromkeys(line.substitution_reason for line in cell.lines)
     facts = [
-        *(("because", reason) for reason in folded(verdict.reasons)),
+        *(("because", reason) for reason in because),
         *(("condition", condition) for condition in verdict.conditions),
         ("predicted before the run", cell.prediction or "nothing was sealed"),
         ("subject", cell.subjects or "–"),
@@ -94,7 +106,7 @@ def _cell(cell: CellReport, runs: Sequence[RunLine], accepted: Mapping[str, str]
         predicted=predicted,
         against=_against(predicted, verdict),
         outcomes=_counted(checks),
-        because=folded(verdict.reasons),
+        because=because,
         asked=cell.requested,
         ran_on=cell.actual,
         subjects=cell.subjects,
@@ -129,13 +141,6 @@ def _unconcluded(id_: str, lines: Sequence[CheckLine], accepted: Mapping[str, st
         command=command_again(lines[0]),
         checks=checks,
     )
-
-
-def _sealed(cell: CellReport) -> Verdict | None:
-    try:
-        return Verdict.from_dict(cell.sealed) if cell.sealed is not None else None
-    except HwCompatError:  # `cell.prediction` says what is wrong with it
-        return None
 
 
 def _against(predicted: Verdict | None, verdict: Verdict) -> str:

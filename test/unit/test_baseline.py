@@ -123,8 +123,8 @@ def test_a_report_that_was_kept_is_a_baseline_and_the_new_one_says_what_changed(
         ("[]", "is no report"),
         ('{"compatibility": {}}', "it is a matrix"),
         ('{"errors": [], "schema_version": 7}', "schema version '7'"),
-        ('{"errors": [1], "schema_version": 1}', "errors"),
-        ('{"errors": [{"cells": "x"}], "schema_version": 1}', "no list of texts"),
+        ('{"errors": [1], "schema_version": 2}', "errors"),
+        ('{"errors": [{"cells": "x"}], "schema_version": 2}', "no list of texts"),
         ("[" * 100_000, "is no JSON"),
     ],
 )

@@ -260,8 +260,7 @@ def test_suites_are_found_by_plain_names_alone(tmp_path: Path, monkeypatch: pyte
         PlannedCell(cell_id=cell, checks=(), suite=name, suite_hash="h", subject="tiny")
         for cell, name in names.items()
     )
-    run = RunLine(run_id="r", started_at="", command="", machine="", inventory={}, versions={}, plan=plan)
-    found = suite_places([run], names, Path("s"))
+    found = suite_places(plan, names, Path("s"))
     assert found == {CELL: SuitePlace(file="s/test_bert.py", lines={"builds": 4})}
     assert place_of(finding(checks=("builds",)), found).line == 4
     assert not place_of(finding(cells=()), found).is_file

@@ -1,0 +1,149 @@
+"""How long a report of a large folder takes, and how its page does in Chromium: `python -m benchmarks.report_page`.
+
+`--evidence` is a folder that `python -m benchmarks.matrix --keep DIR` made: a million lines that are made up and
+prove nothing. `--node-modules` is a folder with the npm packages playwright-core and axe-core. Prints the page
+docs/REPORT_PAGE.md; with `--pictures-of DIR`, a folder of real evidence, its pictures are taken anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.matrix_images import BROWSERS, IMAGES, ROOT
+
+CELL = "bert/fill-mask/cpu/float32"
+_FORMATS = {"markdown": "md", "json": "json", "html": "html"}
+_CHILD = """
+import json, resource, sys
+import hardware_compatibility_reporter
+code = hardware_compatibility_reporter.main(sys.argv[1:])
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps([code, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]), file=sys.stderr)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """One report, made by a process started anew: seconds by the clock and of processor time, its largest memory in
+    MiB, and the file."""
+
+    wall_s: float
+    cpu_s: float
+    memory_mib: float
+    path: Path
+
+
+def make(evidence: Path, format: str, folder: Path, *more: str) -> Made:
+    """The report of a folder in one format. Raises `RuntimeError` where that fails."""
+    asked = ["--collect-all", *more, "--format", format, "--evidence", str(evidence), "--output-dir", str(folder)]
+    before = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", _CHILD, *asked], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    wall = time.perf_counter() - before
+    code, cpu, memory = json.loads(done.stderr.splitlines()[-1])
+    if code not in (0, 1):
+        raise RuntimeError(done.stderr)
+    path = folder / f"hardware_compatibility_report.{_FORMATS[format]}"
+    return Made(wall_s=wall, cpu_s=cpu, memory_mib=memory, path=path)
+
+
+def browsed(page: Path, modules: Path, browser: str, *pictures: str) -> dict[str, Any]:
+    """What report_page.js measured of a page."""
+    command = ["node", str(Path(__file__).with_suffix(".js")), str(page), CELL, browser, *pictures]
+    environment = {**os.environ, "NODE_PATH": str(modules.resolve())}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def told(
+    made: Sequence[tuple[str, Made]], rows: int, cells: int, measured: dict[str, Any], note: str = ""
+) -> Iterator[str]:
+    """The lines of docs/REPORT_PAGE.md; `note` says what was special about the measurement."""
+    yield "# The page of a report"
+    yield ""
+    yield "Made by `python -m benchmarks.report_page`; don't edit. The evidence is made up by"
+    yield f"`python -m benchmarks.matrix` and proves nothing: {rows:,} lines of checks, in {cells:,} cells."
+    yield ""
+    yield "| report | by the clock | processor time | largest memory | size |"
+    yield "|---|---|---|---|---|"
+    for name, one in made:
+        size = one.path.stat().st_size / 1e6
+        yield f"| {name} | {one.wall_s:.1f} s | {one.cpu_s:.1f} s | {one.memory_mib:,.0f} MiB | {size:.2f} MB |"
+    yield ""
+    if note:
+        yield from (note, "")
+    yield f"The last of them in Chromium {measured['version']}, medians of 5, with axe-core {measured['axe']} and one"
+    yield "cell open. Of the matrix' rows, which are all of one kind, axe is given the first 20."
+    yield ""
+    yield "| window | first paint | ready | beyond the window's width | violations that axe finds |"
+    yield "|---|---|---|---|---|"
+    for one in measured["views"]:
+        width, _, scheme = one["view"]
+        times = f"{one['paint_ms']:.0f} ms | {one['ready_ms']:.0f} ms" if "paint_ms" in one else "– | –"
+        yield f"| {width} px, {scheme} | {times} | {one['overflow']} px | {', '.join(one['axe']) or 'none'} |"
+    yield ""
+    yield f"- errors, warnings and requests on the console: {len(measured['said'])}"
+    reached = "yes" if measured["keyboard"] else "no"
+    yield f"- Tab reaches a verdict's link, Enter opens its cell and focuses it, Enter closes it: {reached}"
+    yield ""
+    for name, text in (
+        ("light", "Findings with what to do, light"),
+        ("dark", "Charts, dark"),
+        ("narrow", "The page in 400 px"),
+    ):
+        yield f"![{text}](images/report-{name}.webp)"
+
+
+def main() -> int:
+    """Make the reports, measure, print the page; returns 1 where there is no browser."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--evidence", type=Path, required=True)
+    parser.add_argument("--node-modules", type=Path, required=True)
+    parser.add_argument("--pictures-of", type=Path)
+    parser.add_argument("--note", default="", metavar="TEXT", help="What was special about the measurement.")
+    asked = parser.parse_args()
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        print(f"no browser was found; looked for {', '.join(BROWSERS)}", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as kept:
+        folder, real = Path(kept) / "large", Path(kept) / "real"
+        made = [(name, make(asked.evidence.resolve(), name, folder)) for name in _FORMATS]
+        data = json.loads((folder / "hardware_compatibility_report.json").read_text(encoding="utf-8"))
+        made.append(("html, with the matrix", make(asked.evidence.resolve(), "html", folder, "--matrix")))
+        pictures = []
+        if asked.pictures_of:
+            page = make(asked.pictures_of.resolve(), "html", real).path
+            pictures = [str(IMAGES), str(page)]
+        measured = browsed(made[-1][1].path, asked.node_modules, browser, *pictures)
+        for line in told(made, _rows(asked.evidence), len(data["verdicts"]), measured, asked.note):
+            print(line)
+    for text in measured["said"]:
+        print(text, file=sys.stderr)
+    return 0
+
+
+def _rows(folder: Path) -> int:
+    """How many lines of checks a folder has."""
+    from hardware.evidence.table import EvidenceTable
+
+    with EvidenceTable(folder) as table:
+        (number,) = table.connection.execute("SELECT count(*) FROM checks").fetchone() or (0,)
+        return int(number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""What the charts of a report's page show: places in drawings, with the figures beside them in words.
+
+Shapes alone are drawn, and stretch with the page; all text is the page's own, so that it is read at any width.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from generators.compatibility.history import PastRun
+from hardware.evidence.record import CheckLine
+
+WIDTH, HEIGHT = 600.0, 120.0
+"""Of a drawing, in its own units."""
+
+LAST_RUNS = 60
+_STRIP = 100.0
+_DECADES_BELOW, _DECADES_ABOVE = 5.0, 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """A piece of one run's bar: lines with one outcome."""
+
+    outcome: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """From the least to the largest of some figures, with their median: places from 0 to 100, and words.
+
+    `beyond` says that the largest is more than is allowed.
+    """
+
+    name: str
+    low: float
+    middle: float
+    high: float
+    number: int
+    words: tuple[str, ...]
+    beyond: bool = False
+
+
+def bars(runs: Sequence[PastRun]) -> list[Bar]:
+    """A stacked bar for each run, oldest first: as high as it has lines, of the run that has most."""
+    most = max((sum(run.outcomes.values()) for run in runs), default=0)
+    step = WIDTH / max(len(runs), 1)
+    found = []
+    for place, run in enumerate(runs):
+        y = HEIGHT
+        for outcome, number in run.outcomes.items():
+            height = HEIGHT * number / most
+            y -= height
+            found.append(
+                Bar(
+                    outcome=outcome,
+                    x=round(place * step, 1),
+                    y=round(y, 1),
+                    width=round(step * 0.85, 1),
+                    height=round(height, 1),
+                )
+            )
+    return found
+
+
+def strip(error: float | None, allowed: float | None) -> float | None:
+    """Where an error stands from 0 to 100, by its share of what is allowed, in powers of ten; `LIMIT` is all of it.
+
+    None where there is nothing to draw; what isn't finite stands at the end.
+    """
+    if error is None or allowed is None or not allowed > 0:
+        return None
+    return _of_limit(error / allowed)
+
+
+def _of_limit(share: float) -> float:
+    if not math.isfinite(share):
+        return _STRIP
+    decades = math.log10(share) if share > 0 else -_DECADES_BELOW
+    whole = _DECADES_BELOW + _DECADES_ABOVE
+    return round(_STRIP * min(max(decades + _DECADES_BELOW, 0.0), whole) / whole, 1)
+
+
+LIMIT = round(_STRIP * _DECADES_BELOW / (_DECADES_BELOW + _DECADES_ABOVE), 1)
+
+
+def error_spans(checks: Iterable[CheckLine]) -> list[Span]:
+    """How near to its tolerance each check came, over all cells."""
+    shares: dict[str, list[float]] = {}
+    for line in checks:
+        if line.max_rel_error is not None and line.tolerance:
+            share = line.max_rel_error / line.tolerance
+            shares.setdefault(line.check_name, []).append(share if share == share else math.inf)
+    return [
+        _span(name, own, _of_limit, _share_words, beyond=max(own) > 1.0)
+        for name, own in sorted(shares.items(), key=lambda pair: -max(pair[1]))
+    ]
+
+
+def _share_words(share: float) -> str:
+    return f"{share * 100:.2g} %" if share <= 1.0 else f"{share:.3g} times" if math.isfinite(share) else "not finite"
+
+
+def duration_spans(checks: Iterable[CheckLine]) -> list[Span]:
+    """How long each check took, over all cells in which something ran."""
+    seconds: dict[str, list[float]] = {}
+    for line in checks:
+        if line.duration_s > 0:
+            seconds.setdefault(line.check_name, []).append(line.duration_s)
+    longest = max((max(own) for own in seconds.values()), default=1.0)
+    shortest = max(min((min(own) for own in seconds.values()), default=1.0), 1e-4)
+    whole = max(math.log10(longest / shortest), 1e-9)
+
+    def place(value: float) -> float:
+        return round(_STRIP * min(max(math.log10(value / shortest) / whole, 0.0), 1.0), 1)
+
+    ordered = sorted(seconds.items(), key=lambda pair: -statistics.median(pair[1]))
+    return [_span(name, own, place, lambda value: f"{value:.3g} s") for name, own in ordered]
+
+
+def _span(
+    name: str,
+    values: Sequence[float],
+    place: Callable[[float], float],
+    words: Callable[[float], str],
+    *,
+    beyond: bool = False,
+) -> Span:
+    told = (min(values), statistics.median(values), max(values))
+    low, middle, high = (place(value) for value in told)
+    return Span(
+        name=name,
+        low=low,
+        middle=middle,
+        high=high,
+        number=len(values),
+        words=tuple(words(value) for value in told),
+        beyond=beyond,
+    )
+
+
+def moved(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """The versions that differ between two runs, as `torch 2.1 → 2.2`."""
+    return tuple(
+        f"{name} {before.get(name, 'absent')} → {after.get(name, 'absent')}"
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    )
