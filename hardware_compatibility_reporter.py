@@ -39,6 +39,10 @@ def run(request: Request) -> int:
         from reports.stress_command import show_stress
 
         return show_stress(request, request.stress)
+    if request.localized is not None:
+        from reports.localize_command import report_localization
+
+        return report_localization(request, request.localized)
     from reports.collect_command import collect
 
     return collect(request)

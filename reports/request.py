@@ -33,6 +33,7 @@ class Request:
     merged: tuple[Path, ...]
     compact: bool
     stress: Path | None
+    localized: str | None
     evidence: Path | None
     format: str
     output_dir: Path | None
@@ -49,6 +50,7 @@ class Request:
             or self.merged
             or self.compact
             or self.stress
+            or self.localized is not None
         )
 
     @property
@@ -69,6 +71,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--check-model", "models", multiple=True, metavar="NAME", help="Does this model run? Repeatable."),
     click.option(
         "--stress", type=click.Path(path_type=Path), metavar="FILE", help="Show a stress run, with its curves."
+    ),
+    click.option(
+        "--localize",
+        "localized",
+        metavar="CELL",
+        help="Name the first module or node that differs from the reference: bert/fill-mask/cpu/float32.",
     ),
     click.option("--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here."),
     click.option(
@@ -127,8 +135,8 @@ def refuse_together(request: Request) -> None:
     if not request.has_action:
         raise UsageError(
             "nothing was asked for",
-            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --compact, --stress "
-            "is needed",
+            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --compact, --stress, "
+            "--localize is needed",
             fix=f"For example: {_EXAMPLE}",
         )
     if request.device and not request.models:
@@ -145,6 +153,8 @@ def refuse_together(request: Request) -> None:
             why="it has no junit form and no place in another report",
             fix="Ask for it alone, with --format markdown, json or html.",
         )
+    if request.localized is not None and (others or request.stress is not None):
+        raise UsageError("--localize is a job of its own", fix="Ask for it alone, with --format markdown or json.")
     if request.matrix and request.format == "junit":
         raise UsageError(
             "a matrix has no junit form", fix="Take --format markdown, json or html, or leave --matrix out."

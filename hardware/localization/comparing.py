@@ -16,7 +16,9 @@ _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "tf32": 2.0**-10, "float16
 
 def padding_of(inputs: Sequence[Array]) -> tuple[Array, ...]:
     """Those of the masks (batch, length) of 0 and 1 that rule a position out."""
-    return tuple(one.astype(bool) for one in inputs if one.ndim == 2 and is_whole(one) and not one.all() and one.any())
+    return tuple(
+        one.astype(bool) for one in inputs if one.ndim == 2 and is_whole(one) and not one.all() and one.any()
+    )
 
 
 def error_of(

@@ -141,7 +141,12 @@ class Comparer(_Watch):
         self.calls, self.corrected, self.progress = calls, corrected, progress
         self.steps: list[_Step] = []
         self.left_out: set[Key] = set()
-        self._how: dict[str, Any] = {"precision": precision, "tolerance": tolerance, "padding": padding, "finite": finite}
+        self._how: dict[str, Any] = {
+            "precision": precision,
+            "tolerance": tolerance,
+            "padding": padding,
+            "finite": finite,
+        }
         self._kinds = {name: type(module).__name__ for name, module in model.named_modules()}
 
     def enter(self, key: Key, module: Any, args: Any, kwargs: Any) -> Any:
@@ -243,17 +248,21 @@ def localize_modules(
     """
     calls, want = record(reference_model, inputs)
     masks = masks_of(masked_by or {}, inputs)
+    how: dict[str, Any] = {
+        "precision": runnable.precision,
+        "tolerance": tolerance,
+        "padding": padding_of([*inputs.values()]),
+        "finite": False,
+    }
+    _watched(
+        runnable, {}, inputs, corrected=False, progress=progress, **how
+    )  # a device may break: then this says where
     got = runnable(**inputs)
     try:
         outputs_error = compare(got, want, masks=masks, required=tuple(want)).max_rel_error
     except ReferenceNotFinite:
         outputs_error = math.inf
-    how: dict[str, Any] = {
-        "precision": runnable.precision,
-        "tolerance": tolerance,
-        "padding": padding_of([*inputs.values()]),
-        "finite": not outputs_error <= tolerance,
-    }
+    how["finite"] = not outputs_error <= tolerance
     ordinary = _watched(runnable, calls, inputs, corrected=False, progress=progress, **how)
     corrected = _watched(runnable, calls, inputs, corrected=True, progress=progress, **how)
     wrong = [step for step in corrected.steps if _beyond(step, tolerance)]

@@ -92,7 +92,7 @@ def compute_on_cpu(file: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    given = {one.name: np.ascontiguousarray(inputs[one.name]) for one in session.get_inputs()}
+    given = {one.name: np.asarray(inputs[one.name], order="C") for one in session.get_inputs()}
     names = [one.name for one in session.get_outputs()]
     return dict(zip(names, map(np.asarray, session.run(names, given)), strict=True))
 
@@ -121,7 +121,9 @@ def _copy(model: Any) -> Any:
     return found
 
 
-def _exposed(model: Any, types: Mapping[str, int] | None = None, shapes: Mapping[str, list[int]] | None = None) -> Any:
+def _exposed(
+    model: Any, types: Mapping[str, int] | None = None, shapes: Mapping[str, list[int]] | None = None
+) -> Any:
     """The graph with what all nodes give as outputs; types are inferred where they aren't known."""
     import onnx
 

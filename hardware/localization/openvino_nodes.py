@@ -77,8 +77,8 @@ class OpenVINORuns(GraphRuns):
             results.append(openvino.opset13.result(port))
         cut = openvino.Model(results, [*model.get_parameters(), *parameters.values()], "apart")
         compiled = self._core.compile_model(cut, self._device, self._options)
-        arrays = [*self._arrays(model), *(known[name] for name in parameters)]
-        got = compiled([np.ascontiguousarray(one) for one in arrays])
+        arrays = [*self._arrays(model), *(np.asarray(known[name], order="C") for name in parameters)]
+        got = compiled(arrays)
         return {_tensor(port): np.array(got[number]) for number, port in enumerate(ports)}
 
     def outputs(self, values: Values) -> dict[str, Array]:
@@ -96,7 +96,7 @@ class OpenVINORuns(GraphRuns):
         return model
 
     def _arrays(self, model: Any) -> list[Array]:
-        return [np.ascontiguousarray(self._inputs[_input_name(port, self._inputs)]) for port in model.inputs]
+        return [np.asarray(self._inputs[_input_name(port, self._inputs)], order="C") for port in model.inputs]
 
     def _exposed(self, file: Path, device: str, options: Mapping[str, str]) -> Values:
         model = self._read(file)

@@ -61,13 +61,17 @@ def traced_values(
     kept: list[Traced] = []
     stack: list[str] = [""]
 
+    def keep(one: Any, operator: str) -> None:
+        if isinstance(one, torch.Tensor) and one.is_floating_point() and one.numel() > 1:
+            kept.append(Traced(values=to_arrays({"": one})[""].copy(), module=stack[-1], operator=operator))
+
     class Keeping(TorchDispatchMode):  # type: ignore[misc] # torch is Any to mypy
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
             for one in out if isinstance(out, tuple | list) else (out,):
-                if isinstance(one, torch.Tensor) and one.is_floating_point() and one.numel() > 1:
-                    values = to_arrays({"": one})[""].copy()
-                    kept.append(Traced(values=values, module=stack[-1], operator=str(func).removesuffix(".default")))
+                keep(one, str(func).removesuffix(".default"))
+            for one in _inside(func, args, kwargs or {}, out):
+                keep(one, f"inside {func}".removesuffix(".default"))
             return out
 
     def leave(*_: Any) -> None:
@@ -83,5 +87,21 @@ def traced_values(
     finally:
         for handle in handles:
             handle.remove()
+    # What the model is given, too: graphs hand it on.
     given = [Traced(values=np.asarray(one), module="", operator="input") for one in inputs.values() if one.size > 1]
     return TracedValues([*given, *kept], padding), outputs
+
+
+def _inside(func: Any, args: Any, kwargs: Mapping[str, Any], out: Any) -> list[Any]:
+    """What converted graphs compute in several nodes and torch in one: products before their bias, and what a norm
+    scales."""
+    import torch
+
+    aten = torch.ops.aten
+    if func is aten.addmm.default:
+        return [args[1] @ args[2]]
+    if func is aten.convolution.default and args[2] is not None:
+        return [func(args[0], args[1], None, *args[3:], **kwargs)]
+    if func is aten.native_layer_norm.default and args[2] is not None:
+        return [out[0] - args[3] if args[3] is not None else out[0], func(args[0], args[1], None, None, args[4])[0]]
+    return []
