@@ -1,9 +1,9 @@
 """How often `--localize` names the right place: 60 faults drawn by seed, half in modules of torch, half in graphs.
 
-`python -m benchmarks.localization` writes docs/LOCALIZATION.md. A fault breaks one module's forward pass or one node
-of a graph. Where the model's outputs stay within tolerance nobody would look for it, and the next one is drawn; how
-often that was is told. A place is right where it is the module or node that was broken; in a graph that is wrong on any
-device, another node of the same module of torch is told apart as right for the module alone.
+`python -m benchmarks.localization --kept FOLDER` writes docs/LOCALIZATION.md. A fault breaks one module's
+forward pass or one node of a graph. Where the model's outputs stay within tolerance nobody would look for it, and the
+next one is drawn; how often that was is told. A place is right where it is the module or node that was broken;
+another node of the same module of torch is told apart as right for the module alone.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import copy
 import functools
+import json
 import random
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ TOLERANCE = 2e-5
 MODULE_MODELS = ("bert", "gpt2", "t5", "convnext", "whisper", "llama", "mamba", "swin", "clip", "mixtral")
 GRAPH_MODELS = ("bert", "gpt2", "t5", "convnext", "llama")
 EACH = 3
+PARTS = ("torch", "onnx", "openvino")
 _MOST_DRAWS = 30
 
 
@@ -255,7 +257,7 @@ def graph_rows(kind: str) -> Iterator[Row]:
     for model_type in GRAPH_MODELS:
         recipe = recipe_for(model_type)
         inputs = dict(make_inputs(recipe.inputs, 0))
-        padding = padding_of([*inputs.values()])
+        padding = padding_of(inputs)
         traced = traced_values(reference.as_reference(built(recipe)), inputs, padding)
         subject = subject_of(recipe)
         file = _exported(kind, subject, inputs)
@@ -312,7 +314,7 @@ def _graph_row(
                 tolerance=TOLERANCE,
                 precision="float32",
                 masks=masks_of(recipe.masked_by, inputs),
-                padding=padding_of([*inputs.values()]),
+                padding=padding_of(inputs),
             )
         if found.outputs_error is not None and not found.outputs_error <= TOLERANCE:
             where = f"{kind}, {'on the device' if on_device else 'in the file'}"
@@ -344,16 +346,16 @@ def page(rows: list[Row], stamp: str) -> str:
     lines = [
         "# Localization",
         "",
-        "`python hardware_compatibility_reporter.py --localize CELL` names the first module (torch) or node (OpenVINO, "
-        "QNN) that gives other values than the reference where it is given the reference's own.",
+        "`python hardware_compatibility_reporter.py --localize CELL` names the first module (torch) or node "
+        "(OpenVINO, QNN) that gives other values than the reference where it is given the reference's own.",
         "",
-        f"Measured on {stamp[:10]} with {versions} by `python -m benchmarks.localization`: one fault each, drawn by "
-        "seed. A fault that leaves the outputs within the float32 tolerance is drawn anew "
-        f"({sum(row.unheard for row in rows)} were). Right is the module or node that was broken. A fault *in the file* "
-        "stands for a wrong conversion: the graph is wrong on any device, and nodes are looked for among torch's values "
-        "by value; there a node of the same module of torch counts as right for the module. One *on the device* is in "
-        "the copy that the device runs. The baseline names the place with the largest error in an ordinary run, and has "
-        "nothing to go by where the graph itself is wrong.",
+        f"Measured on {stamp[:10]} with {versions} by `python -m benchmarks.localization --kept FOLDER`: "
+        "one fault each, drawn by seed. A fault that leaves the outputs within the float32 tolerance is drawn anew "
+        f"({sum(row.unheard for row in rows)} were). Right is the module or node that was broken. A fault *in the "
+        "file* stands for a wrong conversion: the graph is wrong on any device, and nodes are looked for among torch's by "
+        "their values. One *on the device* is in the copy that the device runs. Another node of the same module of "
+        "torch counts as right for the module alone. The baseline names the place with the largest error in an "
+        "ordinary run; it has nothing to go by where the graph itself is wrong.",
         "",
         "| where | faults | right place | right module | baseline |",
         "|---|---|---|---|---|",
@@ -376,11 +378,11 @@ _LIMITS = (
     "## What it does not see",
     "",
     "- Functions between modules belong to the module that calls them: the scores of an attention to that attention.",
-    "- One forward pass is looked at, of the tiny model of a type: decoding with a cache and gradients are not, nor are "
-    "checkpoints, own modules, graph files, int8 and `tpu`.",
+    "- One forward pass is looked at, of the tiny model of a type: decoding with a cache and gradients are not, nor "
+    "are checkpoints, own modules, graph files, int8 and `tpu`.",
     "- Hooks switch torch's fused paths of whole encoder layers off; where the outputs then differ, it is said.",
-    "- A device that is wrong only where it computes several nodes as one agrees once each is watched; then the finding "
-    "is `unnamed`.",
+    "- A device that is wrong only where it computes several nodes as one agrees once each is watched; then the "
+    "finding is `unnamed`.",
     "- OpenVINO's graph is the one that its own converter traces from the module, not optimum-intel's.",
     "- The faults here are planted in float32 and above its tolerance; in half precision a fault below the wider "
     "tolerance is not heard.",
@@ -388,22 +390,24 @@ _LIMITS = (
 
 
 def main() -> None:
+    """Measure the parts that were asked for, and write the page of all parts that are kept."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=["torch", "onnx", "openvino"], help="one part, printed and not written")
+    parser.add_argument("--only", choices=PARTS, help="measure this part alone")
+    parser.add_argument("--kept", type=Path, required=True, help="folder in which each part's rows are kept")
     asked = parser.parse_args()
-    kinds = [asked.only] if asked.only else ["torch", "onnx", "openvino"]
-    rows: list[Row] = []
-    for kind in kinds:
+    asked.kept.mkdir(parents=True, exist_ok=True)
+    for kind in [asked.only] if asked.only else PARTS:
+        rows = []
         for row in module_rows() if kind == "torch" else graph_rows(kind):
             rows.append(row)
             print(
                 row.where, row.model, row.fault, row.broken, "->", row.named, row.right, row.module_right, flush=True
             )
-    text = page(rows, now())
-    if asked.only:
-        print(text)
-    else:
-        PAGE.write_text(text, encoding="utf-8")
+        (asked.kept / f"{kind}.json").write_text(json.dumps([asdict(row) for row in rows]), encoding="utf-8")
+    files = [asked.kept / f"{kind}.json" for kind in PARTS]
+    if all(file.is_file() for file in files):
+        every = [Row(**one) for file in files for one in json.loads(file.read_text(encoding="utf-8"))]
+        PAGE.write_text(page(every, now()), encoding="utf-8")
 
 
 if __name__ == "__main__":

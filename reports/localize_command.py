@@ -30,8 +30,8 @@ _SAID = {
 
 
 def report_localization(request: Request, cell: str) -> int:
-    """Localize the cell, print or write the answer, and return the exit code: 0 where the cell agrees everywhere, or is
-    off by rounding alone with its outputs within tolerance; else 1. Raises what `localize_cell` does."""
+    """Localize the cell, print or write the answer, and return the exit code: 0 where the cell agrees everywhere, or
+    is off by rounding alone with its outputs within tolerance; else 1. Raises what `localize_cell` does."""
     if request.format not in ("markdown", "json"):
         raise UsageError(f"--localize gives no {request.format}", fix="Take --format markdown or json.")
     checked = checked_cell(cell)

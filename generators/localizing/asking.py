@@ -15,8 +15,16 @@ from generators.models.classifier import classify
 from generators.models.store import load_recipe
 from hardware.backends.factory import backend_class, get_backend, resolve_target
 from hardware.cell import Cell
-from hardware.errors import BackendUnavailable, BrokenInput, HwCompatError, ModelError, NothingMatched, UsageError
-from hardware.errors import did_you_mean, echo
+from hardware.errors import (
+    BackendUnavailable,
+    BrokenInput,
+    HwCompatError,
+    ModelError,
+    NothingMatched,
+    UsageError,
+    did_you_mean,
+    echo,
+)
 from hardware.localization.result import Finding, Localization, Place
 from hardware.plain_text import one_line
 from hardware.testing.tolerances import tolerance_for

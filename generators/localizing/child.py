@@ -41,8 +41,10 @@ Progress = Callable[[str], None]
 
 
 def localize(cell: Cell, progress: Progress) -> Localization:
-    """The answer for a cell whose target is here. Raises `BackendUnavailable`, and `NothingMatched` where a graph can't
-    be made of the model; whatever else the device raises."""
+    """The answer for a cell whose target is here.
+
+    Raises `BackendUnavailable`, `NothingMatched` where no graph can be made of the model, and what the device raises.
+    """
     recipe = recipe_for(cell.model, cell.task)
     inputs = dict(make_inputs(recipe.inputs, 0))
     with get_backend(requested_device(cell.target)) as backend:
@@ -95,7 +97,7 @@ def _by_modules(
 def _by_nodes(
     cell: Cell, recipe: Recipe, inputs: Mapping[str, Any], backend: BaseBackend, progress: Progress
 ) -> Localization:
-    padding = padding_of([*inputs.values()])
+    padding = padding_of(inputs)
     traced, want = traced_values(reference.as_reference(built(recipe)), inputs, padding)
     subject = subject_of(recipe)
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:

@@ -1,9 +1,9 @@
-"""How far one tensor inside a model is from the reference's: relative to its scale, but for what rounding alone does."""
+"""How far a tensor inside a model is from the reference's, relative to its scale, but for what rounding does."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -14,11 +14,10 @@ _ROUNDINGS = 4
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "tf32": 2.0**-10, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 
 
-def padding_of(inputs: Sequence[Array]) -> tuple[Array, ...]:
-    """Those of the masks (batch, length) of 0 and 1 that rule a position out."""
-    return tuple(
-        one.astype(bool) for one in inputs if one.ndim == 2 and is_whole(one) and not one.all() and one.any()
-    )
+def padding_of(inputs: Mapping[str, Array]) -> tuple[Array, ...]:
+    """The masks (batch, length) among a model's inputs that rule a position out, as booleans."""
+    masks = (one.astype(bool) for name, one in inputs.items() if name.endswith("mask") and one.ndim == 2)
+    return tuple(one for one in masks if one.any() and not one.all())
 
 
 def error_of(
@@ -35,11 +34,13 @@ def error_of(
 
     Where the spread of `want` is below what rounding of the numbers that take part gives (`largest` is the largest
     of those that it was computed from), that is the scale, so that cancellation is no fault. Positions of `padding`
-    mean nothing and are left out, but with `finite` NaN there is an error too: it spreads. None where the reference itself isn't finite or nothing is left.
+    mean nothing and are left out, but with `finite` NaN there is an error too: it spreads. None where the reference
+    itself isn't finite or nothing is left.
     """
     if got.shape != want.shape:
         return math.inf
-    if finite and want.dtype.kind == "f" and got.dtype.kind == "f" and np.isnan(got[~np.isnan(want)]).any():
+    numbers = want.dtype.kind == got.dtype.kind == "f"
+    if finite and numbers and np.isnan(got[~np.isnan(want)]).any():
         return math.inf
     keep = _meant(want.shape, padding)
     if keep is not None:

@@ -1,8 +1,8 @@
 """Compares a torch module with its float64 reference, module by module, so that each is judged by itself.
 
-The reference runs once, and what every module was given and gave is kept. On the target each module is then given what
-the reference's was, and what it gives is compared and replaced by what the reference's gave: an error doesn't reach
-the next module, and what a module computes between its parts counts as its own.
+The reference runs once, and what every module was given and gave is kept. On the target each module is then given
+what the reference's was, and what it gives is compared and replaced by what the reference's gave: an error doesn't
+reach the next module, and what a module computes between its parts counts as its own.
 """
 
 from __future__ import annotations
@@ -247,38 +247,26 @@ def localize_modules(
     alone: functions between them belong to the module that calls them.
     """
     calls, want = record(reference_model, inputs)
-    masks = masks_of(masked_by or {}, inputs)
-    how: dict[str, Any] = {
-        "precision": runnable.precision,
-        "tolerance": tolerance,
-        "padding": padding_of([*inputs.values()]),
-        "finite": False,
-    }
-    _watched(
-        runnable, {}, inputs, corrected=False, progress=progress, **how
-    )  # a device may break: then this says where
-    got = runnable(**inputs)
-    try:
-        outputs_error = compare(got, want, masks=masks, required=tuple(want)).max_rel_error
-    except ReferenceNotFinite:
-        outputs_error = math.inf
+    how: dict[str, Any] = {"precision": runnable.precision, "tolerance": tolerance}
+    # A device may break: then this pass says where.
+    _watched(runnable, {}, inputs, corrected=False, progress=progress, padding=(), finite=False, **how)
+    outputs_error = _outputs_error(runnable(**inputs), want, masks_of(masked_by or {}, inputs))
     how["finite"] = not outputs_error <= tolerance
-    ordinary = _watched(runnable, calls, inputs, corrected=False, progress=progress, **how)
-    corrected = _watched(runnable, calls, inputs, corrected=True, progress=progress, **how)
-    wrong = [step for step in corrected.steps if _beyond(step, tolerance)]
-    kept = wrong
-    if wrong and control is not None:
-        beside = _watched(control(), calls, inputs, corrected=True, **how)
-        rounded = {(s.key, s.tensor) for s in beside.steps if _beyond(s, tolerance)}
-        kept = [step for step in wrong if (step.key, step.tensor) not in rounded]
-    ordinary_errors = {(step.key, step.tensor): step for step in ordinary.steps}
-    inputs_errors = _inputs_errors(ordinary.steps)
-
-    def place(step: _Step) -> Place:
-        before = ordinary_errors.get((step.key, step.tensor))
-        return _place(step, before.error if before else None, inputs_errors.get(step.key))
-
-    compared = {step.key for step in corrected.steps if step.error is not None}
+    for padding in (padding_of(inputs), ()):  # where padding is what is wrong, it is looked at as well
+        passes = _Passes(
+            ordinary=_watched(runnable, calls, inputs, corrected=False, padding=padding, **how),
+            corrected=_watched(runnable, calls, inputs, corrected=True, padding=padding, **how),
+            tolerance=tolerance,
+        )
+        if passes.wrong or outputs_error <= tolerance:
+            break
+    kept = passes.wrong
+    if kept and control is not None:
+        beside = _watched(control(), calls, inputs, corrected=True, padding=padding, **how)
+        rounded = {(step.key, step.tensor) for step in beside.steps if _beyond(step, tolerance)}
+        kept = [step for step in kept if (step.key, step.tensor) not in rounded]
+    rounding = outputs_error <= tolerance and runnable.precision != "float32" and control is None
+    compared = passes.compared
     found = Localization(
         cell=cell,
         finding=Finding.AGREES,
@@ -286,26 +274,56 @@ def localize_modules(
         reference=REFERENCE,
         tolerance=tolerance,
         outputs_error=outputs_error,
-        largest=_largest_of(ordinary.steps, place),
+        largest=_largest_of(passes.ordinary.steps, passes.place),
         compared=len(compared),
-        left_out=len((set(calls) | corrected.left_out) - compared),
-        notes=_notes(outputs_error, ordinary, tolerance),
+        left_out=len((set(calls) | passes.corrected.left_out) - compared),
+        notes=_notes(outputs_error, passes.ordinary, tolerance),
     )
-    if wrong:
-        places = _distinct([place(step) for step in kept or wrong])
-        rounding = not kept or (outputs_error <= tolerance and runnable.precision != "float32" and control is None)
-        finding = Finding.PRECISION if rounding else Finding.NAMED
+    return _concluded(found, passes, kept, Finding.PRECISION if rounding or not kept else Finding.NAMED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Passes:
+    """A pass as it was, and one in which every module was given the reference's values."""
+
+    ordinary: Comparer
+    corrected: Comparer
+    tolerance: float
+
+    @property
+    def wrong(self) -> list[_Step]:
+        """What is wrong by itself, in the order of the run."""
+        return [step for step in self.corrected.steps if _beyond(step, self.tolerance)]
+
+    @property
+    def compared(self) -> set[Key]:
+        return {step.key for step in self.corrected.steps if step.error is not None}
+
+    def place(self, step: _Step) -> Place:
+        """A step with its errors in both passes."""
+        same = (step.key, step.tensor)
+        before = next((one.error for one in self.ordinary.steps if (one.key, one.tensor) == same), None)
+        own = next((one.error for one in self.corrected.steps if (one.key, one.tensor) == same), None)
+        return _place(step, own, before, _inputs_errors(self.ordinary.steps).get(step.key))
+
+
+def _outputs_error(got: Mapping[str, Array], want: Mapping[str, Array], masks: Mapping[str, Array]) -> float:
+    try:
+        return compare(got, want, masks=masks, required=tuple(want)).max_rel_error
+    except ReferenceNotFinite:
+        return math.inf
+
+
+def _concluded(found: Localization, passes: _Passes, kept: Sequence[_Step], finding: Finding) -> Localization:
+    if passes.wrong:
+        places = _distinct([passes.place(step) for step in kept or passes.wrong])
         return replace(found, finding=finding, place=places[0], others=tuple(places[1 : 1 + _MOST_OTHERS]))
-    if outputs_error <= tolerance:
+    if found.outputs_error is not None and found.outputs_error <= found.tolerance:
         return found
-    first = next((step for step in ordinary.steps if _beyond(step, tolerance)), None)
+    first = next((step for step in passes.ordinary.steps if _beyond(step, found.tolerance)), None)
     if first is None:
         return replace(found, finding=Finding.UNNAMED)
-    return replace(found, finding=Finding.GROWS, place=replace(place(first), own_error=_own(corrected, first)))
-
-
-def _own(corrected: Comparer, first: _Step) -> float | None:
-    return next((s.error for s in corrected.steps if (s.key, s.tensor) == (first.key, first.tensor)), None)
+    return replace(found, finding=Finding.GROWS, place=passes.place(first))
 
 
 def _watched(runnable: TorchRunnable, calls: Mapping[Key, Call], inputs: Mapping[str, Array], **how: Any) -> Comparer:
@@ -326,7 +344,6 @@ def _beyond(step: _Step, tolerance: float) -> bool:
 def _inputs_errors(steps: Sequence[_Step]) -> dict[Key, float]:
     """By module call, the largest error of what it was handed in the run as it was."""
     found: dict[Key, float] = {}
-    counts: Counter[str] = Counter()
     pending: dict[str, float] = {}
     for step in steps:
         if not step.gave:
@@ -335,17 +352,16 @@ def _inputs_errors(steps: Sequence[_Step]) -> dict[Key, float]:
             pending[name] = max(pending.get(name, 0.0), step.error or 0.0)
         elif step.key not in found:
             found[step.key] = pending.pop(step.key[0], 0.0)
-            counts[step.key[0]] += 1
     return found
 
 
-def _place(step: _Step, error: float | None, input_error: float | None) -> Place:
+def _place(step: _Step, own: float | None, error: float | None, input_error: float | None) -> Place:
     return Place(
         name=step.key[0],
         kind=step.kind,
         call=step.key[1],
         tensor=step.tensor,
-        own_error=step.error,
+        own_error=own,
         error=error,
         input_error=input_error,
         shape=tuple(step.got.shape),
@@ -363,7 +379,7 @@ def _largest_of(steps: Sequence[_Step], place: Callable[[_Step], Place]) -> Plac
     """The result with the largest error in the run as it was: where one would look without a correction."""
     compared = [step for step in steps if step.gave and step.error is not None]
     worst = max(compared, key=lambda step: step.error or 0.0, default=None)
-    return replace(place(worst), own_error=None) if worst is not None else None
+    return place(worst) if worst is not None else None
 
 
 def _distinct(places: Sequence[Place]) -> list[Place]:

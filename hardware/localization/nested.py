@@ -82,6 +82,8 @@ def _rebuilt(value: Any, parts: dict[Any, Any]) -> Any:
         return type(value)(*parts.values())
     if isinstance(value, tuple | list):
         return type(value)(parts.values())
-    if dataclasses.is_dataclass(value):  # outputs of transformers are mappings and dataclasses at once
-        return type(value)(**parts)
+    if dataclasses.is_dataclass(value) and not isinstance(
+        value, type
+    ):  # outputs of transformers are mappings and dataclasses at once
+        return dataclasses.replace(value, **parts)
     return type(value)(parts)

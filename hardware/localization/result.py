@@ -21,7 +21,7 @@ class Finding(StrEnum):
     """A place is beyond tolerance, and as far in the same precision on the CPU: rounding, no fault of a device."""
 
     GROWS = "grows"
-    """No place is wrong by itself, and the outputs are: `place` is where the sum of errors first is beyond tolerance."""
+    """No place is wrong by itself, and the outputs are: `place` is where errors first add up beyond tolerance."""
 
     UNNAMED = "unnamed"
     """The outputs are wrong, and no place that can be watched is."""
@@ -34,10 +34,10 @@ class Finding(StrEnum):
 class Place:
     """One module call or node.
 
-    `name` is its path in the model (the empty string is the model itself), `kind` its class or operator, `call` counts
-    its calls from 0. `tensor` says which of its results is meant. Errors are relative to the scale of that tensor in
-    the reference: `own_error` where it was given the reference's values, `error` and `input_error` in the run as it
-    was; None where nothing could be compared. `within` lists nodes of a graph that can't be told apart from it.
+    `name` is its path in the model (the empty string is the model itself), `kind` its class or operator, `call`
+    counts its calls from 0. `tensor` says which of its results is meant. Errors are relative to the scale of that
+    tensor in the reference: `own_error` where it was given the reference's values, `error` and `input_error` in the run as
+    it was; None where nothing could be compared. `within` lists nodes of a graph that can't be told apart from it.
     """
 
     name: str
