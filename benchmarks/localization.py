@@ -38,7 +38,7 @@ from hardware.testing import reference
 
 PAGE = Path(__file__).parents[1] / "docs" / "LOCALIZATION.md"
 TOLERANCE = 2e-5
-MODULE_MODELS = ("bert", "gpt2", "t5", "convnext", "whisper", "llama", "mamba", "swin", "clip", "mixtral")
+MODULE_MODELS = ("bert", "gpt2", "t5", "convnext", "roberta", "llama", "mamba", "opt", "vit", "mixtral")
 GRAPH_MODELS = ("bert", "gpt2", "t5", "convnext", "llama")
 EACH = 3
 PARTS = ("torch", "onnx", "openvino")
@@ -111,7 +111,8 @@ def break_module(model: Any, random: random.Random) -> tuple[str, str]:
     import torch
 
     modules = {name: one for name, one in model.named_modules() if name}
-    fault = random.choice([*_OUTPUT_FAULTS, *_WEIGHT_FAULTS])
+    biased = any(getattr(one, "bias", None) is not None for one in modules.values())
+    fault = random.choice([*_OUTPUT_FAULTS, *(_WEIGHT_FAULTS if biased else _WEIGHT_FAULTS[1:])])
     if fault in _OUTPUT_FAULTS:
         name = random.choice(list(modules))
         before = modules[name].forward
@@ -352,9 +353,9 @@ def page(rows: list[Row], stamp: str) -> str:
         f"Measured on {stamp[:10]} with {versions} by `python -m benchmarks.localization --kept FOLDER`: "
         "one fault each, drawn by seed. A fault that leaves the outputs within the float32 tolerance is drawn anew "
         f"({sum(row.unheard for row in rows)} were). Right is the module or node that was broken. A fault *in the "
-        "file* stands for a wrong conversion: the graph is wrong on any device, and nodes are looked for among torch's by "
-        "their values. One *on the device* is in the copy that the device runs. Another node of the same module of "
-        "torch counts as right for the module alone. The baseline names the place with the largest error in an "
+        "file* stands for a wrong conversion: the graph is wrong on any device, and nodes are looked for among "
+        "torch's by their values. One *on the device* is in the copy that the device runs. Another node of the same "
+        "module of torch counts as right for the module alone. The baseline names the place with the largest error in an "
         "ordinary run; it has nothing to go by where the graph itself is wrong.",
         "",
         "| where | faults | right place | right module | baseline |",
@@ -403,7 +404,8 @@ def main() -> None:
             print(
                 row.where, row.model, row.fault, row.broken, "->", row.named, row.right, row.module_right, flush=True
             )
-        (asked.kept / f"{kind}.json").write_text(json.dumps([asdict(row) for row in rows]), encoding="utf-8")
+            kept = json.dumps([asdict(one) for one in rows])
+            (asked.kept / f"{kind}.json").write_text(kept, encoding="utf-8")
     files = [asked.kept / f"{kind}.json" for kind in PARTS]
     if all(file.is_file() for file in files):
         every = [Row(**one) for file in files for one in json.loads(file.read_text(encoding="utf-8"))]

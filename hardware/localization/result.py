@@ -36,8 +36,8 @@ class Place:
 
     `name` is its path in the model (the empty string is the model itself), `kind` its class or operator, `call`
     counts its calls from 0. `tensor` says which of its results is meant. Errors are relative to the scale of that
-    tensor in the reference: `own_error` where it was given the reference's values, `error` and `input_error` in the run as
-    it was; None where nothing could be compared. `within` lists nodes of a graph that can't be told apart from it.
+    tensor in the reference: `own_error` where it was given the reference's values, `error` and `input_error` in the
+    run as it was; None where nothing could be compared. `within` lists nodes of a graph that can't be told apart.
     """
 
     name: str
