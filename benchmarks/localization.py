@@ -337,9 +337,8 @@ def main() -> None:
             kept = json.dumps([asdict(one) for one in rows])
             (asked.kept / f"{kind}.json").write_text(kept, encoding="utf-8")
     files = [asked.kept / f"{kind}.json" for kind in PARTS]
-    if all(file.is_file() for file in files):
-        every = [Row(**one) for file in files for one in json.loads(file.read_text(encoding="utf-8"))]
-        PAGE.write_text(page(every, now()), encoding="utf-8")
+    measured = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
+    PAGE.write_text(page([Row(**one) for part in measured for one in part], now()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import metadata
 
+PLANNED = 60
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -34,7 +36,9 @@ def page(rows: list[Row], stamp: str) -> str:
         "`python hardware_compatibility_reporter.py --localize CELL` names the first module (torch) or node "
         "(OpenVINO, QNN) that gives other values than the reference where it is given the reference's own.",
         "",
-        f"Measured on {stamp[:10]} with {versions} by `python -m benchmarks.localization --kept FOLDER`: "
+        f"{len(rows)} of the {PLANNED} faults are measured. "
+        * (len(rows) < PLANNED)
+        + f"Measured on {stamp[:10]} with {versions} by `python -m benchmarks.localization --kept FOLDER`: "
         "one fault each, drawn by seed. A fault that leaves the outputs within the float32 tolerance is drawn anew "
         f"({sum(row.unheard for row in rows)} were). Right is the module or node that was broken. A fault *in the "
         "file* stands for a wrong conversion: the graph is wrong on any device, and nodes are looked for among "
