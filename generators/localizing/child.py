@@ -103,22 +103,21 @@ def _by_nodes(
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
         try:
             make = _openvino_runs if cell.target.name == "openvino" else _onnx_runs
-            runs = make(subject, inputs, backend, cell, Path(folder))
-        except Unsupported as error:
+            return localize_graph(
+                make(subject, inputs, backend, cell, Path(folder)),
+                traced,
+                want,
+                cell=cell.id,
+                tolerance=tolerance_for(cell.target, cell.precision).limit,
+                precision="float16" if cell.target.name == "qnn" else cell.precision,
+                masks=masks_of(recipe.masked_by, inputs),
+                padding=padding,
+                progress=progress,
+            )
+        except Unsupported as error:  # QNN takes some nodes only as part of others: watched, it refuses them
             raise NothingMatched(
-                f"{cell.id} has no graph to look into", why=one_line(str(error), longest=500)
+                f"{cell.id} has no graph that can be watched", why=one_line(str(error), longest=500)
             ) from error
-        return localize_graph(
-            runs,
-            traced,
-            want,
-            cell=cell.id,
-            tolerance=tolerance_for(cell.target, cell.precision).limit,
-            precision="float16" if cell.target.name == "qnn" else cell.precision,
-            masks=masks_of(recipe.masked_by, inputs),
-            padding=padding,
-            progress=progress,
-        )
 
 
 def _openvino_runs(
