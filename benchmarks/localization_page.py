@@ -73,8 +73,8 @@ _LIMITS = (
     "- Hooks switch torch's fused paths of whole encoder layers off; where the outputs then differ, it is said.",
     "- A device that is wrong only where it computes several nodes as one agrees once each is watched; then the "
     "finding is `unnamed`.",
-    "- QNN refuses some nodes once they are watched, which it takes only as part of others (Erf inside a Gelu): such a "
-    "cell can't be localized. No fault was planted on QNN: ONNX files ran on ONNX Runtime's CPU.",
+    "- QNN refuses some nodes once they are watched, which it takes only as part of others (Erf inside a Gelu): such "
+    "a cell can't be localized. No fault was planted on QNN: ONNX files ran on ONNX Runtime's CPU.",
     "- OpenVINO's graph is the one that its own converter traces from the module, not optimum-intel's.",
     "- The faults here are planted in float32 and above its tolerance; in half precision a fault below the wider "
     "tolerance is not heard.",
