@@ -47,6 +47,10 @@ def run(request: Request) -> int:
         from reports.diagnose_command import diagnose_pasted
 
         return diagnose_pasted(request, request.diagnosed)
+    if request.localized is not None:
+        from reports.localize_command import report_localization
+
+        return report_localization(request, request.localized)
     from reports.collect_command import collect
 
     return collect(request)

@@ -37,6 +37,9 @@ class Request:
     operands: tuple[str, ...]
     machine: str | None
     diagnosed: str | None
+    localized: str | None
+    repro: str | None
+    remedies: tuple[str, ...]
     evidence: Path | None
     format: str
     output_dir: Path | None
@@ -69,6 +72,9 @@ _ALONE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "--stress": ("stress", ("markdown", "json", "html")),
     "--compare": ("compare", ("text", "markdown", "json")),
     "--diagnose": ("diagnosed", ("markdown", "json")),
+    "--localize": ("localized", ("markdown", "json")),
+    "--repro": ("repro", ("markdown",)),
+    "--try-remedies": ("remedies", ("markdown", "json")),
 }
 """Documents of their own: the field that asks for each, and the forms that it has."""
 
@@ -96,6 +102,25 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "diagnosed",
         metavar="FILE|-",
         help="Say what a traceback or log shows, and what to do; - reads what is pasted.",
+    ),
+    click.option(
+        "--localize",
+        "localized",
+        metavar="CELL",
+        help="Name the first module or node that differs from the reference: bert/fill-mask/cpu/float32.",
+    ),
+    click.option(
+        "--repro",
+        metavar="CELL",
+        help="Write a script that shows a cell's failure without this product, checked that it fails the same way.",
+    ),
+    click.option(
+        "--try-remedies",
+        "remedies",
+        multiple=True,
+        metavar="CELL",
+        help="Try what may turn this failing cell, in children. A pattern means failing cells of the evidence. "
+        "Repeatable.",
     ),
     click.option("--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here."),
     click.option(
@@ -224,7 +249,7 @@ def _refuse_beside(request: Request) -> None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"
+    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _asks_about_memory(request: Request) -> bool:

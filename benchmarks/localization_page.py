@@ -1,0 +1,81 @@
+"""The page of `benchmarks/localization.py`: how many places were named right, and every fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import metadata
+
+PLANNED = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One fault: where it was planted, which place was named, and which has the largest error in the run."""
+
+    where: str
+    model: str
+    fault: str
+    broken: str
+    named: str
+    right: bool
+    module_right: bool
+    baseline: bool | None
+    unheard: int
+    finding: str
+
+
+def page(rows: list[Row], stamp: str) -> str:
+    """The page: how many were named right, beside the place with the largest error, and every fault."""
+    versions = ", ".join(
+        f"{one} {metadata.version(one)}" for one in ("torch", "transformers", "openvino", "onnxruntime")
+    )
+    groups = sorted({row.where for row in rows})
+    lines = [
+        "# Localization",
+        "",
+        "`python hardware_compatibility_reporter.py --localize CELL` names the first module (torch) or node "
+        "(OpenVINO, QNN) that gives other values than the reference where it is given the reference's own.",
+        "",
+        f"{len(rows)} of the {PLANNED} faults are measured. "
+        * (len(rows) < PLANNED)
+        + f"Measured on {stamp[:10]} with {versions} by `python -m benchmarks.localization --kept FOLDER`: "
+        "one fault each, drawn by seed. A fault that leaves the outputs within the float32 tolerance is drawn anew "
+        f"({sum(row.unheard for row in rows)} were). Right is the module or node that was broken. A fault *in the "
+        "file* stands for a wrong conversion: the graph is wrong on any device, and nodes are looked for among "
+        "torch's by their values. One *on the device* is in the copy that the device runs. Another node of "
+        "the same module of torch counts as right for the module alone. The "
+        "baseline names the place with the largest error in "
+        "an ordinary run; it has nothing to go by where the graph itself is wrong.",
+        "",
+        "| where | faults | right place | right module | baseline |",
+        "|---|---|---|---|---|",
+    ]
+    for group in [*groups, ""]:
+        own = [row for row in rows if group in ("", row.where)]
+        based = [row for row in own if row.baseline is not None]
+        baseline = f"{sum(bool(row.baseline) for row in based)} of {len(based)}" if based else "-"
+        right, module = sum(row.right for row in own), sum(row.module_right for row in own)
+        lines.append(f"| {group or 'all'} | {len(own)} | {right} | {module} | {baseline} |")
+    lines += ["", "| where | model | fault | broken | named | right |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        verdict = "yes" if row.right else "module" if row.module_right else "**no**"
+        named = "the same" if row.right else f"`{row.named}` ({row.finding})"
+        lines.append(f"| {row.where} | {row.model} | {row.fault} | `{row.broken}` | {named} | {verdict} |")
+    return "\n".join([*lines, "", *_LIMITS, ""])
+
+
+_LIMITS = (
+    "## What it does not see",
+    "",
+    "- Functions between modules belong to the module that calls them: the scores of an attention to that attention.",
+    "- One forward pass is looked at, of the tiny model of a type: decoding with a cache and gradients are not, nor "
+    "are checkpoints, own modules, graph files, int8 and `tpu`.",
+    "- Hooks switch torch's fused paths of whole encoder layers off; where the outputs then differ, it is said.",
+    "- A device that is wrong only where it computes several nodes as one agrees once each is watched; then the "
+    "finding is `unnamed`.",
+    "- QNN refuses some nodes once they are watched, which it takes only as part of others (Erf inside a Gelu): such "
+    "a cell can't be localized. No fault was planted on QNN: ONNX files ran on ONNX Runtime's CPU.",
+    "- OpenVINO's graph is the one that its own converter traces from the module, not optimum-intel's.",
+    "- The faults here are planted in float32 and above its tolerance; in half precision a fault below the wider "
+    "tolerance is not heard.",
+)
