@@ -39,6 +39,10 @@ def run(request: Request) -> int:
         from reports.stress_command import show_stress
 
         return show_stress(request, request.stress)
+    if request.repro is not None:
+        from reports.repro_command import report_repro
+
+        return report_repro(request, request.repro)
     from reports.collect_command import collect
 
     return collect(request)

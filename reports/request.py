@@ -33,6 +33,7 @@ class Request:
     merged: tuple[Path, ...]
     compact: bool
     stress: Path | None
+    repro: str | None
     evidence: Path | None
     format: str
     output_dir: Path | None
@@ -49,6 +50,7 @@ class Request:
             or self.merged
             or self.compact
             or self.stress
+            or self.repro is not None
         )
 
     @property
@@ -69,6 +71,11 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--check-model", "models", multiple=True, metavar="NAME", help="Does this model run? Repeatable."),
     click.option(
         "--stress", type=click.Path(path_type=Path), metavar="FILE", help="Show a stress run, with its curves."
+    ),
+    click.option(
+        "--repro",
+        metavar="CELL",
+        help="Write a script that shows a cell's failure without this product, checked that it fails the same way.",
     ),
     click.option("--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here."),
     click.option(
@@ -127,8 +134,8 @@ def refuse_together(request: Request) -> None:
     if not request.has_action:
         raise UsageError(
             "nothing was asked for",
-            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --compact, --stress "
-            "is needed",
+            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --compact, --stress, "
+            "--repro is needed",
             fix=f"For example: {_EXAMPLE}",
         )
     if request.device and not request.models:
@@ -144,6 +151,12 @@ def refuse_together(request: Request) -> None:
             "--stress is a document of its own",
             why="it has no junit form and no place in another report",
             fix="Ask for it alone, with --format markdown, json or html.",
+        )
+    if request.repro is not None and (others or request.stress is not None or request.format != "markdown"):
+        raise UsageError(
+            "--repro is a job of its own",
+            why="it writes a folder with a script and an issue text, and has no other form",
+            fix="Leave out the options of other jobs, and --format.",
         )
     if request.matrix and request.format == "junit":
         raise UsageError(
