@@ -17,7 +17,7 @@ import click
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Level
 from generators.models.classifier import classify_type
-from generators.models.libraries import catalog_of, is_known, known_types
+from generators.models.libraries import is_known, known_types
 from generators.refresh.expired import ExpiredCell
 from generators.refresh.located import plan_again
 from generators.repro.capture import capture
@@ -65,8 +65,8 @@ def report_repro(request: Request, text: str) -> int:
     cell = Cell.parse(text)
     evidence = _evidence(request)
     made = make_repro(cell, evidence, (request.output_dir or DEFAULT_FOLDER) / cell.slug)
-    step = "reproduced the same way" if made.judgement.same else "NOT reproduced the same way"
-    click.echo(f"{cell.id}, {made.captured.check}: {step}")
+    said = "reproduced the same way" if made.judgement.same else "NOT reproduced the same way"
+    click.echo(f"{cell.id}, {made.captured.check}: {said}")
     click.echo(f"  {made.judgement.why}")
     click.echo(f"  {made.folder / SCRIPT}")
     click.echo(f"  {made.folder / README}" + ("" if made.judgement.same else ", which says so"))
@@ -124,8 +124,6 @@ def _evidence(request: Request) -> Evidence | None:
 
 def _planned(cell: Cell, runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> PlannedSuite:
     """The suite of the cell as it is made now."""
-    if not lines and is_known(cell.model) and not catalog_of(cell.model).library:
-        raise ModelError(f"no suite is known for {cell.model}")
     if not lines and not is_known(cell.model):
         raise ModelError(f"{echo(cell.model)} is no model type", fix=did_you_mean(cell.model, known_types()))
     newest = tuple(sorted(runs, key=lambda run: run.started_at, reverse=True))
@@ -160,7 +158,10 @@ def _written(
     limit: float,
 ) -> Repro:
     """Write the script, run it, go on to the next way where it shows something else, and write the issue."""
-    title, story = title_of(cell, captured, planned.profile.recipe.model_class), story_of(cell, captured)
+    title, story = (
+        title_of(cell, captured, getattr(planned.profile.recipe, "model_class", "")),
+        story_of(cell, captured),
+    )
     python, arguments = python_of(captured), _checkpoint(source, planned)
     tried: list[tuple[str, Shown, Judgement]] = []
     for text in scripts(captured, source, folder, title=title, story=story):

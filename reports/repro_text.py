@@ -65,7 +65,7 @@ def plain(text: str) -> str:
 def title_of(cell: Cell, captured: Captured, model_class: str) -> str:
     """One line: the runtime, the model's class, what happens."""
     name = _NAMES[captured.step.way] if captured.step else str(cell.target)
-    return one_line(f"{name}: {model_class or cell.model}: {what_failed(captured)}", longest=110)
+    return one_line(f"{name}: {model_class or cell.model}: {what_failed(captured)}", longest=160)
 
 
 def what_failed(captured: Captured) -> str:
@@ -85,7 +85,8 @@ def what_failed(captured: Captured) -> str:
 def story_of(cell: Cell, captured: Captured) -> tuple[str, ...]:
     """What happens, in sentences of one line each."""
     step = captured.step
-    assert step is not None
+    if step is None:
+        return ()
     where = f" on {step.device}" if step.device and step.way is not Way.OPENVINO_CONVERT else ""
     said = [f"What fails: {_DOES[step.does]} with {_NAMES[step.way]}{where}, {cell.precision} was asked for."]
     if captured.computed_in and captured.computed_in != cell.precision:

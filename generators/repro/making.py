@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,7 +65,7 @@ def python_of(captured: Captured) -> str:
 def scripts(
     captured: Captured, source: ModelSource, folder: Path, *, title: str, story: Sequence[str]
 ) -> Iterator[str]:
-    """The scripts that are worth a try, the plainest first, after what none of them needs was taken away."""
+    """The scripts that are worth a try, the plainest first."""
     arrays = _arrays(folder)
     yield script_text(captured, source, arrays, title=title, story=story)
     if captured.step is not None and captured.step.way is Way.OPENVINO_CONVERT:
@@ -99,8 +99,3 @@ def tidy(captured: Captured, folder: Path) -> None:
 def deadline_of(captured: Captured, given: float) -> float:
     """Seconds that a script gets: as long as its check took, which did more, and at least two minutes."""
     return max(_MINIMUM_S, min(given, captured.seconds)) if captured.seconds else given
-
-
-def sizes(folder: Path) -> Mapping[str, int]:
-    """Bytes by file name."""
-    return {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}

@@ -1,4 +1,4 @@
-"""Watches one check of a suite from inside its process: the last step that was tried, its inputs, and what was compared.
+"""Watches a check of a suite from inside its process: the last step that was tried, its inputs, what was compared.
 
 Every step is written down before it is tried, so that a crash leaves as much as an exception.
 """
@@ -63,6 +63,7 @@ class Recorder:
 
     by_output: dict[int, tuple[Any, Tried | None]] = field(default_factory=dict)
     _weights: bool = False
+    _graph: Path | None = None
 
     def try_(self, step: Step, inputs: Mapping[str, Array], graph: Path | None = None) -> Tried:
         """Note a step that is about to be tried. `graph` is copied, with what belongs to it."""
@@ -85,36 +86,39 @@ class Recorder:
 
     def ended(self, error: BaseException) -> None:
         """Write what is known of a check that failed."""
-        root = root_of(error)
-        told = {"check": self.check, "stage": self._stage(), "exception": type(root).__name__, "message": str(root)}
-        tried, shape = self.tried, Shape.RAISED
-        compared = self.compared
+        root, stage = root_of(error), self._stage()
+        tried, compared = self.tried, self.compared
         if compared is None and self.of_export and getattr(error, "error_type", "") == "conversion_wrong":
             compared = self.of_export[-1]
         if compared is not None:
-            tried, shape = compared.tried, Shape.NUMBERS
+            tried = compared.tried
             self._write_arrays(EXPECTED, compared.expected)
-            told |= {"error": compared.error, "tolerance": compared.tolerance, "worst": compared.worst}
-        elif told["stage"] in ("export", "convert") and self.export is not None:
+        elif stage in ("export", "convert") and self.export is not None:
             tried = self.export
-        elif isinstance(error, AssertionError) and not self.refused:
-            self.refused = "what the check asserts is no comparison of outputs that a script could repeat"
-        if tried is None and told["stage"] == "build" and not isinstance(error, AssertionError):
+        elif isinstance(error, AssertionError):
+            self.refused = self.refused or "what it asserts is no comparison of outputs that a script could repeat"
+        elif tried is None and stage == "build":
             tried = Tried(step=Step(way=Way.TORCH, does=Does.BUILD, device="cpu"), inputs={})
-        if tried is not None:
+        if tried is None:
+            self.refused = self.refused or "it failed before anything was asked of the model"
+        else:
             self._write_arrays(INPUTS, tried.inputs)
             if not tried.step.way.has_graph:
                 self._write_weights()
-        elif not self.refused:
-            self.refused = "it failed before anything was asked of the model"
         dtype = str(getattr(self.case.__dict__.get("runnable"), "actual_dtype", "")) if self.case else ""
         self._write(
             Captured(
-                shape=shape,
+                check=self.check,
+                shape=Shape.NUMBERS if compared else Shape.RAISED,
+                stage=stage,
                 step=tried.step if tried else None,
+                exception="" if compared else type(root).__name__,
+                message="" if compared else str(root),
+                error=compared.error if compared else None,
+                tolerance=compared.tolerance if compared else None,
+                worst=compared.worst if compared else "",
                 refused=self.refused,
                 computed_in=dtype,
-                **told,
             )
         )
 
@@ -150,6 +154,9 @@ class Recorder:
         save_model(model, str(self.folder / WEIGHTS))
 
     def _copied(self, graph: Path) -> str:
+        if graph == self._graph:
+            return graph.name
+        self._graph = graph
         parts = [one for one in (graph, graph.with_suffix(".bin"), Path(f"{graph}.data")) if one.is_file()]
         if sum(one.stat().st_size for one in parts) > LARGEST_FILE:
             self.refused = "its graph is too large to copy"

@@ -23,8 +23,8 @@ _OFF = re.compile(r"off by (?P<error>inf|nan|\d\.\d+e[+-]\d+) of its scale")
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """How a script ended: its exit `code` (None where it was ended for taking longer than `seconds`), what it printed,
-    and the `exception` that ended it, with its `message`. `error` is the largest that it told of."""
+    """How a script ended: its exit `code` (None where it was ended after `seconds`), what it `printed`, and the
+    `exception` that ended it, with its `message`."""
 
     code: int | None
     seconds: float
@@ -85,8 +85,7 @@ def _read(path: Path) -> str:
 
 
 def last_exception(log: str) -> tuple[str, str]:
-    """The class, without its module, and the message of the exception that a traceback ends with; empty where there is
-    none."""
+    """The class, without its module, and the message of the exception that a traceback ends with; else empty."""
     _, found, rest = log.rpartition("Traceback (most recent call last):\n")
     if not found:
         return "", ""

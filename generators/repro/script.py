@@ -50,7 +50,7 @@ def script_text(
 
     `arrays` are the names of what lies beside it, by file: those of the inputs decide which helpers it needs.
     `title` and `story` stand in its first lines. With `masks`, transformers' masks are those that optimum-intel
-    registers when it exports: a tracer can't follow the library's own. Raises `UsageError` where there is no step to show.
+    registers when it exports: a tracer can't follow the library's own. Raises `UsageError` where there is no step.
     """
     step = captured.step
     if step is None or captured.refused:

@@ -264,7 +264,9 @@ def _watch_openvino(recorder: Recorder) -> None:
 
         def asked(before: Any, model: Any, inputs: Mapping[str, Array]) -> Any:
             recorder.tried = None
-            if id(model) in known:
+            if id(model) not in known:
+                recorder.refused = "its export is several graphs, between which Python of optimum-intel runs"
+            else:
                 tried, file = known[id(model)]
                 recorder.try_(tried.step, inputs, file)
             return before(model, inputs)
