@@ -28,7 +28,13 @@ _HEAD = """# Scripts that show a failure without us
 `python hardware_compatibility_reporter.py --repro CELL` writes a script that needs none of our packages, runs it
 alone in a child, and says whether it fails the same way as the check did. Below is what it said for failing cells of
 our own sweeps; "no" stays "no": the fault may then lie in how we call the runtime, and nothing is to be reported
-upstream.
+upstream. "Refused" says why no script can show it.
+
+The command ends with 0 where the script fails the same way, 1 where it doesn't or nothing fails any more, 4 where no
+script can show it, 5 where the evidence knows no failure of the cell. The same way is: the same class of exception
+with the same message but for numbers and folders, or the same operators named; or numbers beyond the tolerance and
+of the same order (neither error more than ten times the other). A graph that was exported is shown as a file; what
+fails while exporting is shown with the plain converter first, and then with the masks that optimum-intel registers.
 
 """
 _PACKAGES = ("torch", "transformers", "openvino", "optimum-intel", "onnx", "onnxruntime", "safetensors", "numpy")

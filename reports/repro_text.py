@@ -89,6 +89,8 @@ def story_of(cell: Cell, captured: Captured) -> tuple[str, ...]:
         return ()
     where = f" on {step.device}" if step.device and step.way is not Way.OPENVINO_CONVERT else ""
     said = [f"What fails: {_DOES[step.does]} with {_NAMES[step.way]}{where}, {cell.precision} was asked for."]
+    if made_by := step.facts.get("made_by"):
+        said.append(f"The graph was made by {one_line(made_by)}.")
     if captured.computed_in and captured.computed_in != cell.precision:
         said.append(
             f"It is computed in {one_line(captured.computed_in, longest=40)}, which the tolerance allows for."

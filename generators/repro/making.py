@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hardware.backends.factory import backend_class
+from hardware.backends.factory import backend_class, resolve_target
 from hardware.cell import GRAPH_TASK, MODULE_TASK, Cell
 from hardware.errors import UsageError
 from hardware.workers import environment_of
@@ -34,7 +34,7 @@ _MINIMUM_S = 120.0
 
 def refuse(cell: Cell) -> None:
     """Raise `UsageError` where no script without our packages can show what fails in this cell."""
-    name = cell.target.name
+    name = resolve_target(str(cell.target)).name
     if backend_class(name).SIMULATED:
         raise UsageError(
             f"{cell} cannot be shown without this product", why=f"{name} exists only here: there is no upstream"

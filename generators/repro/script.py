@@ -13,12 +13,13 @@ from generators.suites.render import environment
 from hardware.errors import UsageError
 from hardware.export.onnx import OPSET
 
-from .failure import EXPECTED, INPUTS, MASK, WEIGHTS, Captured, Does, Shape, Way
+from .failure import EXPECTED, INPUTS, MASK, WEIGHTS, Captured, Does, Shape, Step, Way
 from .source import ModelSource
 
 OURS = frozenset({"hardware", "generators", "reports", "benchmarks", "hwcompat"})
 
 _HALF = ("float16", "bfloat16")
+_TRACED = (Way.OPENVINO_CONVERT, Way.ONNX_EXPORT)
 _PACKAGES: Mapping[Way, Sequence[str]] = {
     Way.TORCH: ("torch", "numpy", "safetensors"),
     Way.OPENVINO_CONVERT: ("torch", "numpy", "safetensors", "openvino"),
@@ -55,21 +56,21 @@ def script_text(
     step = captured.step
     if step is None or captured.refused:
         raise UsageError("no script can show it", why=captured.refused or "nothing was tried")
-    has_graph = step.way.has_graph
-    imports = () if has_graph else source.imports
-    libraries = [name for name in ("transformers", "diffusers") if any(f"from {name} " in line for line in imports)]
-    packages = [*_PACKAGES[step.way], *libraries, *(["optimum-intel"] if masks else [])]
-    weights = WEIGHTS in arrays and not has_graph and step.does is not Does.BUILD
-    compares = captured.shape is Shape.NUMBERS
-    traced = step.way in (Way.OPENVINO_CONVERT, Way.ONNX_EXPORT)
-    is_nested = not has_graph and any("." in name for name in arrays.get(INPUTS, ()))
-    wish = ", use_cache=False" if step.facts.get("use_cache") else ""
     values = {
         "title": title,
         "story": list(story),
-        "command": "python repro.py" + (" FOLDER_OR_ID_OF_THE_CHECKPOINT" if source.checkpoint and imports else ""),
-        "needs": ", ".join(packages),
-        "packages": packages,
+        "masks": masks,
+        **_of_step(step),
+        **_of_parts(captured, step, arrays),
+    }
+    values |= _of_model(step, source, arrays, masks=masks)
+    text = environment().get_template("repro.py.j2").render(values).rstrip("\n") + "\n"
+    return _tidied(text)
+
+
+def _of_step(step: Step) -> dict[str, Any]:
+    """What is asked of the runtime."""
+    return {
         "way": str(step.way),
         "does": str(step.does),
         "device": step.device,
@@ -79,10 +80,18 @@ def script_text(
         "options": dict(step.options),
         "facts": dict(step.facts),
         "opset": OPSET,
-        "has_graph": has_graph,
-        "model_code": "" if has_graph else source.code,
-        "checkpoint": "" if has_graph else source.checkpoint,
-        "has_weights": weights,
+        "has_graph": step.way.has_graph,
+        "traced": step.way in _TRACED,
+    }
+
+
+def _of_parts(captured: Captured, step: Step, arrays: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The files beside it, how a model is called with them, and what is compared."""
+    is_nested = not step.way.has_graph and any("." in name for name in arrays.get(INPUTS, ()))
+    wish = ", use_cache=False" if step.facts.get("use_cache") else ""
+    compares = captured.shape is Shape.NUMBERS
+    gives = step.does in (Does.FORWARD, Does.GRADIENTS, Does.RELOAD)
+    return {
         "weights": WEIGHTS,
         "inputs": INPUTS,
         "expected": EXPECTED,
@@ -90,17 +99,31 @@ def script_text(
         "tolerance": captured.tolerance if compares else None,
         "ruled_out": _ruled_out(captured, arrays),
         "nested": is_nested,
-        "traced": traced,
-        "masks": masks,
-        "flattens": traced or (not has_graph and step.does in (Does.FORWARD, Does.GRADIENTS, Does.RELOAD)),
+        "flattens": step.way in _TRACED or (not step.way.has_graph and gives),
         "arguments": _arguments(step.facts.get("order", ())),
         "call": ("**nested(tensors)" if is_nested else "**tensors") + wish,
         "named_call": ("**nested(named)" if is_nested else "**named") + wish,
-        "plain_imports": _plain(step.way, step.does, checkpoint=bool(source.checkpoint and imports)),
+    }
+
+
+def _of_model(step: Step, source: ModelSource, arrays: Mapping[str, Sequence[str]], *, masks: bool) -> dict[str, Any]:
+    """How the model is made, and what that needs."""
+    has_graph = step.way.has_graph
+    imports = () if has_graph else source.imports
+    checkpoint = "" if has_graph else source.checkpoint
+    libraries = [name for name in ("transformers", "diffusers") if any(f"from {name} " in line for line in imports)]
+    packages = [*_PACKAGES[step.way], *libraries, *(["optimum-intel"] if masks else [])]
+    weights = WEIGHTS in arrays and not has_graph and step.does is not Does.BUILD
+    return {
+        "command": "python repro.py" + (" FOLDER_OR_ID_OF_THE_CHECKPOINT" if checkpoint else ""),
+        "needs": ", ".join(packages),
+        "packages": packages,
+        "model_code": "" if has_graph else source.code,
+        "checkpoint": checkpoint,
+        "has_weights": weights,
+        "plain_imports": _plain(step.way, step.does, checkpoint=bool(checkpoint)),
         "imports": _third_party(step.way, imports, weights=weights, masks=masks),
     }
-    text = environment().get_template("repro.py.j2").render(values).rstrip("\n") + "\n"
-    return _tidied(text)
 
 
 def own_imports(text: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hardware.testing.model_test import ModelTest
     from hardware.testing.parity import Array
 
+_BY_ONNX = "torch.onnx.export and folded by ONNX Runtime, on whose own CPU provider it agrees with torch"
 _RELATIVE = re.compile(r"(inf|\d\.\d+e[+-]\d+) of the output's scale")
 
 
@@ -246,7 +247,7 @@ def _watch_openvino(recorder: Recorder) -> None:
         from hardware.backends._openvino_model import ClassModel, Graph
 
         def opened(before: Any, graph: Any, core: Any, file: Path, device: str, options: Any) -> Any:
-            step = Step(way=Way.OPENVINO_GRAPH, does=Does.FORWARD, device=device, options=dict(options))
+            step = _graph_step(device, options, "openvino.convert_model over a traced forward pass")
             known[id(graph)] = recorder.try_(step, {}, file), file
             return before(graph, core, file, device, options)
 
@@ -258,7 +259,7 @@ def _watch_openvino(recorder: Recorder) -> None:
         def loaded(before: Any, model: Any, exported: Any, name: str, device: str, options: Any) -> Any:
             files = sorted(exported.folder.glob("*.xml"))
             if len(files) == 1:
-                step = Step(way=Way.OPENVINO_GRAPH, does=Does.FORWARD, device=device, options=dict(options))
+                step = _graph_step(device, options, "optimum-intel")
                 known[id(model)] = recorder.try_(step, {}, files[0]), files[0]
             return before(model, exported, name, device, options)
 
@@ -278,6 +279,11 @@ def _watch_openvino(recorder: Recorder) -> None:
         _around(ClassModel, "__call__", asked)
 
 
+def _graph_step(device: str, options: Mapping[str, str], made_by: str) -> Step:
+    facts = {"made_by": made_by}
+    return Step(way=Way.OPENVINO_GRAPH, does=Does.FORWARD, device=device, options=dict(options), facts=facts)
+
+
 def _watch_qnn(recorder: Recorder) -> None:
     from hardware.backends.qnn import STRICT, QNNBackend
 
@@ -285,6 +291,7 @@ def _watch_qnn(recorder: Recorder) -> None:
         settings = backend.settings_of(STRICT)
         options = dict(settings["options"])
         facts = {"config": settings["config"], "optimisation": settings["optimisation"]}
+        facts["made_by"] = _BY_ONNX
         if options.pop("backend_path", ""):  # a folder of this machine: the wheel's libraries stand in for it
             options["backend_type"] = "htp"
         step = Step(way=Way.QNN_GRAPH, does=Does.FORWARD, device="htp", options=options, facts=facts)

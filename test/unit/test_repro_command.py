@@ -70,6 +70,7 @@ def test_the_latest_run_decides_and_the_most_telling_check_goes_first() -> None:
     ("cell", "why"),
     [
         ("bert/fill-mask/simulated/float32", "no upstream"),
+        ("bert/fill-mask/cpux/float32", "'cpu'"),
         ("bert/fill-mask/tpu/float32", "without our worker"),
         ("mine/module-forward/cpu/float32", "somebody's own"),
     ],

@@ -112,14 +112,7 @@ def test_whole_numbers_are_the_same_or_not() -> None:
     assert compared(np.array([[1, 9], [3, 4]]), want, mask, infinite=False) == np.inf
 
 
-def is_public(path: Path) -> bool:
-    """Whether a suite's model is of a public library: others are a user's own module, or a graph file."""
-    return not {"own", "graph"} & set(path.stem.split("_"))
-
-
-@pytest.mark.parametrize(
-    "path", [path for path in sorted(SUITES.glob("test_*.py")) if is_public(path)][::4], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", sorted(SUITES.glob("test_*_cpu_*.py")), ids=lambda path: path.stem)
 def test_the_code_of_a_model_is_taken_from_its_suite_as_it_stands(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     found = model_source(text)
@@ -128,6 +121,11 @@ def test_the_code_of_a_model_is_taken_from_its_suite_as_it_stands(path: Path) ->
     assert found.code.split("\n\n\n")[-1] in text
     defined = {node.name for node in ast.parse(whole).body if isinstance(node, ast.FunctionDef)}
     assert defined == (set() if found.checkpoint else {"make_model"})
+
+
+def test_code_of_somebody_is_not_taken() -> None:
+    with pytest.raises(UsageError, match="made by my_package"):
+        model_source("from my_package import factory\n\n\ndef make_model():\n    return factory()\n")
 
 
 def test_a_checkpoint_is_named_and_not_copied() -> None:
