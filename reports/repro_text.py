@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,6 +91,8 @@ def story_of(cell: Cell, captured: Captured) -> tuple[str, ...]:
     said = [f"What fails: {_DOES[step.does]} with {_NAMES[step.way]}{where}, {cell.precision} was asked for."]
     if made_by := step.facts.get("made_by"):
         said.append(f"The graph was made by {one_line(made_by)}.")
+    if step.facts.get("emulated"):
+        said.append("It ran on Qualcomm's emulator of HTP, as its wheel for this machine holds it, not on an NPU.")
     if captured.computed_in and captured.computed_in != cell.precision:
         said.append(
             f"It is computed in {one_line(captured.computed_in, longest=40)}, which the tolerance allows for."
@@ -124,7 +126,7 @@ def issue_text(issue: Issue, script: str, run: RunLine | None) -> str:
             "## Versions",
             "",
             fenced(_versions(shown)),
-            *_seen_in(run, script),
+            *_seen_in(run, needs[1].split(", ") if needs else []),
             "",
             "## Checked",
             "",
@@ -149,10 +151,11 @@ def _versions(shown: Shown) -> str:
     return "\n".join(found) or "the script printed none"
 
 
-def _seen_in(run: RunLine | None, script: str) -> list[str]:
+def _seen_in(run: RunLine | None, needs: Sequence[str]) -> list[str]:
     if run is None:
         return []
-    kept = {name: version for name, version in _told(run.versions).items() if name in script or "driver" in name}
+    wanted = {"python", *needs}
+    kept = {name: version for name, version in _told(run.versions).items() if name in wanted or "driver" in name}
     if not kept:
         return []
     told = "\n".join(f"{name} {version}" for name, version in sorted(kept.items()))

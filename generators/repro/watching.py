@@ -291,7 +291,7 @@ def _watch_qnn(recorder: Recorder) -> None:
         settings = backend.settings_of(STRICT)
         options = dict(settings["options"])
         facts = {"config": settings["config"], "optimisation": settings["optimisation"]}
-        facts["made_by"] = _BY_ONNX
+        facts |= {"made_by": _BY_ONNX, "emulated": backend.emulated}
         if options.pop("backend_path", ""):  # a folder of this machine: the wheel's libraries stand in for it
             options["backend_type"] = "htp"
         step = Step(way=Way.QNN_GRAPH, does=Does.FORWARD, device="htp", options=options, facts=facts)

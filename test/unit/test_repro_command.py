@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,7 @@ from reports.repro_judgement import Judgement
 from reports.repro_text import Issue, issue_text, plain, story_of, title_of
 from reports.request import Request, refuse_together, with_options
 
+ROOT = Path(__file__).parents[2]
 CELL = Cell.parse("bert/fill-mask/cpu/float32")
 STEP = Step(way=Way.TORCH, does=Does.FORWARD, device="cpu")
 
@@ -130,10 +133,10 @@ def test_an_issue_names_no_folder_and_no_person_and_nothing_becomes_markup() -> 
         command="",
         machine="janes-laptop",
         inventory={},
-        versions={"torch": "2.9.0\n# heading", "hwcompat": "0.1"},
+        versions={"torch": "2.9.0\n# heading", "hwcompat": "0.1", "onnx": "1.0", "qualcomm_driver": "7"},
         plan=(),
     )
-    text = issue_text(issue, "Run       python repro.py\nNeeds     torch\n", run)
+    text = issue_text(issue, "Run       python repro.py\nNeeds     torch, onnxruntime\n", run)
     assert "jane" not in text
     assert "/tmp" not in text
     outside = text.split("```")[::2]
@@ -141,6 +144,8 @@ def test_an_issue_names_no_folder_and_no_person_and_nothing_becomes_markup() -> 
     assert "\n# heading" not in text
     assert "torch 2.9.0" in text
     assert "hwcompat" not in text
+    assert "onnx 1.0" not in text, "what the script doesn't need"
+    assert "qualcomm_driver 7" in text
     assert "model.onnx failed" in text, "what happened stays"
 
 
@@ -181,3 +186,43 @@ def test_the_innermost_cause_counts_and_an_assertion_of_ours_is_refused(tmp_path
     assert (found.exception, found.message) == ("ValueError", "the runtime's")
     recorder.ended(AssertionError("not execution.offloaded"))
     assert "no comparison" in Captured.from_dict(json.loads((tmp_path / ANSWER).read_text())).refused
+
+
+_WATCHED = """
+import sys, types
+from pathlib import Path
+import numpy as np
+from generators.repro.recorder import Recorder
+from generators.repro.watching import watch
+from hardware.cell import Cell
+from hardware.testing.measurement import Outputs
+from hardware.testing.model_test import ModelTest
+
+recorder = Recorder(folder=Path(sys.argv[1]), with_weights=False)
+watch(recorder)
+case = ModelTest("bert/fill-mask/cpu/float32", lambda: None, {}, gain=None, outputs=("y",))
+case.__dict__["runnable"] = types.SimpleNamespace(gives_all=True, actual_dtype="float32", model=None)
+case.__dict__["_placement"] = types.SimpleNamespace(target=Cell.parse("bert/fill-mask/cpu/float32").target), ""
+case._passes = types.SimpleNamespace(run=lambda runnable, inputs: ({"y": inputs["x"] * 2}, 1.0, {}))
+recorder.began("matches_reference")
+inputs = {"x": np.arange(4.0).reshape(2, 2)}
+want = Outputs(arrays={"y": inputs["x"] * 2}, masks={}, inputs=inputs)
+right = case.error(case._run(case.runnable, inputs), want)
+assert right == 0 and recorder.compared is None
+want.arrays["y"][0, 0] = 9
+wrong = case.error(case._run(case.runnable, inputs), want)
+assert wrong > 1 and recorder.compared.error == wrong and list(recorder.compared.expected) == ["y"]
+recorder.ended(AssertionError())
+"""
+
+
+def test_what_a_suite_compares_is_heard(tmp_path: Path) -> None:
+    """In a process of its own, since what is watched stays so: also whether everything that is watched is there."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WATCHED, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert not done.stderr
+    found = Captured.from_dict(json.loads((tmp_path / ANSWER).read_text()))
+    assert (found.shape, found.stage, found.check) == (Shape.NUMBERS, "compare", "matches_reference")
+    assert found.error is not None
+    assert found.error > 1
