@@ -50,8 +50,11 @@ def judge(captured: Captured, shown: Shown) -> Judgement:
 def _judge_numbers(captured: Captured, shown: Shown) -> Judgement:
     if shown.error is None:
         return _no(f"the check gave wrong numbers, and the script ended otherwise: {_ended(shown)}")
-    if captured.error is None:  # tokens were compared, and their logits with them
-        return _yes(f"wrong tokens in both; the script is off by {shown.error:.2g} of the scale")
+    if captured.error is None:  # tokens were compared
+        same = captured.message in shown.printed
+        return Judgement(
+            same=same, why=f"tokens: {captured.message}{' in both' if same else '; the script gave others'}"
+        )
     limit = captured.tolerance or 0.0
     figures = f"off by {captured.error:.2g} in the check, by {shown.error:.2g} in the script ({limit:g} is allowed)"
     if not (_beyond(captured.error, limit) and _beyond(shown.error, limit)):

@@ -44,6 +44,8 @@ class Compared:
     error: float | None
     tolerance: float
     worst: str
+    said: str = ""
+    """What differs first, in the words in which a script prints it, where no error was measured."""
 
 
 @dataclass(kw_only=True)
@@ -113,7 +115,7 @@ class Recorder:
                 stage=stage,
                 step=tried.step if tried else None,
                 exception="" if compared else type(root).__name__,
-                message="" if compared else str(root),
+                message=compared.said if compared else str(root),
                 error=compared.error if compared else None,
                 tolerance=compared.tolerance if compared else None,
                 worst=compared.worst if compared else "",

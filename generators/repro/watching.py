@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .failure import Does, Step, Way
 from .recorder import Compared, Recorder, Tried, expected_of, masks_for, wishes_of
 
@@ -154,25 +156,32 @@ def _watch_decoding(recorder: Recorder) -> None:
             decoded[:] = [recorder.try_(step, case.inputs)]
         return before(case)
 
-    def failed(case: ModelTest, got: Any, logits: Any, tokens: Any, error: float | None) -> None:
+    def failed(case: ModelTest, logits: Any, tokens: Any, error: float | None, said: str = "") -> None:
         if not decoded:
             recorder.refused = "it decodes with graphs in a loop of ours"
             return
-        expected = {"tokens": tokens, "logits": logits}
-        recorder.failed(
-            Compared(tried=decoded[0], expected=expected, error=error, tolerance=case.tolerance, worst="logits")
+        compared = Compared(
+            tried=decoded[0],
+            expected={"tokens": tokens, "logits": logits},
+            error=error,
+            tolerance=case.tolerance,
+            worst="logits",
+            said=said,
         )
+        recorder.failed(compared)
 
     def tokens(before: Any, case: ModelTest, got: Any, want: Any) -> Any:
         found = before(case, got, want)
         if found:
-            failed(case, got, want.logits, want.tokens, None)
+            place = tuple(int(one) for one in np.argwhere(got.tokens != want.tokens)[0])
+            said = f"at {place} {want.tokens[place]} is expected, {got.tokens[place]} was computed"
+            failed(case, want.logits, want.tokens, None, said)
         return found
 
     def logits(before: Any, case: ModelTest, got: Any, want: Any) -> Any:
         found = before(case, got, want)
         if not found <= case.tolerance:
-            failed(case, got, want, got.tokens, found)
+            failed(case, want, got.tokens, found)
         return found
 
     _around(ModelTest, "generate", generate)

@@ -21,8 +21,9 @@ def script(code: int | None = 1, exception: str = "RuntimeError", message: str =
     return Shown(code=code, seconds=3.0, printed="", exception=exception, message=message)
 
 
-def off(by: float) -> Shown:
-    return script(exception="AssertionError", message=f"logits is off by {by:.3e} of its scale, 2e-05 is allowed")
+def off(by: float, printed: str = "") -> Shown:
+    message = f"logits is off by {by:.3e} of its scale, 2e-05 is allowed"
+    return Shown(code=1, seconds=3.0, printed=printed, exception="AssertionError", message=message)
 
 
 NUMBERS = {"shape": Shape.NUMBERS, "error": 1.5, "tolerance": 2e-5}
@@ -39,7 +40,8 @@ NUMBERS = {"shape": Shape.NUMBERS, "error": 1.5, "tolerance": 2e-5}
         (check(**NUMBERS), script(exception="AssertionError", message="something else"), False),
         (check(**{**NUMBERS, "error": math.inf}), off(math.inf), True),
         (check(**{**NUMBERS, "error": math.inf}), off(1.5), False),
-        (check(**{**NUMBERS, "error": None}), off(math.inf), True),  # tokens
+        (check(**{**NUMBERS, "error": None, "message": "228 was"}), off(math.inf, "tokens: 228 was"), True),
+        (check(**{**NUMBERS, "error": None, "message": "228 was"}), off(math.inf, "tokens: 269 was"), False),
         (check(message="size of tensor a (48)"), script(message="size of tensor a (33)"), True),
         (check(message="size of tensor a"), script(message="index out of range"), False),
         (check(message="size of tensor a"), script(exception="ValueError", message="size of tensor a"), False),
