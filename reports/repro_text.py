@@ -76,7 +76,10 @@ def what_failed(captured: Captured) -> str:
         return f"the process ends with signal {captured.signal}"
     if captured.shape is Shape.RAISED:
         message = next((line for line in reversed(captured.message.strip().splitlines()) if line.strip()), "")
-        return one_line(plain(f"{captured.exception}: {message}"), longest=120)
+        if captured.left:
+            return one_line(f"it does not take {captured.left}", longest=120)
+        kind = "" if captured.exception == "WorkerError" else f"{captured.exception}: "  # whose message has the class
+        return one_line(plain(f"{kind}{message}"), longest=120)
     if captured.error is None:
         return "other tokens than expected"
     return f"{captured.worst or 'output'} is off by {captured.error:.2g} of its scale"
@@ -93,6 +96,8 @@ def story_of(cell: Cell, captured: Captured) -> tuple[str, ...]:
         said.append(f"The graph was made by {one_line(made_by)}.")
     if step.facts.get("emulated"):
         said.append("It ran on Qualcomm's emulator of HTP, as its wheel for this machine holds it, not on an NPU.")
+    if captured.left:
+        said.append(f"A session that is not strict leaves to the host: {one_line(captured.left)}.")
     if captured.computed_in and captured.computed_in != cell.precision:
         said.append(
             f"It is computed in {one_line(captured.computed_in, longest=40)}, which the tolerance allows for."

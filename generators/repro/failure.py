@@ -71,7 +71,7 @@ class Captured:
 
     `error` is the largest difference relative to the scale of the output `worst`, held against `tolerance`; None
     where nothing was compared. `refused` says why no script can show it. `seconds` is how long a check took, or was
-    given. `signal` ended the child, or 0.
+    given. `signal` ended the child, or 0. `left` are the operators that a provider leaves to the host, where it told.
     """
 
     check: str
@@ -87,6 +87,7 @@ class Captured:
     signal: int = 0
     seconds: float = 0.0
     computed_in: str = ""
+    left: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; an infinite error is a text."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from hardware.testing.model_test import ModelTest
     from hardware.testing.parity import Array
 
+_LEFT = re.compile(r"it leaves (.{1,400}?) to the host")
 LARGEST_FILE = 512 * 2**20
 """Bytes of weights or of a graph that are copied into a folder; more is no issue's attachment."""
 
@@ -121,6 +123,7 @@ class Recorder:
                 worst=compared.worst if compared else "",
                 refused=self.refused,
                 computed_in=dtype,
+                left=found[1] if (found := _LEFT.search(str(error))) else "",
             )
         )
 

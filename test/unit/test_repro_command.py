@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +162,20 @@ def test_an_issue_says_where_the_script_shows_something_else() -> None:
     assert "does not show what the check" in issue_text(issue, "", None)
 
 
+def test_operators_that_are_left_to_the_host_are_named() -> None:
+    captured = Captured(
+        check="matches_reference",
+        shape=Shape.RAISED,
+        step=STEP,
+        exception="WorkerError",
+        message="Fail: [ONNXRuntimeError] : 1 : FAIL : nodes of the CPU EP",
+        left="Einsum (1)",
+    )
+    assert title_of(CELL, captured, "Model").endswith("Model: it does not take Einsum (1)")
+    assert any("Einsum (1)" in line for line in story_of(CELL, captured))
+    assert "WorkerError" not in title_of(CELL, replace(captured, left=""), "Model")
+
+
 def test_the_first_comparison_that_failed_is_written_down(tmp_path: Path) -> None:
     recorder = Recorder(folder=tmp_path, with_weights=False)
     recorder.began("matches_reference")
@@ -179,17 +194,18 @@ def test_the_innermost_cause_counts_and_an_assertion_of_ours_is_refused(tmp_path
     recorder = Recorder(folder=tmp_path, with_weights=False)
     recorder.began("matches_reference")
     recorder.tried = Tried(step=STEP, inputs={})
-    outer = RuntimeError("ours")
+    outer = RuntimeError("QNN doesn't run the model: it leaves Einsum (1), Mod (2) to the host; Fail")
     outer.__cause__ = ValueError("the runtime's")
     recorder.ended(outer)
     found = Captured.from_dict(json.loads((tmp_path / ANSWER).read_text()))
-    assert (found.exception, found.message) == ("ValueError", "the runtime's")
+    assert (found.exception, found.message, found.left) == ("ValueError", "the runtime's", "Einsum (1), Mod (2)")
     recorder.ended(AssertionError("not execution.offloaded"))
     assert "no comparison" in Captured.from_dict(json.loads((tmp_path / ANSWER).read_text())).refused
 
 
 _WATCHED = """
 import sys, types
+from dataclasses import replace
 from pathlib import Path
 import numpy as np
 from generators.repro.recorder import Recorder
