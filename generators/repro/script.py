@@ -64,7 +64,7 @@ def script_text(
         **_of_parts(captured, step, arrays),
     }
     values |= _of_model(step, source, arrays, masks=masks)
-    text = environment().get_template("repro.py.j2").render(values).rstrip("\n") + "\n"
+    text = environment().get_template("repro/script.py.j2").render(values).rstrip("\n") + "\n"
     return _tidied(text)
 
 
