@@ -21,7 +21,7 @@ from generators.models.libraries import is_known, known_types
 from generators.refresh.expired import ExpiredCell
 from generators.refresh.located import plan_again
 from generators.repro.capture import capture
-from generators.repro.failure import Captured
+from generators.repro.failure import ANSWER, Captured
 from generators.repro.making import ORDER, deadline_of, python_of, refuse, scripts, tidy
 from generators.repro.running import SCRIPT, Shown, run_script
 from generators.repro.source import ModelSource, model_source
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 DEFAULT_FOLDER = OUTPUT / "repro"
 README = "README.md"
+_OWN_FILES = frozenset({SCRIPT, README, ANSWER})
+_OWN_KINDS = (".safetensors", ".xml", ".bin", ".onnx", ".data")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +140,9 @@ def _planned(cell: Cell, runs: Sequence[RunLine], lines: Sequence[CheckLine]) ->
 
 
 def _empty(folder: Path) -> None:
-    """A folder of a repro from before is made anew; nothing else is taken away."""
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / SCRIPT).is_file():
+    """A folder of a repro from before, or of one that was cut off, is made anew; nothing else is taken away."""
+    there = list(folder.iterdir()) if folder.is_dir() else []
+    if not all(path.name in _OWN_FILES or path.suffix in _OWN_KINDS for path in there):
         raise OutputError(f"{folder} is in the way", why="it holds something else than a repro")
     try:
         shutil.rmtree(folder, ignore_errors=True)
