@@ -51,6 +51,10 @@ def run(request: Request) -> int:
         from reports.localize_command import report_localization
 
         return report_localization(request, request.localized)
+    if request.repro is not None:
+        from reports.repro_command import report_repro
+
+        return report_repro(request, request.repro)
     from reports.collect_command import collect
 
     return collect(request)

@@ -9,6 +9,8 @@ from pathlib import Path
 from generators.models.recipe import Recipe
 
 _ROOT = Path(__file__).parents[2]
+_NOT_SUITES = ("repro",)
+"""Folders of templates that no suite is made with."""
 _FILLING = ("render.py", "render_given.py")
 """The code that fills templates: a suite changes with it too."""
 
@@ -26,6 +28,7 @@ def made_from(recipe: Recipe | None) -> str:
 def _templates() -> bytes:
     digest = hashlib.sha256()
     filling = [_ROOT / "generators" / "suites" / name for name in _FILLING]
-    for path in [*sorted((_ROOT / "templates").rglob("*.j2")), *filling]:
+    found = [path for path in sorted((_ROOT / "templates").rglob("*.j2")) if path.parent.name not in _NOT_SUITES]
+    for path in [*found, *filling]:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.digest()

@@ -1,0 +1,126 @@
+"""Makes repro folders for failing cells of kept evidence, and a page of what each script showed (docs/REPROS.md).
+
+    python -m benchmarks.repros --evidence DIR --cells CELL… --work DIR --page docs/REPROS.md
+
+Every cell is made in a process of its own. What was made already in the work folder isn't made again; `--failing`
+prints the cells that could be made instead. The page holds what the work folder holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from importlib import metadata
+from pathlib import Path
+
+from hardware.evidence.store import read_folder
+from hardware.plain_text import one_line
+from reports.repro_command import failing_checks
+from reports.text import code, markdown, markdown_table
+
+_HEAD = """# Scripts that show a failure without us
+
+`python hardware_compatibility_reporter.py --repro CELL` writes a script that needs none of our packages, runs it
+alone in a child, and says whether it fails the same way as the check did. Below is what it said for failing cells of
+our own sweeps; "no" stays "no": the fault may then lie in how we call the runtime, and nothing is to be reported
+upstream. "Refused" says why no script can show it.
+
+The command ends with 0 where the script fails the same way, 1 where it doesn't or nothing fails any more, 4 where no
+script can show it, 5 where the evidence knows no failure of the cell. The same way is: the same class of exception
+with the same message but for numbers and folders, or the same operators named; or numbers beyond the tolerance and
+of the same order (neither error more than ten times the other). A graph that was exported is shown as a file; what
+fails while exporting is shown with the plain converter first, and then with the masks that optimum-intel registers.
+
+"""
+_PACKAGES = ("torch", "transformers", "openvino", "optimum-intel", "onnx", "onnxruntime", "safetensors", "numpy")
+
+
+def failing_cells(evidence: Path) -> list[str]:
+    """The ids of all cells of a folder whose latest run failed, in order."""
+    lines = read_folder(evidence).checks
+    cells = sorted({line.cell_id for line in lines})
+    return [cell for cell in cells if failing_checks([line for line in lines if line.cell_id == cell])]
+
+
+def make_one(cell: str, evidence: Path, work: Path, limit: float) -> None:
+    """Make one folder in a child and keep what it said as JSON."""
+    kept = work / f"{cell.replace('/', '+').replace(':', '-')}.json"
+    if kept.is_file():
+        return
+    command = [sys.executable, "hardware_compatibility_reporter.py", "--evidence", str(evidence)]
+    command += ["--output-dir", str(work / "folders"), "--repro", cell]
+    started = time.monotonic()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=limit, check=False)
+        exit_code, printed, said = done.returncode, done.stdout, done.stderr
+    except subprocess.TimeoutExpired:
+        exit_code, printed, said = -1, "", f"error: no answer in {limit:g} s"
+    lines = printed.splitlines()
+    errors = [line for line in said.splitlines() if line.startswith("error")]
+    told = {
+        "cell": cell,
+        "exit": exit_code,
+        "check": lines[0].partition(", ")[2].partition(":")[0] if lines else "",
+        "why": lines[1].strip() if len(lines) > 1 else " ".join(errors)[:400],
+        "seconds": round(time.monotonic() - started, 1),
+        "on": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+    kept.write_text(json.dumps(told), encoding="utf-8")
+
+
+def page_of(work: Path) -> str:
+    """The page, from what the work folder holds."""
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(work.glob("*.json"))]
+    states = {0: "yes", 1: "no", 4: "refused"}
+    table = [
+        [
+            code(row["cell"]),
+            markdown(row["check"]),
+            states.get(row["exit"], "not made"),
+            markdown(one_line(row["why"].removeprefix("error: "), longest=260)),
+        ]
+        for row in rows
+    ]
+    counts = Counter(row[2] for row in table)
+    versions = ", ".join(f"{name} {_version(name)}" for name in _PACKAGES)
+    dates = sorted({row["on"] for row in rows})
+    told = ", ".join(f"{counts[state]} {state}" for state in ("yes", "no", "refused", "not made") if counts[state])
+    head = f"{len(rows)} cells: {told}. Made {' to '.join(dict.fromkeys((dates[0], dates[-1])))} with {versions}.\n\n"
+    made = "\n\nMade by `python -m benchmarks.repros`.\n"
+    return _HEAD + head + markdown_table(("Cell", "Check", "Same way", "What was compared, or why not"), table) + made
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "missing"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--evidence", type=Path)
+    parser.add_argument("--cells", nargs="*", default=[])
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--failing", action="store_true", help="print the failing cells of --evidence")
+    parser.add_argument("--limit", type=float, default=900.0, metavar="SECONDS", help="for one cell")
+    asked = parser.parse_args()
+    asked.work.mkdir(parents=True, exist_ok=True)
+    if asked.failing and asked.evidence:
+        print("\n".join(failing_cells(asked.evidence)))
+        return
+    for cell in asked.cells:
+        make_one(cell, asked.evidence, asked.work, asked.limit)
+        print(f"{cell}: made", file=sys.stderr)
+    if asked.page:
+        asked.page.write_text(page_of(asked.work), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""Watches a check of a suite from inside its process: the last step that was tried, its inputs, what was compared.
+
+Every step is written down before it is tried, so that a crash leaves as much as an exception.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hardware.output_masks import masks_of
+
+from .failure import ANSWER, EXPECTED, INPUTS, MASK, WEIGHTS, Captured, Does, Shape, Step, Way
+
+if TYPE_CHECKING:
+    from hardware.testing.model_test import ModelTest
+    from hardware.testing.parity import Array
+
+_LEFT = re.compile(r"it leaves (.{1,400}?) to the host")
+LARGEST_FILE = 512 * 2**20
+"""Bytes of weights or of a graph that are copied into a folder; more is no issue's attachment."""
+
+
+@dataclass(kw_only=True)
+class Tried:
+    """A step with the arrays that it was given."""
+
+    step: Step
+    inputs: Mapping[str, Array]
+
+
+@dataclass(kw_only=True)
+class Compared:
+    """What a comparison that failed was of."""
+
+    tried: Tried | None
+    expected: dict[str, Array]
+    error: float | None
+    tolerance: float
+    worst: str
+    said: str = ""
+    """What differs first, in the words in which a script prints it, where no error was measured."""
+
+
+@dataclass(kw_only=True)
+class Recorder:
+    """What is known of the check that runs. `export` is the pass for which a model was exported last."""
+
+    folder: Path
+    with_weights: bool = True
+    check: str = ""
+    case: ModelTest | None = None
+    tried: Tried | None = None
+    export: Tried | None = None
+    compared: Compared | None = None
+    refused: str = ""
+    of_export: list[Compared] = field(default_factory=list)
+    """The last comparison of an export with torch that failed."""
+
+    by_output: dict[int, tuple[Any, Tried | None]] = field(default_factory=dict)
+    _weights: bool = False
+    _graph: Path | None = None
+
+    def try_(self, step: Step, inputs: Mapping[str, Array], graph: Path | None = None) -> Tried:
+        """Note a step that is about to be tried. `graph` is copied, with what belongs to it."""
+        if graph is not None:
+            step = replace(step, graph=self._copied(graph))
+        self.tried = Tried(step=step, inputs={name: np.asarray(one) for name, one in inputs.items()})
+        if not step.way.has_graph:
+            self._write_weights()
+        self._write_arrays(INPUTS, self.tried.inputs)
+        self._write(Captured(check=self.check, shape=Shape.CRASHED, step=step, stage=self._stage()))
+        return self.tried
+
+    def failed(self, found: Compared) -> None:
+        """Note a comparison that failed; the first of a check counts."""
+        self.compared = self.compared or found
+
+    def began(self, check: str) -> None:
+        """Forget what another check left; what was loaded stays loaded."""
+        self.check, self.compared, self.refused = check, None, ""
+
+    def ended(self, error: BaseException) -> None:
+        """Write what is known of a check that failed."""
+        root, stage = root_of(error), self._stage()
+        tried, compared = self.tried, self.compared
+        if compared is None and self.of_export and getattr(error, "error_type", "") == "conversion_wrong":
+            compared = self.of_export[-1]
+        if compared is not None:
+            tried = compared.tried
+            self._write_arrays(EXPECTED, compared.expected)
+        elif stage in ("export", "convert") and self.export is not None:
+            tried = self.export
+        elif isinstance(error, AssertionError):
+            self.refused = self.refused or "what it asserts is no comparison of outputs that a script could repeat"
+        elif tried is None and stage == "build":
+            tried = Tried(step=Step(way=Way.TORCH, does=Does.BUILD, device="cpu"), inputs={})
+        if tried is None:
+            self.refused = self.refused or "it failed before anything was asked of the model"
+        else:
+            self._write_arrays(INPUTS, tried.inputs)
+            if not tried.step.way.has_graph:
+                self._write_weights()
+        dtype = str(getattr(self.case.__dict__.get("runnable"), "actual_dtype", "")) if self.case else ""
+        self._write(
+            Captured(
+                check=self.check,
+                shape=Shape.NUMBERS if compared else Shape.RAISED,
+                stage=stage,
+                step=tried.step if tried else None,
+                exception="" if compared else type(root).__name__,
+                message=compared.said if compared else str(root),
+                error=compared.error if compared else None,
+                tolerance=compared.tolerance if compared else None,
+                worst=compared.worst if compared else "",
+                refused=self.refused,
+                computed_in=dtype,
+                left=found[1] if (found := _LEFT.search(str(error))) else "",
+            )
+        )
+
+    def _stage(self) -> str:
+        return str(self.case.measured.stage) if self.case is not None else ""
+
+    def _write(self, captured: Captured) -> None:
+        (self.folder / ANSWER).write_text(json.dumps(captured.to_dict()), encoding="utf-8")
+
+    def _write_arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
+        from safetensors.numpy import save_file
+
+        save_file({key: np.array(one, order="C") for key, one in arrays.items()}, str(self.folder / name))
+
+    def _write_weights(self) -> None:
+        """The weights of a freshly built model, once; a checkpoint's stay where they are."""
+        if self._weights or not self.with_weights or self.case is None:
+            return
+        from safetensors.torch import save_model
+
+        self._weights = True  # a model that can't be built is asked once
+        stage = self.case.measured.stage
+        try:
+            model = self.case._build()
+        except Exception:
+            return
+        finally:
+            self.case.measured.stage = stage
+        size = sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+        if size > LARGEST_FILE:
+            self.refused = f"its weights take {size // 2**20} MiB, which is too much to copy"
+            return
+        save_model(model, str(self.folder / WEIGHTS))
+
+    def _copied(self, graph: Path) -> str:
+        if graph == self._graph:
+            return graph.name
+        self._graph = graph
+        parts = [one for one in (graph, graph.with_suffix(".bin"), Path(f"{graph}.data")) if one.is_file()]
+        if sum(one.stat().st_size for one in parts) > LARGEST_FILE:
+            self.refused = "its graph is too large to copy"
+            return graph.name
+        for one in parts:
+            # The name of external data stands inside an ONNX file; a .bin is found by its own .xml's name.
+            shutil.copyfile(one, self.folder / one.name)
+        return graph.name
+
+
+def root_of(error: BaseException) -> BaseException:
+    """The innermost cause that was named: what a runtime raised, not what we made of it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def expected_of(want: Any, got: Mapping[str, Array], required: tuple[str, ...]) -> dict[str, Array]:
+    """The outputs that a comparison looked at, and their masks."""
+    names = [name for name in want.arrays if name in got or name in required]
+    arrays = {name: want.arrays[name] for name in names}
+    return arrays | {f"{MASK}{name}": mask for name, mask in want.masks.items() if name in arrays}
+
+
+def masks_for(masked_by: Mapping[str, str], inputs: Mapping[str, Array], names: Any) -> dict[str, Array]:
+    """The masks of outputs, under the names that they are written with."""
+    return {f"{MASK}{name}": one for name, one in masks_of(masked_by, inputs).items() if name in names}
+
+
+def wishes_of(model: Any) -> dict[str, Any]:
+    """Whether a model's forward pass can be asked to keep no cache."""
+    return {"use_cache": "use_cache" in inspect.signature(model.forward).parameters}

@@ -1,0 +1,247 @@
+"""`--repro`: which check is taken, what is refused before anything runs, and what an issue tells of this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from generators.repro.failure import ANSWER, Captured, Does, Shape, Step, Way
+from generators.repro.making import refuse
+from generators.repro.recorder import Compared, Recorder, Tried
+from generators.repro.running import Shown
+from hardware.cell import Cell
+from hardware.errors import NothingMatched, OutputError, UsageError
+from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.evidence.store import Evidence
+from reports import repro_command
+from reports.repro_command import failing_checks, make_repro
+from reports.repro_judgement import Judgement
+from reports.repro_text import Issue, issue_text, plain, story_of, title_of
+from reports.request import Request, refuse_together, with_options
+
+ROOT = Path(__file__).parents[2]
+CELL = Cell.parse("bert/fill-mask/cpu/float32")
+STEP = Step(way=Way.TORCH, does=Does.FORWARD, device="cpu")
+
+
+def line(check: str, outcome: Outcome, *, run: str = "a", at: str = "2026-01-01T00:00:00+00:00") -> CheckLine:
+    return CheckLine(
+        run_id=run,
+        cell_id=CELL.id,
+        check_name=check,
+        outcome=outcome,
+        subject="tiny",
+        requested_target="cpu",
+        actual_target="cpu",
+        precision="float32",
+        model="bert",
+        task="fill-mask",
+        suite_hash="x",
+        started_at=at,
+        duration_s=1.0,
+    )
+
+
+def asked(*arguments: str) -> Request:
+    found: list[Request] = []
+    import click
+
+    command = click.command()(with_options(lambda **options: found.append(Request(**options))))
+    assert CliRunner().invoke(command, arguments).exit_code == 0
+    return found[0]
+
+
+def test_the_latest_run_decides_and_the_most_telling_check_goes_first() -> None:
+    later = "2026-01-02T00:00:00+00:00"
+    lines = [
+        line("backward", Outcome.FAILED),
+        line("runs_natively", Outcome.FAILED, run="b", at=later),
+        line("matches_reference", Outcome.CRASHED, run="b", at=later),
+        line("honours_mask", Outcome.SKIPPED, run="b", at=later),
+    ]
+    assert failing_checks(lines) == ("matches_reference", "runs_natively")
+    assert failing_checks([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    [
+        ("bert/fill-mask/simulated/float32", "no upstream"),
+        ("bert/fill-mask/cpux/float32", "'cpu'"),
+        ("bert/fill-mask/tpu/float32", "without our worker"),
+        ("mine/module-forward/cpu/float32", "somebody's own"),
+    ],
+)
+def test_what_no_script_can_show_is_refused_before_anything_runs(cell: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        refuse(Cell.parse(cell))
+
+
+def test_a_cell_that_passes_has_no_failure_to_show(tmp_path: Path) -> None:
+    evidence = Evidence(runs=(), checks=(line("builds", Outcome.PASSED),), ends=(), broken=())
+    with pytest.raises(NothingMatched, match="no check"):
+        make_repro(CELL, evidence, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_somebody_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(OutputError, match="in the way"):
+        repro_command._empty(tmp_path)
+    assert (tmp_path / "thesis.txt").is_file()
+    (tmp_path / "thesis.txt").rename(tmp_path / "inputs.safetensors")  # as of a command that was cut off
+    repro_command._empty(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("other", [("--matrix",), ("--format", "json"), ("--check-model", "bert")])
+def test_it_is_asked_for_alone(other: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="--repro is a job of its own"):
+        refuse_together(asked("--repro", CELL.id, *other))
+    refuse_together(asked("--repro", CELL.id))
+
+
+def test_what_is_no_cell_is_said_so() -> None:
+    with pytest.raises(UsageError, match="is not a cell"):
+        repro_command.report_repro(asked("--repro", "bert"), "bert")
+
+
+def test_an_issue_names_no_folder_and_no_person_and_nothing_becomes_markup() -> None:
+    message = "Load model from /tmp/jane/exports/x/model.onnx failed, /home/jane/venv/lib/a.py <img src=x>"
+    captured = Captured(check="matches_reference", shape=Shape.RAISED, step=STEP, exception="Fail", message=message)
+    shown = Shown(
+        code=1,
+        seconds=1.0,
+        printed=f"python 3.11.7 on Linux x86_64\ntorch 2.9.0\n{message}\n",
+        exception="Fail",
+        message=message,
+    )
+    issue = Issue(
+        cell=CELL,
+        captured=captured,
+        shown=shown,
+        judgement=Judgement(same=True, why=message),
+        title=title_of(CELL, captured, "BertModel"),
+        story=story_of(CELL, captured),
+    )
+    run = RunLine(
+        run_id="a",
+        started_at="2026-01-01",
+        command="",
+        machine="janes-laptop",
+        inventory={},
+        versions={"torch": "2.9.0\n# heading", "hwcompat": "0.1", "onnx": "1.0", "qualcomm_driver": "7"},
+        plan=(),
+    )
+    text = issue_text(issue, "Run       python repro.py\nNeeds     torch, onnxruntime\n", run)
+    assert "jane" not in text
+    assert "/tmp" not in text
+    outside = text.split("```")[::2]
+    assert not any("<img" in part for part in outside)
+    assert "\n# heading" not in text
+    assert "torch 2.9.0" in text
+    assert "hwcompat" not in text
+    assert "onnx 1.0" not in text, "what the script doesn't need"
+    assert "qualcomm_driver 7" in text
+    assert "model.onnx failed" in text, "what happened stays"
+
+
+def test_a_link_is_no_folder() -> None:
+    assert plain("see https://docs.openvino.ai/2026/a.html") == "see https://docs.openvino.ai/2026/a.html"
+
+
+def test_an_issue_says_where_the_script_shows_something_else() -> None:
+    captured = Captured(check="backward", shape=Shape.NUMBERS, step=STEP, error=1.0, tolerance=1e-5)
+    shown = Shown(code=0, seconds=1.0, printed="")
+    judged = Judgement(same=False, why="the script does not fail")
+    issue = Issue(cell=CELL, captured=captured, shown=shown, judgement=judged, title="t", story=("s",))
+    assert "does not show what the check" in issue_text(issue, "", None)
+
+
+def test_operators_that_are_left_to_the_host_are_named() -> None:
+    captured = Captured(
+        check="matches_reference",
+        shape=Shape.RAISED,
+        step=STEP,
+        exception="WorkerError",
+        message="Fail: [ONNXRuntimeError] : 1 : FAIL : nodes of the CPU EP",
+        left="Einsum (1)",
+    )
+    assert title_of(CELL, captured, "Model").endswith("Model: it does not take Einsum (1)")
+    assert any("Einsum (1)" in line for line in story_of(CELL, captured))
+    assert "WorkerError" not in title_of(CELL, replace(captured, left=""), "Model")
+
+
+def test_the_first_comparison_that_failed_is_written_down(tmp_path: Path) -> None:
+    recorder = Recorder(folder=tmp_path, with_weights=False)
+    recorder.began("matches_reference")
+    tried = recorder.try_(STEP, {"input_ids": np.zeros((1, 2), np.int64)})
+    assert Captured.from_dict(json.loads((tmp_path / ANSWER).read_text())).shape is Shape.CRASHED
+    for error in (0.5, 0.9):
+        recorder.failed(
+            Compared(tried=tried, expected={"a": np.ones(2)}, error=error, tolerance=1e-5, worst="logits")
+        )
+    recorder.ended(AssertionError("0.5 <= 1e-5"))
+    found = Captured.from_dict(json.loads((tmp_path / ANSWER).read_text()))
+    assert (found.shape, found.error, found.step, found.refused) == (Shape.NUMBERS, 0.5, STEP, "")
+
+
+def test_the_innermost_cause_counts_and_an_assertion_of_ours_is_refused(tmp_path: Path) -> None:
+    recorder = Recorder(folder=tmp_path, with_weights=False)
+    recorder.began("matches_reference")
+    recorder.tried = Tried(step=STEP, inputs={})
+    outer = RuntimeError("QNN doesn't run the model: it leaves Einsum (1), Mod (2) to the host; Fail")
+    outer.__cause__ = ValueError("the runtime's")
+    recorder.ended(outer)
+    found = Captured.from_dict(json.loads((tmp_path / ANSWER).read_text()))
+    assert (found.exception, found.message, found.left) == ("ValueError", "the runtime's", "Einsum (1), Mod (2)")
+    recorder.ended(AssertionError("not execution.offloaded"))
+    assert "no comparison" in Captured.from_dict(json.loads((tmp_path / ANSWER).read_text())).refused
+
+
+_WATCHED = """
+import sys, types
+from dataclasses import replace
+from pathlib import Path
+import numpy as np
+from generators.repro.recorder import Recorder
+from generators.repro.watching import watch
+from hardware.cell import Cell
+from hardware.testing.measurement import Outputs
+from hardware.testing.model_test import ModelTest
+
+recorder = Recorder(folder=Path(sys.argv[1]), with_weights=False)
+watch(recorder)
+case = ModelTest("bert/fill-mask/cpu/float32", lambda: None, {}, gain=None, outputs=("y",))
+case.__dict__["runnable"] = types.SimpleNamespace(gives_all=True, actual_dtype="float32", model=None)
+case.__dict__["_placement"] = types.SimpleNamespace(target=Cell.parse("bert/fill-mask/cpu/float32").target), ""
+case._passes = types.SimpleNamespace(run=lambda runnable, inputs: ({"y": inputs["x"] * 2}, 1.0, {}))
+recorder.began("matches_reference")
+inputs = {"x": np.arange(4.0).reshape(2, 2)}
+want = Outputs(arrays={"y": inputs["x"] * 2}, masks={}, inputs=inputs)
+right = case.error(case._run(case.runnable, inputs), want)
+assert right == 0 and recorder.compared is None
+want.arrays["y"][0, 0] = 9
+wrong = case.error(case._run(case.runnable, inputs), want)
+assert wrong > 1 and recorder.compared.error == wrong and list(recorder.compared.expected) == ["y"]
+recorder.ended(AssertionError())
+"""
+
+
+def test_what_a_suite_compares_is_heard(tmp_path: Path) -> None:
+    """In a process of its own, since what is watched stays so: also whether everything that is watched is there."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WATCHED, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert not done.stderr
+    found = Captured.from_dict(json.loads((tmp_path / ANSWER).read_text()))
+    assert (found.shape, found.stage, found.check) == (Shape.NUMBERS, "compare", "matches_reference")
+    assert found.error is not None
+    assert found.error > 1
