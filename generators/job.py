@@ -166,7 +166,7 @@ def run_job(
     can't be written, `JobInterrupted` after an interruption was recorded.
     """
     suites = [_read(one) for one in written]
-    with _environment(_suite_environment(written)):
+    with _environment(suite_environment(written)):
         session = run_session(
             suites,
             [_planned(suite, one.planned) for suite, one in zip(suites, written, strict=True)],
@@ -256,7 +256,7 @@ def _result(
     )
 
 
-def _suite_environment(written: Sequence[WrittenSuite]) -> dict[str, str]:
+def suite_environment(written: Sequence[WrittenSuite]) -> dict[str, str]:
     """What suites read beside their own text: device indices that were named, and where checkpoints lie."""
     devices = [str(one.planned.device) for one in written if one.planned.device.index is not None]
     folders = {str(one.planned.profile.folder.resolve()) for one in written if one.planned.profile.folder}
