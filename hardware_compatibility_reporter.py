@@ -19,7 +19,8 @@ def cli(**options: object) -> int:
 
     \b
     Example: python hardware_compatibility_reporter.py --collect-all --matrix
-    Exit codes: 0 clean, 1 findings, 2 interrupted, 3 internal error, 4 usage.
+    Exit codes: 0 clean, 1 findings, 2 interrupted, 3 internal error, 4 usage, 5 nothing matched.
+    --try-remedies: 0 every cell was turned, 1 not every one, 5 nothing applies.
     """
     return run(Request(**options))  # type: ignore[arg-type] # click gives what the options declare
 
@@ -39,6 +40,10 @@ def run(request: Request) -> int:
         from reports.stress_command import show_stress
 
         return show_stress(request, request.stress)
+    if request.remedies:
+        from reports.remedies_command import try_remedies
+
+        return try_remedies(request)
     from reports.collect_command import collect
 
     return collect(request)

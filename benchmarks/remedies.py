@@ -117,7 +117,7 @@ def run(evidence: tuple[Path, ...], out: Path, fixable: str, timeout_s: float) -
             error_type_of=error_type_of,
             on_note=click.echo,
             known=known.get(entry["id"]) if fixable == "elsewhere" else None,
-            first_is_enough=fixable == "elsewhere",
+            first_is_enough=True,
         )
         with noted.open("a", encoding="utf-8") as file:
             file.write(json.dumps(cell_to_dict(found)) + "\n")

@@ -26,7 +26,9 @@ _SAID = {
 
 def error_type_of(line: CheckLine) -> str:
     """The error type that a failed check shows, by the patterns of the diagnosis."""
-    return identify(line.error_message, recorded=line.error_type, log=line.traceback, check=line.check_name).error_type
+    return identify(
+        line.error_message, recorded=line.error_type, log=line.traceback, check=line.check_name
+    ).error_type
 
 
 def write_of(one: Tried) -> str:
@@ -67,7 +69,9 @@ def _cell_lines(one: CellTried, width: int) -> list[str]:
     lines += folded("  smallest   ", f"{found.step.id}, {found.step.remedy.says}", width=width)
     lines += folded("  write      ", write_of(found), width=width)
     cost = found.step.remedy.cost
-    lines += folded("  cost       ", f"accuracy: {cost.accuracy}; speed: {cost.speed}; memory: {cost.memory}", width=width)
+    lines += folded(
+        "  cost       ", f"accuracy: {cost.accuracy}; speed: {cost.speed}; memory: {cost.memory}", width=width
+    )
     if one.not_tried:
         lines += folded("  not tried  ", f"{', '.join(one.not_tried)}: no smaller change", width=width)
     return lines

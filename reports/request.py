@@ -33,6 +33,7 @@ class Request:
     merged: tuple[Path, ...]
     compact: bool
     stress: Path | None
+    remedies: tuple[str, ...]
     evidence: Path | None
     format: str
     output_dir: Path | None
@@ -49,6 +50,7 @@ class Request:
             or self.merged
             or self.compact
             or self.stress
+            or self.remedies
         )
 
     @property
@@ -69,6 +71,14 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--check-model", "models", multiple=True, metavar="NAME", help="Does this model run? Repeatable."),
     click.option(
         "--stress", type=click.Path(path_type=Path), metavar="FILE", help="Show a stress run, with its curves."
+    ),
+    click.option(
+        "--try-remedies",
+        "remedies",
+        multiple=True,
+        metavar="CELL",
+        help="Try what may turn this failing cell, in children. A pattern means failing cells of the evidence. "
+        "Repeatable.",
     ),
     click.option("--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here."),
     click.option(
@@ -127,8 +137,8 @@ def refuse_together(request: Request) -> None:
     if not request.has_action:
         raise UsageError(
             "nothing was asked for",
-            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --compact, --stress "
-            "is needed",
+            why="one of --collect-all, --matrix, --test-hardware, --check-model, --merge, --compact, --stress, "
+            "--try-remedies is needed",
             fix=f"For example: {_EXAMPLE}",
         )
     if request.device and not request.models:
@@ -144,6 +154,12 @@ def refuse_together(request: Request) -> None:
             "--stress is a document of its own",
             why="it has no junit form and no place in another report",
             fix="Ask for it alone, with --format markdown, json or html.",
+        )
+    if request.remedies and (others or request.stress is not None or request.format not in ("markdown", "json")):
+        raise UsageError(
+            "--try-remedies is a job of its own",
+            why="it runs cells, and tells what came of it as text or as data",
+            fix="Ask for it alone, with --format markdown or json.",
         )
     if request.matrix and request.format == "junit":
         raise UsageError(

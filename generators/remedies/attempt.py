@@ -1,4 +1,4 @@
-"""The child that measures one cell, as it is or under what its environment says: `python -m generators.remedies.attempt`.
+"""The child that measures one cell, as it is or under what its environment says (`-m generators.remedies.attempt`).
 
 It reads its task from standard input and leaves a suite and evidence in a folder of its own.
 """
@@ -21,6 +21,7 @@ from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.errors import HwCompatError
 from hardware.evidence.store import read_folder
+from hardware.testing.child import die_with_parent
 from hardware.testing.runner import Limits, default_memory_limit
 from hardware.testing.session import run_session
 from hardware.testing.suite_file import read_suite
@@ -84,6 +85,7 @@ def _located(task: Task) -> ExpiredCell:
 
 def main() -> int:
     """Measure, and say in one line why it could not be done."""
+    die_with_parent(os.getppid())
     try:
         measure(Task.read(sys.stdin.read()))
     except HwCompatError as error:

@@ -43,7 +43,9 @@ class Run:
         """The first check, in the order of the suite, that was tried and didn't pass."""
         order = self.plan.checks if self.plan else ()
         failed = [line for line in self.lines if line.outcome.is_failure]
-        return min(failed, key=lambda line: order.index(line.check_name) if line.check_name in order else 99, default=None)
+        return min(
+            failed, key=lambda line: order.index(line.check_name) if line.check_name in order else 99, default=None
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +84,12 @@ def verdict_of_run(cell: Cell, run: Run, leaves_out: Sequence[str] = ()) -> Verd
     )
 
 
-def judge_try(step: Step, run: Run, before: Level, *, evidence: str, seconds: float) -> Tried:
-    """What a try showed. It turned the cell only where its lines say under which condition they were measured, or
-    where it is another cell."""
+def judge_try(step: Step, run: Run, before: Level, check: str, *, evidence: str, seconds: float) -> Tried:
+    """What a try showed, for a cell that had the level `before` and whose first failed check was `check`.
+
+    It turned the cell only where its lines say under which condition they were measured, and where `check` was asked
+    again: a target that can't be asked whether it decodes doesn't turn what failed in decoding.
+    """
     verdict = verdict_of_run(step.cell, run, step.remedy.leaves_out)
     failure = run.first_failure
     skipped = next((line for line in run.lines if line.error_type == "not_applicable"), None)
@@ -92,23 +97,38 @@ def judge_try(step: Step, run: Run, before: Level, *, evidence: str, seconds: fl
     if not run.lines or all(line.outcome is Outcome.NOT_RUN for line in run.lines):
         state = State.NOT_RUN
     elif verdict.level in (Level.HIGH, Level.MEDIUM):
-        state = State.TURNED if _tells_its_change(step, run) else State.NOT_RUN
+        state = _state_of_pass(step, run, check)
     elif failure is None and verdict.level is Level.UNKNOWN:
         state = State.NOT_APPLICABLE if skipped is not None else State.NOT_RUN
     elif (verdict.level.rank or 0) > (before.rank or 0):
         state = State.BETTER
-    why = run.problem or ("" if state is State.TURNED else _why(failure or skipped, verdict))
+    not_asked = f"{check} can't be asked there" if state is State.BETTER and failure is None else ""
+    why = run.problem or not_asked or ("" if state is State.TURNED else _why(failure or skipped, verdict))
     return Tried(
         step=step,
         state=state,
         level=verdict.level,
         error_type=failure.error_type if failure else "",
         why=why,
-        conditions=verdict.conditions,
+        conditions=(*verdict.conditions, *_left_out(step, run)),
         evidence=evidence,
         run_id=run.run.run_id if run.run else "",
         seconds=seconds,
     )
+
+
+def _left_out(step: Step, run: Run) -> tuple[str, ...]:
+    planned = run.plan.checks if run.plan else ()
+    return tuple(
+        f"{name} isn't asked: it asks for what is given up" for name in step.remedy.leaves_out if name in planned
+    )
+
+
+def _state_of_pass(step: Step, run: Run, check: str) -> State:
+    if not _tells_its_change(step, run):
+        return State.NOT_RUN
+    asked = run.plan is not None and check in run.plan.checks
+    return State.TURNED if asked else State.BETTER
 
 
 def _tells_its_change(step: Step, run: Run) -> bool:

@@ -1,4 +1,4 @@
-"""Remedies and which failures they are for, read from `remedies.toml`; which apply to a failing cell, in which order."""
+"""Remedies and which failures they are for (`remedies.toml`); which apply to a failing cell, in which order."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def load_remedies() -> Remedies:
     failures = tuple(_made(Failure, entry) for entry in data["failure"])
     for failure in failures:
         for name in (*failure.likely, *failure.possible):
-            remedies[name]  # noqa: B018 - a name that isn't there is an error of the file
+            remedies[name]
     return Remedies(remedies=remedies, failures=failures, other_targets=tuple(data["other_targets"]))
 
 

@@ -88,8 +88,8 @@ def try_cell(
     """Measure `cell` as it is, then under each remedy that applies, until no smaller one is left to try.
 
     `here` are the targets of this machine; `error_type_of` gives a failed line's error type. `known` is a run of the
-    cell as it is that need not be repeated; with `first_is_enough` no smaller change is looked for once one turned it.
-    The environment and the files of the user stay as they are.
+    cell as it is that need not be repeated; with `first_is_enough` no smaller change is looked for after one that
+    turned it. The environment and the files of the user stay as they are.
     """
     run, seconds = (known, 0.0) if known else _measured(cell, cell, place, AS_IT_IS, {})
     verdict = verdict_of_run(cell, run)
@@ -106,7 +106,7 @@ def try_cell(
         if not worth_trying(step, tried) or (first_is_enough and smallest(tried)):
             left.append(step.id)
             continue
-        tried.append(_try(step, cell, place, verdict.level))
+        tried.append(_try(step, cell, place, verdict.level, failure.check_name))
         on_note(f"{cell.id} {step.id}: {tried[-1].state} {tried[-1].why} ({tried[-1].seconds:.0f} s)")
     return CellTried(
         cell=cell,
@@ -125,11 +125,11 @@ def _first(reasons: Sequence[str]) -> str:
     return reason_text(reasons[0]) if reasons else "nothing was measured"
 
 
-def _try(step: Step, asked: Cell, place: Workplace, before: Level) -> Tried:
+def _try(step: Step, asked: Cell, place: Workplace, before: Level, check: str) -> Tried:
     variables = {**step.remedy.environment, VARIABLE: step.changes.text}
     name = step.id.replace(":", "_")
     run, seconds = _measured(step.cell, asked, place, name, variables)
-    return judge_try(step, run, before, evidence=str(_folder(asked, place, name) / EVIDENCE), seconds=seconds)
+    return judge_try(step, run, before, check, evidence=str(_folder(asked, place, name) / EVIDENCE), seconds=seconds)
 
 
 def _folder(asked: Cell, place: Workplace, name: str) -> Path:
@@ -200,8 +200,9 @@ def _left(cell: Cell, evidence: Path, problem: str) -> Run:
         found = read_folder(evidence)
     except HwCompatError:
         return Run(problem=problem or "it left no evidence")
-    runs = (*found.runs, *found.other_runs)
-    run = runs[0] if len(runs) == 1 else None
-    plan = next((one for one in run.plan if one.cell_id == cell.id), None) if run else None
-    lines = tuple(line for line in (*found.checks, *found.other_checks) if line.cell_id == cell.id)
-    return Run(run=run, plan=plan, lines=lines, problem=problem)
+    run = max((*found.runs, *found.other_runs), key=lambda one: one.started_at, default=None)
+    if run is None:
+        return Run(problem=problem or "it left no evidence")
+    plan = next((one for one in run.plan if one.cell_id == cell.id), None)
+    lines = (line for line in (*found.checks, *found.other_checks) if line.run_id == run.run_id)
+    return Run(run=run, plan=plan, lines=tuple(line for line in lines if line.cell_id == cell.id), problem=problem)

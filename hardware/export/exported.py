@@ -27,7 +27,7 @@ class Exported:
     """A folder with `openvino_model.xml` or `model.onnx`, or the several models of a way that splits, and how it was
     made.
 
-    `method` is `optimum-intel`, `convert_model` or `torchscript`, and `onnx` or `torch.export` where a remedy is tried;
+    `method` is `optimum-intel`, `convert_model` or `torchscript`; `onnx` or `torch.export` where a remedy is tried.
     `why_not_exporter` says why the first wasn't used.
     `exporter_limit` is the newest version of transformers that the exporter allows, where it had to be told to go
     beyond it. With `static` the model is right for the shapes of its example only: tracing froze loops over the

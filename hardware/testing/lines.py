@@ -13,7 +13,7 @@ from .suite_file import SuiteFile
 def line_for(suite: SuiteFile, run_id: str, check: str, outcome: Outcome, **facts: Any) -> CheckLine:
     """The line of one check of `suite`; `facts` are further fields of `CheckLine`, by name.
 
-    A suite that was edited by hand is marked as such in the conditions of every line; so is a changed condition, whose
+    A suite that was edited by hand is marked as such in the conditions of every line. So is a changed condition: its
     lines measure nothing of the cell as it is.
     """
     changed = current_changes().text
