@@ -11,6 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from benchmarks.remedies import labels, page_text
 from generators.compatibility.conclude import conclude
 from generators.compatibility.current import measured_verdicts
 from generators.compatibility.current_checks import current_checks
@@ -176,6 +177,33 @@ def test_only_what_means_something_on_the_cell_is_offered():
     told = steps("t5/x/simulated/float32", HWCOMPAT_SIMULATED_FAULT="wrong")
     assert told[0].id == "simulated_fault_unset"
     assert told[0].changes.text == "environment=HWCOMPAT_SIMULATED_FAULT unset"
+
+
+def test_the_page_counts_what_was_labelled_and_tried():
+    entries = [{"id": f"m{number}/x/cpu/float32", "fixable": "here", "reason": "a | b"} for number in range(4)]
+    entries[3]["fixable"] = "no"
+    tries = [[("cache_off", "turned")], [("cache_off", "fails"), ("other_target:cpu", "turned")]]
+    results = [
+        {
+            "cell": entry["id"],
+            "works": False,
+            "problem": "",
+            "error_type": "unknown",
+            "check": "builds",
+            "tried": [{"remedy": name, "state": state} for name, state in tried],
+        }
+        for entry, tried in zip(entries, tries, strict=False)
+    ]
+    text = page_text(entries, results, {}, "today")
+    assert "| **all labelled fixable** | 2 | 1 (50%) | 2 (100%) | 1 (50%) |" in text
+    assert "works as it is now: `m2/x/cpu/float32`" in text  # not tried, so that it counts for nothing
+    assert "| `m3/x/cpu/float32` | a \\| b |" in text
+
+
+def test_labels_are_of_cells_and_of_known_words():
+    found = labels()
+    assert len({Cell.parse(one["id"]) for one in found}) == len(found) >= 30
+    assert {one["fixable"] for one in found} == {"here", "elsewhere", "no"}
 
 
 # A changed condition is no measurement
