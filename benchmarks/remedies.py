@@ -54,8 +54,8 @@ was turned or works as it is, 1 not every one, 5 nothing applies. `--format json
 Made by `python -m benchmarks.remedies` on {today}. Versions: {versions}.
 Tiny models (random weights); QNN is Qualcomm's emulator.
 
-{labelled} failing cells of real sweeps (cpu, openvino, qnn, simulated) were drawn by seed {seed}, one for each cause, by
-turns from every target and error type. Each was labelled from the sweeps' own evidence before any remedy was
+{labelled} failing cells of real sweeps (cpu, openvino, qnn, simulated) were drawn by seed {seed}, one for each cause,
+by turns from every target and error type. Each was labelled from the sweeps' own evidence before any remedy was
 written: `benchmarks/remedies_labels.toml` was committed first. {no} were labelled not fixable, and nothing was tried
 there. The order of remedies, `generators/remedies/remedies.toml`, was committed before the first try as well.
 
