@@ -46,7 +46,8 @@ remedy that applies, in children; it says which is the smallest change that turn
 costs. Checks, reference and tolerances are those of the cell. What ran under a changed condition has an origin of its
 own in evidence and lies in `hwcompat-out/remedies/`: it never counts as a measurement of the cell, and the level
 that it is told with is `medium` at most. Files and environment of the user stay as they are. Exit codes: 0 every cell
-was turned or works as it is, 1 not every one, 5 nothing applies. `--format json` gives the same as data
+was turned or works as it is, 1 not every one, 5 nothing applies. A child is told of a change by `HWCOMPAT_CHANGES`
+(`hardware/changes.py`), under which the main job refuses to run. `--format json` gives the same as data
 (`reports/schemas/remedies.json`).
 
 ## How often

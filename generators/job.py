@@ -16,6 +16,7 @@ from generators.plan import PlannedSuite, ToleranceFor, choose_targets, plan_sui
 from generators.profile import Profile
 from generators.suites.files import State, prepare_folder, write_suite
 from hardware.cells import Shard, choose_cells
+from hardware.changes import refuse_changes
 from hardware.detection import HardwareInfo, targets
 from hardware.errors import OutputError, UsageError, echo
 from hardware.evidence.record import CheckLine, PlannedCell, RunLine
@@ -163,8 +164,9 @@ def run_job(
 
     `jobs` suites run at a time, None for as many as suit the machine. With `resume` only that is run which the newest
     run in the folder of evidence didn't finish; `on_note` is told what and why. Raises `OutputError` where evidence
-    can't be written, `JobInterrupted` after an interruption was recorded.
+    can't be written, `JobInterrupted` after an interruption was recorded, `UsageError` under a changed condition.
     """
+    refuse_changes()
     suites = [_read(one) for one in written]
     with _environment(suite_environment(written)):
         session = run_session(

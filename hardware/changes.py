@@ -75,3 +75,13 @@ class Changes:
 def current_changes() -> Changes:
     """What this process measures under; nothing where the variable isn't set. Raises `UsageError`."""
     return Changes.parse(os.environ.get(VARIABLE, ""))
+
+
+def refuse_changes() -> None:
+    """Raise `UsageError` where something is changed: whoever measures cells as they are calls this first."""
+    if text := current_changes().text:
+        raise UsageError(
+            f"{VARIABLE} is set to {echo(text)}",
+            why="what runs under a changed condition measures no cell",
+            fix=f"Unset {VARIABLE}; --try-remedies of hardware_compatibility_reporter.py tries changes.",
+        )

@@ -17,6 +17,7 @@ from generators.compatibility.current import measured_verdicts
 from generators.compatibility.current_checks import current_checks
 from generators.compatibility.required import required_checks
 from generators.compatibility.verdict import Level
+from generators.job import run_job
 from generators.remedies import trying
 from generators.remedies.judging import Run, State, judge_try, smallest, verdict_of_run, worth_trying
 from generators.remedies.remedy import load_remedies, steps_for
@@ -35,6 +36,7 @@ from hardware.export.openvino import changed_ways
 from hardware.testing.changed_model import RowByRow, rows_of, with_attention
 from hardware.testing.lines import line_for
 from hardware.testing.measurement import NotApplicable
+from hardware.testing.runner import Limits
 from hardware.testing.suite_file import SuiteFile
 from reports.remedies_command import asked_cells, exit_code
 from reports.remedies_view import remedies_json, remedies_text, write_of
@@ -277,6 +279,13 @@ def test_changes_are_read_as_they_are_written_and_others_refused():
     assert not Changes(cache="off").of_export.strip(";")
     assert [name for name, _ in changed_ways(Changes(export="onnx"))] == ["by way of ONNX"]
     assert changed_ways(Changes(cache="off")) == ()
+
+
+def test_the_main_job_measures_nothing_under_a_change(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "cache=off")
+    with pytest.raises(UsageError, match="measures no cell"):
+        run_job([], detect(), evidence=tmp_path / "none", command="", machine="", limits=Limits())
+    assert not (tmp_path / "none").exists()
 
 
 # What a change does
