@@ -60,6 +60,10 @@ by turns from every target and error type. Each was labelled from the sweeps' ow
 written: `benchmarks/remedies_labels.toml` was committed first. {no} were labelled not fixable, and nothing was tried
 there. The order of remedies, `generators/remedies/remedies.toml`, was committed before the first try as well.
 
+Of {fixable} labelled fixable, {counted} were tried on this machine so far. The others count in no share, and are
+listed; were all of them failures, the top remedy would have turned {least} of {fixable}. A cell none of whose tries
+turned it may have been cut off before its last one.
+
 {shares}
 
 The *top remedy* is the first in order that applies. Tries of a cell ended with the first that turned it, so that a
@@ -202,6 +206,9 @@ def page_text(
         labelled=len(entries),
         no=len(entries) - len(rows),
         seed=SEED,
+        fixable=len(rows),
+        counted=len(counted),
+        least=sum(row.top_turned for row in counted),
         shares=markdown_table(
             [
                 "cells",
