@@ -20,6 +20,7 @@ def cli(**options: object) -> int:
     \b
     Example: python hardware_compatibility_reporter.py --collect-all --matrix
     Exit codes: 0 clean, 1 findings, 2 interrupted, 3 internal error, 4 usage, 5 nothing matched.
+    --try-remedies: 0 every cell was turned, 1 not every one, 5 nothing applies.
     """
     return run(Request(**options))  # type: ignore[arg-type] # click gives what the options declare
 
@@ -55,6 +56,10 @@ def run(request: Request) -> int:
         from reports.repro_command import report_repro
 
         return report_repro(request, request.repro)
+    if request.remedies:
+        from reports.remedies_command import try_remedies
+
+        return try_remedies(request)
     from reports.collect_command import collect
 
     return collect(request)

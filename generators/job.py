@@ -16,6 +16,7 @@ from generators.plan import PlannedSuite, ToleranceFor, choose_targets, plan_sui
 from generators.profile import Profile
 from generators.suites.files import State, prepare_folder, write_suite
 from hardware.cells import Shard, choose_cells
+from hardware.changes import refuse_changes
 from hardware.detection import HardwareInfo, targets
 from hardware.errors import OutputError, UsageError, echo
 from hardware.evidence.record import CheckLine, PlannedCell, RunLine
@@ -163,10 +164,11 @@ def run_job(
 
     `jobs` suites run at a time, None for as many as suit the machine. With `resume` only that is run which the newest
     run in the folder of evidence didn't finish; `on_note` is told what and why. Raises `OutputError` where evidence
-    can't be written, `JobInterrupted` after an interruption was recorded.
+    can't be written, `JobInterrupted` after an interruption was recorded, `UsageError` under a changed condition.
     """
+    refuse_changes()
     suites = [_read(one) for one in written]
-    with _environment(_suite_environment(written)):
+    with _environment(suite_environment(written)):
         session = run_session(
             suites,
             [_planned(suite, one.planned) for suite, one in zip(suites, written, strict=True)],
@@ -256,7 +258,7 @@ def _result(
     )
 
 
-def _suite_environment(written: Sequence[WrittenSuite]) -> dict[str, str]:
+def suite_environment(written: Sequence[WrittenSuite]) -> dict[str, str]:
     """What suites read beside their own text: device indices that were named, and where checkpoints lie."""
     devices = [str(one.planned.device) for one in written if one.planned.device.index is not None]
     folders = {str(one.planned.profile.folder.resolve()) for one in written if one.planned.profile.folder}

@@ -77,7 +77,7 @@ def second_opinions(evidence: Evidence | None, inventory: HardwareInfo) -> tuple
     grouped: dict[tuple[str, str, str, str], list[CheckLine]] = {}
     for line in sorted(evidence.other_checks, key=lambda line: line.started_at):
         run = runs.get(line.run_id)
-        if run is not None and (line.cell_id, line.check_name) in _planned(run):
+        if run is not None and line.origin in _NAMES and (line.cell_id, line.check_name) in _planned(run):
             place = (line.model, line.requested_target.partition(":")[0], run.machine, str(line.origin))
             grouped.setdefault(place, []).append(line)
     return tuple(_opinion(lines, runs, inventory) for _, lines in sorted(grouped.items()))

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..evidence.record import Stage
 from ..export import Exported
-from ..export.exported import ENCODER, FORWARD, PROMPT, RESULT, STEP
+from ..export.exported import ENCODER, EXPORTER, FORWARD, PROMPT, RESULT, STEP
 from ..export.exporter import openvino_names
 from ..export.positions import host_positions
 from ._graph_decoding import decode
@@ -26,7 +26,7 @@ Options = Mapping[str, str]
 
 def open_model(exported: Exported, subject: ModelSubject, device: str, options: Options) -> OpenedModel:
     """Compile an export for a device. Raises `Unsupported` at the stage `compile` where the runtime refuses it."""
-    name = "" if exported.method == "convert_model" else class_name(subject)
+    name = class_name(subject) if exported.method == EXPORTER else ""
     try:
         if name:
             return ClassModel(exported, name, device, options)

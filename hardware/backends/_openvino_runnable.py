@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..export.compressing import with_int8_weights
-from ..export.exported import Exported
+from ..export.exported import EXPORTER, Exported
 from ..export.openvino import export_openvino
 from ..export.verification import held_inputs
 from ._openvino_calls import beside_graphs, inferences
@@ -87,7 +87,7 @@ class OpenVINORunnable(Runnable):
             try:
                 return self.opened(inputs)
             except RuntimeError as error:  # the plug-in's, which may fail at one length and not at another
-                if self.exported.method != "convert_model":
+                if self.exported.method == EXPORTER:
                     raise
                 self._said["why_static"] = " ".join(str(error).split())[:_LONGEST_REASON]
         self._said["shapes"] = "static"

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from ..changes import current_changes
 from ..errors import BackendUnavailable
 from ..optimization.optimizers import optimizer_for
 from ..output_masks import masks_of
@@ -162,7 +163,7 @@ class TorchRunnable(Runnable):
         return to_arrays(self._forward(self._tensors(inputs)))
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
-        return greedy(self.model, self._tensors(inputs), steps=steps, use_cache=True)
+        return greedy(self.model, self._tensors(inputs), steps=steps, use_cache=not current_changes().cache)
 
     def gradients(self, inputs: Inputs) -> dict[str, Array]:
         return self._gradients(self._tensors(inputs))
@@ -221,7 +222,8 @@ class TorchRunnable(Runnable):
         since it raises; the checks of the two say why."""
         unseen = ""
         if self.subject.generates != "none":
-            unseen = what_raises("decoding", lambda: greedy(self.model, tensors, steps=STEPS, use_cache=True))
+            cached = not current_changes().cache
+            unseen = what_raises("decoding", lambda: greedy(self.model, tensors, steps=STEPS, use_cache=cached))
         return listed(unseen, what_raises("gradients", lambda: self._gradients(tensors)))
 
     def _gradients(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:

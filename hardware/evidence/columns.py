@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .record import SCHEMA_VERSION, Outcome
+from .record import SCHEMA_VERSION, Origin, Outcome
 
 if TYPE_CHECKING:
     import duckdb
@@ -77,13 +77,13 @@ def read_raw(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path]) -> No
 
 def unusual_paths(connection: duckdb.DuckDBPyConnection, table: str = "raw") -> set[str]:
     """The files of a table in which something isn't a whole line of this version, as far as the columns tell."""
-    outcomes = ", ".join(f"'{one}'" for one in Outcome)
+    outcomes, origins = (", ".join(f"'{one}'" for one in kinds) for kinds in (Outcome, Origin))
     lacking = {
         kind: " OR ".join(f"{name} IS NULL" for name in names) for kind, names in (("check", _CHECK), ("run", _RUN))
     }
     found = connection.execute(
         f"SELECT DISTINCT path FROM {table} WHERE kind IS NULL OR schema_version IS DISTINCT FROM '{SCHEMA_VERSION}' "
-        f"OR kind NOT IN ('run', 'check', 'end') OR origin NOT IN ('hwcompat', 'transformers') "
+        f"OR kind NOT IN ('run', 'check', 'end') OR origin NOT IN ({origins}) "
         f"OR (kind = 'check' AND ({lacking['check']} OR outcome NOT IN ({outcomes}))) "
         f"OR (kind = 'run' AND ({lacking['run']} OR json_type(versions) <> 'OBJECT' OR len(list_filter(plan, "
         "lambda one: one.cell_id IS NULL OR one.checks IS NULL OR one.suite IS NULL OR one.suite_hash IS NULL "

@@ -20,10 +20,14 @@ SCHEMA_VERSION = 1
 
 
 class Origin(StrEnum):
-    """Whose tests a line is of. Only our own hold a model against our reference, and only they make a level."""
+    """Whose tests a line is of. Only our own hold a model against our reference, and only they make a level.
+
+    `changed` are our own under a changed condition (`hardware/changes.py`): they say nothing of the cell without it.
+    """
 
     HWCOMPAT = "hwcompat"
     TRANSFORMERS = "transformers"
+    CHANGED = "changed"
 
 
 EDITED = "suite edited"

@@ -33,8 +33,9 @@ class BrokenLine:
 class Evidence:
     """All that a folder holds, in the order of file names and lines.
 
-    `runs` and `checks` are our own, of which verdicts are made. What others' tests showed stands apart, in
-    `other_runs` and `other_checks`, so that nothing that reads evidence can take it for ours.
+    `runs` and `checks` are our own, of which verdicts are made. What others' tests showed, and ours under a changed
+    condition, stands apart in `other_runs` and `other_checks`: nothing that reads evidence can take it for a
+    measurement.
     """
 
     runs: tuple[RunLine, ...]

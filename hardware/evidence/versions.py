@@ -24,7 +24,16 @@ ABSENT = "absent"
 RELEASE = "0.1.0"
 """Our own version, as in pyproject.toml."""
 
-_CHECKING = ("backends", "export", "testing", "workers", "output_masks.py", "known_answer.py", "privateuse1.py")
+_CHECKING = (
+    "backends",
+    "export",
+    "testing",
+    "workers",
+    "changes.py",
+    "output_masks.py",
+    "known_answer.py",
+    "privateuse1.py",
+)
 """Our own code that a verdict rests on."""
 
 

@@ -15,6 +15,9 @@ ENCODER = "openvino_prompt_encoder_model.xml"
 PROMPT = "openvino_prompt_model.xml"
 STEP = "openvino_step_model.xml"
 ONNX = "model.onnx"
+EXPORTER = "optimum-intel"
+"""The way whose export a class of that library opens; every other is a bare graph."""
+
 RESULT = "result."
 """What the nodes of a traced graph's outputs are called, before the output's name."""
 
@@ -24,7 +27,8 @@ class Exported:
     """A folder with `openvino_model.xml` or `model.onnx`, or the several models of a way that splits, and how it was
     made.
 
-    `method` is `optimum-intel`, `convert_model` or `torchscript`; `why_not_exporter` says why the first wasn't used.
+    `method` is `optimum-intel`, `convert_model` or `torchscript`; `onnx` or `torch.export` where a remedy is tried.
+    `why_not_exporter` says why the first wasn't used.
     `exporter_limit` is the newest version of transformers that the exporter allows, where it had to be told to go
     beyond it. With `static` the model is right for the shapes of its example only: tracing froze loops over the
     length. Inputs that are `held` (names with commas between) are constants in it, so that it is right for their

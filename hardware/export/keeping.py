@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..backends.base import ModelSubject, Unsupported
+from ..changes import current_changes
 from ..errors import OutputError
 from ..evidence.record import Stage
 from ..paths import CACHE_VARIABLE, cache_folder
@@ -86,7 +87,14 @@ def _key(subject: ModelSubject, example: Inputs, route: Route) -> str:
     shapes = {name: array.tolist() if name in numbers else list(array.shape) for name, array in example.items()}
     files = (path for path in sorted(Path(__file__).parent.iterdir()) if path.suffix in (".py", ".toml"))
     sources = [path.read_text(encoding="utf-8") for path in files]  # another way of exporting gives another export
-    how = [versions_of(route.packages), sources_of(tuple(route.packages)), [name for name, _ in route.ways], sources]
+    changed = current_changes().of_export  # an export of a changed model is never taken for one of the model
+    how = [
+        changed,
+        versions_of(route.packages),
+        sources_of(tuple(route.packages)),
+        [name for name, _ in route.ways],
+        sources,
+    ]
     text = json.dumps([subject.identity, subject.task, shapes, how], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 

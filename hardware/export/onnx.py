@@ -15,6 +15,7 @@ import numpy as np
 
 from ..backends._outputs import floating_outputs, ruled_out
 from ..backends.base import ModelSubject
+from ..changes import current_changes
 from .caches import replaced
 from .exported import ONNX, Exported
 from .keeping import Route, Way, export_once, opened
@@ -110,12 +111,12 @@ def _proven(made: Exported, proof: Proof, open_on_cpu: Any) -> tuple[Exported, f
 
 def _within_float16(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
     """The trace with constants that float16 holds, as masks of a model's own code often don't."""
-    made = _traced(subject, example, folder)
+    made = traced(subject, example, folder)
     _bound(folder / ONNX)
     return made
 
 
-def _traced(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+def traced(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
     """Trace the bare forward pass, without a cache. Raises what the exporter raises."""
     import torch
 
@@ -139,7 +140,7 @@ def _traced(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
             tensors,
             str(file),
             dynamo=False,
-            opset_version=OPSET,
+            opset_version=int(current_changes().opset or OPSET),
             input_names=names,
             output_names=outputs,
         )
@@ -271,4 +272,4 @@ def _differs(dims: list[int], full: list[int]) -> bool:
 
 
 _METHOD = "torchscript"
-_WAYS: tuple[tuple[str, Way], ...] = (("within float16", _within_float16), ("as it is", _traced))
+_WAYS: tuple[tuple[str, Way], ...] = (("within float16", _within_float16), ("as it is", traced))

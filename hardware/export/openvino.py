@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..backends.base import ModelSubject, Unsupported
+from ..changes import Changes, current_changes
 from . import decoding, exporter, tracing
-from .exported import ENCODER, PROMPT, STEP, Exported, Opener
+from .exported import ENCODER, EXPORTER, PROMPT, STEP, Exported, Opener
 from .keeping import Route, Way, export_failure, export_once, opened
 from .verification import Proof
 
@@ -47,30 +48,45 @@ def export_openvino(
     and `conversion_wrong` where it gives other numbers than torch (stage `convert`).
     """
     quiet_telemetry()
-    if traced_anew:
+    changes = current_changes()
+    if traced_anew or changes.cache:
         subject = replace(subject, generates="none")
     route = Route(
-        ways=_TRACES if traced_anew else tuple(_ways(subject)),
+        ways=changed_ways(changes) or (_TRACES if traced_anew else tuple(_ways(subject))),
         prove=_proven,
         runtime="OpenVINO's own CPU device",
         packages=("openvino", "optimum-intel", "nncf"),
         refused=_OPERATORS,
-        best="optimum-intel",
+        best=EXPORTER,
     )
     return export_once(subject, example, open_on_cpu, route)
 
 
+def changed_ways(changes: Changes) -> tuple[tuple[str, Way], ...]:
+    """The ways of a try that changes the export, instead of the usual ones; none where it doesn't."""
+    from . import other_ways
+
+    if changes.shapes:
+        return (("convert_model for these shapes", other_ways.for_these_shapes),)
+    found: dict[str, tuple[tuple[str, Way], ...]] = {
+        "trace": _TRACES,
+        "onnx": (("by way of ONNX", other_ways.over_onnx),),
+        "program": (("torch.export", other_ways.over_program),),
+    }
+    return found.get(changes.export, ())
+
+
 def _ways(subject: ModelSubject) -> Iterator[tuple[str, Way]]:
-    yield "optimum-intel", exporter.with_exporter
+    yield EXPORTER, exporter.with_exporter
     if exporter.limit_of(subject):
         yield "optimum-intel beyond its limit", exporter.beyond_limit
     yield from _TRACES
 
 
 def _proven(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Exported, float]:
-    if made.method == "convert_model":
-        return _proven_trace(made, proof, open_on_cpu)
-    return made, proof.of_all(opened(open_on_cpu, made), made)
+    if made.method == EXPORTER:
+        return made, proof.of_all(opened(open_on_cpu, made), made)
+    return _proven_trace(made, proof, open_on_cpu)
 
 
 def _proven_trace(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Exported, float]:

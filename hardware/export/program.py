@@ -58,6 +58,11 @@ def export_forward(model: Any, tensors: Tensors, file: Path) -> Program:
         return _export(model, compute, tensors, file)
 
 
+def export_function(part: Any, compute: Compute, tensors: Tensors, file: Path) -> Program:
+    """A function of `part` from tensors by name to tensors by name. Raises `Unsupported` with the reason."""
+    return _export(part, compute, tensors, file)
+
+
 def export_module(module: Any, tensors: Tensors, file: Path) -> Program:
     """A module that takes tensors by name and gives tensors by name."""
     return _export(module, lambda values: dict(module(**values)), tensors, file)

@@ -86,7 +86,8 @@ def _lines_of(writer: EvidenceWriter, pid: int, suite: SuiteFile) -> list[CheckL
 
 def settle(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str) -> Counter[str]:
     """Outcomes of all checks of this run; planned ones that have no line yet are closed with the reason."""
-    lines = list(read_run(writer.folder, writer.run_id).checks)
+    written = read_run(writer.folder, writer.run_id)
+    lines = [*written.checks, *written.other_checks]  # under a changed condition they are no measurement, and written
     by_cell = lines_by_cell(lines)
     for suite in suites:
         lines += close(suite, by_cell.get(suite.cell.id, ()), writer, reason, f"the run was {reason}")

@@ -57,7 +57,7 @@ class ChildTask:
 
 def run_child(task: ChildTask) -> int:
     """Run the suites in this process and return pytest's last exit code. The process is of no use afterwards."""
-    _die_with_parent(task.parent)
+    die_with_parent(task.parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # held while it was started
     _log_to(task, 0)
     sys.stdout = os.fdopen(1, "w", buffering=1, errors="replace", closefd=False)
@@ -128,7 +128,7 @@ def _tell(pipe: int, word: Word, text: object) -> None:
         os.write(pipe, f"{word} {text}\n".encode())
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
     """Ask Linux to end this process when its parent ends; elsewhere an orphan runs to its end."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

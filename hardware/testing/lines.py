@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..evidence.record import EDITED, CheckLine, Outcome
+from ..changes import CHANGED, current_changes
+from ..evidence.record import EDITED, CheckLine, Origin, Outcome
 from ..evidence.writer import now
 from .suite_file import SuiteFile
 
@@ -12,9 +13,12 @@ from .suite_file import SuiteFile
 def line_for(suite: SuiteFile, run_id: str, check: str, outcome: Outcome, **facts: Any) -> CheckLine:
     """The line of one check of `suite`; `facts` are further fields of `CheckLine`, by name.
 
-    A suite that was edited by hand is marked as such in the conditions of every line.
+    A suite that was edited by hand is marked as such in the conditions of every line. So is a changed condition: its
+    lines measure nothing of the cell as it is.
     """
+    changed = current_changes().text
     conditions = {**facts.pop("conditions", {}), **({EDITED: "by hand"} if suite.edited else {})}
+    conditions |= {CHANGED: changed} if changed else {}
     given = {
         "subject": suite.subject,
         "requested_target": str(suite.cell.target),
@@ -36,5 +40,6 @@ def line_for(suite: SuiteFile, run_id: str, check: str, outcome: Outcome, **fact
         architecture=suite.architecture,
         suite_hash=suite.suite_hash,
         conditions=conditions,
+        origin=Origin.CHANGED if changed else Origin.HWCOMPAT,
         **given,
     )

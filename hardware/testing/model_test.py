@@ -15,12 +15,14 @@ import numpy as np
 from ..backends.base import STEPS, BaseBackend, Execution, Generation, ModelSubject, Runnable, Unsupported
 from ..backends.factory import get_backend
 from ..cell import Cell
+from ..changes import current_changes
 from ..errors import BackendUnavailable
 from ..evidence.record import Stage, Subject
 from ..output_masks import masks_of
 from ..paths import cache_folder
 from ..target import Target
 from . import recording, reference
+from .changed_model import load, with_attention
 from .loud_weights import fill
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs
 from .parity import Array, Comparison, compare, compare_gradients
@@ -138,6 +140,9 @@ class ModelTest:
         model = self.make_model()
         return model.eval() if self.gain is None else fill(model, gain=self.gain)
 
+    def _changed(self) -> torch.nn.Module:
+        return with_attention(self._build(), current_changes().attention)
+
     def parameter_count(self) -> int:
         """Parameters of a freshly built model, tied ones once."""
         return sum(parameter.numel() for parameter in self._build().parameters())
@@ -164,16 +169,16 @@ class ModelTest:
 
     def _load(self) -> Runnable:
         subject = ModelSubject(
-            model=self._build(),
+            model=self._changed(),
             task=self.cell.task,
             identity=self._identity,
             generates=self.generates,
             masked_by=self.masked_by,
             trains_only=self.trains_only,
-            rebuild=self._build,
+            rebuild=self._changed,
         )
         with self._at(Stage.LOAD):
-            return self.backend.load(subject, self.inputs, self.cell.precision)
+            return load(self.backend, subject, self.inputs, self.cell.precision)
 
     @contextmanager
     def _at(self, stage: Stage) -> Iterator[None]:

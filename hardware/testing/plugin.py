@@ -19,8 +19,9 @@ from typing import Any
 import pytest
 
 from ..backends.base import Unsupported
+from ..changes import current_changes
 from ..errors import BrokenInput
-from ..evidence.record import CheckLine, EndLine, Outcome, RunLine, Stage
+from ..evidence.record import CheckLine, EndLine, Origin, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from ..paths import DEFAULT_EVIDENCE
 from . import recording
@@ -148,6 +149,7 @@ class Recorder:
                 versions=versions_of(inventory),
                 plan=tuple(suite.planned() for suite in suites),
                 isolation="none: a crash in one check ends the session",
+                origin=Origin.CHANGED if current_changes().text else Origin.HWCOMPAT,
             )
         )
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..changes import current_changes
 from ..detection import HardwareInfo
 from ..errors import NothingMatched
 from ..evidence.machine import machine_label
-from ..evidence.record import CheckLine, Outcome, PlannedCell, RunLine
+from ..evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine
 from ..evidence.versions import versions_of
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from .progress import Progress
@@ -85,6 +86,7 @@ def run_session(
         plan=tuple(cell for suite, cell in zip(suites, plan, strict=True) if suite.cell.id in waiting),
         resumes=found.run_ids,
         jobs=jobs or default_jobs(left),
+        origin=Origin.CHANGED if current_changes().text else Origin.HWCOMPAT,
     )
     writer = EvidenceWriter(evidence, run.run_id)
     interrupted = False

@@ -1,0 +1,298 @@
+"""Whether remedies turn what can be turned: failing cells of real sweeps, labelled before anything was tried.
+
+    python -m benchmarks.remedies choose EVIDENCE...          the cells to label, by a seed
+    python -m benchmarks.remedies run EVIDENCE... --out DIR   the remedies of every cell that is labelled fixable
+    python -m benchmarks.remedies page --out DIR              docs/REMEDIES.md
+
+Labels stand in `remedies_labels.toml`. They were committed before a remedy ran, and are not edited
+afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import click
+
+from generators.compatibility.current_checks import current_checks
+from generators.remedies.judging import Run
+from generators.remedies.trying import Workplace, try_cell
+from hardware.cell import Cell
+from hardware.detection import detect, targets
+from hardware.evidence.record import CheckLine
+from hardware.evidence.store import lines_by_cell, read_folder
+from hardware.evidence.versions import versions_of
+from reports.remedies_view import cell_to_dict, error_type_of
+from reports.text import code, markdown, markdown_table
+
+PAGE = Path(__file__).parents[1] / "docs" / "REMEDIES.md"
+LABELS = Path(__file__).with_name("remedies_labels.toml")
+COMMAND = "python -m benchmarks.remedies run"
+SEED = 20261123
+CHOSEN = 40
+_PAGE = """# Remedies: how often a tried change turns a failing cell
+
+`python hardware_compatibility_reporter.py --try-remedies CELL` measures a failing cell as it is, and then under each
+remedy that applies, in children; it says which is the smallest change that turned it, what to write, and what that
+costs. Checks, reference and tolerances are those of the cell. What ran under a changed condition has an origin of its
+own in evidence and lies in `hwcompat-out/remedies/`: it never counts as a measurement of the cell, and the level
+that it is told with is `medium` at most. Files and environment of the user stay as they are. Exit codes: 0 every cell
+was turned or works as it is, 1 not every one, 5 nothing applies. A child is told of a change by `HWCOMPAT_CHANGES`
+(`hardware/changes.py`), under which the main job refuses to run. `--format json` gives the same as data
+(`reports/schemas/remedies.json`).
+
+## How often
+
+Made by `python -m benchmarks.remedies` on {today}. Versions: {versions}.
+Tiny models (random weights); QNN is Qualcomm's emulator.
+
+{labelled} failing cells of real sweeps (cpu, openvino, qnn, simulated) were drawn by seed {seed}, one for each cause,
+by turns from every target and error type. Each was labelled from the sweeps' own evidence before any remedy was
+written: `benchmarks/remedies_labels.toml` was committed first. {no} were labelled not fixable, and nothing was tried
+there. The order of remedies, `generators/remedies/remedies.toml`, was committed before the first try as well.
+
+Of {fixable} labelled fixable, {counted} were tried on this machine so far. The others count in no share, and are
+listed; were all of them failures, the top remedy would have turned {least} of {fixable}. A cell none of whose tries
+turned it may have been cut off before its last one.
+
+{shares}
+
+The *top remedy* is the first in order that applies. Tries of a cell ended with the first that turned it, so that a
+smaller change which turns it too may be missing here; `--try-remedies` looks for one.
+
+What these figures don't say: cells labelled `elsewhere` were so labelled because the sweep had shown the same model
+right on another target, and for most of them the top remedy is to go there. That it turns them is hardly news; what
+changes did on the cell's own target is in the last column. Those labelled `here` were measured once more as they are
+before anything was tried; the failure of the others is the sweep's.
+
+Turned by: {turners}.
+
+{left}## Cells labelled fixable
+
+{cells}
+
+## Cells labelled not fixable
+
+{rest}
+"""
+
+_NUMBERS = re.compile(r"\d[\d.e+-]*")
+_LONGEST_CAUSE = 240
+
+
+def failing_cells(folders: Sequence[Path]) -> dict[str, list[CheckLine]]:
+    """By cell, the failed checks that speak now, in the order in which they were asked; of cells that failed."""
+    found = {}
+    for folder in folders:
+        for cell, lines in lines_by_cell(current_checks(read_folder(folder))).items():
+            failed = [line for line in lines if line.outcome.is_failure]
+            if failed:
+                found[cell] = failed
+    return found
+
+
+def cause_of(lines: Sequence[CheckLine]) -> tuple[str, ...]:
+    """What two cells share that failed for one reason: target, type, stage, checks, the message without numbers."""
+    first = lines[0]
+    message = _NUMBERS.sub("#", first.error_message.replace(first.model, "MODEL"))[:_LONGEST_CAUSE]
+    checks = ",".join(line.check_name for line in lines)
+    return first.requested_target, first.error_type, str(first.stage), checks, message
+
+
+def chosen_cells(cells: dict[str, list[CheckLine]], *, seed: int = SEED, count: int = CHOSEN) -> list[str]:
+    """One cell for each cause, drawn by turns from every (target, error type), so that no kind crowds out another."""
+    drawn = random.Random(seed)
+    causes: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for cell, lines in sorted(cells.items()):
+        causes[cause_of(lines)].append(cell)
+    strata: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for cause, members in sorted(causes.items()):
+        strata[cause[:2]].append(drawn.choice(members))
+    for members in strata.values():
+        drawn.shuffle(members)
+    kept: list[str] = []
+    while len(kept) < count and any(strata.values()):
+        for name in sorted(strata):
+            if strata[name] and len(kept) < count:
+                kept.append(strata[name].pop())
+    return kept
+
+
+@click.group()
+def main() -> None:
+    """Measure remedies."""
+
+
+@main.command()
+@click.argument("evidence", nargs=-1, required=True, type=click.Path(path_type=Path))
+def choose(evidence: tuple[Path, ...]) -> None:
+    """Print the cells to label, each with what failed."""
+    cells = failing_cells(evidence)
+    for cell in chosen_cells(cells):
+        first = cells[cell][0]
+        checks = ", ".join(line.check_name for line in cells[cell])
+        click.echo(f"{cell}\t{first.error_type}\t{first.stage}\t{checks}\t{first.error_message[:700]!r}")
+
+
+@main.command()
+@click.argument("evidence", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path))
+@click.option("--fixable", type=click.Choice(["here", "elsewhere"]), required=True)
+@click.option("--timeout", "timeout_s", type=float, default=150.0)
+def run(evidence: tuple[Path, ...], out: Path, fixable: str, timeout_s: float) -> None:
+    """Try the remedies of the cells with one label, and note what came of each; goes on where it was ended.
+
+    Those labelled `here` are measured as they are first; the failure of the others is taken from the sweep.
+    """
+    known = failing_runs(evidence)
+    here = [one.target for one in targets(detect()) if one.expected]
+    noted = out / "results.jsonl"
+    out.mkdir(parents=True, exist_ok=True)
+    done = {json.loads(line)["cell"] for line in noted.read_text().splitlines()} if noted.exists() else set()
+    place = Workplace(folder=out / "tries", evidence=None, command=COMMAND, timeout_s=timeout_s, child_s=900)
+    for entry in labels():
+        if entry["fixable"] != fixable or entry["id"] in done:
+            continue
+        found = try_cell(
+            Cell.parse(entry["id"]),
+            place,
+            here=here,
+            error_type_of=error_type_of,
+            on_note=click.echo,
+            known=known.get(entry["id"]) if fixable == "elsewhere" else None,
+            first_is_enough=True,
+        )
+        with noted.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(cell_to_dict(found)) + "\n")
+
+
+@main.command()
+@click.option("--out", required=True, type=click.Path(path_type=Path))
+def page(out: Path) -> None:
+    """Write docs/REMEDIES.md from what was noted."""
+    results = [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+    versions = versions_of(detect())
+    PAGE.write_text(page_text(labels(), results, versions, date.today().isoformat()), encoding="utf-8")
+
+
+def page_text(
+    entries: Sequence[dict[str, str]], results: Sequence[dict[str, Any]], versions: dict[str, str], today: str
+) -> str:
+    """The page: shares of the cells that were labelled fixable, and a row for each."""
+    by_cell = {one["cell"]: one for one in results}
+    rows = [Row(entry=one, result=by_cell.get(one["id"])) for one in entries if one["fixable"] != "no"]
+    counted = [row for row in rows if row.counts]
+    here, elsewhere = ([row for row in counted if row.entry["fixable"] == name] for name in ("here", "elsewhere"))
+    turners = Counter(row.turner for row in counted if row.turner)
+    used = ("torch", "transformers", "openvino", "optimum-intel", "onnx", "onnxruntime", "onnxruntime-qnn")
+    shares = [
+        ["expected to be turned on their target", *_shares(here)],
+        ["expected to be turned by another target alone", *_shares(elsewhere)],
+        ["**all labelled fixable**", *_shares(counted)],
+    ]
+    left = [row.entry["id"] for row in rows if not row.counts]
+    return _PAGE.format(
+        today=today,
+        versions=", ".join(f"{name} {versions[name]}" for name in used if name in versions),
+        labelled=len(entries),
+        no=len(entries) - len(rows),
+        seed=SEED,
+        fixable=len(rows),
+        counted=len(counted),
+        least=sum(row.top_turned for row in counted),
+        shares=markdown_table(
+            [
+                "cells",
+                "how many",
+                "turned by the top remedy",
+                "turned by any that was tried",
+                "of those, on their own target",
+            ],
+            shares,
+        ),
+        turners=", ".join(f"{code(name)} {count}" for name, count in turners.most_common()),
+        left=f"Not counted, since nothing was tried or it works as it is now: {', '.join(map(code, left))}.\n\n"
+        if left
+        else "",
+        cells=markdown_table(["cell", "failure", "labelled", "tried, in order"], [row.cells for row in rows]),
+        rest=markdown_table(
+            ["cell", "why"],
+            [[code(one["id"]), markdown(one["reason"])] for one in entries if one["fixable"] == "no"],
+        ),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A labelled cell, and what was noted of it; None where nothing was tried."""
+
+    entry: dict[str, str]
+    result: dict[str, Any] | None
+
+    @property
+    def tried(self) -> list[dict[str, Any]]:
+        """Its tries, in order."""
+        return list(self.result["tried"]) if self.result else []
+
+    @property
+    def counts(self) -> bool:
+        """Whether it belongs to the shares: something was tried, or nothing applied to what failed."""
+        return self.result is not None and not self.result["works"] and not self.result["problem"]
+
+    @property
+    def top_turned(self) -> bool:
+        """Whether the first remedy in order turned it."""
+        return bool(self.tried) and self.tried[0]["state"] == "turned"
+
+    @property
+    def turner(self) -> str:
+        """The first remedy that turned it; empty where none did."""
+        return next((one["remedy"] for one in self.tried if one["state"] == "turned"), "")
+
+    @property
+    def cells(self) -> list[str]:
+        """Its row of the table."""
+        tried = "; ".join(f"{code(one['remedy'])} {one['state'].replace('_', ' ')}" for one in self.tried)
+        if self.result and self.result["works"]:
+            tried = "works as it is now"
+        failure = f"{self.result['error_type']}, {self.result['check']}" if self.result else ""
+        return [code(self.entry["id"]), markdown(failure), self.entry["fixable"], tried or "not tried"]
+
+
+def _shares(rows: Sequence[Row]) -> list[str]:
+    top, anyway = sum(row.top_turned for row in rows), sum(bool(row.turner) for row in rows)
+    own = sum(bool(row.turner) and not row.turner.startswith("other_target") for row in rows)
+    return [str(len(rows)), *(f"{count} ({count / len(rows):.0%})" if rows else "" for count in (top, anyway, own))]
+
+
+def labels() -> list[dict[str, str]]:
+    """The labelled cells, as they were committed."""
+    found: list[dict[str, str]] = tomllib.loads(LABELS.read_text(encoding="utf-8"))["cell"]
+    return found
+
+
+def failing_runs(folders: Sequence[Path]) -> dict[str, Run]:
+    """By cell, the newest run of a sweep in which it failed."""
+    found: dict[str, Run] = {}
+    for folder in folders:
+        evidence = read_folder(folder)
+        by_cell = lines_by_cell(evidence.checks)
+        for line in evidence.runs:
+            for plan in line.plan:
+                lines = tuple(one for one in by_cell.get(plan.cell_id, ()) if one.run_id == line.run_id)
+                if any(one.outcome.is_failure for one in lines):
+                    found[plan.cell_id] = Run(run=line, plan=plan, lines=lines)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Remedies and which failures they are for (`remedies.toml`); which apply to a failing cell, in which order."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hardware.backends.factory import backend_class, known_targets
+from hardware.cell import Cell
+from hardware.changes import Changes
+from hardware.evidence.record import CheckLine
+from hardware.target import Target
+
+_FILE = Path(__file__).with_name("remedies.toml")
+_OTHER_TARGETS = 2
+"""So many other targets are tried for one cell: the third says little more than the second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a remedy takes away, in words."""
+
+    accuracy: str
+    speed: str
+    memory: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """One change. `size` is smaller for a smaller change; `environment` sets variables, and unsets those whose value
+    is empty; `leaves_out` are checks that ask for what it gives up. `write` is what a user writes to apply it."""
+
+    id: str
+    size: int
+    says: str
+    write: str
+    cost: Cost
+    source: str
+    targets: tuple[str, ...] = ()
+    change: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    precision: str = ""
+    other_target: bool = False
+    leaves_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Failures that have the same remedies; what is empty fits anything."""
+
+    id: str
+    reason: str
+    error_types: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
+    needs_variable: str = ""
+    likely: tuple[str, ...] = ()
+    possible: tuple[str, ...] = ()
+
+    def fits(self, cell: Cell, line: CheckLine, error_type: str, environment: Mapping[str, str]) -> bool:
+        """Whether a cell's first failed check is of this kind."""
+        asked = (
+            (self.error_types, error_type),
+            (self.stages, str(line.stage or "")),
+            (self.checks, line.check_name),
+            (self.targets, cell.target.name),
+            (self.precisions, cell.precision),
+        )
+        if self.needs_variable and not environment.get(self.needs_variable):
+            return False
+        return all(not known or value in known for known, value in asked)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A remedy on a cell: `cell` is what is run, another one where precision or target is what changes.
+
+    `likely` says in which part of the order it stands.
+    """
+
+    remedy: Remedy
+    cell: Cell
+    likely: bool
+
+    @property
+    def id(self) -> str:
+        """`attention_eager`, `other_target:cpu`."""
+        return f"{self.remedy.id}:{self.cell.target}" if self.remedy.other_target else self.remedy.id
+
+    @property
+    def changes(self) -> Changes:
+        """What the child measures under; nothing for another cell, which is measured as it is."""
+        told = ", ".join(f"{name}={value}" if value else f"{name} unset" for name, value in self._variables())
+        return Changes(**{**self.remedy.change, "environment": told})
+
+    def _variables(self) -> Sequence[tuple[str, str]]:
+        return sorted(self.remedy.environment.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedies:
+    """The data file."""
+
+    remedies: Mapping[str, Remedy]
+    failures: tuple[Failure, ...]
+    other_targets: tuple[str, ...]
+
+
+@functools.cache
+def load_remedies() -> Remedies:
+    """The contents of the data file. Raises `KeyError` where a failure names a remedy that isn't there."""
+    data = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    remedies = {entry["id"]: _made(Remedy, entry, cost=Cost(**entry["cost"])) for entry in data["remedy"]}
+    failures = tuple(_made(Failure, entry) for entry in data["failure"])
+    for failure in failures:
+        for name in (*failure.likely, *failure.possible):
+            remedies[name]
+    return Remedies(remedies=remedies, failures=failures, other_targets=tuple(data["other_targets"]))
+
+
+def _made(kind: Callable[..., Any], entry: Mapping[str, Any], **parsed: Any) -> Any:
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+    return kind(**{**plain, **parsed})
+
+
+def failure_of(cell: Cell, line: CheckLine, error_type: str, environment: Mapping[str, str]) -> Failure:
+    """The kind of failure that a cell's first failed check is: the first of the data that fits; the last fits all."""
+    return next(one for one in load_remedies().failures if one.fits(cell, line, error_type, environment))
+
+
+def steps_for(
+    cell: Cell, line: CheckLine, error_type: str, *, here: Sequence[str], environment: Mapping[str, str]
+) -> tuple[Step, ...]:
+    """What can be tried for a cell whose first failed check is `line`: likely ones first, each from the smallest.
+
+    `here` are the targets of this machine, `environment` its variables. What means nothing on the cell is left out: a
+    remedy for other targets, a precision that it has or that the target lacks, a cache where nothing decodes.
+    """
+    failure = failure_of(cell, line, error_type, environment)
+    steps: list[Step] = []
+    for names, likely in ((failure.likely, True), (failure.possible, False)):
+        found = [step for name in names for step in _steps(load_remedies().remedies[name], cell, here, likely)]
+        steps += sorted(found, key=lambda step: step.remedy.size)
+    return tuple({step.id: step for step in reversed(steps)}[step.id] for step in _once(steps))
+
+
+def _once(steps: Sequence[Step]) -> Sequence[Step]:
+    return list({step.id: step for step in steps}.values())
+
+
+def _steps(remedy: Remedy, cell: Cell, here: Sequence[str], likely: bool) -> list[Step]:
+    if remedy.targets and cell.target.name not in remedy.targets:
+        return []
+    if remedy.other_target:
+        order = [name for name in load_remedies().other_targets if name in here and name != cell.target.name]
+        others = [name for name in order if cell.precision in backend_class(name).PRECISIONS]
+        return [
+            Step(remedy=remedy, cell=replace(cell, target=Target.parse(name)), likely=likely)
+            for name in others[:_OTHER_TARGETS]
+        ]
+    if remedy.precision:
+        known = backend_class(cell.target.name).PRECISIONS if cell.target.name in known_targets() else ()
+        if remedy.precision == cell.precision or remedy.precision not in known:
+            return []
+        return [Step(remedy=remedy, cell=replace(cell, precision=remedy.precision), likely=likely)]
+    return [Step(remedy=remedy, cell=cell, likely=likely)]

@@ -1,0 +1,103 @@
+"""The model under test with one condition changed; the reference is never touched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..backends.base import Execution, Generation, Runnable
+from ..changes import current_changes
+from .measurement import NotApplicable
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..backends.base import Array, BaseBackend, Inputs, ModelSubject
+
+
+def with_attention(model: torch.nn.Module, name: str) -> torch.nn.Module:
+    """`model`, in place, with another implementation of attention; as it is where `name` is empty.
+
+    Raises `NotApplicable` where its library offers no other, or where nothing would change.
+    """
+    if not name:
+        return model
+    choose: Any = getattr(model, "set_attn_implementation", None)
+    if choose is None:
+        raise NotApplicable("its library offers no choice of attention")
+    before = _implementations(model)
+    try:
+        choose(name)
+    except (ValueError, ImportError) as error:
+        raise NotApplicable(f"it has no attention {name}: {error}") from error
+    if _implementations(model) == before:
+        raise NotApplicable(f"its attention stays {', '.join(sorted(set(before))) or 'its own'}")
+    return model
+
+
+def _implementations(model: torch.nn.Module) -> list[str]:
+    configs = [getattr(module, "config", None) for module in model.modules()]
+    return [str(found) for one in configs if (found := getattr(one, "_attn_implementation", None))]
+
+
+def load(backend: BaseBackend, subject: ModelSubject, inputs: Inputs, precision: str) -> Runnable:
+    """What `backend.load` gives; where the batch is changed, a runnable that is given one row at a time."""
+    if not current_changes().batch:
+        return backend.load(subject, inputs, precision)
+    return RowByRow(backend.load(subject, next(rows_of(inputs)), precision))
+
+
+def rows_of(inputs: Inputs) -> Iterator[dict[str, Array]]:
+    """Each row of a batch as a batch of one. Raises `NotApplicable` where the inputs have no common first axis."""
+    sizes = {int(array.shape[0]) if array.ndim else 0 for array in inputs.values()}
+    if len(sizes) != 1 or 0 in sizes:
+        raise NotApplicable("its inputs have no row for each example, so that no batch can be taken apart")
+    for row in range(sizes.pop()):
+        yield {name: array[row : row + 1] for name, array in inputs.items()}
+
+
+class RowByRow(Runnable):
+    """A runnable that is given one row at a time; what it gives is put together again."""
+
+    def __init__(self, inner: Runnable) -> None:
+        self.inner = inner
+        self.can = inner.can - {"backward"}  # gradients of a batch aren't those of its rows
+        self.gives_all = inner.gives_all
+        self._take_facts()
+
+    def _take_facts(self) -> None:
+        """A runnable of a compiling target knows more of itself after each pass."""
+        self.conditions, self.actual_dtype = self.inner.conditions, self.inner.actual_dtype
+
+    def __call__(self, **inputs: Array) -> dict[str, Array]:
+        found = [self.inner(**row) for row in rows_of(inputs)]
+        self._take_facts()
+        return {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+
+    def generate(self, inputs: Inputs, *, steps: int) -> Generation:
+        found = [self.inner.generate(row, steps=steps) for row in rows_of(inputs)]
+        return Generation(
+            tokens=np.concatenate([one.tokens for one in found]),
+            logits=np.concatenate([one.logits for one in found]),
+            start=np.concatenate([one.start for one in found]),
+            used_cache=all(one.used_cache for one in found),
+        )
+
+    def execution(self) -> Execution:
+        return self.inner.execution()
+
+    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
+        found: dict[str, int] = {}
+        for row in rows_of(inputs):
+            for name, count in self.inner.left_to_host(row).items():
+                found[name] = found.get(name, 0) + count
+        return found
+
+    def save_and_reload(self, folder: Path) -> Runnable:
+        return RowByRow(self.inner.save_and_reload(folder))
+
+    def close(self) -> None:
+        self.inner.close()

@@ -1,0 +1,453 @@
+"""Remedies: which apply, and in which order; what ran under a change measures no cell; nothing else is touched."""
+
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import jsonschema
+import numpy as np
+import pytest
+
+from benchmarks.remedies import labels, page_text
+from generators.compatibility.conclude import conclude
+from generators.compatibility.current import measured_verdicts
+from generators.compatibility.current_checks import current_checks
+from generators.compatibility.required import required_checks
+from generators.compatibility.verdict import Level
+from generators.job import run_job
+from generators.remedies import trying
+from generators.remedies.judging import Run, State, judge_try, smallest, verdict_of_run, worth_trying
+from generators.remedies.remedy import load_remedies, steps_for
+from generators.remedies.trying import Workplace, child_environment, try_cell
+from hardware.backends import _torch
+from hardware.backends.factory import known_targets
+from hardware.cell import Cell
+from hardware.changes import KNOWN, VARIABLE, Changes
+from hardware.detection import detect
+from hardware.errors import NothingMatched, UsageError
+from hardware.evidence.record import CheckLine, EndLine, Origin, Outcome, RunLine
+from hardware.evidence.store import read_folder
+from hardware.evidence.versions import versions_of
+from hardware.evidence.writer import EvidenceWriter, now
+from hardware.export.openvino import changed_ways
+from hardware.testing.changed_model import RowByRow, rows_of, with_attention
+from hardware.testing.lines import line_for
+from hardware.testing.measurement import NotApplicable
+from hardware.testing.runner import Limits
+from hardware.testing.suite_file import SuiteFile
+from reports.remedies_command import asked_cells, exit_code
+from reports.remedies_view import remedies_json, remedies_text, write_of
+
+HERE = ("cpu", "openvino", "qnn", "simulated")
+CELL = Cell.parse("bert/fill-mask/cpu/float32")
+CHECKS = tuple(required_checks(CELL))
+
+
+def failed(cell=CELL, check="matches_reference", error_type="numerical_mismatch", stage="compare"):
+    return CheckLine(
+        run_id="r",
+        cell_id=cell.id,
+        check_name=check,
+        outcome=Outcome.FAILED,
+        subject="tiny",
+        requested_target=str(cell.target),
+        actual_target=str(cell.target),
+        precision=cell.precision,
+        model=cell.model,
+        task=cell.task,
+        suite_hash="0",
+        started_at=now(),
+        duration_s=1.0,
+        stage=stage,
+        error_type=error_type,
+    )
+
+
+def steps(
+    cell_id, check="matches_reference", error_type="numerical_mismatch", stage="compare", here=HERE, **variables
+):
+    cell = Cell.parse(cell_id)
+    line = failed(cell, check, error_type, stage)
+    return steps_for(cell, line, error_type, here=here, environment=variables)
+
+
+def write_run(folder, cell=CELL, outcomes=None, *, changes="", number=1, monkeypatch=None):
+    """A whole run of `cell` as children write it: every line through `line_for`."""
+    if changes and monkeypatch:
+        monkeypatch.setenv(VARIABLE, changes)
+    checks = tuple(required_checks(cell))
+    suite = SuiteFile(path=Path("test_it.py"), cell=cell, subject="tiny", checks=checks, suite_hash=str(number))
+    run_id = f"20261123T00000{number}Z-aaaaaa"
+    writer = EvidenceWriter(folder, run_id)
+    writer.write(
+        RunLine(
+            run_id=run_id,
+            started_at=now(),
+            command="",
+            machine="here",
+            inventory={},
+            versions=versions_of(detect()),
+            plan=(suite.planned(),),
+            origin=Origin.CHANGED if changes else Origin.HWCOMPAT,
+        )
+    )
+    for check in checks:
+        outcome = (outcomes or {}).get(check, Outcome.PASSED)
+        facts = {"max_rel_error": 1e-7, "tolerance": 1e-5} if outcome is Outcome.PASSED else {}
+        if outcome is Outcome.FAILED:
+            facts = {"stage": "compare", "error_type": "numerical_mismatch", "error_message": "off"}
+        line = line_for(
+            suite,
+            run_id,
+            check,
+            outcome,
+            actual_target=str(cell.target),
+            actual_dtype=cell.precision,
+            accelerator="it",
+            native_ops={"aten.mm": 1},
+            **facts,
+        )
+        writer.write(line)
+    writer.write(EndLine(run_id=run_id, ended_at=now(), reason="finished", counts={}))
+    writer.close()
+    if changes and monkeypatch:
+        monkeypatch.delenv(VARIABLE)
+    return run_id
+
+
+def run_in(folder, cell=CELL):
+    found = read_folder(folder)
+    run = (*found.runs, *found.other_runs)[-1]
+    lines = tuple(one for one in (*found.checks, *found.other_checks) if one.run_id == run.run_id)
+    return Run(run=run, plan=run.plan[0], lines=lines)
+
+
+# The data
+
+
+def test_every_remedy_can_be_given_and_hides_nothing():
+    data = load_remedies()
+    for remedy in data.remedies.values():
+        assert set(remedy.targets) <= set(known_targets())
+        assert Changes.parse(Changes(**remedy.change).text) == Changes(**remedy.change)
+        ways = (remedy.change, remedy.environment, remedy.precision, remedy.other_target)
+        assert sum(map(bool, ways)) == 1, f"{remedy.id} is one change"
+        assert all((remedy.source, remedy.cost.accuracy, remedy.cost.speed, remedy.cost.memory))
+        assert 1 <= remedy.size <= 6
+        assert "PYTORCH_ENABLE_MPS_FALLBACK" not in remedy.environment  # it would hide what was offloaded
+        assert set(remedy.leaves_out) <= {"cache_matches", "backward"}  # never one that decides whether a cell works
+    used = {name for one in data.failures for name in (*one.likely, *one.possible)}
+    assert used == set(data.remedies)
+    assert data.failures[-1].fits(CELL, failed(error_type="never seen"), "never seen", {})
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        (("t5/x/cpu/float32", "generates_like_reference"), ["cache_off"]),
+        (("t5/x/qnn/float32", "builds", "unsupported_operator", "compile"), ["other_target:cpu"]),
+        (("t5/x/openvino/float32", "builds", "export_failed", "export"), ["export_program", "export_onnx"]),
+        (("t5/x/openvino/float32", "builds", "unknown", "run"), ["cache_off", "static_shapes"]),
+        (("t5/x/cpu/float16",), ["precision_float32", "precision_bfloat16"]),
+        (("t5/x/simulated/float32", "builds", "silent_offload"), ["other_target:cpu"]),
+        (("t5/x/cpu/float32", "builds", "missing_dependency", "import"), []),
+    ],
+)
+def test_what_is_likely_comes_first_and_the_smallest_of_it(asked, first):
+    found = steps(*asked)
+    assert {step.id for step in found[: len(first)]} == set(first)
+    for likely in (True, False):
+        sizes = [step.remedy.size for step in found if step.likely is likely]
+        assert sizes == sorted(sizes)
+    assert len({step.id for step in found}) == len(found)
+    assert bool(found) is bool(first)
+
+
+def test_only_what_means_something_on_the_cell_is_offered():
+    ids = [step.id for step in steps("t5/x/cpu/float16", error_type="non_finite")]
+    assert "precision_float16" not in ids  # it has it
+    assert "other_target:cpu" not in ids  # it is it
+    assert not any("cuda" in id_ for id_ in ids)  # it isn't here
+    assert "tf32_off" not in [step.id for step in steps("t5/x/cpu/float32")]
+    assert all(
+        step.cell.target.name == "cpu" for step in steps("t5/x/qnn/float32", here=("cpu", "qnn")) if ":" in step.id
+    )
+    assert "simulated_fault_unset" not in [step.id for step in steps("t5/x/simulated/float32")]
+    told = steps("t5/x/simulated/float32", HWCOMPAT_SIMULATED_FAULT="wrong")
+    assert told[0].id == "simulated_fault_unset"
+    assert told[0].changes.text == "environment=HWCOMPAT_SIMULATED_FAULT unset"
+
+
+def test_the_page_counts_what_was_labelled_and_tried():
+    entries = [{"id": f"m{number}/x/cpu/float32", "fixable": "here", "reason": "a | b"} for number in range(4)]
+    entries[3]["fixable"] = "no"
+    tries = [[("cache_off", "turned")], [("cache_off", "fails"), ("other_target:cpu", "turned")]]
+    results = [
+        {
+            "cell": entry["id"],
+            "works": False,
+            "problem": "",
+            "error_type": "unknown",
+            "check": "builds",
+            "tried": [{"remedy": name, "state": state} for name, state in tried],
+        }
+        for entry, tried in zip(entries, tries, strict=False)
+    ]
+    text = page_text(entries, results, {}, "today")
+    assert "| **all labelled fixable** | 2 | 1 (50%) | 2 (100%) | 1 (50%) |" in text
+    assert "works as it is now: `m2/x/cpu/float32`" in text  # not tried, so that it counts for nothing
+    assert "| `m3/x/cpu/float32` | a \\| b |" in text
+
+
+def test_labels_are_of_cells_and_of_known_words():
+    found = labels()
+    assert len({Cell.parse(one["id"]) for one in found}) == len(found) >= 30
+    assert {one["fixable"] for one in found} == {"here", "elsewhere", "no"}
+
+
+# A changed condition is no measurement
+
+
+def test_what_ran_under_a_change_is_never_a_plain_pass(tmp_path, monkeypatch):
+    write_run(tmp_path, outcomes={"matches_reference": Outcome.FAILED}, number=1)
+    before = [verdict.level for verdict in measured_verdicts(read_folder(tmp_path), detect())]
+    write_run(tmp_path, changes="attention=eager", number=2, monkeypatch=monkeypatch)
+
+    evidence = read_folder(tmp_path)
+    assert {line.origin for line in evidence.other_checks} == {Origin.CHANGED}
+    assert {line.run_id for line in current_checks(evidence)} == {evidence.runs[0].run_id}
+    verdicts = measured_verdicts(evidence, detect())
+    assert [verdict.level for verdict in verdicts] == before == [Level.NONE]
+    assert not any("tests" in reason for verdict in verdicts for reason in verdict.reasons)  # nor a second opinion
+
+
+def test_lines_under_a_change_make_medium_at_most(tmp_path, monkeypatch):
+    write_run(tmp_path / "plain")
+    write_run(tmp_path / "changed", changes="attention=eager", monkeypatch=monkeypatch)
+    plain, changed = (verdict_of_run(CELL, run_in(tmp_path / name)) for name in ("plain", "changed"))
+    assert plain.level is Level.HIGH  # so that it is the change that limits the other
+    assert changed.level is Level.MEDIUM
+    assert "changed: attention=eager" in changed.conditions
+    lines = run_in(tmp_path / "changed").lines
+    direct = conclude(CELL, CHECKS, lines, current_versions={}, run_versions={lines[0].run_id: {}})
+    assert direct.level is Level.MEDIUM
+
+
+def test_a_try_turns_a_cell_only_where_its_lines_tell_the_change(tmp_path, monkeypatch):
+    step = next(one for one in steps(CELL.id, error_type="x") if one.id == "attention_eager")
+    write_run(tmp_path / "plain")
+    write_run(tmp_path / "changed", changes=step.changes.text, monkeypatch=monkeypatch)
+    states = [
+        judge_try(step, run_in(tmp_path / name), Level.NONE, "matches_reference", evidence="", seconds=1).state
+        for name in ("plain", "changed")
+    ]
+    assert states == [State.NOT_RUN, State.TURNED]
+
+
+def test_a_check_that_still_fails_is_told_and_none_is_left_out_unsaid(tmp_path, monkeypatch):
+    step = next(one for one in steps(CELL.id, check="backward") if one.id == "attention_eager")
+    outcomes = {"backward": Outcome.FAILED}
+    write_run(tmp_path, outcomes=outcomes, changes=step.changes.text, monkeypatch=monkeypatch)
+    came = judge_try(step, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1)
+    assert (came.state, came.error_type) == (State.FAILS, "numerical_mismatch")
+    without = replace(step, remedy=replace(step.remedy, leaves_out=("backward",)))
+    came = judge_try(without, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1)
+    assert came.state is State.TURNED
+    assert came.conditions[-1].startswith("backward isn't asked")
+
+
+def test_a_target_that_is_not_asked_what_failed_turns_nothing(tmp_path):
+    step = next(one for one in steps(CELL.id, check="backward") if one.id == "other_target:openvino")
+    write_run(tmp_path, step.cell)
+    for check, state in (("matches_reference", State.TURNED), ("backward", State.BETTER)):
+        came = judge_try(step, run_in(tmp_path), Level.LOW, check, evidence="", seconds=1)
+        assert came.state is state
+        assert came.why == ("" if state is State.TURNED else "backward can't be asked there")
+
+
+def test_changes_are_read_as_they_are_written_and_others_refused():
+    for name, values in KNOWN.items():
+        for value in values:
+            assert Changes.parse(f"{name}={value}").text == f"{name}={value}"
+    assert Changes.parse("").text == ""
+    for wrong in ("attention=flash", "tolerance=1", "leave", "cache="):
+        with pytest.raises(UsageError):
+            Changes.parse(wrong)
+    assert not Changes(cache="off").of_export.strip(";")
+    assert [name for name, _ in changed_ways(Changes(export="onnx"))] == ["by way of ONNX"]
+    assert changed_ways(Changes(cache="off")) == ()
+
+
+def test_the_main_job_measures_nothing_under_a_change(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "cache=off")
+    with pytest.raises(UsageError, match="measures no cell"):
+        run_job([], detect(), evidence=tmp_path / "none", command="", machine="", limits=Limits())
+    assert not (tmp_path / "none").exists()
+
+
+# What a change does
+
+
+class Attention:
+    """A model of which only the choice of attention is asked."""
+
+    def __init__(self, known):
+        self.config = type("Config", (), {"_attn_implementation": "sdpa"})()
+        self.known = known
+
+    def modules(self):
+        return [self]
+
+    def set_attn_implementation(self, name):
+        if name not in self.known:
+            raise ValueError("no such")
+        self.config._attn_implementation = name
+
+
+def test_attention_that_changes_nothing_is_not_applicable():
+    assert with_attention(Attention(["eager"]), "eager").config._attn_implementation == "eager"
+    untouched = Attention([])
+    assert with_attention(untouched, "") is untouched
+    for model, name in ((Attention(["sdpa"]), "sdpa"), (Attention([]), "eager"), (object(), "eager")):
+        with pytest.raises(NotApplicable):
+            with_attention(model, name)
+
+
+class Doubling:
+    can = frozenset({"backward", "save"})
+    gives_all = True
+    conditions = MappingProxyType({})
+    actual_dtype = "float32"
+
+    def __call__(self, **inputs):
+        assert inputs["x"].shape[0] == 1
+        return {"y": 2 * inputs["x"]}
+
+
+def test_one_row_at_a_time_gives_the_whole_batch():
+    batch = {"x": np.arange(6.0).reshape(3, 2)}
+    rows = RowByRow(Doubling())
+    assert np.array_equal(rows(**batch)["y"], 2 * batch["x"])
+    assert rows.can == {"save"}
+    with pytest.raises(NotApplicable):
+        list(rows_of({"x": np.zeros((3, 2)), "patches": np.zeros((7, 2))}))
+
+
+@pytest.mark.parametrize(("changes", "cached"), [("", True), ("cache=off", False)])
+def test_decoding_has_no_cache_where_it_is_off(monkeypatch, changes, cached):
+    monkeypatch.setenv(VARIABLE, changes)
+    monkeypatch.setattr(_torch, "greedy", lambda *_, use_cache, **__: use_cache)
+    runnable = object.__new__(_torch.TorchRunnable)
+    runnable.model = None
+    monkeypatch.setattr(runnable, "_tensors", dict, raising=False)
+    assert runnable.generate({}, steps=1) is cached
+
+
+# Trying
+
+
+def test_the_users_environment_and_files_stay_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "cache=off")  # left over in a shell: the run without a change has none
+    monkeypatch.setenv("HWCOMPAT_SIMULATED_FAULT", "wrong")
+    given = child_environment(os.environ, {"HWCOMPAT_SIMULATED_FAULT": "", "NVIDIA_TF32_OVERRIDE": "0"})
+    assert given.keys().isdisjoint({VARIABLE, "HWCOMPAT_SIMULATED_FAULT"})
+    assert given["NVIDIA_TF32_OVERRIDE"] == "0"
+
+    mine = tmp_path / "mine"
+    write_run(mine, outcomes={"backward": Outcome.FAILED})
+    before = dict(os.environ), {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
+    found = tried_with(tmp_path / "tries", mine, monkeypatch, turned_by="attention=eager")
+    assert before == (dict(os.environ), {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()})
+    assert [one.state for one in found.tried] == [State.FAILS, State.TURNED]
+    assert found.smallest.step.id == "attention_eager"
+    assert {Path(one.evidence).parts[-3] for one in found.tried} == {CELL.slug}
+
+
+def tried_with(folder, evidence, monkeypatch, *, turned_by):
+    """`try_cell` with children that fail unless they are told `turned_by`."""
+
+    def child(task, environment, log, limit_s):
+        changes = environment.get(VARIABLE, "")
+        outcomes = {} if changes == turned_by else {"matches_recorded": Outcome.FAILED, "backward": Outcome.FAILED}
+        cell = Cell.parse(task.cell)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv(VARIABLE, raising=False)
+            write_run(Path(task.folder) / "evidence", cell, outcomes, changes=changes, monkeypatch=patch)
+        return ""
+
+    monkeypatch.setattr(trying, "run_child", child)
+    place = Workplace(folder=folder, evidence=evidence, command="")
+    return try_cell(CELL, place, here=("cpu", "openvino"), error_type_of=lambda line: line.error_type)
+
+
+def test_a_larger_change_is_not_tried_after_a_smaller_one_turned_the_cell():
+    by_id = {step.id: step for step in steps("t5/x/qnn/float32", error_type="unsupported_operator", stage="compile")}
+
+    def came(id_, state):
+        return replace(EMPTY, step=by_id[id_], state=state)
+
+    turned = [came("other_target:cpu", State.TURNED)]
+    assert worth_trying(by_id["opset_13"], turned)
+    assert not worth_trying(by_id["other_target:openvino"], turned)
+    both = [*turned, came("opset_13", State.TURNED), came("attention_eager", State.FAILS)]
+    assert smallest(both).step.id == "opset_13"
+
+
+EMPTY = judge_try(
+    steps(CELL.id, check="backward")[-1],
+    Run(problem="killed"),
+    Level.NONE,
+    "matches_reference",
+    evidence="/x/<b>",
+    seconds=1.0,
+)
+
+
+def test_what_is_told_fits_the_schema_and_obeys_no_terminal(tmp_path, monkeypatch):
+    assert (EMPTY.state, EMPTY.why) == (State.NOT_RUN, "killed")
+    found = tried_with(tmp_path, None, monkeypatch, turned_by="attention=eager")
+    hostile = replace(found, why="\x1b[31m<script>\n", cell=Cell.parse("a@b+c/fill-mask/cpu/float32"))
+    text = remedies_text([found, hostile], "hwcompat-out/remedies/x", 80)
+    assert "\x1b" not in text
+    assert 'model.set_attn_implementation("eager")' in text
+    data = json.loads(remedies_json([found, hostile], "x", now()))
+    schema = json.loads(Path("reports/schemas/remedies.json").read_text(encoding="utf-8"))
+    jsonschema.validate(data, schema)
+    assert data["cells"][0]["tried"][1]["changed"] == "attention=eager"
+    other = next(step for step in steps("a@b+c/x/qnn/float32") if step.id == "other_target:cpu")
+    command = write_of(replace(EMPTY, step=other))
+    assert command == "python run_test_generation.py --model a@b+c --device cpu --precision float32 --run"
+
+
+def test_exit_codes(tmp_path, monkeypatch):
+    turned = tried_with(tmp_path / "1", None, monkeypatch, turned_by="attention=eager")
+    failing = tried_with(tmp_path / "2", None, monkeypatch, turned_by="nothing")
+    assert exit_code([turned]) == 0
+    assert exit_code([turned, failing]) == 1
+    assert exit_code([replace(failing, tried=())]) == 5
+    assert exit_code([replace(failing, tried=(), level=Level.UNKNOWN, problem="no such model")]) == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../x/fill-mask/cpu/float32",
+        "$(id)/fill-mask/cpu/float32",
+        "bert/fill-mask/cpu",
+        "brt/fill-mask/cpu/float32",
+    ],
+)
+def test_what_is_no_cell_is_refused_before_anything_runs(name):
+    with pytest.raises(UsageError, match=re.escape(name[:3])):
+        asked_cells([name], None)
+
+
+def test_a_pattern_means_failing_cells_of_the_evidence(tmp_path):
+    write_run(tmp_path, outcomes={"backward": Outcome.FAILED})
+    write_run(tmp_path, Cell.parse("gpt2/text-generation/cpu/float32"), number=2)
+    assert [cell.id for cell in asked_cells(["*/cpu/*"], tmp_path)] == [CELL.id]
+    with pytest.raises(NothingMatched, match="bert"):
+        asked_cells(["*/cuda/*"], tmp_path)
