@@ -12,7 +12,7 @@ from generators.remedies.trying import CellTried
 from hardware.evidence.record import CheckLine
 from hardware.plain_text import folded, one_line
 
-from .diagnosis import identify
+from .identifying import Around, identify
 
 SCHEMA_VERSION = 1
 _SAID = {
@@ -26,9 +26,13 @@ _SAID = {
 
 def error_type_of(line: CheckLine) -> str:
     """The error type that a failed check shows, by the patterns of the diagnosis."""
-    return identify(
-        line.error_message, recorded=line.error_type, log=line.traceback, check=line.check_name
-    ).error_type
+    around = Around(
+        check=line.check_name,
+        stage=line.stage or "",
+        target=line.actual_target or line.requested_target,
+        precision=line.precision,
+    )
+    return identify(line.error_message, recorded=line.error_type, log=line.traceback, around=around).error_type
 
 
 def write_of(one: Tried) -> str:
