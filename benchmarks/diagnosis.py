@@ -15,7 +15,9 @@ from itertools import combinations
 import click
 
 from benchmarks.failures import HELD_OUT, SEEN, Failure, read
-from reports.diagnosis import Diagnosis, diagnose, identify
+from reports.diagnosing import diagnose_text
+from reports.diagnosis import diagnose
+from reports.finding import Finding
 
 SAME = {"crashed": "crash"}
 """What is recorded under another name than the labels have; evidence that is kept can't be renamed."""
@@ -68,25 +70,23 @@ def answers(failures: Sequence[Failure]) -> dict[str, Answer]:
     holding = {evidence: (str(number), one) for number, one in found for evidence in one.evidence_ids}
     said = {}
     for one in failures:
-        named = _identified(one)
         if one.line is None:
-            said[one.id] = Answer(error_type=named.error_type, severity=named.severity, operator=named.cause)
+            said[one.id] = _of_text(one.text)
         elif held := holding.get(one.line.evidence_id):
-            number, finding = held
-            said[one.id] = Answer(
-                error_type=finding.error_type, severity=finding.severity, operator=named.cause, finding=number
-            )
+            said[one.id] = _answer(held[1], held[0])
         else:
             said[one.id] = Answer(error_type=NOTHING, severity=NOTHING, operator="")
     return said
 
 
-def _identified(one: Failure) -> Diagnosis:
-    if one.line is None:
-        return identify(one.text)
-    line = one.line
-    recorded = line.error_type or str(line.outcome)
-    return identify(line.error_message, recorded=recorded, log=line.traceback, check=line.check_name)
+def _of_text(text: str) -> Answer:
+    """What `--diagnose` says of a log: its worst finding."""
+    found = diagnose_text(text, source="log", timestamp="2026-01-01T00:00:00+00:00").findings
+    return _answer(found[0], "") if found else Answer(error_type=NOTHING, severity=NOTHING, operator="")
+
+
+def _answer(finding: Finding, number: str) -> Answer:
+    return Answer(error_type=finding.error_type, severity=finding.severity, operator=finding.cause, finding=number)
 
 
 def right_type(one: Failure, answer: Answer) -> bool:

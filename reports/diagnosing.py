@@ -136,6 +136,7 @@ def _finding(group: Sequence[_Sighting], source: str, timestamp: str) -> Finding
         message=f"{error_types()[diagnosis.error_type].says}{named}, says line {first.failure.line}{again}: {quote}",
         component=COMPONENT,
         timestamp=timestamp,
+        cause=diagnosis.cause,
         recommendations=tuple(one.text for one in remedies),
         remedies=remedies,
         traceback=first.failure.log[-_LONGEST_LOG:] if first.failure.sure else "",

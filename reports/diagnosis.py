@@ -190,6 +190,7 @@ def _finding(group: Sequence[_Sighting]) -> Finding:
         component=COMPONENT,
         timestamp=min(one.line.started_at for one in group),
         model_name=model,
+        cause=diagnosis.cause,
         recommendations=tuple(one.text for one in remedies),
         remedies=remedies,
         traceback="" if diagnosis.error_type == "suite_edited" else own_frames(first.line),

@@ -46,6 +46,7 @@ class Finding:
 
     `hardware_type` is a target's name or `any`, `component` the part of the product that found it, `timestamp`
     the moment (ISO 8601, UTC) at which it was first seen, `model_name` the one model concerned, if it is one.
+    `cause` is what the message names (an operator, a module), where it names one.
     `remedies` are the recommendations with their costs apart, as far as they come from data of ours.
     `cells` are cell ids, `checks` the names of the checks that showed it, `evidence_ids` name the lines of evidence.
     All texts may quote untrusted sources; in recommendations, commands stand in backticks.
@@ -58,6 +59,7 @@ class Finding:
     component: str
     timestamp: str
     model_name: str | None = None
+    cause: str = ""
     recommendations: tuple[str, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     traceback: str = ""
@@ -85,6 +87,7 @@ class Finding:
             "component": self.component,
             "timestamp": self.timestamp,
             "model_name": self.model_name,
+            "cause": self.cause,
             "recommendations": list(self.recommendations),
             "remedies": [one.to_dict() for one in self.remedies],
             "traceback": self.traceback,
