@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import time
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
@@ -143,6 +144,8 @@ class _Device:
         import torch
         from torch.utils._pytree import tree_leaves, tree_map
 
+        if _is_composite(operator):  # below autograd, as inside somebody's operator, torch hands it over as it is
+            return operator.decompose(*args, **kwargs)
         name = operator._schema.name
         if not name.startswith("aten::") and not self.driver.has_kernel(name) and (key := _own_kernel(operator)):
             return operator._op_dk(key, *args, **kwargs)  # made of operators, each of which comes here
@@ -267,7 +270,9 @@ def _is_factory(schema: Any) -> bool:
     return returned == ["Tensor"] and "device" in names and not any("Tensor" in kind for kind in kinds)
 
 
+@functools.cache
 def _is_composite(operator: Any) -> bool:
+    """Whether torch has it made of other operators, and of nothing else."""
     import torch
 
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd"))

@@ -224,7 +224,7 @@ def test_our_own_checks_are_a_version_too():
     "name", ["testing/checks.toml", "backends/cpu.py", "export/openvino.py", "output_masks.py", "privateuse1.py"]
 )
 def test_an_edit_of_what_checks_is_another_version_and_one_of_what_lists_is_none(tmp_path, name):
-    for one in ("output_masks.py", "known_answer.py", "privateuse1.py", name, "listing.py"):
+    for one in ("changes.py", "output_masks.py", "known_answer.py", "privateuse1.py", name, "listing.py"):
         (tmp_path / one).parent.mkdir(exist_ok=True)
         (tmp_path / one).write_text("a")
     before = hash_of_checking(tmp_path)

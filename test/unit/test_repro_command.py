@@ -103,7 +103,7 @@ def test_a_folder_of_somebody_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", [("--matrix",), ("--format", "json"), ("--check-model", "bert")])
 def test_it_is_asked_for_alone(other: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="--repro is a job of its own"):
+    with pytest.raises(UsageError, match="--repro is a document of its own"):
         refuse_together(asked("--repro", CELL.id, *other))
     refuse_together(asked("--repro", CELL.id))
 

@@ -325,7 +325,7 @@ def test_a_plug_in_can_name_its_own_target(tmp_path):
 def test_the_floor_imports_no_heavy_library():
     heavy = "torch transformers pandas duckdb jsonschema numpy"
     code = (
-        "import sys; from generators.compatibility import conclude, matrix, matrix_text, rules, selection; "
+        "import sys; from generators.compatibility import conclude, matrix, rules, selection; "
         "matrix.build_matrix(rules.load_rules(), timestamp='t'); "
         f"print([name for name in {heavy.split()} if name in sys.modules])"
     )

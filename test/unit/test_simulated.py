@@ -364,6 +364,8 @@ def brought():
     for name, key in (("anywhere", "CompositeExplicitAutograd"), ("on_host", "CPU")):
         library.define(f"{name}(Tensor x) -> Tensor")
         library.impl(name, lambda x: x * 2, key)
+    library.define("aside(Tensor x) -> Tensor")
+    library.impl("aside", lambda x: (x.cpu() * 2).to(x.device), "CompositeExplicitAutograd")
     yield torch.ops.hwcompat_brought
     library._destroy()
 
@@ -376,6 +378,17 @@ def test_somebodys_operator_made_of_torchs_runs_on_the_device_operator_by_operat
     before = device.ledger["aten.mul"]
     assert brought.anywhere(there).tolist() == [2.0, 2.0, 2.0]
     assert device.ledger["aten.mul"] == before + 1
+
+
+def test_what_somebodys_operator_copies_to_the_host_is_computed_there(brought):
+    import torch
+
+    device = get_backend("simulated")
+    there = torch.ones(3, device=device.torch_device())
+    before = device.ledger["aten.mul"]
+    assert brought.aside(there).device == there.device
+    assert brought.aside(there).tolist() == [2.0, 2.0, 2.0]
+    assert device.ledger["aten.mul"] == before
 
 
 def test_somebodys_kernel_of_the_host_is_none_of_the_devices(brought):
