@@ -84,7 +84,7 @@ def diagnose_text(text: str, *, source: str, timestamp: str) -> TextDiagnosis:
     return TextDiagnosis(
         source=source,
         lines=found.lines,
-        findings=worst_first([*own, *(_finding(group, source, timestamp) for group in groups.values())]),
+        findings=(*worst_first(own), *_told(groups.values(), source, timestamp)),
         versions=versions,
         not_understood=tuple(
             dict.fromkeys(_place(one, source) for one in sightings if one.diagnosis.error_type == UNKNOWN)
@@ -123,7 +123,7 @@ def _finding(group: Sequence[_Sighting], source: str, timestamp: str) -> Finding
     first = next((one for one in group if one.failure.sure), group[0])
     diagnosis = first.diagnosis
     # Somebody pasted it because it failed: that a device isn't there is more than a remark.
-    severity = max(diagnosis.severity, Severity.WARNING, key=lambda one: one.rank)
+    severity = max(diagnosis.severity, error_types()[diagnosis.error_type].severity, key=lambda one: one.rank)
     remedies = remedies_for(diagnosis, first.target)
     named = f" ({diagnosis.cause})" if diagnosis.cause else ""
     again = f"; {len(group)} times in all" if len(group) > 1 else ""
@@ -145,6 +145,21 @@ def _finding(group: Sequence[_Sighting], source: str, timestamp: str) -> Finding
     more = other_targets(finding)
     texts = (*finding.recommendations, *(one.text for one in more))
     return replace(finding, recommendations=texts, remedies=(*remedies, *more))
+
+
+def _told(groups: Iterable[Sequence[_Sighting]], source: str, timestamp: str) -> list[Finding]:
+    """Findings worst first; of those alike the known ones, and what was said first: it brought about the rest.
+
+    That a process died after something else had failed is no worse than that.
+    """
+    found = [_finding(group, source, timestamp) for group in groups]
+    understood = [one.error_type not in (UNKNOWN, "crash") and one.severity is Severity.ERROR for one in found]
+    ranked = []
+    for place, one in enumerate(found):
+        followed = one.error_type == "crash" and any(understood[:place])
+        rank = Severity.ERROR.rank if followed else one.severity.rank
+        ranked.append((-rank, one.error_type == UNKNOWN, place, one))
+    return [one for *_, one in sorted(ranked, key=lambda entry: entry[:3])]
 
 
 def _places(group: Iterable[_Sighting], source: str) -> tuple[str, ...]:

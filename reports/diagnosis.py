@@ -23,6 +23,9 @@ _EARLY = (Stage.IMPORT, Stage.CONFIG, Stage.BUILD, Stage.EXPORT, Stage.CONVERT, 
 _REFUSAL = re.compile(r"(?:Unsupported|NotApplicable|Ambiguous|ReferenceNotFinite): ")
 _TEST_RUNNER = re.compile(r"[/\\](?:pluggy|_pytest)[/\\]")
 
+_COPIES = frozenset({"aten._to_copy", "aten.lift_fresh", "aten._local_scalar_dense"})
+"""No target lacks them: where they run on the host, the model's code asked for it."""
+
 _BY_OUTCOME = {
     Outcome.CRASHED: "crash",
     Outcome.TIMEOUT: "timeout",
@@ -166,7 +169,9 @@ def _key(one: _Sighting) -> tuple[str, ...]:
         case "target":
             return (group, one.target)
         case "cause":
-            return (group, one.target, cause)
+            # Copies are asked for by code that models of one architecture share, and others have code of their own.
+            copied = kind.name == "silent_offload" and _COPIES.issuperset(one.diagnosis.cause.split(", "))
+            return (group, one.target, cause, (one.line.architecture or "") if copied else "")
         case _:
             return (group, one.target, one.line.model, one.line.precision)
 

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
     from hardware.evidence.record import CheckLine
 
+_UNASKED = {
+    "missing_dependency": Severity.WARNING,
+    "wrong_build": Severity.WARNING,
+    "not_implemented": Severity.INFO,
+}
 _OF_DRIVER = {"missing": "driver_missing", "denied": "permission_denied"}
 """What a device that can't be used lacks, by what is known of its driver."""
 
@@ -160,7 +165,9 @@ class HardwareCompatibilityReporter:
     def collect_resource_pool_errors(self) -> list[Finding]:
         """One remark: this version has no resource pool, so its state is unknown."""
         text = "State unknown: this version has no resource pool, so nothing can be said of one."
-        return [self.add_error(ANY_TARGET, "not_implemented", text, component="resource_pool")]
+        return [
+            self.add_error(ANY_TARGET, "not_implemented", text, severity=Severity.INFO, component="resource_pool")
+        ]
 
     def collect_model_integration_errors(self, model: str) -> list[Finding]:
         """Findings where a model can't be classified, or only by guessing from its name."""
@@ -273,8 +280,9 @@ class HardwareCompatibilityReporter:
         absent = result.state == "absent"
         diagnosis = identify(result.reason, recorded=result.recorded or ("device_absent" if absent else ""))
         severity = diagnosis.severity
-        if absent and result.target != "cpu" and diagnosis.error_type == "missing_dependency":
-            severity = Severity.WARNING
+        # Every target is tried, whether anybody wants it or not: what isn't made for one of them is no error yet.
+        if absent and result.target != "cpu":
+            severity = _UNASKED.get(diagnosis.error_type, severity)
         return self.add_error(
             result.target,
             diagnosis.error_type,

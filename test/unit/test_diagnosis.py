@@ -311,3 +311,14 @@ def test_known_fault_that_only_numbers_show_is_named_and_proves_nothing():
     (finding,) = diagnose([wrong], known_of(wrong, versions={"torch": "2.10.0"}))
     assert finding.error_type == "numerical_mismatch"
     assert "issues/174861" in finding.recommendations[0]
+
+
+def test_copies_to_the_host_are_one_cause_only_among_models_of_one_architecture():
+    def found(name: str) -> int:
+        said = f"right, and not computed on simulated alone: {name} ran on the host"
+        kept = {"error_type": "silent_offload", "error_message": said, "offloaded_ops": {name: 1}}
+        models = (("a", "diffusion"), ("b", "diffusion"), ("c", "decoder"))
+        cells = [{"model": model, "architecture": kind, "cell_id": f"{model}/x"} for model, kind in models]
+        return len(diagnose([line(**kept, **cell) for cell in cells]))
+
+    assert (found("aten._to_copy"), found("aten.cumsum")) == (2, 1)
