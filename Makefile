@@ -3,6 +3,7 @@
 #   make test                            all tests
 #   make setup-qnn                       the environment of target qnn (.venv-qnn)
 #   make setup-xla                       the environment of target tpu (.venv-xla)
+#   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
 # More: make lint | test-gpu | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | openvino-all | test-versions | test-newest | bench | recipes | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
@@ -19,7 +20,7 @@ VERSIONS ?= 5.23.0 4.57.6
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test test-gpu fuzz-inventory test-threads lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla openvino-all setup-upstream bundle-environment clean
+.PHONY: help run test test-gpu fuzz-inventory test-threads lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment clean
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -135,6 +136,25 @@ setup-xla: .venv-xla/.ready
 # Two models on XLA's CPU client, which stands for no TPU: 1 where a check fails or anything would run beside XLA.
 run-xla: setup-xla
 	$(OWN) run_test_generation.py --model bert --model vit --device tpu:xla-cpu --run $(ARGS)
+
+# The environment of targets webgpu and webnn: Playwright, ONNX Runtime's WebGPU build, and from npm ONNX Runtime Web and
+# the Chromium that has WebNN. WebGPU's Chromium is the system's, or what HWCOMPAT_CHROMIUM names. 600 MB.
+WEB := hardware/workers/web
+
+setup-web: .venv-web/.ready
+
+.venv-web/.ready: requirements-web.txt requirements-onnx.txt $(WEB)/package.json $(WEB)/unpack.mjs $(VENV)/.ready
+	@$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements-onnx.txt
+	@test -x .venv-web/bin/python || $(BASE_PYTHON) -m venv .venv-web
+	@.venv-web/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-web.txt
+	@mkdir -p .venv-web/web && cp $(WEB)/package.json .venv-web/web/
+	@cd .venv-web/web && npm install --ignore-scripts --no-audit --no-fund --no-package-lock --loglevel=error
+	@node $(WEB)/unpack.mjs .venv-web/web/node_modules/@sparticuz/chromium .venv-web/web/chromium-webnn
+	@touch $@
+
+# Two models in each of the two browsers: 1 where a check fails.
+run-web: setup-web
+	$(OWN) run_test_generation.py --model bert --model vit --device webgpu --device webnn --run $(ARGS)
 
 # Every type on OpenVINO, what its precisions cost and which devices it takes, and docs/OPENVINO.md from that: hours.
 # Cut off, it goes on where it was when started again.

@@ -176,6 +176,27 @@ def _qnn(inventory: HardwareInfo) -> TargetStatus:
     )
 
 
+def _webgpu(inventory: HardwareInfo) -> TargetStatus:
+    browser = inventory.packages.get("chromium (webgpu)")
+    return _web(inventory, "webgpu", browser, "no Chromium is installed (or named by HWCOMPAT_CHROMIUM)")
+
+
+def _webnn(inventory: HardwareInfo) -> TargetStatus:
+    browser = inventory.packages.get("@sparticuz/chromium (webnn)")
+    return _web(inventory, "webnn", browser, "no browser with WebNN has an environment here: make setup-web")
+
+
+def _web(inventory: HardwareInfo, target: str, browser: str | None, without: str) -> TargetStatus:
+    """What a browser offers is told by the browser alone."""
+    runtime = inventory.packages.get(f"onnxruntime-web ({target})")
+    reason = "" if runtime else "onnxruntime-web has no environment here: make setup-web"
+    reason = reason or ("" if browser else without)
+    if reason:
+        return TargetStatus(target=target, expected=False, reason=reason)
+    here = f"onnxruntime-web {runtime} and Chromium {browser} are installed; only the browser tells its device"
+    return TargetStatus(target=target, expected=True, reason=here, device_name="browser")
+
+
 def _tpu(inventory: HardwareInfo) -> TargetStatus:
     version = inventory.packages.get("torchax")
     facts = next((one for one in inventory.vendors if one.vendor == "Google"), None)
@@ -205,5 +226,7 @@ _RULES: dict[str, Callable[[HardwareInfo], TargetStatus]] = {
     "openvino": _openvino,
     "qnn": _qnn,
     "tpu": _tpu,
+    "webgpu": _webgpu,
+    "webnn": _webnn,
     "simulated": _simulated,
 }

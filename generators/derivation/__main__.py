@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -31,15 +32,22 @@ from .wanted import Wanted, missing
 @click.option("--all-tasks", is_flag=True, help="Every task that the library maps, beside the primary one.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Children at a time; default: one a core.")
 @click.option(
-    "--code", is_flag=True, help="Ask what the types' own code does instead: padding, caches, traces, host."
+    "--code", is_flag=True, help="Ask what the types' own code does instead: padding, caches, traces, host, ONNX."
 )
+@click.option("--onnx", is_flag=True, help="Ask what their ONNX exports are instead, and keep what else is known.")
 def main(
-    model_types: tuple[str, ...], ship: bool, only_missing: bool, all_tasks: bool, jobs: int | None, code: bool
+    model_types: tuple[str, ...],
+    ship: bool,
+    only_missing: bool,
+    all_tasks: bool,
+    jobs: int | None,
+    code: bool,
+    onnx: bool,
 ) -> int:
     """Derive the recipes of MODEL_TYPES, by default of every type, and store them."""
     wanted = _wanted(model_types or usable_types(), all_tasks)
-    if code:
-        return _ask_code(wanted, ship, only_missing, jobs or usable_cores())
+    if code or onnx:
+        return _ask_code(wanted, ship, only_missing, jobs or usable_cores(), onnx=onnx)
     if only_missing:
         wanted = missing(wanted)
     started, count, made = time.monotonic(), 0, 0
@@ -59,10 +67,10 @@ def main(
     return 0
 
 
-def _ask_code(wanted: list[Wanted], ship: bool, only_missing: bool, jobs: int) -> int:
+def _ask_code(wanted: list[Wanted], ship: bool, only_missing: bool, jobs: int, *, onnx: bool) -> int:
     known = [recipe for one in wanted if (recipe := load_recipe(one.model_type, one.task))]
     if only_missing:
-        known = [one for one in known if code_facts(one.model_type, one.task) is None]
+        known = [one for one in known if _unasked(one, onnx=onnx)]
     started, lost, count = time.monotonic(), 0, 0
 
     def keep(done: Answered[Recipe]) -> None:
@@ -75,16 +83,34 @@ def _ask_code(wanted: list[Wanted], ship: bool, only_missing: bool, jobs: int) -
         left = (time.monotonic() - started) / count * (len(known) - count)
         click.echo(f"[{count}/{len(known)}, {left / 60:.0f} min left] {done.item.model_type} {said}", err=True)
 
-    in_children(known, _code_facts, keep, jobs=jobs)
+    in_children(known, _onnx_facts if onnx else _code_facts, keep, jobs=jobs)
     click.echo(f"{count - lost} of {len(known)} types said what their code does")
     return 0
+
+
+def _unasked(recipe: Recipe, *, onnx: bool) -> bool:
+    found = code_facts(recipe.model_type, recipe.task)
+    return found is None or (onnx and not found.onnx)
 
 
 def _code_facts(recipe: Recipe) -> dict[str, Any]:
     from .code_facts import code_facts_of
 
+    return _facts_or_failure(lambda: code_facts_of(recipe))
+
+
+def _onnx_facts(recipe: Recipe) -> dict[str, Any]:
+    from .code_facts import with_onnx
+
+    found = code_facts(recipe.model_type, recipe.task)
+    if found is None or found.recipe != recipe.digest:
+        return {"failure": "its code must be asked first (--code)"}
+    return _facts_or_failure(lambda: with_onnx(found, recipe))
+
+
+def _facts_or_failure(ask: Callable[[], CodeFacts]) -> dict[str, Any]:
     try:
-        return code_facts_of(recipe).to_dict()
+        return ask().to_dict()
     except Exception as error:  # whatever modelling code raises: nothing is known of this one
         return {"failure": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
 

@@ -21,7 +21,7 @@ from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
 from hardware.backends._tensors import to_arrays, to_tensors
 from hardware.backends._torch import forward
-from hardware.backends.base import ModelSubject
+from hardware.backends.base import ModelSubject, Unsupported
 from hardware.export.decoding import decoding_graphs
 from hardware.export.exported import Exported
 from hardware.export.positions import host_positions
@@ -29,12 +29,13 @@ from hardware.export.tracing import Traceable, bare_forward, traceable
 from hardware.export.verification import STEPS, Proof, held_inputs
 from hardware.testing.loud_weights import fill
 from hardware.testing.parity import Array, compare
-from hardware.testing.reference import as_reference, float64_generation, float64_outputs
+from hardware.testing.reference import as_reference, float64_generation, float64_outputs, identity_of
 from hardware.testing.widened import copy_over
 
 from . import measure
 from .building import build, line_of
 from .host_work import host_functions
+from .onnx_graph import onnx_operators
 
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/:'\"]+/)+")
 """The folders of a path of this machine, whether it is whole or cut off; not those of an address."""
@@ -88,9 +89,7 @@ class _Trace:
 
 def code_facts_of(recipe: Recipe) -> CodeFacts:
     """Ask the tiny model of a recipe. Raises `ModelError` where it can't be built any more."""
-    made = build(recipe.config_class, recipe.model_class, recipe.config).float()  # OneFormer makes itself in float64
-    model = fill(made, gain=recipe.gain or 1.0)
-    inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
+    model, inputs = _model(recipe), _inputs(recipe)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice to users, and tracing's about what it makes constant
         on_host = _on_host(model, inputs)  # first, while the model keeps nothing of other passes
@@ -107,7 +106,30 @@ def code_facts_of(recipe: Recipe) -> CodeFacts:
         facts = _forward_trace(facts, model, recipe, inputs)
         if recipe.generate != "none":
             facts = replace(facts, step_fails=_step_trace(model, inputs))
-    return facts
+    return with_onnx(facts, recipe)
+
+
+def with_onnx(facts: CodeFacts, recipe: Recipe) -> CodeFacts:
+    """Facts with what the type's ONNX export is now. Raises `ModelError` as above, and `ImportError` without what
+    exports."""
+    model = _model(recipe)
+    subject = ModelSubject(
+        model=model, task=recipe.task, identity=identity_of(model), masked_by=recipe.masked_by, generates="none"
+    )
+    try:
+        operators = onnx_operators(subject, _inputs(recipe))
+    except Unsupported as error:
+        return replace(facts, onnx_operators=(), onnx_fails=_said(error))
+    return replace(facts, onnx_operators=operators, onnx_fails="")
+
+
+def _model(recipe: Recipe) -> Any:
+    made = build(recipe.config_class, recipe.model_class, recipe.config).float()  # OneFormer makes itself in float64
+    return fill(made, gain=recipe.gain or 1.0)
+
+
+def _inputs(recipe: Recipe) -> dict[str, Array]:
+    return make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
 
 
 def _padding(model: Any, recipe: Recipe, inputs: Mapping[str, Array]) -> float:

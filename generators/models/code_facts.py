@@ -41,7 +41,7 @@ class CodeFacts:
     `trace_fails` why not for more. `step_fails` says why what decodes a token can't be traced. `trace_operators` are
     the operators of the last trace that could be made, and `largest_rank` the number of axes of its tensor with the
     most. `host_functions` are the functions of torch that would work on the host's tensors though weights and inputs
-    are on a device.
+    are on a device. `onnx_operators` are those of its verified ONNX export, and `onnx_fails` why there is none.
     """
 
     model_type: str
@@ -56,6 +56,14 @@ class CodeFacts:
     trace_operators: tuple[str, ...] = ()
     largest_rank: int = 0
     host_functions: tuple[str, ...] = ()
+    onnx_operators: tuple[str, ...] = ()
+    onnx_fails: str = ""
+
+    @property
+    def onnx(self) -> str:
+        """Whether there is an ONNX export that gives torch's numbers on the host: `yes`, `no`; empty where it wasn't
+        asked."""
+        return "no" if self.onnx_fails else "yes" if self.onnx_operators else ""
 
     @property
     def cache(self) -> str:
@@ -72,7 +80,7 @@ class CodeFacts:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CodeFacts:
         """What `to_dict` wrote. Raises `TypeError` for other fields."""
-        listed = ("trace_operators", "host_functions")
+        listed = ("trace_operators", "host_functions", "onnx_operators")
         return cls(**{**data, **{name: tuple(data.get(name, ())) for name in listed}})
 
 

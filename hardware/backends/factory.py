@@ -168,6 +168,8 @@ class BackendType(StrEnum):
     GOOGLE = "tpu"
     OPENVINO = "openvino"
     QNN = "qnn"
+    WEBGPU = "webgpu"
+    WEBNN = "webnn"
     SIMULATED = "simulated"
     AUTO = "auto"
 

@@ -152,7 +152,7 @@ class QNNBackend(WorkerBackend):
     def known_answer(self) -> tuple[float, float, float]:
         from ..export.exported import ONNX
         from ..known_answer import question
-        from ._qnn_probe import write_question
+        from ._onnx_probe import write_question
 
         left, right = question()
         with tempfile.TemporaryDirectory(prefix="hwcompat-qnn-") as name:
@@ -169,7 +169,7 @@ class QNNBackend(WorkerBackend):
         """
         from ..export.exported import ONNX
         from ..known_answer import agrees
-        from ._qnn_probe import precision_of, values_to_copy, write_copy
+        from ._onnx_probe import precision_of, values_to_copy, write_copy
 
         if not self._arithmetic:
             answer = self.known_answer()
@@ -198,7 +198,7 @@ def _numbers(array: Array) -> Array:
     """float64, and minus infinity where an entry is float16's smallest number or less: it is ruled out."""
     import numpy as np
 
-    from ._qnn_probe import FLOAT16_LARGEST
+    from ._onnx_probe import FLOAT16_LARGEST
 
     found: Array = np.where(array <= -FLOAT16_LARGEST, -np.inf, array).astype(np.float64)
     return found

@@ -21,7 +21,7 @@ TIMEOUT = "it took longer than"
 _OF_TORCH = ("cpu", "cuda", "rocm", "mps", "xpu", "simulated")
 _BUILDS = ("cuda", "rocm", "xpu")
 _ALWAYS = ("cpu",)
-_OWN_ENVIRONMENT = ("qnn", "tpu")
+_OWN_ENVIRONMENT = ("qnn", "tpu", "webgpu", "webnn")
 _INSTALL = re.compile(r"pip install [\w.\[\]=-]+")
 
 

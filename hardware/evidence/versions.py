@@ -47,7 +47,7 @@ def hash_of_checking(root: Path) -> str:
     """A hash of the code in the package at `root` that a verdict rests on: 12 hexadecimal digits."""
     paths = [path for name in _CHECKING for path in (root / name, *(root / name).rglob("*"))]
     digest = hashlib.sha256()
-    for path in sorted(path for path in paths if path.suffix in (".py", ".toml")):
+    for path in sorted(path for path in paths if path.suffix in (".py", ".toml", ".mjs", ".html")):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:12]
 

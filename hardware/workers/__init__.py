@@ -1,7 +1,7 @@
 """Runs models in other environments: a process of another Python takes model.onnx and inputs.npz, and gives
 outputs.npz and execution.json."""
 
-from .environments import Environment, environment_of, environment_versions
+from .environments import Environment, environment_of, environment_versions, web_folder
 from .process import Worker, WorkerDied, WorkerError, WorkerTimeout
 
 __all__ = [
@@ -12,4 +12,5 @@ __all__ = [
     "WorkerTimeout",
     "environment_of",
     "environment_versions",
+    "web_folder",
 ]

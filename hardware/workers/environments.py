@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
+import json
 import os
+import shutil
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,7 @@ from ..software import package_versions
 
 _ROOT = Path(__file__).parents[2]
 _FILE = Path(__file__).with_name("environments.toml")
+_DPKG = Path("/var/lib/dpkg/status")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +51,11 @@ def environment_of(target: str) -> Environment:
     if not python.is_file():
         where = f"{known['variable']} names no Python" if named else f"{known['package']} has no environment here"
         return Environment(target=target, python=None, reason=f"{where} ({known['command']})", versions={})
-    versions = _versions(python, known["versions"])
-    missing = "" if known["package"] in versions else f"{known['package']} isn't in its environment"
+    versions = {**_versions(python, known["versions"]), **_npm_versions(web_folder(python), known.get("npm", ()))}
+    absent = [name for name in (known["package"], *known.get("npm", ())) if name not in versions]
+    if "browser" in known and (browser := _browser_version(**known["browser"])):
+        versions[known["browser"]["name"]] = browser
+    missing = f"{' and '.join(absent)} missing in its environment" if absent else ""
     reason = f"{missing} ({known['command']})" if missing else ""
     return Environment(target=target, python=None if missing else python, reason=reason, versions=versions)
 
@@ -59,6 +67,41 @@ def environment_versions() -> dict[str, str]:
         for package, version in environment_of(target).versions.items():
             found[package if package == known["package"] else f"{package} ({target})"] = version
     return found
+
+
+def web_folder(python: Path) -> Path:
+    """Where an environment keeps what comes from npm, and browsers that it unpacked."""
+    return python.parents[1] / "web"
+
+
+def _npm_versions(folder: Path, packages: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for package in packages:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            told = json.loads((folder / "node_modules" / package / "package.json").read_text(encoding="utf-8"))
+            found[package] = str(told["version"])
+    return found
+
+
+def _browser_version(name: str, variable: str) -> str:
+    """The version of the system's browser by its package, and of another by its size and date; nothing is started."""
+    named = os.environ.get(variable)
+    if not named and (found := _debian_version(name)):
+        return found
+    file = Path(named or shutil.which(name) or "")
+    if not file.is_file():
+        return ""
+    told = file.resolve().stat()
+    return f"{told.st_size} bytes of {datetime.fromtimestamp(told.st_mtime, UTC):%Y-%m-%d}"
+
+
+def _debian_version(package: str) -> str:
+    try:
+        listed = _DPKG.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    entry = listed.partition(f"\nPackage: {package}\n")[2].partition("\n\n")[0]
+    return next((line.partition(": ")[2] for line in entry.splitlines() if line.startswith("Version: ")), "")
 
 
 def _python_in(folder: Path) -> Path:

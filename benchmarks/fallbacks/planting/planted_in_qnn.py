@@ -14,7 +14,7 @@ from typing import Any
 from planting_tools import after_import, took_effect, wrap
 
 _QNN = "hardware.backends.qnn"
-_RUNNABLE = "hardware.backends._qnn_runnable"
+_RUNNABLE = "hardware.backends._exported_runnable"
 
 
 def _with_options(options: Mapping[str, str] | None) -> None:

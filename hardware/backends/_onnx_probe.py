@@ -1,4 +1,4 @@
-"""Small graphs with known answers: whether a session of QNN computes at all, and in which arithmetic."""
+"""Small ONNX graphs with known answers: whether a session computes at all, and in which arithmetic."""
 
 from __future__ import annotations
 

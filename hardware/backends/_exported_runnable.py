@@ -1,0 +1,117 @@
+"""A model as ONNX files that a worker runs, one for each shape, with the runtime's word on where each node went."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..export.exported import ONNX
+from ..export.onnx import export_onnx, with_positions
+from ._in_worker import Shapes, shapes_of
+from .base import Execution, ModelSubject, Runnable
+
+if TYPE_CHECKING:
+    from .base import Array, Inputs
+
+CALIBRATIONS = 16
+"""Inputs whose ranges a quantised model is made for."""
+
+
+class ExportedRunnable(Runnable):
+    """Base of such runnables. Every pass tells where its nodes ran."""
+
+    def __init__(self, backend: Any, subject: ModelSubject, example: Inputs, precision: str) -> None:
+        self.backend, self.subject, self.precision = backend, subject, precision
+        self.example = dict(example)
+        self.folder = Path(tempfile.mkdtemp(prefix="hwcompat-onnx-"))
+        self._clean = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        self.files: dict[Shapes, Path] = {}
+        self.conditions: Mapping[str, str] = {"optimisation": "O0", **backend.facts()}
+        self.proofs: dict[Shapes, Mapping[str, Any]] = {}
+        """By shapes, what the session that ran said of itself."""
+
+    @abstractmethod
+    def prepared(self, file: Path, inputs: Inputs) -> Path:
+        """The file to run in this precision, for the export of float32."""
+
+    @abstractmethod
+    def placed(self, inputs: Inputs) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Operators of the last pass of such shapes, on the target and on the host."""
+
+    @property
+    @abstractmethod
+    def unseen(self) -> str:
+        """What the runtime doesn't tell."""
+
+    def __call__(self, **inputs: Array) -> dict[str, Array]:
+        return self.pass_of(inputs)
+
+    def execution(self) -> Execution:
+        """Where the nodes of the session that runs the example are."""
+        self.pass_of(self.example)
+        native, offloaded = self.placed(self.example)
+        return Execution(
+            native=native,
+            offloaded=offloaded,
+            dtype=self.actual_dtype,
+            device=self.backend.device,
+            unseen=self.unseen,
+            host_allowed=self.backend.HOST_ALLOWED,
+        )
+
+    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
+        """Every session that runs tells where it put each node."""
+        if shapes_of(inputs) not in self.proofs:
+            self.pass_of(inputs)
+        return self.placed(inputs)[1]
+
+    def close(self) -> None:
+        self._clean()
+
+    def pass_of(self, inputs: Inputs) -> dict[str, Array]:
+        """Run, and keep the proof."""
+        file = self.file_for(inputs)
+        got, proof = self.compute(file, with_positions(self.subject, inputs))
+        self.proofs[shapes_of(inputs)] = proof
+        return got
+
+    def compute(self, file: Path, arrays: Inputs) -> tuple[dict[str, Array], Mapping[str, Any]]:
+        """One pass in the worker."""
+        found: tuple[dict[str, Array], Mapping[str, Any]] = self.backend.compute(file, arrays)
+        return found
+
+    def file_for(self, inputs: Inputs) -> Path:
+        """The file for these shapes, exported when first needed."""
+        shapes = shapes_of(inputs)
+        if shapes not in self.files:
+            exported = export_onnx(self.subject, inputs)
+            self.conditions = {**self.conditions, **exported.conditions()}
+            self.files[shapes] = self.prepared(exported.folder / ONNX, inputs)
+        return self.files[shapes]
+
+
+def drawn(arrays: Inputs, number: int) -> dict[str, Array]:
+    """Inputs to calibrate with: the example first, then its numbers mixed, and up to a half larger.
+
+    Whole numbers that are more than a mask are drawn anew: what they mean together is lost, their ranges aren't.
+    """
+    if not number:
+        return dict(arrays)
+    random = np.random.default_rng(number)
+    found: dict[str, Array] = {}
+    for name, array in arrays.items():
+        if array.dtype.kind == "f":
+            mixed = random.permutation(array.ravel()).reshape(array.shape)
+            found[name] = (mixed * random.uniform(1, 1.5)).astype(array.dtype)
+        elif array.dtype.kind in "iu" and array.max(initial=0) > 2:
+            found[name] = random.integers(array.min(), array.max() + 1, array.shape).astype(array.dtype)
+        else:
+            found[name] = array
+    return found

@@ -1,0 +1,152 @@
+"""What the web targets share: ONNX Runtime Web in a browser of its own for each model, driven by a worker.
+
+The worker's environment (`make setup-web`) holds Playwright, ONNX Runtime Web and the Chromium that has WebNN; the
+browser reaches loopback alone.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ..evidence.record import Stage
+from ..workers import WorkerError, environment_of, web_folder
+from ..workers.process import SCRIPT as ONNX_SCRIPT
+from ._in_worker import WorkerBackend, reason_of
+from ._outputs import ruled_out
+from .base import ModelSubject, Runnable, Unsupported
+
+if TYPE_CHECKING:
+    from .base import Array, Inputs
+
+PASS_LIMIT_S = 90.0
+
+_KINDS = (
+    (r"device (was )?lost|context (is |was )?lost|device is destroyed|A valid external Instance", "context_lost"),
+    (r"out of memory|bad_alloc|memory access out of bounds|Array buffer allocation failed", "out_of_memory"),
+    (r"shader-f16|f16 (type )?(used )?without|float16.*not supported", "unsupported_dtype"),
+    (
+        r"not implemented|unsupported|not supported|Could not find an implementation|Failed to find kernel",
+        "unsupported_operator",
+    ),
+)
+
+_SHAPES_AND_MASKS = (
+    *("Abs", "Add", "And", "ArgMax", "Cast", "Concat", "ConstantOfShape", "CumSum", "Div", "Equal", "Expand"),
+    *("Flatten", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max"),
+    *("Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot", "Or", "Pad", "Range", "ReduceMax", "ReduceMin"),
+    *("ReduceSum", "Reshape", "ScatterElements", "ScatterND", "Shape", "Sign", "Size", "Slice", "Split", "Squeeze"),
+    *("Sub", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor"),
+)
+WHOLE = " of whole numbers"
+"""Behind an operator's name, that its result is no floating-point number: indices, shapes and masks."""
+
+
+class WebBackend(WorkerBackend):
+    """Base of `webgpu` and `webnn`."""
+
+    CAN = frozenset()
+    DEADLINE_S = 300.0
+    SHARED = True
+    RUNTIME = "ONNX Runtime Web"
+    SCRIPT = ONNX_SCRIPT.with_name("web_worker.py")
+    CALL_LIMIT_S = PASS_LIMIT_S + 60
+    HOST_ALLOWED = frozenset(f"onnx.{name}{WHOLE}" for name in _SHAPES_AND_MASKS)
+
+    API: ClassVar[str]
+    BUNDLE: ClassVar[str]
+    """The file of ONNX Runtime Web that has the provider."""
+
+    PROVIDER: ClassVar[str]
+    """The provider's name in the runtime's log."""
+
+    @abstractmethod
+    def provider(self) -> Mapping[str, Any]:
+        """The provider's options, as a session takes them."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, str]:
+        """What evidence says of browser, runtime and device, and what stands in for a device."""
+
+    def describe(self) -> Mapping[str, Any]:
+        return self.call("describe", stage=Stage.LOAD, settings=self._where())
+
+    def _where(self) -> dict[str, Any]:
+        python = environment_of(self.BACKEND_NAME).python
+        runtime = web_folder(python) if python else Path()
+        return {"api": self.API, "runtime": str(runtime.absolute()), "software": False}
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            **self._where(),
+            "software": bool(self.described["software"]),
+            "bundle": self.BUNDLE,
+            "provider": self.provider(),
+            "optimisation": "disabled",  # the file holds what is to run
+            "limit_s": PASS_LIMIT_S,
+        }
+
+    def ask(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
+        try:
+            return self.call(do, stage=stage, settings=self._settings(), **arguments)
+        except WorkerError as error:
+            text = reason_of(error)
+            kind = "timeout" if error.error_type == "TimeoutError" else _kind_of(text)
+            raise Unsupported(
+                f"{self.RUNTIME} doesn't run the model: {text}", error_type=kind, stage=stage
+            ) from error
+
+    def compute(self, file: Path, arrays: Inputs, *, subject: str) -> tuple[dict[str, Array], Mapping[str, Any]]:
+        """Floating-point outputs by name as float64, and the proof of where they were computed.
+
+        A browser is of one `subject`: nothing that another model broke is met.
+        """
+        got, proof = self.exchange(
+            "run", {"inputs": arrays}, stage=Stage.COMPILE, model=str(file.absolute()), subject=subject
+        )
+        numbers = {name: array for name, array in got.items() if array.dtype.kind == "f"}
+        return {name: ruled_out(array).astype(np.float64) for name, array in numbers.items()}, proof
+
+    def _check_availability(self) -> str:
+        from ..export.onnx import missing_packages
+
+        reason = environment_of(self.BACKEND_NAME).reason or missing_packages()
+        if reason:
+            return reason
+        try:
+            return str(self.described.get("reason") or "") or self.refused()
+        except (WorkerError, Unsupported) as error:
+            return f"the browser doesn't start: {error}"
+
+    def refused(self) -> str:
+        """Why this variant isn't offered by a browser that has the API; empty where it is."""
+        return ""
+
+    def known_answer(self) -> tuple[float, float, float]:
+        from ..export.exported import ONNX
+        from ..known_answer import question
+        from ._onnx_probe import write_question
+
+        left, right = question()
+        with tempfile.TemporaryDirectory(prefix="hwcompat-web-") as name:
+            file = Path(name) / ONNX
+            write_question(file, right)
+            answer = self.compute(file, {"left": left}, subject="question")[0]["answer"]
+        return float(answer[0]), float(answer[1]), float(answer[2])
+
+    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+        if precision not in self.PRECISIONS:
+            raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
+        from ._web_runnable import WebRunnable
+
+        return WebRunnable(self, subject, example_inputs, precision)
+
+
+def _kind_of(text: str) -> str:
+    return next((kind for pattern, kind in _KINDS if re.search(pattern, text, re.IGNORECASE)), "unknown")

@@ -1,0 +1,129 @@
+"""Browsers that models run in: which one, how it is started, and one page of it with its console.
+
+Imports nothing of ours: it runs with the Python of another environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CHROMIUM_VARIABLE = "HWCOMPAT_CHROMIUM"
+WEBNN_CHROMIUM_VARIABLE = "HWCOMPAT_WEBNN_CHROMIUM"
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
+
+# Nothing but loopback: the proxy is dead, and nothing asks for updates. And nobody looks at it.
+_QUIET = (
+    "--proxy-server=127.0.0.1:9",
+    "--proxy-bypass-list=<-loopback>;127.0.0.1",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-default-apps",
+    "--disable-domain-reliability",
+    "--no-pings",
+    "--no-first-run",
+    "--metrics-recording-only",
+    "--disable-dev-shm-usage",
+)
+_WEBGPU = ("--enable-unsafe-webgpu", "--enable-features=Vulkan", "--ignore-gpu-blocklist")
+SOFTWARE_ADAPTER = "--use-webgpu-adapter=swiftshader"
+_WEBNN = ("--enable-features=WebMachineLearningNeuralNetwork", "--ignore-gpu-blocklist")
+
+
+class NoBrowser(Exception):
+    """There is none here, with what to do."""
+
+
+def executable(api: str, folder: Path) -> Path:
+    """The browser for `webgpu` or `webnn`; `folder` is where `make setup-web` puts WebNN's. Raises `NoBrowser`."""
+    variable = CHROMIUM_VARIABLE if api == "webgpu" else WEBNN_CHROMIUM_VARIABLE
+    if named := os.environ.get(variable):
+        if not Path(named).is_file():
+            raise NoBrowser(f"{variable} names no file")
+        return Path(named)
+    if api == "webnn":
+        found = folder / "chromium-webnn" / "chromium"
+        if not found.is_file():
+            raise NoBrowser("the Chromium that has WebNN isn't here (make setup-web)")
+        return found
+    for name in _NAMES:
+        if here := shutil.which(name):
+            return Path(here)
+    raise NoBrowser(f"no Chromium is installed (apt-get install chromium, or its path in {CHROMIUM_VARIABLE})")
+
+
+def arguments(api: str, *, software: bool) -> list[str]:
+    """What a browser is started with. Without a user to change to, as in a container, it has no sandbox: what it
+    opens is ours alone."""
+    own = (*_WEBGPU, *([SOFTWARE_ADAPTER] if software else [])) if api == "webgpu" else _WEBNN
+    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    return [*_QUIET, *own, *(["--no-sandbox"] if root else [])]
+
+
+@dataclass
+class Page:
+    """One page, and what its console said: `(type, text)`."""
+
+    page: Any
+    said: list[tuple[str, str]]
+    crashed: bool = False
+
+    @classmethod
+    def open(cls, browser: Any, address: str) -> Page:
+        """A page of its own context, so that it shares nothing with another."""
+        found = cls(page=browser.new_context().new_page(), said=[])
+        found.page.on("console", lambda message: found.said.append((message.type, message.text)))
+        found.page.on("pageerror", lambda error: found.said.append(("error", str(error))))
+        found.page.on("crash", lambda _: setattr(found, "crashed", True))
+        found.page.goto(address)
+        found.page.wait_for_function("() => globalThis.hwcompat !== undefined", timeout=20_000)
+        return found
+
+    def ask(self, what: str, given: dict[str, Any], *, limit_s: float) -> Any:
+        """Have the page do something. Raises `PageFailed`, and `TimeoutError` where it hangs."""
+        api = importlib.import_module("playwright.sync_api")
+        try:
+            self.page.evaluate("([what, given]) => { hwcompat.ask(what, given); }", [what, given])
+            self.page.wait_for_function("() => hwcompat.answer !== null", timeout=limit_s * 1000)
+            answer = self.page.evaluate("() => hwcompat.answer")
+        except api.TimeoutError:
+            raise TimeoutError(f"{what} in the page took longer than {limit_s:g} s") from None
+        except api.Error as error:
+            raise PageFailed("PageCrashed", " ".join(str(error).split())[:300]) from error
+        if "error" in answer:
+            lost = f" (device lost: {answer['error']['lost']})" if answer["error"]["lost"] else ""
+            raise PageFailed(answer["error"]["name"], answer["error"]["message"] + lost)
+        return answer["result"]
+
+
+class PageFailed(Exception):
+    """What a page raised: `name` of its error, and the message."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"{name}: {message}")
+        self.name, self.message = name, message
+
+
+@contextlib.contextmanager
+def playwright() -> Iterator[Any]:
+    """Playwright's driver; what it started ends with it."""
+    with importlib.import_module("playwright.sync_api").sync_playwright() as driver:
+        yield driver
+
+
+def launch(driver: Any, api: str, folder: Path, *, software: bool) -> Any:
+    """A fresh browser, headless. Raises `NoBrowser`."""
+    return driver.chromium.launch(
+        executable_path=str(executable(api, folder)),
+        headless=True,
+        args=arguments(api, software=software),
+        handle_sigint=False,
+        env={**os.environ, "HOME": os.environ.get("HOME", "/")},
+    )

@@ -1,0 +1,190 @@
+"""The worker's side of the web targets: a browser that runs ONNX files through ONNX Runtime Web.
+
+It runs with another environment's Python and imports nothing of ours but what lies beside it: Playwright and NumPy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__).parent
+_PAGES = 4
+"""Shapes of one model that stay open."""
+_LOUD = ("error", "warning")
+_LONGEST_SAID = 20
+_PLACED = re.compile(
+    r"(?P<all>All nodes|Node\(s\)) placed on \[(?P<provider>\w+)\]\. Number of nodes: (?P<count>\d+)"
+)
+_NODE = re.compile(r"^\s*(?P<op>[\w.]+) \((?P<name>.*)\)\s*$")
+_LOGGED = re.compile(r"^(?:\x1b\[[0-9;]*m)?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \[\w:onnxruntime:[^\]]*\] ?")
+
+
+class _Open:
+    """The browser of one model, and its pages by file and settings."""
+
+    def __init__(self) -> None:
+        self.stack = contextlib.ExitStack()
+        self.browser: Any = None
+        self.site: Any = None
+        self.key = ""
+        self.pages: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self.started_s = 0.0
+
+    def browser_for(self, settings: dict[str, Any], subject: str) -> Any:
+        """A browser that has met no other model."""
+        key = json.dumps([settings["api"], settings["software"], subject])
+        if self.key != key:
+            self.close()
+            browsers = importlib.import_module("browsers")
+            started = time.perf_counter()
+            driver = self.stack.enter_context(browsers.playwright())
+            runtime = Path(settings["runtime"])
+            self.browser = browsers.launch(driver, settings["api"], runtime, software=settings["software"])
+            self.stack.callback(self._end)
+            folders = {"/runtime/": runtime / "node_modules/onnxruntime-web/dist", "/": _HERE / "web"}
+            self.site = importlib.import_module("web_site").Site(folders)
+            self.stack.callback(self.site.close)
+            self.key, self.started_s = key, time.perf_counter() - started
+        return self.browser
+
+    def _end(self) -> None:
+        with contextlib.suppress(Exception):  # one that crashed is gone already
+            self.browser.close()
+
+    def page(self) -> Any:
+        return importlib.import_module("browsers").Page.open(self.browser, self.site.address)
+
+    def close(self) -> None:
+        self.pages.clear()
+        self.key, stack, self.stack = "", self.stack, contextlib.ExitStack()
+        stack.close()
+
+
+_open = _Open()
+
+
+def describe(*, settings: dict[str, Any]) -> dict[str, Any]:
+    """What is here: the browser, its adapter or its contexts, and the runtime. Without an adapter of its own a
+    browser is asked for its software one: `software` says which answered."""
+    api = settings["api"]
+    for software in (False, True) if api == "webgpu" else (False,):
+        _open.browser_for({**settings, "software": software}, "describe")
+        try:
+            found = _open.page().ask("describe", {"api": api, "contexts": ["cpu", "gpu", "npu"]}, limit_s=30)
+            version = _open.browser.version
+        finally:
+            _open.close()
+        if api == "webnn" or found.get("adapter"):
+            break
+    package = Path(settings["runtime"]) / "node_modules/onnxruntime-web/package.json"
+    return {
+        **found,
+        "software": software,
+        "browser": version,
+        "onnxruntime_web": json.loads(package.read_text(encoding="utf-8"))["version"],
+        "started_s": _open.started_s,
+    }
+
+
+def _session(model: str, subject: str, settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    _open.browser_for(settings, subject)
+    key = json.dumps([model, settings], sort_keys=True)
+    if key not in _open.pages:
+        while len(_open.pages) >= _PAGES:
+            page, _ = _open.pages.pop(next(iter(_open.pages)))
+            page.page.context.close()
+        page = _open.page()
+        place = f"/models/{len(_open.site.given)}.onnx"
+        _open.site.given[place] = Path(model)
+        wanted = {name: settings[name] for name in ("bundle", "provider", "optimisation")}
+        opened = page.ask("open", {**wanted, "model": place}, limit_s=settings["limit_s"])
+        _open.pages[key] = page, {**opened, "nodes": placed(text for _, text in page.said)}
+    return _open.pages[key]
+
+
+def placed(lines: Any) -> dict[str, list[list[str]]]:
+    """By provider, the nodes (operator and name) that the runtime's log says it was given; a provider that was given
+    all has one entry for each, without names."""
+    found: dict[str, list[list[str]]] = {}
+    into: list[list[str]] | None = None
+    for text in lines:
+        for line in text.splitlines():
+            if match := _PLACED.search(line):
+                into = found.setdefault(match["provider"], [])
+                if match["all"] == "All nodes":
+                    into += [["", ""]] * int(match["count"])
+                    into = None
+                continue
+            if into is None:
+                continue
+            node = _NODE.match(_LOGGED.sub("", line))
+            if node:
+                into.append([node["op"], node["name"]])
+            else:
+                into = None
+    return found
+
+
+def run(
+    *, model: str, subject: str, settings: dict[str, Any], inputs: str, outputs: str, execution: str
+) -> dict[str, Any]:
+    """One pass: arrays from the file `inputs`, arrays to the file `outputs`, and where it ran to `execution`.
+
+    What fails ends the browser: a context that broke would break the next.
+    """
+    np = importlib.import_module("numpy")
+    try:
+        page, opened = _session(model, subject, settings)
+        before = len(page.said)
+        with np.load(inputs) as file:
+            given = [_given(name, file[name]) for name in opened["inputs"]]
+        found = page.ask("run", {"inputs": given, "results": "/results"}, limit_s=settings["limit_s"])
+        arrays = {one["name"]: _taken(one) for one in found["outputs"]}
+    except Exception as error:
+        said = [text for kind, text in (page.said if "page" in locals() else []) if kind in _LOUD]
+        _open.close()
+        told = "; ".join(text for text in said[-3:] if text not in str(error))
+        raise type(error)(*error.args[:-1], f"{error.args[-1]}; {told}" if told else error.args[-1]) from error
+    np.savez(outputs, **arrays)
+    proof = {
+        "nodes": opened["nodes"],
+        "where": {one["name"]: one["where"] for one in found["outputs"]},
+        "seconds": found["took"] / 1000,
+        "opened_s": opened["took"] / 1000,
+        "browser_s": _open.started_s,
+        "said": [text[:300] for kind, text in page.said[:before] if kind in _LOUD][:_LONGEST_SAID],
+    }
+    Path(execution).write_text(json.dumps(proof), encoding="utf-8")
+    return proof
+
+
+def _given(name: str, array: Any) -> dict[str, Any]:
+    place = f"/inputs/{name}"
+    _open.site.given[place] = array.tobytes()
+    return {"name": name, "type": str(array.dtype), "dims": list(array.shape), "url": place}
+
+
+def _taken(one: dict[str, Any]) -> Any:
+    np = importlib.import_module("numpy")
+    data = _open.site.taken.pop(f"/results/{one['place']}")
+    return np.frombuffer(data, dtype=one["type"]).reshape(one["dims"])
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    sys.path.append(str(_HERE))
+    try:
+        importlib.import_module("serving").serve({"describe": describe, "run": run})
+    finally:
+        _open.close()
+
+
+if __name__ == "__main__":
+    main()
