@@ -30,7 +30,7 @@ TARGETS = ("cpu", "simulated", "openvino", "qnn")
 
 OF_CODE = (
     *("padding_error", "mask_heard", "cache", "traced", "step_traced", "trace_operators", "largest_rank"),
-    "host_functions",
+    *("host_functions", "onnx_export", "onnx_operators"),
 )
 """Facts that were asked of a type's own code in torch on this kind of machine."""
 

@@ -21,9 +21,12 @@ Value = str | int | float | tuple[str, ...] | None
 
 TEXT_FIELDS = (
     *("model_type", "family", "architecture", "task", "precision", "platform"),
-    *("decodes", "cache", "traced", "step_traced", "exporter"),
+    *("decodes", "cache", "traced", "step_traced", "exporter", "onnx_export"),
 )
-LIST_FIELDS = ("traits", "operators", "operators_missing", "trace_operators", "host_functions", "senses")
+LIST_FIELDS = (
+    *("traits", "operators", "operators_missing", "trace_operators", "host_functions", "senses"),
+    "onnx_operators",
+)
 NUMBER_FIELDS = (
     "parameters",
     "memory_bytes",
@@ -71,7 +74,8 @@ class Facts:
     CPU), all relative to the output's scale. What the type's code does wherever it runs (`code_facts.py`):
     `padding_error`; `cache` (`right wrong fails`); `traced` (`any_length own_sizes no`) and `step_traced` (`yes
     no`); `trace_operators` and `largest_rank`, what a converter meets; `host_functions`, what works on the
-    host's tensors wherever the weights are. Of some targets alone: `operators_missing`, the recipe's operators that
+    host's tensors wherever the weights are; `onnx_export` (`yes no`, whether one gives torch's numbers on the host) and
+    `onnx_operators`, what is in it. Of some targets alone: `operators_missing`, the recipe's operators that
     the target's table lacks, and `exporter`, `optimum-intel` where that has one of its own for the type, else `none`.
     """
 
@@ -91,6 +95,8 @@ class Facts:
     trace_operators: tuple[str, ...] | None = None
     largest_rank: int | None = None
     host_functions: tuple[str, ...] | None = None
+    onnx_export: str | None = None
+    onnx_operators: tuple[str, ...] | None = None
     exporter: str | None = None
     traced: str | None = None
     step_traced: str | None = None
@@ -170,6 +176,8 @@ def _of_code(recipe: Recipe) -> dict[str, Any]:
         "trace_operators": known.trace_operators,
         "largest_rank": known.largest_rank or None,
         "host_functions": known.host_functions,
+        "onnx_export": known.onnx or None,
+        "onnx_operators": known.onnx_operators or None,
         "step_traced": ("no" if known.step_fails else "yes") if decodes else None,
     }
 

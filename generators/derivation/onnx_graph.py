@@ -18,7 +18,7 @@ _MANY_AXES = 5
 def onnx_operators(subject: ModelSubject, inputs: Mapping[str, Array]) -> tuple[str, ...]:
     """The operators of a model's verified export for these inputs, in alphabetical order.
 
-    `onnx.Reshape` says that there is one; `onnx.Reshape[6]` that it has a tensor of six axes (five and more are told),
+    `onnx.Reshape` says that there is one; `onnx.Reshape[6]` that it has a tensor of six axes (from five on),
     `onnx.Add(int64)` that it gives something else than floating-point numbers, `onnx.Einsum(ij,jk->ik)` what it sums.
     Raises `Unsupported` where no export is right, and `ImportError` without the packages of `requirements-onnx.txt`.
     """
