@@ -74,8 +74,8 @@ class Facts:
     CPU), all relative to the output's scale. What the type's code does wherever it runs (`code_facts.py`):
     `padding_error`; `cache` (`right wrong fails`); `traced` (`any_length own_sizes no`) and `step_traced` (`yes
     no`); `trace_operators` and `largest_rank`, what a converter meets; `host_functions`, what works on the
-    host's tensors wherever the weights are; `onnx_export` (`yes no`, whether one gives torch's numbers on the host) and
-    `onnx_operators`, what is in it. Of some targets alone: `operators_missing`, the recipe's operators that
+    host's tensors wherever the weights are; `onnx_export` (`yes no`: whether one gives torch's numbers on the host)
+    and `onnx_operators`, what is in it. Of some targets alone: `operators_missing`, the recipe's operators that
     the target's table lacks, and `exporter`, `optimum-intel` where that has one of its own for the type, else `none`.
     """
 

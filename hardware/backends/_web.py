@@ -107,10 +107,12 @@ class WebBackend(WorkerBackend):
 
         A browser is of one `subject`: nothing that another model broke is met.
         """
+        from ..export.onnx import output_name
+
         got, proof = self.exchange(
             "run", {"inputs": arrays}, stage=Stage.COMPILE, model=str(file.absolute()), subject=subject
         )
-        numbers = {name: array for name, array in got.items() if array.dtype.kind == "f"}
+        numbers = {output_name(name): array for name, array in got.items() if array.dtype.kind == "f"}
         return {name: ruled_out(array).astype(np.float64) for name, array in numbers.items()}, proof
 
     def _check_availability(self) -> str:

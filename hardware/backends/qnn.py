@@ -77,8 +77,11 @@ class QNNBackend(WorkerBackend):
 
     def compute(self, file: Path, arrays: Inputs) -> tuple[dict[str, Array], Mapping[str, Any]]:
         """Floating-point outputs by name as float64, and the proof of where they were computed."""
+        from ..export.onnx import output_name
+
         got, proof = self.exchange("run", {"inputs": arrays}, stage=Stage.COMPILE, model=str(file.absolute()))
-        return {name: _numbers(array) for name, array in got.items() if array.dtype.kind == "f"}, proof
+        numbers = {output_name(name): array for name, array in got.items() if array.dtype.kind == "f"}
+        return {name: _numbers(array) for name, array in numbers.items()}, proof
 
     def settings_of(self, config: Mapping[str, str]) -> dict[str, Any]:
         """How a session is opened, as the worker takes it."""

@@ -7,7 +7,8 @@ run. ONNX Runtime then folds what doesn't depend on the inputs, so that no shape
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,10 @@ from ..backends._outputs import floating_outputs, ruled_out
 from ..backends.base import ModelSubject
 from ..changes import current_changes
 from .caches import replaced
-from .exported import ONNX, Exported
+from .exported import ONNX, RESULT, Exported
 from .keeping import Route, Way, export_once, opened
 from .masks import RULED_OUT, arithmetic_masks
-from .operators import unfolding_from_the_front
+from .onnx_operators import exportable_operators
 from .positions import host_positions
 from .tracing import by_position, traceable_parts
 from .verification import Proof
@@ -85,10 +86,15 @@ class OnnxModel:
         named = {one.name: np.ascontiguousarray(given[one.name]) for one in self.session.get_inputs()}
         names = [one.name for one in self.session.get_outputs()]
         found = zip(names, self.session.run(names, named), strict=True)
-        return {name: ruled_out(np.asarray(value)).astype(np.float64) for name, value in found}
+        return {output_name(name): ruled_out(np.asarray(value)).astype(np.float64) for name, value in found}
 
     def generate(self, inputs: Inputs, *, steps: int) -> Any:
         raise NotImplementedError  # there is no graph for a token
+
+
+def output_name(name: str) -> str:
+    """What the model calls an output of the file: one with an input's name has a word before it there."""
+    return name.removeprefix(RESULT)
 
 
 def with_positions(subject: ModelSubject, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -116,7 +122,35 @@ def _within_float16(subject: ModelSubject, example: Inputs, folder: Path) -> Exp
     return made
 
 
-def traced(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+def _by_its_own_operators(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    """The same with every operator as torch has it, for what others for it don't suit."""
+    made = traced(subject, example, folder, operators=_sharing_nothing)
+    _bound(folder / ONNX)
+    return made
+
+
+@contextlib.contextmanager
+def _sharing_nothing() -> Iterator[None]:
+    """The exporter has no attention whose heads share keys and values: they are repeated."""
+    from transformers.integrations import sdpa_attention
+
+    with replaced(sdpa_attention, "use_gqa_in_sdpa", lambda *_, **__: False):
+        yield
+
+
+@contextlib.contextmanager
+def _exportable() -> Iterator[None]:
+    with _sharing_nothing(), exportable_operators():
+        yield
+
+
+def traced(
+    subject: ModelSubject,
+    example: Inputs,
+    folder: Path,
+    *,
+    operators: Callable[[], AbstractContextManager[None]] = _exportable,
+) -> Exported:
     """Trace the bare forward pass, without a cache. Raises what the exporter raises."""
     import torch
 
@@ -132,9 +166,10 @@ def traced(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
         return floating_outputs(model(**nested(values), **wishes))
 
     file = folder / "traced.onnx"
-    with arithmetic_masks(), traceable_parts(model), _exportable_operators(), torch.no_grad():
+    with arithmetic_masks(), traceable_parts(model), operators(), torch.no_grad():
         tensors = tuple(torch.as_tensor(array) for array in arrays.values())
-        outputs = list(compute(dict(zip(names, tensors, strict=True))))
+        given = compute(dict(zip(names, tensors, strict=True)))
+        outputs = [f"{RESULT}{name}" if name in names else name for name in given]  # no two things have one name
         torch.onnx.export(
             by_position(model, compute, names),
             tensors,
@@ -149,33 +184,6 @@ def traced(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
     _drop_empty(folder / ONNX)
     _write_out_sums(folder / ONNX)
     return Exported(folder=folder, method=_METHOD, static=True)
-
-
-@contextlib.contextmanager
-def _exportable_operators() -> Iterator[None]:
-    """What torch's exporter over TorchScript has no rule for, or a wrong one.
-
-    It has no attention whose heads share keys and values: they are repeated. Of `repeat_interleave` and `unfold` it
-    gets the shape wrong where the axis is counted from the back.
-    """
-    import torch
-    from transformers.integrations import sdpa_attention
-
-    repeat = torch.repeat_interleave
-
-    def repeat_by_shape(tensor: torch.Tensor, repeats: Any, dim: int | None = None, **how: Any) -> torch.Tensor:
-        if dim is None or not isinstance(repeats, int):
-            return repeat(tensor, repeats, dim, **how)
-        axis = dim % tensor.dim()
-        return torch.stack([tensor] * repeats, dim=axis + 1).flatten(axis, axis + 1)
-
-    with (
-        replaced(sdpa_attention, "use_gqa_in_sdpa", lambda *_, **__: False),
-        replaced(torch, "repeat_interleave", repeat_by_shape),
-        replaced(torch.Tensor, "repeat_interleave", repeat_by_shape),
-        unfolding_from_the_front(),
-    ):
-        yield
 
 
 def _fold(file: Path, folded: Path) -> None:
@@ -272,4 +280,8 @@ def _differs(dims: list[int], full: list[int]) -> bool:
 
 
 _METHOD = "torchscript"
-_WAYS: tuple[tuple[str, Way], ...] = (("within float16", _within_float16), ("as it is", traced))
+_WAYS: tuple[tuple[str, Way], ...] = (
+    ("within float16", _within_float16),
+    ("as it is", traced),
+    ("by its own operators", _by_its_own_operators),
+)

@@ -37,16 +37,16 @@ def convertible_operators() -> Iterator[None]:
             (torch.Tensor, "argmax", _first_largest(torch.Tensor.argmax)),
             (torch, "argmax", _first_largest(torch.argmax)),
             (torch.Tensor, "index_put", _put_into_copy),
-            (torch.Tensor, "__setitem__", _setting(torch.Tensor.__setitem__)),
+            (torch.Tensor, "__setitem__", set_by_choice(torch.Tensor.__setitem__)),
             (functions, "avg_pool2d", _average_within(functions.avg_pool2d)),
-            (torch, "diff", _difference(torch.diff)),
-            (torch.Tensor, "diff", _difference(torch.Tensor.diff)),
-            (torch, "histc", _counts),
-            (torch.Tensor, "histc", _counts),
+            (torch, "diff", difference_of(torch.diff)),
+            (torch.Tensor, "diff", difference_of(torch.Tensor.diff)),
+            (torch, "histc", counts_of),
+            (torch.Tensor, "histc", counts_of),
             (torch, "divide", torch.div),
             (torch, "subtract", torch.sub),
             (functions, "scaled_dot_product_attention", _attending(functions.scaled_dot_product_attention)),
-            (torch, "isin", _is_among),
+            (torch, "isin", is_among),
             (torch.special, "logit", _log_odds),
             (torch, "logit", _log_odds),
             (torch, "cummax", _running(torch.cummax, largest=True)),
@@ -113,7 +113,7 @@ def _first_largest(argmax: Any) -> Any:
     return compute
 
 
-def _setting(setitem: Any) -> Any:
+def set_by_choice(setitem: Any) -> Any:
     """Values that are put where a mask is set, or at some places of one axis, are chosen instead."""
 
     def put(tensor: torch.Tensor, key: Any, value: Any) -> None:
@@ -176,7 +176,7 @@ def _average_within(average: Any) -> Any:
     return compute
 
 
-def _difference(differ: Any) -> Any:
+def difference_of(differ: Any) -> Any:
     def compute(tensor: torch.Tensor, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
         import torch
 
@@ -191,7 +191,7 @@ def _difference(differ: Any) -> Any:
     return compute
 
 
-def _counts(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
+def counts_of(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
     """How many values lie in each of equal parts of the range from `min` to `max`; those outside count nowhere."""
     import torch
 
@@ -235,7 +235,7 @@ def _attending_by_products(
     return weights @ value
 
 
-def _is_among(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
+def is_among(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
     return (elements.unsqueeze(-1) == test_elements.flatten()).any(-1)
 
 

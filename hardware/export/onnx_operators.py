@@ -1,0 +1,181 @@
+"""Operators that torch's exporter to ONNX has no rule for, or a wrong one, computed by others while a trace is made.
+
+The numbers are the same; an export is held against torch afterwards in any case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .caches import replaced
+from .operators import counts_of, difference_of, is_among, set_by_choice, unfolding_from_the_front
+
+if TYPE_CHECKING:
+    import torch
+
+
+@contextlib.contextmanager
+def exportable_operators() -> Iterator[None]:
+    """What torch's exporter over TorchScript has no rule for up to opset 17, or a wrong one (torch 2.13).
+
+    Of `repeat_interleave` and `unfold` it gets the shape wrong where the axis is counted from the back. Values that
+    are put where a mask is set become a list of places and a scatter, which hardly any device takes: they are chosen
+    instead. What Python rounds is a size, and so a number in a trace of one shape.
+    """
+    import torch
+
+    functions = torch.nn.functional
+    repeat = _repeating(torch.repeat_interleave)
+    with contextlib.ExitStack() as stack:
+        for owner, name, value in (
+            (torch, "repeat_interleave", repeat),
+            (torch.Tensor, "repeat_interleave", repeat),
+            (torch.Tensor, "__setitem__", _setting_rows(set_by_choice(torch.Tensor.__setitem__))),
+            (torch.Tensor, "masked_scatter", _scattered),
+            (torch, "masked_scatter", _scattered),
+            (torch, "cumsum", _running_sum(torch.cumsum)),
+            (torch.Tensor, "cumsum", _running_sum(torch.Tensor.cumsum)),
+            (torch, "full", _full_of(torch.full)),
+            (functions, "max_pool2d", _pooled(functions.max_pool2d)),
+            (torch.Tensor, "__ior__", torch.Tensor.__or__),
+            (torch.Tensor, "__iand__", torch.Tensor.__and__),
+            (torch.Tensor, "__round__", lambda tensor, digits=None: round(tensor.item(), digits)),
+            (torch, "diff", difference_of(torch.diff)),
+            (torch.Tensor, "diff", difference_of(torch.Tensor.diff)),
+            (torch, "histc", counts_of),
+            (torch.Tensor, "histc", counts_of),
+            (torch, "isin", is_among),
+            (torch, "take_along_dim", _taken_along(torch.take_along_dim)),
+            (torch.Tensor, "take_along_dim", _taken_along(torch.Tensor.take_along_dim)),
+            (torch, "rms_norm", _root_mean_square),
+            (functions, "rms_norm", _root_mean_square),
+            (torch, "asinh", _area_sine),
+            (torch.Tensor, "asinh", _area_sine),
+            (torch, "expm1", _exp_less_one),
+            (torch.Tensor, "expm1", _exp_less_one),
+        ):
+            stack.enter_context(replaced(owner, name, value))
+        stack.enter_context(unfolding_from_the_front())
+        yield
+
+
+def _repeating(repeat: Any) -> Any:
+    def compute(tensor: torch.Tensor, repeats: Any, dim: int | None = None, **how: Any) -> torch.Tensor:
+        import torch
+
+        found: torch.Tensor
+        if dim is None or not isinstance(repeats, int):
+            found = repeat(tensor, repeats, dim, **how)
+            return found
+        axis = dim % tensor.dim()
+        return torch.stack([tensor] * repeats, dim=axis + 1).flatten(axis, axis + 1)
+
+    return compute
+
+
+def _taken_along(take: Any) -> Any:
+    def compute(tensor: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+        if dim is None:
+            found: torch.Tensor = take(tensor, indices)
+            return found
+        axis = dim % tensor.dim()
+        shape = [max(one, other) for one, other in zip(tensor.shape, indices.shape, strict=True)]
+        of = [tensor.shape[axis] if place == axis else size for place, size in enumerate(shape)]
+        shape[axis] = indices.shape[axis]
+        return tensor.expand(of).gather(axis, indices.expand(shape))
+
+    return compute
+
+
+def _root_mean_square(
+    tensor: torch.Tensor, normalized_shape: Any, weight: torch.Tensor | None = None, eps: float | None = None
+) -> torch.Tensor:
+    import torch
+
+    axes = tuple(range(-len(tuple(normalized_shape)), 0))
+    smallest = torch.finfo(tensor.dtype).eps if eps is None else eps
+    found = tensor * torch.rsqrt(tensor.square().mean(axes, keepdim=True) + smallest)
+    return found if weight is None else found * weight
+
+
+def _area_sine(tensor: torch.Tensor) -> torch.Tensor:
+    size = tensor.abs()
+    return tensor.sign() * (size + (size.square() + 1).sqrt()).log()
+
+
+def _exp_less_one(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.exp() - 1
+
+
+def _setting_rows(setitem: Any) -> Any:
+    """Rows that are put one after another where a mask is set: each place takes the row that its turn is."""
+
+    def put(tensor: torch.Tensor, key: Any, value: Any) -> None:
+        import torch
+
+        if isinstance(value, torch.Tensor) and value.numel() == 0:
+            return
+        masked = isinstance(key, torch.Tensor) and key.dtype is torch.bool and isinstance(value, torch.Tensor)
+        if not masked or value.shape[1:] != tensor.shape[key.dim() :] or value.dim() != 1 + tensor.dim() - key.dim():
+            setitem(tensor, key, value)
+            return
+        rows = value.to(tensor.dtype)[_turns(key)]
+        tensor.copy_(torch.where(key[(...,) + (None,) * (tensor.dim() - key.dim())], rows, tensor))
+
+    return put
+
+
+def _scattered(tensor: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    if source.numel() == 0:
+        return tensor
+    chosen = mask.expand_as(tensor)
+    return torch.where(chosen, source.flatten()[_turns(chosen)].to(tensor.dtype), tensor)
+
+
+def _turns(mask: torch.Tensor) -> torch.Tensor:
+    """At each place of a mask, how many were set before it."""
+    import torch
+
+    found: torch.Tensor = (mask.flatten().to(torch.int64).cumsum(0) - 1).clamp(min=0).view(mask.shape)
+    return found
+
+
+def _running_sum(add: Any) -> Any:
+    """Of a mask, what it counts: no runtime adds truth values."""
+
+    def compute(tensor: torch.Tensor, *axis: Any, **how: Any) -> torch.Tensor:
+        import torch
+
+        found: torch.Tensor = add(tensor.to(torch.int64) if tensor.dtype is torch.bool else tensor, *axis, **how)
+        return found
+
+    return compute
+
+
+def _full_of(fill: Any) -> Any:
+    """Whole numbers stay such: the exporter makes them floating-point where no dtype is asked for."""
+
+    def compute(size: Any, fill_value: Any, **how: Any) -> torch.Tensor:
+        import torch
+
+        if type(fill_value) is int and how.get("dtype") is None:
+            how = {**how, "dtype": torch.int64}
+        found: torch.Tensor = fill(size, fill_value, **how)
+        return found
+
+    return compute
+
+
+def _pooled(pool: Any) -> Any:
+    """A picture without a batch gets one."""
+
+    def compute(tensor: torch.Tensor, *rest: Any, **how: Any) -> Any:
+        if tensor.dim() != 3 or how.get("return_indices"):
+            return pool(tensor, *rest, **how)
+        return pool(tensor[None], *rest, **how)[0]
+
+    return compute
