@@ -93,8 +93,12 @@ class WorkerBackend(BaseBackend):
             environment = environment_of(self.BACKEND_NAME)
             if environment.python is None:
                 raise BackendUnavailable(f"{self.target} isn't here", why=environment.reason)
-            self._worker = Worker(environment.python, timeout_s=self.CALL_LIMIT_S, script=self.SCRIPT)
+            self._worker = self.new_worker(environment.python)
         return self._worker
+
+    def new_worker(self, python: Path) -> Worker:
+        """A process that does the work."""
+        return Worker(python, timeout_s=self.CALL_LIMIT_S, script=self.SCRIPT)
 
     @property
     def device_count(self) -> int:

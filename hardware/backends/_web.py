@@ -66,6 +66,11 @@ class WebBackend(WorkerBackend):
     PROVIDER: ClassVar[str]
     """The provider's name in the runtime's log."""
 
+    @property
+    def runtime_name(self) -> str:
+        """What a person calls the runtime of this variant."""
+        return self.RUNTIME
+
     @abstractmethod
     def provider(self) -> Mapping[str, Any]:
         """The provider's options, as a session takes them."""
@@ -85,7 +90,7 @@ class WebBackend(WorkerBackend):
     def _settings(self) -> dict[str, Any]:
         return {
             **self._where(),
-            "software": bool(self.described["software"]),
+            "software": bool(self.described.get("software")),
             "bundle": self.BUNDLE,
             "provider": self.provider(),
             "optimisation": "disabled",  # the file holds what is to run
@@ -124,7 +129,7 @@ class WebBackend(WorkerBackend):
         try:
             return str(self.described.get("reason") or "") or self.refused()
         except (WorkerError, Unsupported) as error:
-            return f"the browser doesn't start: {error}"
+            return f"{self.runtime_name} doesn't start: {error}"
 
     def refused(self) -> str:
         """Why this variant isn't offered by a browser that has the API; empty where it is."""

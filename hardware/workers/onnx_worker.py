@@ -69,7 +69,8 @@ def _session(model: str, settings: dict[str, Any]) -> Any:
     if key not in _sessions:
         options = _options(settings)
         options.add_provider_for_devices(_devices(settings["module"])[:1], settings["options"])
-        _sessions[key] = _runtime().InferenceSession(model, options)
+        # Without this a session whose provider fails is made again on the CPU, with a line on standard output.
+        _sessions[key] = _runtime().InferenceSession(model, options, enable_fallback=0)
     return _sessions[key]
 
 

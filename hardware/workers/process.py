@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
 import re
 import subprocess
@@ -12,6 +13,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, Self
 
 SCRIPT = Path(__file__).with_name("onnx_worker.py")
@@ -41,12 +43,21 @@ class Worker:
     """Runs `script` with `python`. Nothing is started before the first call, and after an end the next call starts
     anew.
 
-    The script imports nothing of ours and works in an empty folder: paths that it is given are absolute. It reads
-    a JSON object a line from standard input and answers each with one on its standard output.
+    `variables` are set in its environment. The script imports nothing of ours and works in an empty folder: paths
+    that it is given are absolute. It reads a JSON object a line from standard input and answers each with one on its
+    standard output.
     """
 
-    def __init__(self, python: Path, *, timeout_s: float, script: Path = SCRIPT) -> None:
+    def __init__(
+        self,
+        python: Path,
+        *,
+        timeout_s: float,
+        script: Path = SCRIPT,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.python = python
+        self.variables = variables
         self.timeout_s = timeout_s
         self.script = script
         self._process: subprocess.Popen[bytes] | None = None
@@ -129,6 +140,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._log,
             cwd=self._folder.name,
+            env={**os.environ, **self.variables},
         )
         self._answers = queue.Queue()
         reader = threading.Thread(target=_read, args=(self._process.stdout, self._answers), daemon=True)
