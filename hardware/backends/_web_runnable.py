@@ -35,7 +35,10 @@ class WebRunnable(ExportedRunnable):
         self.pass_of(self.example)
 
     def compute(self, file: Path, arrays: Inputs) -> tuple[Any, Mapping[str, Any]]:
-        return self.backend.compute(file, arrays, subject=self.subject.identity)
+        got, proof = self.backend.compute(file, arrays, subject=self.subject.identity)
+        if proof["said"]:
+            self.conditions = {**self.conditions, "console": "; ".join(proof["said"])}
+        return got, proof
 
     def prepared(self, file: Path, inputs: Inputs) -> Path:
         return file

@@ -55,7 +55,8 @@ def environment_of(target: str) -> Environment:
     absent = [name for name in (known["package"], *known.get("npm", ())) if name not in versions]
     if "browser" in known and (browser := _browser_version(**known["browser"])):
         versions[known["browser"]["name"]] = browser
-    missing = f"{' and '.join(absent)} missing in its environment" if absent else ""
+    are = "isn't" if len(absent) == 1 else "aren't"
+    missing = f"{' and '.join(absent)} {are} in its environment" if absent else ""
     reason = f"{missing} ({known['command']})" if missing else ""
     return Environment(target=target, python=None if missing else python, reason=reason, versions=versions)
 

@@ -18,7 +18,9 @@ _HERE = Path(__file__).parent
 _PAGES = 4
 """Shapes of one model that stay open."""
 _LOUD = ("error", "warning")
-_LONGEST_SAID = 20
+_QUIET = re.compile(r"\[[VI]:onnxruntime:")
+"""What the runtime logs of its own work, which the browser shows as errors too."""
+_MOST_SAID = 5
 _PLACED = re.compile(
     r"(?P<all>All nodes|Node\(s\)) placed on \[(?P<provider>\w+)\]\. Number of nodes: (?P<count>\d+)"
 )
@@ -36,6 +38,7 @@ class _Open:
         self.key = ""
         self.pages: dict[str, tuple[Any, dict[str, Any]]] = {}
         self.started_s = 0.0
+        self.last: Any = None
 
     def browser_for(self, settings: dict[str, Any], subject: str) -> Any:
         """A browser that has met no other model."""
@@ -59,12 +62,23 @@ class _Open:
             self.browser.close()
 
     def page(self) -> Any:
-        return importlib.import_module("browsers").Page.open(self.browser, self.site.address)
+        self.last = importlib.import_module("browsers").Page.open(self.browser, self.site.address)
+        return self.last
+
+    def loud(self) -> list[str]:
+        """What the page that was opened last complained of."""
+        return loud(self.last.said) if self.last is not None else []
 
     def close(self) -> None:
         self.pages.clear()
+        self.last = None
         self.key, stack, self.stack = "", self.stack, contextlib.ExitStack()
         stack.close()
+
+
+def loud(said: list[tuple[str, str]]) -> list[str]:
+    """Warnings and errors of a console, without what the runtime logs of its own work."""
+    return [text[:300] for kind, text in said if kind in _LOUD and not _QUIET.search(text)]
 
 
 _open = _Open()
@@ -142,15 +156,13 @@ def run(
     np = importlib.import_module("numpy")
     try:
         page, opened = _session(model, subject, settings)
-        before = len(page.said)
         with np.load(inputs) as file:
             given = [_given(name, file[name]) for name in opened["inputs"]]
         found = page.ask("run", {"inputs": given, "results": "/results"}, limit_s=settings["limit_s"])
         arrays = {one["name"]: _taken(one) for one in found["outputs"]}
     except Exception as error:
-        said = [text for kind, text in (page.said if "page" in locals() else []) if kind in _LOUD]
+        told = "; ".join(one for one in _open.loud()[-3:] if one not in str(error))
         _open.close()
-        told = "; ".join(text for text in said[-3:] if text not in str(error))
         raise type(error)(*error.args[:-1], f"{error.args[-1]}; {told}" if told else error.args[-1]) from error
     np.savez(outputs, **arrays)
     proof = {
@@ -159,7 +171,7 @@ def run(
         "seconds": found["took"] / 1000,
         "opened_s": opened["took"] / 1000,
         "browser_s": _open.started_s,
-        "said": [text[:300] for kind, text in page.said[:before] if kind in _LOUD][:_LONGEST_SAID],
+        "said": loud(page.said)[:_MOST_SAID],
     }
     Path(execution).write_text(json.dumps(proof), encoding="utf-8")
     return proof

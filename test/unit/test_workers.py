@@ -104,6 +104,7 @@ def test_our_script_tells_of_a_module_that_is_missing() -> None:
 def test_a_missing_environment_is_told_with_the_command_that_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HWCOMPAT_QNN_PYTHON", "nowhere/bin/python")
     monkeypatch.setenv("HWCOMPAT_XLA_PYTHON", "nowhere/bin/python")
+    monkeypatch.setenv("HWCOMPAT_WEB_PYTHON", "nowhere/bin/python")
     found = environment_of("qnn")
     assert found.python is None
     assert found.reason == "HWCOMPAT_QNN_PYTHON names no Python (make setup-qnn)"
@@ -132,5 +133,6 @@ def test_versions_are_read_without_starting_anything(tmp_path: Path, monkeypatch
         (folder / "METADATA").write_text(metadata, encoding="utf-8")
     monkeypatch.setenv("HWCOMPAT_QNN_PYTHON", str(python))
     monkeypatch.setenv("HWCOMPAT_XLA_PYTHON", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("HWCOMPAT_WEB_PYTHON", str(tmp_path / "nowhere"))
     assert environment_of("qnn").python == python
     assert environment_versions() == {"onnxruntime-qnn": "2.7.0", "onnxruntime (qnn)": "1.31.1"}

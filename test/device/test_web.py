@@ -1,0 +1,171 @@
+"""Targets `webgpu` and `webnn`: models in real browsers, and pages that hang, break or are left alone.
+
+Every test here needs what `make setup-web` makes, and is skipped by name where it isn't there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from command_line import CommandLine, Ran
+
+from hardware.backends import _web
+from hardware.backends.base import ModelSubject, Unsupported
+from hardware.backends.factory import get_backend
+from hardware.evidence.record import Outcome
+from hardware.export.onnx import missing_packages
+from hardware.known_answer import agrees
+from hardware.workers import environment_of
+
+REASON = environment_of("webgpu").reason or environment_of("webnn").reason or missing_packages()
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=f"no browsers for the web targets: {REASON}")]
+
+BERT = "bert/fill-mask/{}/float32"
+INPUTS = {"values": np.random.default_rng(0).normal(size=(2, 12)).astype(np.float32)}
+GONE_S = 20
+
+
+@pytest.fixture(scope="module")
+def ran(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """bert as a user would run it, in both browsers and without one."""
+    targets = ("--device", "webgpu", "--device", "webnn", "--device", "webnn:gpu", "--device", "webgpu:native")
+    return command_line.run(tmp_path_factory.mktemp("web"), "--model", "bert", *targets, "--run")
+
+
+@pytest.mark.parametrize("target", ["webgpu", "webnn", "webnn:gpu", "webgpu:native"])
+def test_every_check_passes_in_a_browser(ran: Ran, target: str) -> None:
+    cell = BERT.format(target)
+    assert set(ran.outcomes(cell).values()) == {Outcome.PASSED}, ran.err
+    proof = ran.lines(cell)["runs_natively"]
+    assert proof.native_ops["onnx.MatMul"] > 0
+    assert all(name.endswith(_web.WHOLE) for name in proof.offloaded_ops)
+    assert ran.verdict(cell) == "medium"
+
+
+def test_evidence_says_which_browser_and_that_its_adapter_is_software(ran: Ran) -> None:
+    line = ran.lines(BERT.format("webgpu"))["matches_reference"]
+    versions = ran.run_line.versions
+    assert versions["onnxruntime-web (webgpu)"] in line.conditions["runtime"]
+    assert versions["chromium (webgpu)"].partition("-")[0] in line.conditions["runtime"]
+    if not get_backend("webgpu").is_software:
+        pytest.skip("a GPU is here")
+    assert "software" in line.accelerator
+    assert "not a GPU" in line.conditions["stands_in"]
+
+
+def test_a_context_of_another_kind_is_requested_and_no_more(ran: Ran) -> None:
+    line = ran.lines(BERT.format("webnn:gpu"))["matches_reference"]
+    assert "doesn't tell what executed" in line.conditions["requested"]
+    assert "requested" not in ran.lines(BERT.format("webnn"))["matches_reference"].conditions
+
+
+def subject(name: str = "small", *, special: bool = False) -> ModelSubject:
+    """A network of two layers; `special` has an operator that WebNN doesn't have."""
+    import torch
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(12, 16), torch.nn.Linear(16, 4)
+
+        def forward(self, values: Any) -> Any:
+            hidden = torch.tanh(self.first(values))
+            return {"output": self.second(torch.atan(hidden) if special else hidden)}
+
+    torch.manual_seed(0)
+    return ModelSubject(model=Network().eval(), task="other", identity=f"{name} {special}")
+
+
+def wanted(made: ModelSubject) -> Any:
+    import torch
+
+    with torch.no_grad():
+        return made.model(torch.as_tensor(INPUTS["values"]))["output"].numpy()
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path))
+
+
+@pytest.fixture(params=["webgpu", "webnn"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with get_backend(request.param) as found:
+        yield found
+
+
+def browsers(backend: Any) -> set[int]:
+    """Process ids of what a backend's worker started."""
+    worker = backend._worker.pid
+    return {one.pid for one in psutil.Process(worker).children(recursive=True) if one.is_running()}
+
+
+def test_the_known_answer_comes_from_the_browser(backend: Any) -> None:
+    assert agrees(backend.known_answer())
+
+
+def test_each_model_has_a_browser_of_its_own(backend: Any) -> None:
+    first = subject("first")
+    runnable = backend.load(first, INPUTS, "float32")
+    before = browsers(backend)
+    got = runnable(**INPUTS)["output"]
+    assert np.abs(got - wanted(first)).max() < 1e-5
+    assert browsers(backend) == before, "the same model goes on in its browser"
+    backend.load(subject("second"), INPUTS, "float32")
+    assert not browsers(backend) & before
+    assert not [pid for pid in before if psutil.pid_exists(pid) and _runs(pid)]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_page_that_hangs_is_ended_and_the_next_model_runs(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(_web, "PASS_LIMIT_S", 0.001)
+        with pytest.raises(Unsupported) as caught:
+            backend.load(subject("hangs"), INPUTS, "float32")
+    assert caught.value.error_type == "timeout"
+    made = subject("runs")
+    got = backend.load(made, INPUTS, "float32")(**INPUTS)["output"]
+    assert np.abs(got - wanted(made)).max() < 1e-5
+
+
+def test_a_file_that_no_browser_reads_breaks_nothing_for_the_next(backend: Any, tmp_path: Path) -> None:
+    broken = tmp_path / "model.onnx"
+    broken.write_bytes(b"no model")
+    with pytest.raises(Unsupported) as caught:
+        backend.compute(broken, INPUTS, subject="broken")
+    assert "ONNX Runtime Web doesn't run the model" in str(caught.value)
+    assert agrees(backend.known_answer())
+
+
+def test_what_runs_on_the_host_is_no_pass_of_the_target() -> None:
+    """WebNN has no atan: the runtime gives it to WebAssembly without a word."""
+    with get_backend("webnn") as backend:
+        execution = backend.load(subject(special=True), INPUTS, "float32").execution()
+    assert execution.beyond_allowed == {"onnx.Atan": 1}
+    assert execution.native
+
+
+@pytest.mark.skipif(os.name != "posix", reason="processes end otherwise there")
+def test_no_browser_is_left_behind_by_a_worker_that_was_killed(backend: Any) -> None:
+    backend.load(subject(), INPUTS, "float32")
+    left = browsers(backend)
+    assert left
+    os.kill(backend._worker.pid, signal.SIGKILL)
+    ends = time.monotonic() + GONE_S
+    while any(_runs(pid) for pid in left) and time.monotonic() < ends:
+        time.sleep(0.2)
+    assert not [pid for pid in left if _runs(pid)]
