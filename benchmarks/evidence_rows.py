@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from hardware.backends.factory import backend_class
 from hardware.cell import Cell
 from hardware.evidence.kept import last_checks
 from hardware.evidence.record import CheckLine, Outcome
@@ -16,8 +17,9 @@ class Row:
     """What became of one cell in the last run of each of its checks.
 
     `error` is the largest of all checks that compare, relative to the output's scale. `nearest` and `allowed` are
-    error and tolerance of the check that came nearest to its tolerance, or went furthest beyond it. `native` and
-    `offloaded` count operators as the execution proof saw them. `failed` is the first check that didn't pass.
+    error and tolerance of the check that came nearest to its tolerance, or went furthest beyond it. `native` counts
+    operators as the execution proof saw them, `offloaded` those that may not be on the host. `failed` is the first
+    check that didn't pass.
     """
 
     cell: Cell
@@ -33,7 +35,7 @@ class Row:
 
     @property
     def works(self) -> bool:
-        """Whether every check passed and nothing ran on the host."""
+        """Whether every check passed and nothing ran on the host that may not."""
         return self.passed == self.checks and not self.offloaded and self.native > 0
 
 
@@ -44,6 +46,7 @@ def rows_of(lines: Sequence[CheckLine], target: Target) -> Iterator[Row]:
 
 
 def _row(cell: Cell, checks: Sequence[CheckLine], proof: CheckLine) -> Row:
+    allowed_there = backend_class(cell.target.name).HOST_ALLOWED
     failed = [one for one in checks if one.outcome is not Outcome.PASSED]
     compared = [(one.max_rel_error, one.tolerance) for one in checks if one.max_rel_error is not None]
     held = [(error, limit) for error, limit in compared if limit]
@@ -56,7 +59,7 @@ def _row(cell: Cell, checks: Sequence[CheckLine], proof: CheckLine) -> Row:
         nearest=nearest,
         allowed=allowed,
         native=sum(proof.native_ops.values()),
-        offloaded=sum(proof.offloaded_ops.values()),
+        offloaded=sum(n for name, n in proof.offloaded_ops.items() if name not in allowed_there),
         dtypes=tuple(sorted({one.actual_dtype for one in checks if one.actual_dtype})),
         failed=failed[0] if failed else None,
     )

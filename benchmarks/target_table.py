@@ -27,7 +27,7 @@ class Wording:
 
     `head` takes `dates`, `versions` and `device`. `column` heads the number of operators. `left` finds the
     operators that it doesn't take in a message, `refuses` says so of them; `named` finds single operators in a
-    message, and `noise` is left out of one.
+    message, and `noise` is left out of one. `on_host` is what a cell that passes has there.
     """
 
     target: Target
@@ -38,6 +38,7 @@ class Wording:
     refuses: str
     noise: Sequence[str]
     named: str = ""
+    on_host: str = "no operator on the host"
 
 
 def _reason(wording: Wording, line: CheckLine) -> str:
@@ -52,6 +53,11 @@ def _reason(wording: Wording, line: CheckLine) -> str:
         text = re.sub(noise, "", text)
     words = f"{line.check_name}, {line.error_type or line.outcome}: {one_line(text)}"
     return f"{words} (refused: {operators})" if operators else words
+
+
+def _name(row: Row) -> str:
+    variant = row.cell.target.variant
+    return f"{row.cell.model} ({variant})" if variant else row.cell.model
 
 
 def _head(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> str:
@@ -70,18 +76,18 @@ def _section(wording: Wording, precision: str, rows: Sequence[Row]) -> Iterator[
     stated = tolerance_for(wording.target, precision)
     yield f"\n## {precision}\n"
     yield (
-        f"{len(right)} of {len(rows)} cells pass every check within {stated.limit:g} ({stated.reason}), with no "
-        "operator on the host.\n"
+        f"{len(right)} of {len(rows)} cells pass every check within {stated.limit:g} ({stated.reason}), with "
+        f"{wording.on_host}.\n"
     )
     yield f"| model | task | checks | largest error | {wording.column} |\n|---|---|---|---|---|"
     for row in right:
         error = "-" if row.error is None else f"{row.error:.1e}"
-        yield f"| {row.cell.model} | {row.cell.task} | {row.passed} | {error} | {row.native} |"
+        yield f"| {_name(row)} | {row.cell.task} | {row.passed} | {error} | {row.native} |"
     if wrong:
         yield "\n| model | task | checks | what stands in the way |\n|---|---|---|---|"
         for row in wrong:
             reason = _reason(wording, row.failed) if row.failed else ""
-            yield f"| {row.cell.model} | {row.cell.task} | {row.passed} of {row.checks} | {reason} |"
+            yield f"| {_name(row)} | {row.cell.task} | {row.passed} of {row.checks} | {reason} |"
 
 
 def page(wording: Wording, runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> str:

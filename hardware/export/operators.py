@@ -177,6 +177,8 @@ def _average_within(average: Any) -> Any:
 
 
 def difference_of(differ: Any) -> Any:
+    """Differences of neighbours by cutting and subtracting."""
+
     def compute(tensor: torch.Tensor, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
         import torch
 
@@ -236,6 +238,7 @@ def _attending_by_products(
 
 
 def is_among(elements: torch.Tensor, test_elements: torch.Tensor) -> torch.Tensor:
+    """Which elements are any of others, by comparing each with each."""
     return (elements.unsqueeze(-1) == test_elements.flatten()).any(-1)
 
 
