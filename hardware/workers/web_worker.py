@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).parent
-_PAGES = 4
-"""Shapes of one model that stay open."""
+_SESSIONS = 4
+"""Shapes of one model that stay open, here as in the page."""
 _LOUD = ("error", "warning")
-_QUIET = re.compile(r"\[[VI]:onnxruntime:")
-"""What the runtime logs of its own work, which the browser shows as errors too."""
 _MOST_SAID = 5
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _PLACED = re.compile(
     r"(?P<all>All nodes|Node\(s\)) placed on \[(?P<provider>\w+)\]\. Number of nodes: (?P<count>\d+)"
 )
@@ -29,19 +28,19 @@ _LOGGED = re.compile(r"^(?:\x1b\[[0-9;]*m)?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \
 
 
 class _Open:
-    """The browser of one model, and its pages by file and settings."""
+    """The browser of one model, its page, and what was opened there."""
 
     def __init__(self) -> None:
         self.stack = contextlib.ExitStack()
         self.browser: Any = None
         self.site: Any = None
+        self.page: Any = None
         self.key = ""
-        self.pages: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self.sessions: dict[str, dict[str, Any]] = {}
         self.started_s = 0.0
-        self.last: Any = None
 
-    def browser_for(self, settings: dict[str, Any], subject: str) -> Any:
-        """A browser that has met no other model."""
+    def page_for(self, settings: dict[str, Any], subject: str) -> Any:
+        """A page of a browser that has met no other model."""
         key = json.dumps([settings["api"], settings["software"], subject])
         if self.key != key:
             self.close()
@@ -54,31 +53,38 @@ class _Open:
             folders = {"/runtime/": runtime / "node_modules/onnxruntime-web/dist", "/": _HERE / "web"}
             self.site = importlib.import_module("web_site").Site(folders)
             self.stack.callback(self.site.close)
+            self.page = browsers.Page.open(self.browser, self.site.address)
             self.key, self.started_s = key, time.perf_counter() - started
-        return self.browser
+        return self.page
+
+    def session(self, model: str, subject: str, settings: dict[str, Any]) -> dict[str, Any]:
+        """What the page says of a file's session, opened when first needed."""
+        page = self.page_for(settings, subject)
+        key = json.dumps([model, settings], sort_keys=True)
+        if key not in self.sessions:
+            while len(self.sessions) >= _SESSIONS:
+                del self.sessions[next(iter(self.sessions))]
+            place = f"/models/{len(self.site.given)}.onnx"
+            self.site.given[place] = Path(model)
+            wanted = {name: settings[name] for name in ("bundle", "provider", "optimisation")}
+            opened = page.ask("open", {**wanted, "key": key, "model": place}, limit_s=settings["limit_s"])
+            self.sessions[key] = {**opened, "key": key, "nodes": placed(opened["log"])}
+        return self.sessions[key]
 
     def _end(self) -> None:
         with contextlib.suppress(Exception):  # one that crashed is gone already
             self.browser.close()
 
-    def page(self) -> Any:
-        self.last = importlib.import_module("browsers").Page.open(self.browser, self.site.address)
-        return self.last
-
     def loud(self) -> list[str]:
-        """What the page that was opened last complained of."""
-        return loud(self.last.said) if self.last is not None else []
+        """What the page complained of."""
+        said = [text for kind, text in (self.page.said if self.page else []) if kind in _LOUD]
+        return [_COLOURS.sub("", text)[:300] for text in said]
 
     def close(self) -> None:
-        self.pages.clear()
-        self.last = None
-        self.key, stack, self.stack = "", self.stack, contextlib.ExitStack()
+        self.sessions.clear()
+        self.key, self.page = "", None
+        stack, self.stack = self.stack, contextlib.ExitStack()
         stack.close()
-
-
-def loud(said: list[tuple[str, str]]) -> list[str]:
-    """Warnings and errors of a console, without what the runtime logs of its own work."""
-    return [text[:300] for kind, text in said if kind in _LOUD and not _QUIET.search(text)]
 
 
 _open = _Open()
@@ -89,9 +95,9 @@ def describe(*, settings: dict[str, Any]) -> dict[str, Any]:
     browser is asked for its software one: `software` says which answered."""
     api = settings["api"]
     for software in (False, True) if api == "webgpu" else (False,):
-        _open.browser_for({**settings, "software": software}, "describe")
         try:
-            found = _open.page().ask("describe", {"api": api, "contexts": ["cpu", "gpu", "npu"]}, limit_s=30)
+            page = _open.page_for({**settings, "software": software}, "describe")
+            found = page.ask("describe", {"api": api, "contexts": ["cpu", "gpu", "npu"]}, limit_s=30)
             version = _open.browser.version
         finally:
             _open.close()
@@ -105,22 +111,6 @@ def describe(*, settings: dict[str, Any]) -> dict[str, Any]:
         "onnxruntime_web": json.loads(package.read_text(encoding="utf-8"))["version"],
         "started_s": _open.started_s,
     }
-
-
-def _session(model: str, subject: str, settings: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    _open.browser_for(settings, subject)
-    key = json.dumps([model, settings], sort_keys=True)
-    if key not in _open.pages:
-        while len(_open.pages) >= _PAGES:
-            page, _ = _open.pages.pop(next(iter(_open.pages)))
-            page.page.context.close()
-        page = _open.page()
-        place = f"/models/{len(_open.site.given)}.onnx"
-        _open.site.given[place] = Path(model)
-        wanted = {name: settings[name] for name in ("bundle", "provider", "optimisation")}
-        opened = page.ask("open", {**wanted, "model": place}, limit_s=settings["limit_s"])
-        _open.pages[key] = page, {**opened, "nodes": placed(text for _, text in page.said)}
-    return _open.pages[key]
 
 
 def placed(lines: Any) -> dict[str, list[list[str]]]:
@@ -155,10 +145,11 @@ def run(
     """
     np = importlib.import_module("numpy")
     try:
-        page, opened = _session(model, subject, settings)
+        opened = _open.session(model, subject, settings)
         with np.load(inputs) as file:
             given = [_given(name, file[name]) for name in opened["inputs"]]
-        found = page.ask("run", {"inputs": given, "results": "/results"}, limit_s=settings["limit_s"])
+        asked = {"key": opened["key"], "inputs": given, "results": "/results"}
+        found = _open.page.ask("run", asked, limit_s=settings["limit_s"])
         arrays = {one["name"]: _taken(one) for one in found["outputs"]}
     except Exception as error:
         told = "; ".join(one for one in _open.loud()[-3:] if one not in str(error))
@@ -171,7 +162,7 @@ def run(
         "seconds": found["took"] / 1000,
         "opened_s": opened["took"] / 1000,
         "browser_s": _open.started_s,
-        "said": loud(page.said)[:_MOST_SAID],
+        "said": _open.loud()[:_MOST_SAID],
     }
     Path(execution).write_text(json.dumps(proof), encoding="utf-8")
     return proof

@@ -17,7 +17,7 @@ from hardware.backends.webgpu import is_software
 from hardware.workers import environment_of
 from hardware.workers.browsers import SOFTWARE_ADAPTER, NoBrowser, arguments, executable
 from hardware.workers.web_site import Site
-from hardware.workers.web_worker import loud, placed
+from hardware.workers.web_worker import placed
 
 SAID = "2026-11-23 07:47:21.250459 [V:onnxruntime:, session_state.cc:1377 Verify] "
 LOG = [
@@ -40,11 +40,6 @@ def test_the_log_tells_which_nodes_each_provider_was_given():
     }
     assert placed([ALL]) == {"WebNNExecutionProvider": [["", ""], ["", ""]]}
     assert placed(["nothing of the kind"]) == {}
-
-
-def test_what_the_runtime_logs_of_its_work_is_no_complaint():
-    said = [("error", LOG[0]), ("log", "hello"), ("warning", "[W:onnxruntime:, x] slow"), ("error", "lost")]
-    assert loud(said) == ["[W:onnxruntime:, x] slow", "lost"]
 
 
 @pytest.fixture

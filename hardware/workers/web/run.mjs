@@ -14,9 +14,25 @@ const VIEWS = {
   bool: Uint8Array,
 };
 
+const SESSIONS = 4; // shapes of one model that stay open
+const COMPLAINT = /\[[EF]:onnxruntime:/;
+
 let ort = null;
-let session = null;
 let lost = "";
+let busy = false;
+let logged = [];
+const sessions = new Map();
+
+// While the runtime works it logs every step and shader as an error. That is kept here: a browser under automation
+// tells of each line that its console shows, which costs more than the work. What it complains of is shown.
+for (const kind of ["log", "info", "debug", "warn", "error"]) {
+  const show = console[kind].bind(console);
+  console[kind] = (...words) => {
+    const text = words.map(String).join(" ");
+    if (busy && !COMPLAINT.test(text)) logged.push(text);
+    else show(...words);
+  };
+}
 
 async function runtime(bundle) {
   if (ort === null) {
@@ -73,21 +89,29 @@ async function describe({ api, contexts }) {
   return found;
 }
 
-// One session in this page, for a browser of its own: `took` in milliseconds.
-async function open({ bundle, model, provider, optimisation }) {
+// A session, which `run` names by `key`: `took` in milliseconds, and what the runtime logged while it was made.
+async function open({ bundle, key, model, provider, optimisation }) {
   const api = await runtime(bundle);
   const response = await fetch(model);
   const bytes = new Uint8Array(await response.arrayBuffer());
+  while (sessions.size >= SESSIONS) {
+    const [oldest, session] = sessions.entries().next().value;
+    sessions.delete(oldest);
+    await session.release();
+  }
+  logged = [];
   const started = performance.now();
-  session = await api.InferenceSession.create(bytes, {
+  const session = await api.InferenceSession.create(bytes, {
     executionProviders: [provider],
     graphOptimizationLevel: optimisation,
     logSeverityLevel: 0,
     logVerbosityLevel: 0,
   });
+  sessions.set(key, session);
   const device = provider.name === "webgpu" ? await api.env.webgpu.device : null;
   device?.lost?.then((why) => (lost = `${why.reason}: ${why.message}`));
-  return { took: performance.now() - started, inputs: session.inputNames, outputs: session.outputNames };
+  const log = logged.filter((line) => line.includes("placed on") || line.includes("VerifyEachNode"));
+  return { took: performance.now() - started, inputs: session.inputNames, outputs: session.outputNames, log };
 }
 
 async function tensorOf({ name, type, dims, url }) {
@@ -96,10 +120,12 @@ async function tensorOf({ name, type, dims, url }) {
 }
 
 // One pass. Each output goes to `${results}/<place>`; what it is stands in the answer.
-async function run({ inputs, results }) {
+async function run({ key, inputs, results }) {
+  const session = sessions.get(key);
+  logged = [];
   const feeds = Object.fromEntries(await Promise.all(inputs.map(tensorOf)));
   const started = performance.now();
-  const found = await session.run(feeds);
+  const found = await session.run(feeds, { logSeverityLevel: 2 });
   const given = [];
   for (const [place, name] of session.outputNames.entries()) {
     const tensor = found[name];
@@ -118,7 +144,16 @@ async function run({ inputs, results }) {
   return { took, outputs: given };
 }
 
-const calls = { describe, open, run };
+async function working(call, given) {
+  busy = true;
+  try {
+    return await call(given);
+  } finally {
+    busy = false;
+  }
+}
+
+const calls = { describe, open: (given) => working(open, given), run: (given) => working(run, given) };
 
 // Starts a call and returns at once: `hwcompat.answer` holds the answer when there is one, so that a page that hangs
 // is noticed from outside.
