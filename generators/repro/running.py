@@ -50,6 +50,7 @@ def run_script(
     """Run the script in `folder` with `python`, isolated: no variable and no folder leads it to a package of ours."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "HWCOMPAT"))}
     environment |= {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "CI": "true"}
+    environment |= {"ORT_DISABLE_TELEMETRY": "1"}
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as work:
         out, error = Path(work) / "out", Path(work) / "error"

@@ -1,0 +1,121 @@
+"""Operators that are computed by others while an ONNX file is made: the same numbers, and no list of places."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hardware.backends.base import ModelSubject
+from hardware.export import export_onnx
+from hardware.export.exported import ONNX
+from hardware.export.onnx import OnnxModel, output_name
+from hardware.export.onnx_operators import exportable_operators
+
+torch = pytest.importorskip("torch")
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+VALUES = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+
+
+class Model(torch.nn.Module):
+    """A function of the input `sample`; its output has the same name."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, sample: Any) -> Any:
+        return {"sample": self.function(sample)}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path))
+
+
+def put_rows(values: Any) -> Any:
+    """Rows where a mask is set, as features of a picture go into a text."""
+    mask = torch.tensor([True, False, True])
+    found = values.clone()
+    found[mask] = values[:2] * 2
+    return found
+
+
+def put_number(values: Any) -> Any:
+    found = values.clone()
+    found[values > 0] = 7.0
+    return found
+
+
+def written_through(values: Any) -> Any:
+    mask = values > 0
+    mask |= values < -1
+    mask &= values < 2
+    return mask * values
+
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "put_rows": put_rows,
+    "put_number": put_number,
+    "written_through": written_through,
+    "masked_scatter": lambda values: values.masked_scatter(values > 0, values.flatten() * 3),
+    "nothing_scattered": lambda values: values.masked_scatter(values > 100, values[:0]),
+    "counted": lambda values: torch.cumsum(values > 0, dim=-1) * values,
+    "rounded": lambda values: values[:, : round(values.shape[1] * 0.6)] * 2,
+    "diff": lambda values: torch.diff(values, dim=-1),
+    "take_along_dim": lambda values: torch.take_along_dim(values, torch.tensor([[0, 2]]), dim=1),
+    "rms_norm": lambda values: torch.nn.functional.rms_norm(values, (4,), torch.arange(4.0), 1e-6),
+    "asinh": lambda values: torch.asinh(values),
+    "expm1": lambda values: torch.expm1(values),
+    "full": lambda values: values[torch.full((2,), 1)],
+    "isin": lambda values: torch.isin((values * 2).to(torch.int64), torch.tensor([0, 1])) * values,
+    "pooled_without_a_batch": lambda values: torch.nn.functional.max_pool2d(values[None], 2),
+    "repeat_interleave": lambda values: values.repeat_interleave(2, dim=-1),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_is_exported_gives_the_same_numbers(name: str) -> None:
+    subject = ModelSubject(model=Model(FUNCTIONS[name]).eval(), task="other", identity=name)
+    exported = export_onnx(subject, {"sample": VALUES})
+    got = OnnxModel(exported, subject)({"sample": VALUES})["sample"]
+    want = FUNCTIONS[name](torch.as_tensor(VALUES)).numpy()
+    assert np.abs(got - want).max() < 1e-6
+    kinds = {node.op_type for node in onnx.load(str(exported.folder / ONNX)).graph.node}
+    assert not kinds & {"NonZero", "ScatterND", "GatherND"}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_ways_round_give_what_torch_gives(name: str) -> None:
+    values = torch.as_tensor(VALUES)
+    want = FUNCTIONS[name](values)
+    with exportable_operators():
+        got = FUNCTIONS[name](values)
+    assert torch.allclose(got, want, atol=1e-6)
+    assert got.dtype == want.dtype
+
+
+def test_an_output_with_an_inputs_name_keeps_it_for_who_reads_it() -> None:
+    assert output_name("result.sample") == output_name("sample") == "sample"
+
+
+def test_onnx_runtime_keeps_no_identity_of_the_machine_and_sends_nothing(tmp_path: Path) -> None:
+    """From 1.29 on it would, as soon as it is imported."""
+    code = "import hardware, onnxruntime; onnxruntime.get_available_providers()"
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    environment |= {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    root = Path(__file__).parents[2]
+    for given, kept in ((code, False), (code.replace("import hardware,", "import"), True)):
+        ran = subprocess.run(
+            [sys.executable, "-c", given], env=environment, cwd=root, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        assert bool(list(tmp_path.rglob("deviceid"))) is kept, "without us it does, or this test shows nothing"
