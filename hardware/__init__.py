@@ -6,8 +6,8 @@ import os
 from typing import Any
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-"""ONNX Runtime tells its maker of each process and session from version 1.29 on, as soon as it is imported, and keeps
-an id of the machine (https://github.com/microsoft/onnxruntime/pull/27379). Here it doesn't, unless a user wants it."""
+"""ONNX Runtime tells its maker of each process and session from version 1.29 on, as soon as it is imported, and
+keeps an id of the machine (https://github.com/microsoft/onnxruntime/pull/27379). Here it doesn't, unless a user wants it."""
 
 _WHERE = {
     "HardwareInfo": "detection",
