@@ -30,7 +30,7 @@ _TARGET = """
 Runs from {{dates}}. Versions: {{versions}}.
 
 Everything here was computed by {{device}}. {limits} ONNX Runtime Web puts operators that its provider doesn't take on
-WebAssembly without a word; a cell with any of those passes only where what they give are whole numbers or truth
+WebAssembly without a word; a cell with any of those passes only where what they read are whole numbers or truth
 values: indices, shapes and masks. Errors are the largest of all checks that compare, relative to the output's scale,
 against a float64 reference.
 """

@@ -7,7 +7,8 @@ from typing import Any
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 """ONNX Runtime tells its maker of each process and session from version 1.29 on, as soon as it is imported, and
-keeps an id of the machine (https://github.com/microsoft/onnxruntime/pull/27379). Here it doesn't, unless a user wants it."""
+keeps an id of the machine (https://github.com/microsoft/onnxruntime/pull/27379). Here it doesn't, unless a user
+wants it."""
 
 _WHERE = {
     "HardwareInfo": "detection",

@@ -45,13 +45,13 @@ _SHAPES_AND_MASKS = (
     *("Sub", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor"),
 )
 WHOLE = " of whole numbers"
-"""Behind an operator's name, that its result is no floating-point number: indices, shapes and masks."""
+"""Behind an operator's name, that it reads no floating-point number: indices, shapes and masks, never activations."""
 
 
 class WebBackend(WorkerBackend):
     """Base of `webgpu` and `webnn`."""
 
-    CAN = frozenset()
+    CAN = frozenset({"generate"})
     DEADLINE_S = 300.0
     SHARED = True
     RUNTIME = "ONNX Runtime Web"
@@ -60,6 +60,9 @@ class WebBackend(WorkerBackend):
     HOST_ALLOWED = frozenset(f"onnx.{name}{WHOLE}" for name in _SHAPES_AND_MASKS)
 
     API: ClassVar[str]
+    FIXED_SHAPES: ClassVar[bool]
+    """Whether every axis of a file must have a size."""
+
     BUNDLE: ClassVar[str]
     """The file of ONNX Runtime Web that has the provider."""
 
@@ -112,13 +115,17 @@ class WebBackend(WorkerBackend):
 
         A browser is of one `subject`: nothing that another model broke is met.
         """
+        got, proof = self.run_file(file, arrays, subject=subject)
+        numbers = {name: array for name, array in got.items() if array.dtype.kind == "f"}
+        return {name: ruled_out(array).astype(np.float64) for name, array in numbers.items()}, proof
+
+    def run_file(self, file: Path, arrays: Inputs, *, subject: str) -> tuple[dict[str, Array], Mapping[str, Any]]:
+        """The same with outputs as they are."""
         from ..export.onnx import output_name
 
-        got, proof = self.exchange(
-            "run", {"inputs": arrays}, stage=Stage.COMPILE, model=str(file.absolute()), subject=subject
-        )
-        numbers = {output_name(name): array for name, array in got.items() if array.dtype.kind == "f"}
-        return {name: ruled_out(array).astype(np.float64) for name, array in numbers.items()}, proof
+        given = {"model": str(file.absolute()), "subject": subject}
+        got, proof = self.exchange("run", {"inputs": arrays}, stage=Stage.COMPILE, **given)
+        return {output_name(name): array for name, array in got.items()}, proof
 
     def _check_availability(self) -> str:
         from ..export.onnx import missing_packages

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..evidence.record import Stage
+from ..export.onnx_decoding import axes_of, export_onnx_decoding, graph_files, with_sizes
 from ._exported_runnable import ExportedRunnable
+from ._graph_decoding import decode
 from ._in_worker import shapes_of
 from ._web import WHOLE
-from .base import ModelSubject, Unsupported
+from .base import Generation, ModelSubject, Unsupported
 
 if TYPE_CHECKING:
     from ._web import WebBackend
     from .base import Inputs
+
+_OF_SHAPES = ("Shape", "Size")
+"""What reads no number of what it is given."""
 
 _COPIES = ("MemcpyToHost", "MemcpyFromHost")
 """What the runtime puts between providers: it computes nothing."""
@@ -25,7 +30,6 @@ _COPIES = ("MemcpyToHost", "MemcpyFromHost")
 class WebRunnable(ExportedRunnable):
     """One ONNX file for each shape, in a browser that meets no other model."""
 
-    can = frozenset()
     unseen = "what the browser does with a shader or a graph of WebNN, and what a kernel does inside itself"
     backend: WebBackend
 
@@ -33,6 +37,37 @@ class WebRunnable(ExportedRunnable):
         super().__init__(backend, subject, example, precision)
         self.actual_dtype = precision
         self.pass_of(self.example)
+        self.graphs = self._decoding() if subject.generates != "none" else {}
+        self.can = frozenset({"generate"} if self.graphs else ())
+
+    def _decoding(self) -> dict[str, Path]:
+        """The graphs that decode; none, with the reason among the conditions, where there are none that are right."""
+        try:
+            return graph_files(export_onnx_decoding(self.subject, self.example))
+        except Unsupported as error:
+            self.conditions = {**self.conditions, "why_no_cache": str(error)}
+            return {}
+
+    def generate(self, inputs: Inputs, *, steps: int) -> Generation:
+        """Greedily, a graph for the prompt and one for each token, inside the library's own loop over tokens.
+
+        Raises `Unsupported` where a graph leaves more to the host than it may.
+        """
+        graphs = {name: functools.partial(self._graph, file) for name, file in self.graphs.items()}
+        return decode(self.subject.model, graphs, inputs, steps=steps)
+
+    def _graph(self, file: Path, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        axes = axes_of(file)
+        given = {name: arrays[name] for name in axes}
+        if self.backend.FIXED_SHAPES and any(any(named) for named in axes.values()):
+            file = with_sizes(file, {name: array.shape for name, array in given.items()}, self.folder)
+        got, proof = self.backend.run_file(file, given, subject=self.subject.identity)
+        left = sorted(set(self._placed(file, proof)[1]) - self.backend.HOST_ALLOWED)
+        if left:
+            raise Unsupported(
+                f"decoding leaves {', '.join(left)} to the host", error_type="silent_offload", stage=Stage.RUN
+            )
+        return got
 
     def compute(self, file: Path, arrays: Inputs) -> tuple[Any, Mapping[str, Any]]:
         got, proof = self.backend.compute(file, arrays, subject=self.subject.identity)
@@ -48,12 +83,16 @@ class WebRunnable(ExportedRunnable):
 
         Raises `Unsupported` where the log says nothing of the target's provider: then nothing is proven.
         """
-        said: Mapping[str, list[list[str]]] = self.proofs[shapes_of(inputs)]["nodes"]
+        shapes = shapes_of(inputs)
+        return self._placed(self.files[shapes], self.proofs[shapes])
+
+    def _placed(self, file: Path, proof: Mapping[str, Any]) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        said: Mapping[str, list[list[str]]] = proof["nodes"]
         if not said:
             raise Unsupported(
                 "the runtime's log doesn't tell where the nodes ran", error_type="unknown", stage=Stage.RUN
             )
-        nodes = _nodes(self.files[shapes_of(inputs)])
+        nodes = _nodes(file)
         native = Counter(nodes.values())
         host: Counter[str] = Counter()
         for provider, listed in said.items():
@@ -70,7 +109,7 @@ class WebRunnable(ExportedRunnable):
 
 @functools.lru_cache(maxsize=16)
 def _nodes(file: Path) -> Mapping[str, str]:
-    """By node, its operator's name in evidence: with `WHOLE` where nothing that it gives is a floating-point number.
+    """By node, its operator's name in evidence: with `WHOLE` where it reads no floating-point number.
 
     A node without a name has its place's.
     """
@@ -78,10 +117,11 @@ def _nodes(file: Path) -> Mapping[str, str]:
 
     graph = onnx.shape_inference.infer_shapes(onnx.load(str(file))).graph
     types = {one.name: one.type.tensor_type.elem_type for one in (*graph.input, *graph.output, *graph.value_info)}
+    types |= {one.name: one.data_type for one in graph.initializer}
     floating = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
     found = {}
     for place, node in enumerate(graph.node):
-        kinds = [types.get(name, onnx.TensorProto.FLOAT) for name in node.output if name]
-        whole = not any(kind in floating for kind in kinds)
+        kinds = [types.get(name, onnx.TensorProto.FLOAT) for name in node.input if name]
+        whole = node.op_type in _OF_SHAPES or not any(kind in floating for kind in kinds)
         found[node.name or str(place)] = f"onnx.{node.op_type}{WHOLE if whole else ''}"
     return found

@@ -33,6 +33,7 @@ class WebGPUBackend(WebBackend):
     VARIANTS = (NATIVE,)
     PRECISIONS = ("float32", "float16")
     API = "webgpu"
+    FIXED_SHAPES = False
     BUNDLE = "ort.webgpu.min.mjs"
     PROVIDER = "WebGpuExecutionProvider"
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {}

@@ -26,6 +26,7 @@ class WebNNBackend(WebBackend):
     VARIANTS = ("gpu", "npu")
     PRECISIONS = ("float32",)
     API = "webnn"
+    FIXED_SHAPES = True
     BUNDLE = "ort.all.min.mjs"
     PROVIDER = "WebNNExecutionProvider"
 

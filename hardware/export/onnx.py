@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 OPSET = 17
 """The first that has LayerNormalization; QNN's documentation lists operators up to it without exception."""
 
-_OPERATORS = {
+OPERATORS_REFUSED = {
     "Exporting the operator '": "torch's exporter has no rule for",
     "Unsupported: ONNX export of operator ": "torch's exporter has no rule for",
 }
@@ -61,7 +61,7 @@ def export_onnx(subject: ModelSubject, example: Inputs) -> Exported:
         prove=_proven,
         runtime="ONNX Runtime's CPU provider",
         packages=("torch", *PACKAGES),
-        refused=_OPERATORS,
+        refused=OPERATORS_REFUSED,
         best=_METHOD,
     )
     return export_once(subject, example, lambda exported: OnnxModel(exported, subject), route)
@@ -179,14 +179,14 @@ def traced(
             input_names=names,
             output_names=outputs,
         )
-    _fold(file, folder / ONNX)
+    fold(file, folder / ONNX)
     file.unlink()
-    _drop_empty(folder / ONNX)
+    drop_empty(folder / ONNX)
     _write_out_sums(folder / ONNX)
     return Exported(folder=folder, method=_METHOD, static=True)
 
 
-def _fold(file: Path, folded: Path) -> None:
+def fold(file: Path, folded: Path) -> None:
     """Compute what doesn't depend on the inputs, once and for all."""
     import onnxruntime
 
@@ -199,7 +199,7 @@ def _fold(file: Path, folded: Path) -> None:
     onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"], **fusions)
 
 
-def _drop_empty(file: Path) -> None:
+def drop_empty(file: Path) -> None:
     """Take parts without an element out of what is joined: a rotary embedding over all of a head leaves such a rest.
 
     QNN has no tensors of that kind.

@@ -137,7 +137,13 @@ def placed(lines: Any) -> dict[str, list[list[str]]]:
 
 
 def run(
-    *, model: str, subject: str, settings: dict[str, Any], inputs: str, outputs: str, execution: str
+    *,
+    model: str,
+    subject: str,
+    settings: dict[str, Any],
+    inputs: str,
+    outputs: str,
+    execution: str,
 ) -> dict[str, Any]:
     """One pass: arrays from the file `inputs`, arrays to the file `outputs`, and where it ran to `execution`.
 

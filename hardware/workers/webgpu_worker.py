@@ -43,7 +43,13 @@ def _session(model: str, settings: dict[str, Any]) -> Any:
 
 
 def run(
-    *, model: str, subject: str, settings: dict[str, Any], inputs: str, outputs: str, execution: str
+    *,
+    model: str,
+    subject: str,
+    settings: dict[str, Any],
+    inputs: str,
+    outputs: str,
+    execution: str,
 ) -> dict[str, Any]:
     """One pass: arrays from the file `inputs`, arrays to the file `outputs`, and where it ran to `execution`."""
     np = importlib.import_module("numpy")

@@ -1,0 +1,171 @@
+"""The graphs that decode with a cache as ONNX files: the encoder's where there is one, the prompt's, and a token's.
+
+The prompt's has the shapes of its example; the token's takes a cache of any length, by axes that have names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..backends.base import ModelSubject
+from .decoding import DecodingGraph, decoding_graphs, recorded_calls, slots
+from .exported import ENCODER, PROMPT, RESULT, STEP, Exported
+from .keeping import Route, export_once, opened
+from .masks import arithmetic_masks
+from .onnx import OPERATORS_REFUSED, OPSET, PACKAGES, drop_empty, fold, output_name
+from .onnx_operators import exportable_operators
+from .tracing import by_position
+from .verification import Proof
+
+if TYPE_CHECKING:
+    from ..backends.base import Array, Generation, Inputs
+
+FILES: Mapping[str, str] = {ENCODER: "encoder.onnx", PROMPT: "prompt.onnx", STEP: "step.onnx"}
+_METHOD = "torchscript, decoding"
+_RUNTIME = "ONNX Runtime's CPU provider"
+
+
+def export_onnx_decoding(subject: ModelSubject, example: Inputs) -> Exported:
+    """The graphs of a model that decodes, from the cache or made now.
+
+    They decode on ONNX Runtime's CPU provider what torch decodes, token by token. Raises `Unsupported` with the
+    reason where they don't, as `export_onnx`.
+    """
+    route = Route(
+        ways=((_METHOD, _write),),
+        prove=_proven,
+        runtime=_RUNTIME,
+        packages=("torch", *PACKAGES),
+        refused=OPERATORS_REFUSED,
+        best=_METHOD,
+    )
+    return export_once(subject, example, lambda exported: DecodingOnnx(exported, subject), route)
+
+
+class DecodingOnnx:
+    """An export on ONNX Runtime's CPU provider, inside the library's own loop over tokens."""
+
+    def __init__(self, exported: Exported, subject: ModelSubject) -> None:
+        self.subject = subject
+        self.graphs = {name: functools.partial(_run, _session(file)) for name, file in graph_files(exported).items()}
+
+    def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        raise NotImplementedError("these graphs decode, and the forward pass is a file of its own")
+
+    def generate(self, inputs: Inputs, *, steps: int) -> Generation:
+        from ..backends._graph_decoding import decode
+
+        return decode(self.subject.model, self.graphs, inputs, steps=steps)
+
+
+def graph_files(exported: Exported) -> dict[str, Path]:
+    """The files of an export by what they compute: `ENCODER`, `PROMPT`, `STEP`."""
+    found = {name: exported.folder / file for name, file in FILES.items()}
+    return {name: file for name, file in found.items() if file.is_file()}
+
+
+@functools.lru_cache(maxsize=16)
+def axes_of(file: Path) -> Mapping[str, tuple[str, ...]]:
+    """By input of a file, the names of its axes; an empty one where an axis has a size."""
+    import onnx
+
+    graph = onnx.load(str(file)).graph
+    return {one.name: tuple(axis.dim_param for axis in one.type.tensor_type.shape.dim) for one in graph.input}
+
+
+def with_sizes(file: Path, shapes: Mapping[str, tuple[int, ...]], folder: Path) -> Path:
+    """The file for inputs of these shapes alone, in `folder`: what follows from sizes is computed there."""
+    import onnx
+
+    said = repr(sorted(shapes.items()))
+    fixed = folder / f"{file.stem}-{hashlib.sha256(said.encode()).hexdigest()[:12]}.onnx"
+    if not fixed.is_file():
+        model = onnx.load(str(file))
+        for one in model.graph.input:
+            for axis, size in zip(one.type.tensor_type.shape.dim, shapes[one.name], strict=True):
+                axis.dim_value = size
+        del model.graph.value_info[:]  # they speak of axes by name
+        whole = fixed.with_suffix(".whole")
+        onnx.save(model, str(whole))
+        fold(whole, fixed)
+        whole.unlink()
+    return fixed
+
+
+def _session(file: Path) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+
+def _run(session: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    named = {one.name: np.ascontiguousarray(arrays[one.name]) for one in session.get_inputs()}
+    names = [one.name for one in session.get_outputs()]
+    found = zip(names, session.run(names, named), strict=True)
+    return {output_name(name): np.asarray(value) for name, value in found}
+
+
+def _write(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:
+    model: Any = subject.model
+    growing = _growing_axes(model, example)
+    with (
+        arithmetic_masks(),
+        exportable_operators(),
+        contextlib.closing(decoding_graphs(model, example)) as graphs,
+    ):
+        for graph in graphs:
+            _write_one(graph, folder / FILES[graph.file], growing if graph.file == STEP else {})
+    return Exported(folder=folder, method=_METHOD, static=True, decodes=True)
+
+
+def _write_one(graph: DecodingGraph, file: Path, growing: Mapping[str, tuple[int, ...]]) -> None:
+    import torch
+
+    names = list(graph.given)
+    whole = file.with_name(f"whole-{file.name}")
+    with torch.no_grad():
+        outputs = [f"{RESULT}{name}" if name in names else name for name in graph.compute(graph.given)]
+        torch.onnx.export(
+            by_position(graph.part, graph.compute, names),
+            tuple(graph.given.values()),
+            str(whole),
+            dynamo=False,
+            opset_version=OPSET,
+            input_names=names,
+            output_names=outputs,
+            dynamic_axes={name: {axis: f"{name}.{axis}" for axis in axes} for name, axes in growing.items()},
+        )
+    fold(whole, file)
+    whole.unlink()
+    if not growing:  # a cache begins with nothing, to which the prompt's is joined
+        drop_empty(file)
+
+
+def _growing_axes(model: Any, example: Inputs) -> dict[str, tuple[int, ...]]:
+    """By input of a token's graph, the axes that are longer for the next token: those of the cache, and masks."""
+    import torch
+
+    from ..backends._tensors import to_tensors
+    from .caches import growing_caches
+
+    with growing_caches():
+        calls = recorded_calls(model, to_tensors(example, "cpu", torch.float32), steps=3)[1]
+    now, later = ({slot.name: slot.tensor.shape for slot in slots(call)} for call in calls[1:3])
+    both = {name: zip(now[name], later[name], strict=True) for name in now if name in later}
+    axes = {name: tuple(axis for axis, (a, b) in enumerate(sizes) if a != b) for name, sizes in both.items()}
+    return {name: found for name, found in axes.items() if found}
+
+
+def _proven(made: Exported, proof: Proof, open_on_cpu: Any) -> tuple[Exported, float]:
+    proof.of_decoding(opened(open_on_cpu, made), made)
+    return made, 0.0
