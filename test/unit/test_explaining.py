@@ -19,7 +19,8 @@ KNOWN = {
     "precision": "float32",
     "operators": ("aten.addmm",),
     "traced": "any_length",
-    "trace_operators": ("aten::linear",),
+    "onnx_export": "yes",
+    "onnx_operators": ("onnx.MatMul",),
 }
 
 
@@ -37,23 +38,23 @@ def test_a_limit_says_which_fact_it_rests_on_and_what_the_level_would_be_without
 
 
 def test_the_level_without_a_single_limit_is_the_claim():
-    found = chain("qnn", trace_operators=("aten::einsum", "aten::linear"))
+    found = chain("qnn", onnx_operators=("onnx.Transpose[6]", "onnx.MatMul"))
     assert found.level is Level.NONE
-    wanted = "medium if it weren't that trace_operators has aten::einsum (here aten::einsum of 2) [qnn.einsum]"
+    wanted = "medium if it weren't that onnx_operators has onnx.Transpose[6] (here onnx.Transpose[6] of 2) [qnn.six_axes]"
     assert found.changes[0] == wanted
 
 
 def test_where_nothing_is_claimed_the_nearest_claim_is_named():
-    found = chain("qnn", traced=None)
+    found = chain("qnn", onnx_export=None)
     assert found.level is Level.UNKNOWN
     assert found.links == ()
-    assert "medium if traced is any_length or own_sizes (here not known) [qnn.float32]" in found.changes
+    assert "medium if onnx_export is yes (here not known) [qnn.float32]" in found.changes
 
 
 def test_a_supported_level_names_what_would_end_it():
     found = chain("qnn")
     assert found.level is Level.MEDIUM
-    assert any(text.startswith("none if trace_operators has aten::einsum") for text in found.changes)
+    assert any(text.startswith("none if onnx_operators has onnx.Transpose[6]") for text in found.changes)
 
 
 def test_a_cell_is_explained_from_the_command_line(tmp_path):
