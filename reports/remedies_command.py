@@ -21,7 +21,7 @@ from hardware.evidence.writer import new_run_id, now
 from hardware.front_door import note, terminal_width
 from hardware.paths import DEFAULT_EVIDENCE, OUTPUT
 
-from .remedies_view import error_type_of, remedies_json, remedies_text
+from .remedies_view import error_type_of, remedies_json, remedies_markdown, remedies_text
 from .request import Request
 
 FOLDER = OUTPUT / "remedies"
@@ -48,6 +48,8 @@ def try_remedies(request: Request) -> int:
         found.append(try_cell(cell, place, here=here, error_type_of=error_type_of, on_note=note))
     if request.format == "json":
         _deliver(remedies_json(found, str(folder), now()) + "\n", request.output_dir, "remedies.json")
+    elif request.format == "markdown":
+        _deliver(remedies_markdown(found, str(folder)) + "\n", request.output_dir, "remedies.md")
     else:
         _deliver(remedies_text(found, str(folder), terminal_width()) + "\n", request.output_dir, "remedies.txt")
     return exit_code(found)

@@ -13,6 +13,7 @@ from hardware.evidence.record import CheckLine
 from hardware.plain_text import folded, one_line
 
 from .identifying import Around, identify
+from .text import code, markdown, markdown_table
 
 SCHEMA_VERSION = 1
 _SAID = {
@@ -78,6 +79,39 @@ def _cell_lines(one: CellTried, width: int) -> list[str]:
     )
     if one.not_tried:
         lines += folded("  not tried  ", f"{', '.join(one.not_tried)}: no smaller change", width=width)
+    return lines
+
+
+def remedies_markdown(cells: Sequence[CellTried], folder: str) -> str:
+    """The same as Markdown: a heading for each cell, and a table of what was tried."""
+    turned = sum(1 for one in cells if one.smallest)
+    lines = ["# Remedies", "", f"{turned} of {len(cells)} cell(s) turned. Evidence of its own: {code(folder)}."]
+    for one in cells:
+        lines += ["", f"## {code(one.cell.id)}", "", *_cell_markdown(one)]
+    return "\n".join(lines)
+
+
+def _cell_markdown(one: CellTried) -> list[str]:
+    if one.works:
+        return [f"Works as it is: level {one.level}, nothing to remedy."]
+    if one.problem:
+        return [f"Not measured: {markdown(one.problem)}"]
+    lines = [f"As it is: {code(one.error_type)}, {markdown(one.why)}"]
+    if one.tried:
+        rows = [(code(tried.step.id), markdown(_came_to(tried))) for tried in one.tried]
+        lines += ["", markdown_table(("remedy", "what came of it"), rows), ""]
+    found = one.smallest
+    if found is None:
+        return [*lines, f"{'None of them turned it' if one.tried else 'No remedy'}: {markdown(one.kind_reason)}"]
+    cost = found.step.remedy.cost
+    said = f"accuracy: {cost.accuracy}; speed: {cost.speed}; memory: {cost.memory}"
+    lines += [
+        f"- smallest change: {code(found.step.id)}, {markdown(found.step.remedy.says)}",
+        f"- write: {code(write_of(found))}",
+        f"- cost: {markdown(said)}",
+    ]
+    if one.not_tried:
+        lines.append(f"- not tried, since no smaller change: {', '.join(map(code, one.not_tried))}")
     return lines
 
 

@@ -39,7 +39,7 @@ from hardware.testing.measurement import NotApplicable
 from hardware.testing.runner import Limits
 from hardware.testing.suite_file import SuiteFile
 from reports.remedies_command import asked_cells, exit_code
-from reports.remedies_view import remedies_json, remedies_text, write_of
+from reports.remedies_view import remedies_json, remedies_markdown, remedies_text, write_of
 
 HERE = ("cpu", "openvino", "qnn", "simulated")
 CELL = Cell.parse("bert/fill-mask/cpu/float32")
@@ -413,6 +413,11 @@ def test_what_is_told_fits_the_schema_and_obeys_no_terminal(tmp_path, monkeypatc
     text = remedies_text([found, hostile], "hwcompat-out/remedies/x", 80)
     assert "\x1b" not in text
     assert 'model.set_attn_implementation("eager")' in text
+    page = remedies_markdown([found, hostile], "hwcompat-out/remedies/x")
+    assert "\x1b" not in page
+    assert "<script>" not in page
+    assert f"## `{found.cell.id}`" in page
+    assert '`model.set_attn_implementation("eager")`' in page
     data = json.loads(remedies_json([found, hostile], "x", now()))
     schema = json.loads(Path("reports/schemas/remedies.json").read_text(encoding="utf-8"))
     jsonschema.validate(data, schema)
