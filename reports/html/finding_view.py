@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..baseline import Comparison
 from ..finding import Finding, Severity
 
 _CELLS, _EVIDENCE = 200, 60
@@ -12,20 +13,23 @@ _CELLS, _EVIDENCE = 200, 60
 
 @dataclass(frozen=True, kw_only=True)
 class FindingView:
-    """A finding. `evidence` has its lines by run and cell: `<run id>, <cell>: builds, backward`."""
+    """A finding. `evidence` has its lines by run and cell: `<run id>, <cell>: builds, backward`; `state` is what it
+    is against a baseline, empty without one."""
 
     finding: Finding
+    state: str
     cells: Sequence[str]
     more_cells: int
     evidence: Sequence[str]
     more_evidence: int
 
 
-def finding_view(finding: Finding) -> FindingView:
-    """The view of a finding."""
+def finding_view(finding: Finding, against: Comparison | None = None) -> FindingView:
+    """The view of a finding, beside a baseline where there is one."""
     evidence = _by_run_and_cell(finding.evidence_ids)
     return FindingView(
         finding=finding,
+        state=str(against.state(finding)) if against else "",
         cells=finding.cells[:_CELLS],
         more_cells=max(len(finding.cells) - _CELLS, 0),
         evidence=evidence[:_EVIDENCE],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from generators.compatibility.rules import load_rules
 from hardware.evidence.record import Outcome
 
+from ..baseline import Comparison
 from ..finding import Finding, Severity
 from ..second_opinion import second_opinion_headings, second_opinion_rows
 from . import charts
@@ -99,11 +100,16 @@ def _lists(report: Report, cells: Sequence[CellView]) -> Mapping[str, PagedList]
         "level": [cell.level for cell in cells],
         "outcomes": ["|".join(cell.outcomes) for cell in cells],
     }
-    return {"findings": _cards(graver), "remarks": _cards(remarks), "verdicts": paged(rows, told)}
+    against = report.baseline
+    return {
+        "findings": _cards(graver, against),
+        "remarks": _cards(remarks, against),
+        "verdicts": paged(rows, told),
+    }
 
 
-def _cards(findings: Sequence[Finding]) -> PagedList:
-    drawn = fragments("finding.html.j2", "view", map(finding_view, findings))
+def _cards(findings: Sequence[Finding], against: Comparison | None) -> PagedList:
+    drawn = fragments("finding.html.j2", "view", [finding_view(one, against) for one in findings])
     return paged(drawn, index(findings), size=50)
 
 
@@ -115,6 +121,7 @@ def _parts(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Anchors of the parts that the page has, with their names, in its order."""
     report: Report = values["report"]
     shown = (
+        ("baseline", "Against the baseline", report.baseline),
         ("project", "Project file", report.project),
         ("answers", "Answers", report.model_checks),
         ("verdicts", "Verdicts", values["cells"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -110,6 +111,11 @@ def test_a_report_that_was_kept_is_a_baseline_and_the_new_one_says_what_changed(
     assert "1 new, 1 known, 1 fixed" in report_text(now, "markdown")
     assert "fixed: error, cpu: off by 0.5" in report_text(now, "markdown")
     assert report_text(now, "github").count("\n::error") == 1
+    page = report_text(now, "html")
+    assert page.count('class="tag against known"') == page.count('class="tag against new"') == 1
+    assert 'id="baseline"' in page
+    assert "Fixed: 1" in page
+    assert "tag against" not in report_text(replace(now, baseline=None), "html")
     states = [one["baselineState"] for one in json.loads(report_text(now, "sarif"))["runs"][0]["results"]]
     assert sorted(states) == ["new", "unchanged"]
     (tmp_path / "again.json").write_text(report_text(now, "json"), encoding="utf-8")
