@@ -16,10 +16,10 @@ from hardware.paths import DEFAULT_EVIDENCE
 from hardware.plain_text import one_line, printable
 from hardware.whole_file import write_whole
 
-from .comparison import Comparison
-from .comparison_changes import compare_last_green, compare_sides
-from .comparison_history import alike, since_green
-from .comparison_sides import (
+from .comparison.changes import compare_last_green, compare_sides
+from .comparison.history import alike, since_green
+from .comparison.result import Comparison
+from .comparison.sides import (
     KEYWORDS,
     LAST_GREEN,
     LATEST,
@@ -32,7 +32,7 @@ from .comparison_sides import (
     runs_text,
     side_of,
 )
-from .comparison_text import comparison_text
+from .comparison.text import comparison_text
 from .request import Request
 
 _SUFFIXES = {"text": "txt", "markdown": "md", "json": "json"}

@@ -28,12 +28,12 @@ from hardware.front_door import terminal_width
 from hardware.target import Target
 
 from .cells import CellReport, cell_reports
-from .coverage import coverage
-from .coverage_counts import Counts
-from .coverage_facts import SUBJECT, Coverage, Standing, TypeFacts
-from .coverage_markdown import coverage_markdown
-from .coverage_report import TRANSFORMERS, CoverageReport, coverage_json, keep_report, last_report, read_report
-from .coverage_text import coverage_text
+from .coverage.counts import Counts
+from .coverage.facts import SUBJECT, Coverage, Standing, TypeFacts
+from .coverage.markdown import coverage_markdown
+from .coverage.report import TRANSFORMERS, CoverageReport, coverage_json, keep_report, last_report, read_report
+from .coverage.standing import coverage
+from .coverage.text import coverage_text
 from .gathered import gathered_of
 from .html.coverage_html import coverage_html
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..coverage_changes import changes_lists
-from ..coverage_counts import NO_TASK, NO_TRAIT, UNCLASSIFIED, Counts
-from ..coverage_facts import Result, Standing, TypeFacts
-from ..coverage_report import CoverageReport
-from ..coverage_view import ALL, excluded, facts, target_views, title
+from ..coverage.changes import changes_lists
+from ..coverage.counts import NO_TASK, NO_TRAIT, UNCLASSIFIED, Counts
+from ..coverage.facts import Result, Standing, TypeFacts
+from ..coverage.report import CoverageReport
+from ..coverage.view import ALL, excluded, facts, target_views, title
 from .page import render_page
 
 _SCRIPTS = ("filter.js",)

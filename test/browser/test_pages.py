@@ -15,8 +15,8 @@ from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.evidence.record import CheckLine, Outcome
 from reports.cells import CellReport
-from reports.coverage_facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
-from reports.coverage_report import CoverageReport
+from reports.coverage.facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
+from reports.coverage.report import CoverageReport
 from reports.formats import report_text
 from reports.html.coverage_html import coverage_html
 from reports.html.matrix_html import matrix_html

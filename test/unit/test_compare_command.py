@@ -17,8 +17,8 @@ from generators.compatibility.run_evidence import RunEvidence
 from hardware.errors import NothingMatched, UsageError
 from hardware.evidence.compacted import compact
 from hardware.evidence.record import Origin
-from reports.comparison import COMPARISON_SCHEMA
-from reports.comparison_sides import before, named, side_of
+from reports.comparison.result import COMPARISON_SCHEMA
+from reports.comparison.sides import before, named, side_of
 
 ROOT = Path(__file__).resolve().parents[2]
 _spec = importlib.util.spec_from_file_location("reporter_door", ROOT / "hardware_compatibility_reporter.py")

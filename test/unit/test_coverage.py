@@ -10,10 +10,10 @@ from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.evidence.record import EDITED, Outcome
 from hardware.evidence.store import read_folder
-from reports.coverage import NOBODY_TRIED
+from reports.coverage.counts import Counts, by_task, grouped, percent
+from reports.coverage.facts import Coverage, Result, Standing
+from reports.coverage.standing import NOBODY_TRIED
 from reports.coverage_command import coverage_here
-from reports.coverage_counts import Counts, by_task, grouped, percent
-from reports.coverage_facts import Coverage, Result, Standing
 
 
 @pytest.fixture(autouse=True)

@@ -15,11 +15,11 @@ from coverage_evidence import BERT, GPT2, VIT, refusal, seven_types, write_run
 from generators.models.refusal import Obstacle
 from hardware.evidence.store import read_folder
 from hardware.front_door import open_door
+from reports.coverage.facts import Coverage, Standing
+from reports.coverage.markdown import coverage_markdown
+from reports.coverage.report import CoverageReport, coverage_json, read_report, schema
+from reports.coverage.text import coverage_text
 from reports.coverage_command import coverage_here
-from reports.coverage_facts import Coverage, Standing
-from reports.coverage_markdown import coverage_markdown
-from reports.coverage_report import CoverageReport, coverage_json, read_report, schema
-from reports.coverage_text import coverage_text
 from reports.html.coverage_html import coverage_html
 
 HOSTILE = "</script><script>alert(1)</script> | [x](javascript:1) \x1b[31m `a` \u202e"

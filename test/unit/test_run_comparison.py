@@ -9,9 +9,9 @@ from made_runs import BERT, CHECKS, CUDA, a_run, lines_of, shown
 
 from generators.compatibility.showings import Showing, State, showings
 from hardware.evidence.record import EDITED, Outcome, RunLine
-from reports.comparison import Change, Comparison, Kind, Side
-from reports.comparison_causes import Hardware, cause_of
-from reports.comparison_changes import compare_last_green, compare_sides
+from reports.comparison.causes import Hardware, cause_of
+from reports.comparison.changes import compare_last_green, compare_sides
+from reports.comparison.result import Change, Comparison, Kind, Side
 
 BROKEN = ("matches_reference", "backward")
 INVENTORY = {

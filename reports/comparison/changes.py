@@ -10,8 +10,8 @@ from generators.compatibility.showings import Showing, State, moment_of
 from hardware.evidence.record import Outcome
 from hardware.plain_text import one_line
 
-from .comparison import Change, Comparison, Kind, Side
-from .comparison_causes import Cause, Hardware, alternation, cause_of, slowdown, version_differences
+from .causes import Cause, Hardware, alternation, cause_of, slowdown, version_differences
+from .result import Change, Comparison, Kind, Side
 
 History = Mapping[str, Sequence[Showing]]
 """By cell id, what each run showed of it."""

@@ -16,10 +16,10 @@ from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.target import Target
 
-from .cells import CellReport
-from .coverage_facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
-from .diagnosis import diagnose
-from .text import folded
+from ..cells import CellReport
+from ..diagnosis import diagnose
+from ..text import folded
+from .facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
 
 _UNKNOWN = "unknown"
 NOBODY_TRIED = "nobody has tried to build it: it has neither a recipe nor a refusal"

@@ -12,7 +12,7 @@ from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
 from hardware.evidence.record import RunLine
 from hardware.plain_text import one_line
 
-from .comparison import Side
+from .result import Side
 
 LATEST, PREVIOUS, LAST_GREEN = "latest", "previous", "last-green"
 KEYWORDS = (LATEST, PREVIOUS, LAST_GREEN)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from hardware.evidence.record import Outcome
 
-from .coverage_counts import OPEN, RAN, UNCLASSIFIED, VIEWS, Counts, by_task, grouped, in_percent
-from .coverage_facts import SUBJECT, Result, Standing, TargetCoverage, TypeFacts
-from .coverage_report import CoverageReport
+from .counts import OPEN, RAN, UNCLASSIFIED, VIEWS, Counts, by_task, grouped, in_percent
+from .facts import SUBJECT, Result, Standing, TargetCoverage, TypeFacts
+from .report import CoverageReport
 
 _SHORT = {
     Standing.PASSED: "passed",

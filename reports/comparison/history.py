@@ -11,7 +11,7 @@ from generators.compatibility.run_evidence import RunEvidence, Tally
 from generators.compatibility.showings import Showing, State, is_to_come, moment_of, showings
 from hardware.evidence.record import CheckLine, RunLine, Subject
 
-from .comparison import Side
+from .result import Side
 
 RUNS_LOOKED_AT = 12
 """Of runs of a cell between which nothing differs, the newest so many are asked whether they alternate."""

@@ -11,11 +11,11 @@ from typing import Any
 from hardware.errors import BrokenInput, OutputError, echo
 from hardware.whole_file import write_whole
 
-from .coverage_changes import Changes, changes_between
-from .coverage_counts import VIEWS, Counts, by_task, grouped, percent
-from .coverage_facts import SUBJECT, Coverage, Result, Standing, TargetCoverage, TypeFacts
+from .changes import Changes, changes_between
+from .counts import VIEWS, Counts, by_task, grouped, percent
+from .facts import SUBJECT, Coverage, Result, Standing, TargetCoverage, TypeFacts
 
-SCHEMA = Path(__file__).with_name("schemas") / "coverage.json"
+SCHEMA = Path(__file__).parents[1] / "schemas" / "coverage.json"
 SCHEMA_VERSION = 1
 
 TRANSFORMERS = "transformers"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from generators.compatibility.vocabulary import vocabulary
 
-from .coverage_facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
+from .facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
 
 UNCLASSIFIED = "not classified"
 NO_TRAIT = "no trait"

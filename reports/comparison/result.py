@@ -15,14 +15,14 @@ from hardware.comparison import Difference
 from hardware.evidence.record import RunLine
 from hardware.evidence.versions import expired_by
 
-from .comparison_causes import (
+from ..finding import Severity
+from .causes import (
     Cause,
     Differing,
     Slower,
 )
-from .finding import Severity
 
-COMPARISON_SCHEMA = Path(__file__).with_name("schemas") / "comparison.json"
+COMPARISON_SCHEMA = Path(__file__).parents[1] / "schemas" / "comparison.json"
 COMPARISON_SCHEMA_VERSION = 1
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .coverage_facts import Coverage, Standing
+from .facts import Coverage, Standing
 
 NO_OBSTACLE = "none"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .coverage_changes import changes_lists
-from .coverage_facts import Standing
-from .coverage_report import CoverageReport
-from .coverage_view import Table, TargetView, Telling, excluded, facts, target_views, title
-from .text import code, markdown, markdown_table
+from ..text import code, markdown, markdown_table
+from .changes import changes_lists
+from .facts import Standing
+from .report import CoverageReport
+from .view import Table, TargetView, Telling, excluded, facts, target_views, title
 
 _LONGEST_LIST = 100_000
 

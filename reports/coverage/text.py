@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from hardware.plain_text import one_line
 
-from .coverage_changes import changes_lists
-from .coverage_report import CoverageReport
-from .coverage_view import Table, TargetView, Telling, excluded, facts, target_views, title
-from .text import printable
+from ..text import printable
+from .changes import changes_lists
+from .report import CoverageReport
+from .view import Table, TargetView, Telling, excluded, facts, target_views, title
 
 WIDTH = 80
 

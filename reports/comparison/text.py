@@ -12,9 +12,9 @@ from hardware.evidence.versions import expired_by
 from hardware.plain_text import folded as wrapped
 from hardware.plain_text import one_line, size_text
 
-from .comparison import Change, Comparison, Kind, Side
-from .comparison_sides import when
-from .text import folded, markdown, markdown_table
+from ..text import folded, markdown, markdown_table
+from .result import Change, Comparison, Kind, Side
+from .sides import when
 
 FORMATS = ("text", "markdown", "json")
 

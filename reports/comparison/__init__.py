@@ -1,0 +1,1 @@
+"""What changed between two runs, machines or folders, and by what."""

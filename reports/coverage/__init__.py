@@ -1,0 +1,1 @@
+"""How much of a library works on a target: every model type, counted once."""
