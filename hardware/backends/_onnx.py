@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PROVIDER = "CPUExecutionProvider"
 _NAMES = {"float": "float32", "double": "float64", "float16": "float16", "bfloat16": "bfloat16"}
-_COMPUTE = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Attention", "LSTM", "GRU", "Einsum", "QLinearMatMul")
+COMPUTE = ("MatMul", "Gemm", "Conv", "ConvTranspose", "Attention", "LSTM", "GRU", "Einsum", "QLinearMatMul")
 
 
 def missing_runtime() -> str:
@@ -81,7 +81,7 @@ class OnnxRunnable(Runnable):
             name = str(facts["op_name"])
             (native if facts["provider"] == _PROVIDER else offloaded)[f"onnx.{name}"] += 1
             kinds = [kind for one in facts.get("output_type_shape", ()) for kind in one if kind in _NAMES]
-            if name in _COMPUTE and kinds:
+            if name in COMPUTE and kinds:
                 dtypes[_NAMES[kinds[0]]] += 1
         return Execution(
             native=dict(native),

@@ -53,6 +53,8 @@ class WebBackend(WorkerBackend):
 
     CAN = frozenset({"generate"})
     DEADLINE_S = 300.0
+    PRECISIONS = ("float32", "float16", "int8")
+    COMPUTES_IN: ClassVar[Mapping[str, str]] = {"int8": "float32"}
     SHARED = True
     RUNTIME = "ONNX Runtime Web"
     SCRIPT = ONNX_SCRIPT.with_name("web_worker.py")

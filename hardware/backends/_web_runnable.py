@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..evidence.record import Stage
+from ..export.compressing import in_float16, with_int8_weights_in
 from ..export.onnx_decoding import axes_of, export_onnx_decoding, graph_files, with_sizes
 from ._exported_runnable import ExportedRunnable
 from ._graph_decoding import decode
 from ._in_worker import shapes_of
+from ._onnx import COMPUTE
 from ._web import WHOLE
-from .base import Generation, ModelSubject, Unsupported
+from .base import Generation, ModelSubject, Unsupported, coarsest
 
 if TYPE_CHECKING:
     from ._web import WebBackend
@@ -35,15 +37,18 @@ class WebRunnable(ExportedRunnable):
 
     def __init__(self, backend: WebBackend, subject: ModelSubject, example: Inputs, precision: str) -> None:
         super().__init__(backend, subject, example, precision)
-        self.actual_dtype = precision
+        if precision == "int8":
+            self.conditions = {**self.conditions, "quantised": "weights in 8 bits"}
         self.pass_of(self.example)
+        self.actual_dtype = _products(self.files[shapes_of(self.example)]) or precision
         self.graphs = self._decoding() if subject.generates != "none" else {}
         self.can = frozenset({"generate"} if self.graphs else ())
 
     def _decoding(self) -> dict[str, Path]:
         """The graphs that decode; none, with the reason among the conditions, where there are none that are right."""
         try:
-            return graph_files(export_onnx_decoding(self.subject, self.example))
+            files = graph_files(export_onnx_decoding(self.subject, self.example))
+            return {name: self.prepared(file, {}) for name, file in files.items()}
         except Unsupported as error:
             self.conditions = {**self.conditions, "why_no_cache": str(error)}
             return {}
@@ -76,7 +81,10 @@ class WebRunnable(ExportedRunnable):
         return got, proof
 
     def prepared(self, file: Path, inputs: Inputs) -> Path:
-        return file
+        """Weights in 8 bits for int8, all of it in float16 for that; inputs and outputs stay as they are."""
+        if self.precision == "int8":
+            return with_int8_weights_in(file, self.folder)
+        return in_float16(file, self.folder) if self.precision == "float16" else file
 
     def placed(self, inputs: Inputs) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """The file's nodes, less those that the log puts elsewhere.
@@ -105,6 +113,21 @@ class WebRunnable(ExportedRunnable):
                     host[nodes.get(name, f"onnx.{operator}")] += 1
         native.subtract(host)
         return {name: count for name, count in native.items() if count > 0}, dict(host)
+
+
+def _products(file: Path) -> str:
+    """What a file's products are computed in: the coarsest, empty where it has none."""
+    import onnx
+
+    graph = onnx.shape_inference.infer_shapes(onnx.load(str(file))).graph
+    types = {one.name: one.type.tensor_type.elem_type for one in (*graph.output, *graph.value_info)}
+    given = [types.get(node.output[0]) for node in graph.node if node.op_type in COMPUTE]
+    names = {
+        onnx.TensorProto.FLOAT: "float32",
+        onnx.TensorProto.FLOAT16: "float16",
+        onnx.TensorProto.DOUBLE: "float64",
+    }
+    return coarsest(names[kind] for kind in given if kind in names)
 
 
 @functools.lru_cache(maxsize=16)

@@ -31,12 +31,10 @@ class WebGPUBackend(WebBackend):
     )
     EXPIRES_ALSO_ON: ClassVar[Mapping[str, tuple[str, ...]]] = {NATIVE: ("onnxruntime-webgpu (webgpu)",)}
     VARIANTS = (NATIVE,)
-    PRECISIONS = ("float32", "float16")
     API = "webgpu"
     FIXED_SHAPES = False
     BUNDLE = "ort.webgpu.min.mjs"
     PROVIDER = "WebGpuExecutionProvider"
-    COMPUTES_IN: ClassVar[Mapping[str, str]] = {}
 
     @property
     def native(self) -> bool:

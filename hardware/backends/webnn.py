@@ -24,7 +24,6 @@ class WebNNBackend(WebBackend):
         *("onnx", "onnxruntime", "torch", "transformers"),
     )
     VARIANTS = ("gpu", "npu")
-    PRECISIONS = ("float32",)
     API = "webnn"
     FIXED_SHAPES = True
     BUNDLE = "ort.all.min.mjs"

@@ -1,13 +1,15 @@
-"""Weights of an export in 8 bits, by NNCF: each product's other side stays in floating point."""
+"""Exports in fewer bits: weights in 8, by NNCF, where each product's other side stays in floating point; float16."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..backends.base import Unsupported
 from ..evidence.record import Stage
@@ -66,3 +68,45 @@ def _weights_in_bytes(model: object) -> int:
         and len(node.get_output_shape(0)) > 1
         for node in nodes
     )
+
+
+def with_int8_weights_in(file: Path, folder: Path) -> Path:
+    """An ONNX file with weights of matrices in 8 bits, symmetric, a scale a row, as constants behind
+    DequantizeLinear. Raises `Unsupported` as above."""
+    try:
+        import nncf
+    except ImportError as error:
+        reason = "nncf isn't installed (pip install -r requirements.txt)"
+        raise Unsupported(reason, error_type="missing_dependency", stage=Stage.CONVERT) from error
+    import onnx
+
+    # Scales of a kernel of several axes would have as many, which runtimes take for blocks.
+    kernels = nncf.IgnoredScope(types=["Conv", "ConvTranspose"], validate=False)
+    model = nncf.compress_weights(onnx.load(str(file)), mode=nncf.CompressWeightsMode.INT8_SYM, ignored_scope=kernels)
+    if not any(node.op_type == "DequantizeLinear" for node in model.graph.node):
+        reason = "NNCF leaves every weight of this model as it is"
+        raise Unsupported(reason, error_type="unsupported_dtype", stage=Stage.CONVERT)
+    return _saved(model, file, folder)
+
+
+def in_float16(file: Path, folder: Path) -> Path:
+    """An ONNX file that computes in float16; what goes in and comes out stays float32. Raises `Unsupported` at the
+    stage `convert`, with the reason of ONNX Runtime's converter."""
+    import onnx
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    try:
+        model = convert_float_to_float16(onnx.load(str(file)), keep_io_types=True)
+    except Exception as error:  # its converter raises whatever it met
+        reason = f"ONNX Runtime's converter to float16: {type(error).__name__}: {error}"
+        raise Unsupported(reason, error_type="unsupported_dtype", stage=Stage.CONVERT) from error
+    return _saved(model, file, folder)
+
+
+def _saved(model: Any, file: Path, folder: Path) -> Path:
+    import onnx
+
+    digest = hashlib.sha256(str(file).encode()).hexdigest()[:12]  # files of several shapes have one name
+    made = folder / f"{file.stem}-{digest}.onnx"
+    onnx.save(model, str(made))
+    return made

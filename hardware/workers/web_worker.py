@@ -160,7 +160,8 @@ def run(
     except Exception as error:
         told = "; ".join(one for one in _open.loud()[-3:] if one not in str(error))
         _open.close()
-        raise type(error)(*error.args[:-1], f"{error.args[-1]}; {told}" if told else error.args[-1]) from error
+        kind = TimeoutError if isinstance(error, TimeoutError) else RuntimeError
+        raise kind(f"{error}; {told}" if told else str(error)) from error
     np.savez(outputs, **arrays)
     proof = {
         "nodes": opened["nodes"],

@@ -144,6 +144,11 @@ async function run({ key, inputs, results }) {
   return { took, outputs: given };
 }
 
+// What the runtime awaits nowhere fails its call all the same: else the call would wait for ever.
+addEventListener("unhandledrejection", ({ reason }) => {
+  if (busy) hwcompat.answer ??= { error: { name: reason?.name ?? "Error", message: String(reason?.message ?? reason), lost } };
+});
+
 async function working(call, given) {
   busy = true;
   try {
