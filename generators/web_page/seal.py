@@ -24,6 +24,7 @@ from hardware.cell import Cell
 from hardware.errors import UsageError
 from hardware.evidence.pages import SEAL_VERSION, seal_text
 from hardware.evidence.record import PlannedCell, plain
+from hardware.evidence.redaction import redact_all
 from hardware.evidence.versions import DRIVEN, relevant_versions
 from hardware.evidence.writer import now
 from hardware.export.exported import ONNX
@@ -114,7 +115,7 @@ def sealed_page(
     sealed = {
         "schema_version": SEAL_VERSION,
         "sealed_at": now(),
-        "run": _run(suite.planned(planned.verdict.to_dict()), cell, versions, command),
+        "run": redact_all(_run(suite.planned(planned.verdict.to_dict()), cell, versions, command)),
         "check": {
             "cell_id": cell.id,
             "subject": suite.subject,
