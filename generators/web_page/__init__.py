@@ -1,1 +1,1 @@
-"""What a page is made of that runs a cell's checks in a browser elsewhere: captured from the cell's own suite, sealed."""
+"""What a page of checks is made of: captured from the own suite of a cell, and sealed."""

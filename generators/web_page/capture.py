@@ -65,7 +65,9 @@ def capture(suite: Path) -> CapturedSuite:
     asked = json.loads(answer.read_text(encoding="utf-8"))
     if asked["failed"]:
         check, why = next(iter(asked["failed"].items()))
-        raise ModelError(f"no page can be made: {check} fails before a target is asked", why=one_line(why, longest=500))
+        raise ModelError(
+            f"no page can be made: {check} fails before a target is asked", why=one_line(why, longest=500)
+        )
     return CapturedSuite(
         files=tuple((folder / f"{number}.onnx").read_bytes() for number in range(asked["files"])),
         inputs=(folder / INPUTS).read_bytes(),

@@ -94,7 +94,7 @@ class _NotComputed(Mapping[str, Any]):
     def _refused(self, *_: object) -> NoReturn:
         raise NotCaptured("it looks into outputs itself")
 
-    __getitem__ = __iter__ = __len__ = _refused  # type: ignore[assignment]
+    __getitem__ = __iter__ = __len__ = _refused
 
 
 class CapturedTest(ModelTest):

@@ -49,7 +49,7 @@ class Runtime:
 
 @dataclass(frozen=True, kw_only=True)
 class SealedPage:
-    """What a page is rendered from: the seal's `text`, what it says as `sealed`, and the bytes that it vouches for."""
+    """What a page is rendered from: the seal's `text`, what it says as `sealed`, and the bytes it vouches for."""
 
     text: str
     sealed: Mapping[str, Any]
@@ -71,14 +71,19 @@ def require_page(planned: Sequence[PlannedSuite]) -> PlannedSuite:
             fix="Name one model with one task, and one device; --select chooses among several.",
         )
     (one,) = planned
-    if not issubclass(backend_class(one.cell.target.name), _web.WebBackend) or one.cell.target.variant == webgpu.NATIVE:
+    if (
+        not issubclass(backend_class(one.cell.target.name), _web.WebBackend)
+        or one.cell.target.variant == webgpu.NATIVE
+    ):
         raise UsageError(
             f"no browser runs {one.cell.target}", fix="Name --device webgpu, webnn, webnn:gpu or webnn:npu."
         )
     if one.cell.precision != PRECISION:
         raise UsageError(f"a page computes in {PRECISION}, not in {one.cell.precision}", fix="Leave out --precision.")
     if isinstance(one.profile.recipe, GivenRecipe):
-        raise UsageError(f"{one.profile.asked} has no page", why="only model types and checkpoints can be embedded yet")
+        raise UsageError(
+            f"{one.profile.asked} has no page", why="only model types and checkpoints can be embedded yet"
+        )
     return one
 
 

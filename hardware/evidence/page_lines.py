@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..errors import BrokenInput, echo
 from .pages import read_seal
@@ -53,16 +53,14 @@ def check_page(name: str, lines: Sequence[Line], folder: Path) -> None:
     page = run["page"]
     page_id = str(page.get("id"))
     seal = read_seal(folder, page_id)
-    number = 1
+    number = 0
     try:
-        _check_run(run, page, seal)
-        checks = lines[1:-1]
-        for number, line in enumerate(checks, start=2):
-            if line["kind"] != "check":
-                raise _Wrong(f"a line of kind {echo(str(line['kind']))} stands where a check's belongs")
-            _check_check(line, run, page_id, seal)
-        number = len(lines)
-        _check_whole(lines, checks, page, seal)
+        for number, line in enumerate(lines, start=1):
+            if number == 1:
+                _check_run(line, page, seal)
+            elif number < len(lines):
+                _check_check(line, run, page_id, seal)
+        _check_whole(lines, lines[1:-1], page, seal)
     except _Wrong as error:
         raise BrokenInput(f"line {number} of {name} isn't what page {page_id[:12]} writes", why=str(error)) from error
 
@@ -109,6 +107,8 @@ def _check_moment(text: str, sealed_at: str) -> None:
 
 
 def _check_check(line: Line, run: Line, page_id: str, seal: Line) -> None:
+    if line["kind"] != "check":
+        raise _Wrong(f"a line of kind {echo(str(line['kind']))} stands where a check's belongs")
     for key, value in seal["check"].items():
         if line.get(key) != value:
             raise _Wrong(f"its {key} is {echo(str(line.get(key)))}, and the sealed one is {echo(str(value))}")
@@ -188,7 +188,7 @@ def _check_numbers(line: Line, steps: Sequence[Line], limit: float) -> None:
         raise _Wrong("its error isn't the largest of those that it measured")
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
 
 

@@ -59,7 +59,9 @@ def read_seal(folder: Path, page_id: str) -> Mapping[str, Any]:
         raise BrokenInput(f"the seal of page {page_id[:12]} was changed", why="its hash isn't its name any more")
     found: Mapping[str, Any] = json.loads(text)
     if found.get("schema_version") != SEAL_VERSION:
-        raise BrokenInput(f"the seal of page {page_id[:12]} is of another version", why=f"this one reads {SEAL_VERSION}")
+        raise BrokenInput(
+            f"the seal of page {page_id[:12]} is of another version", why=f"this one reads {SEAL_VERSION}"
+        )
     return found
 
 

@@ -142,7 +142,7 @@ function inventoryOf(browser, device) {
   const model = [adapter.vendor, adapter.architecture].filter(Boolean).join(" ") || device.name;
   return {
     host: { system: browser.platform, release: "", machine: browser.architecture },
-    accelerators: device.reason ? [] : [{ vendor: adapter.vendor ?? "", model, device_type: device.software ? "software" : "gpu" }],
+    accelerators: device.reason ? [] : [{ vendor: adapter.vendor ?? "", model, device_type: device.software ? "software" : adapter.kind ?? "gpu" }],
     browser,
     adapter: device.reason ? { reason: device.reason } : adapter,
   };

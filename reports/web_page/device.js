@@ -58,7 +58,7 @@ async function deviceTold(target) {
     const facts = { kind: target.kind, accelerated: context.accelerated ?? null, operators };
     context.destroy?.();
     const wish = target.kind === "cpu" ? {} : { requested: `a context of kind ${target.kind}; the browser doesn't tell what executed` };
-    return { reason: "", facts, name: `${target.kind} context${target.kind === "cpu" ? "" : ", as requested"}`, said: wish, software: false };
+    return { reason: "", facts, name: `WebNN's ${target.kind} context${target.kind === "cpu" ? "" : ", as requested"}`, said: wish, software: false };
   } catch (error) {
     return { reason: `WebNN gives no context of kind ${target.kind}: ${error.name}: ${error.message}` };
   }

@@ -43,7 +43,7 @@ _WASM = re.compile(rb"ort-wasm-simd-threaded\.\w+\.wasm")
 def write_web_page(
     asked: Options, path: Path, planned: Sequence[PlannedSuite], inventory: HardwareInfo, command: str
 ) -> int:
-    """Make the page of the one cell that was chosen, write the zip file, and keep the page's seal beside the evidence.
+    """Make the page of the cell that was chosen, write the zip file, and keep the page's seal beside the evidence.
 
     Returns the exit code. Raises `UsageError` for what has no page, `BackendUnavailable` without ONNX Runtime Web.
     """
@@ -90,7 +90,9 @@ def runtime_of(target: Target) -> Runtime:
         wasm = (folder / "dist" / named[0].decode()).read_bytes()
         version = str(json.loads((folder / "package.json").read_text(encoding="utf-8"))["version"])
     except (OSError, IndexError) as error:
-        raise BackendUnavailable("no page can be made here", why=f"ONNX Runtime Web is incomplete: {error}") from error
+        raise BackendUnavailable(
+            "no page can be made here", why=f"ONNX Runtime Web is incomplete: {error}"
+        ) from error
     return Runtime(version=version, script=_MAP.sub(b"\n", script), wasm=wasm)
 
 

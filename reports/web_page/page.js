@@ -12,7 +12,7 @@ function tag(node, outcome) {
 }
 
 // One sentence for all checks; `kind` is a word of the style. Only a device of its own is said to work.
-function verdictOf(lines, device, target) {
+function verdictOf(lines, device) {
   const count = (wanted) => lines.filter((line) => wanted(line.outcome)).length;
   const [passed, notRun] = [count((one) => one === "passed"), count((one) => one === "not_run")];
   const failed = lines.length - passed - notRun;
@@ -21,7 +21,7 @@ function verdictOf(lines, device, target) {
   if (notRun) return { kind: "unknown", text: `Not proven: ${notRun} of ${lines.length} checks were not run.` };
   if (device.software) return { kind: "medium", text: `All ${passed} checks passed on ${device.name}. That is the processor playing a GPU: it says nothing of a GPU.` };
   if (device.said.requested) return { kind: "medium", text: `All ${passed} checks passed, with ${device.said.requested}.` };
-  return { kind: "high", text: `It works here: all ${passed} checks passed on ${device.name}, ${target}.` };
+  return { kind: "high", text: `It works here: all ${passed} checks passed on ${device.name}.` };
 }
 
 function showLine(line) {
@@ -70,8 +70,8 @@ function offer(found) {
   element("saving").hidden = false;
 }
 
-function show(found, seal) {
-  const verdict = verdictOf(found.lines, found.device, seal.check.requested_target);
+function show(found) {
+  const verdict = verdictOf(found.lines, found.device);
   element("verdict").className = `verdict tag ${verdict.kind}`;
   element("verdict").textContent = verdict.text;
   const here = element("here");
@@ -103,7 +103,7 @@ async function start() {
         showLine(line);
       },
     });
-    show(found, seal);
+    show(found);
   } catch (error) {
     element("verdict").className = "verdict tag none";
     element("verdict").textContent = `The page itself failed, and nothing was shown: ${error.name}: ${error.message}`;

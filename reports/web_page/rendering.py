@@ -21,6 +21,9 @@ LARGEST = 64 * 2**20
 """Bytes of a page. A phone holds it several times over while it unpacks: larger ones end tabs before they say why."""
 
 SCRIPTS = ("parity.js", "placement.js", "runtime.js", "device.js", "checks.js", "page.js")
+_EVALUATED = {"webgpu": "'wasm-unsafe-eval'", "webnn": "'wasm-unsafe-eval' 'unsafe-eval'"}
+"""What the runtime has evaluated: WebAssembly, and for WebNN the callers of the browser's methods, which it writes."""
+
 _FOLDER = Path(__file__).parent
 _STYLES = (_FOLDER.parent / "html" / "style.css", _FOLDER / "page.css")
 _BUILDS = "the model's files are those that were sealed, and the runtime makes sessions of them on this device"
@@ -32,9 +35,10 @@ def render(page: SealedPage) -> str:
     data = embedded(page)
     total = sum(len(text) for text in data.values())
     if total > LARGEST:
+        models = sum(map(len, page.suite.files))
         raise ModelError(
             f"the page would have {total / 2**20:.0f} MiB, and {LARGEST / 2**20:.0f} MiB is the most",
-            why=f"its {len(page.suite.files)} model files alone have {sum(map(len, page.suite.files)) / 2**20:.0f} MiB",
+            why=f"its {len(page.suite.files)} model files alone have {models / 2**20:.0f} MiB",
             fix="Name the model's type instead of a checkpoint: its tiny model proves operators and numerics.",
         )
     script = script_text()
@@ -42,7 +46,7 @@ def render(page: SealedPage) -> str:
     says = {one.name: one.says for one in all_checks()} | {"builds": _BUILDS}
     policy = (
         f"default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src {_hash(style)}; "
-        f"script-src {_hash(script)} blob: 'wasm-unsafe-eval'"
+        f"script-src {_hash(script)} blob: {_EVALUATED[sealed['target']['api']]}"
     )
     return _template().render(
         policy=Markup(policy),

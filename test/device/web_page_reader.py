@@ -60,7 +60,11 @@ def read(page: Any, asked: dict[str, Any]) -> dict[str, Any]:
     found["before"] = rows(page)
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Run the checks again").wait_for(timeout=240_000)
-    found |= {"verdict": page.inner_text("#verdict"), "rows": rows(page), "live": page.get_attribute("#verdict", "aria-live")}
+    found |= {
+        "verdict": page.inner_text("#verdict"),
+        "rows": rows(page),
+        "live": page.get_attribute("#verdict", "aria-live"),
+    }
     found["way back"] = tab_to(page, "save")
     with page.expect_download() as download:
         page.keyboard.press("Enter")
@@ -87,9 +91,7 @@ def main() -> None:
 
     asked = json.loads(sys.argv[1])
     with browsers.playwright() as driver:
-        browser = browsers.launch(
-            driver, asked["api"], Path(asked["runtime"]), software=asked.get("software", True)
-        )
+        browser = browsers.launch(driver, asked["api"], Path(asked["runtime"]), software=asked.get("software", True))
         context = browser.new_context(
             viewport={"width": asked.get("width", 1000), "height": asked.get("height", 800)},
             accept_downloads=True,
