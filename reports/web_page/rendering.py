@@ -22,7 +22,7 @@ LARGEST = 64 * 2**20
 
 SCRIPTS = ("parity.js", "placement.js", "runtime.js", "device.js", "checks.js", "page.js")
 _EVALUATED = {"webgpu": "'wasm-unsafe-eval'", "webnn": "'wasm-unsafe-eval' 'unsafe-eval'"}
-"""What the runtime has evaluated: WebAssembly, and for WebNN the callers of the browser's methods, which it writes."""
+"""What the runtime has evaluated: WebAssembly, and for WebNN the callers of a browser's methods, which it writes."""
 
 _FOLDER = Path(__file__).parent
 _STYLES = (_FOLDER.parent / "html" / "style.css", _FOLDER / "page.css")

@@ -1,4 +1,4 @@
-"""A page of a model that is one product, sealed without exporting anything, and what it would write if all went well."""
+"""A page of a model that is one product, sealed without an export, and what it would write if all went well."""
 
 from __future__ import annotations
 
@@ -133,7 +133,12 @@ def written(page: SealedPage, *, told: Mapping[str, Any] | None = None) -> list[
         }
         steps = sealed["steps"].get(name, [])
         if name in sealed["not_captured"]:
-            line |= {"outcome": "not_run", "error_type": "not_implemented", "actual_target": None, "actual_dtype": None}
+            line |= {
+                "outcome": "not_run",
+                "error_type": "not_implemented",
+                "actual_target": None,
+                "actual_dtype": None,
+            }
         elif name == "runs_natively":
             line |= {"native_ops": {"onnx.MatMul": 1}, "offloaded_ops": {}}
         elif steps:

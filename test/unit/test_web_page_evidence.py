@@ -61,7 +61,7 @@ def test_a_file_that_was_renamed_on_its_way_gets_its_own_name(tmp_path: Path) ->
 def test_without_the_seal_nothing_is_taken(tmp_path: Path) -> None:
     page = made_page()
     path = saved(tmp_path, written(page))
-    with pytest.raises(BrokenInput, match="seal of page .* isn't known here"):
+    with pytest.raises(BrokenInput, match=r"seal of page .* isn't known here"):
         merge_evidence(path, tmp_path / "evidence")
     kept = keep_seal(tmp_path / "evidence", page.text)
     kept.write_text(page.text.replace('"limit":2e-05', '"limit":2e+05'), encoding="utf-8")
@@ -149,7 +149,10 @@ TAMPERED = {
     "a check forgotten": (forgotten, "each once"),
     "no end": (lambda lines: lines.pop(), "each once"),
     "another count": (lambda lines: lines[-1].update(counts={"passed": 5}), "no end that counts"),
-    "a moment before the seal": (edit(REFERENCE, started_at="2020-01-01T00:00:00+00:00"), "before the page was sealed"),
+    "a moment before the seal": (
+        edit(REFERENCE, started_at="2020-01-01T00:00:00+00:00"),
+        "before the page was sealed",
+    ),
     "a moment to come": (edit(REFERENCE, started_at="2199-01-01T00:00:00+00:00"), "yet to come"),
     "no moment": (edit(REFERENCE, started_at="yesterday"), "no moment"),
     "several devices": (edit(REFERENCE, accelerator="another"), "several devices"),
