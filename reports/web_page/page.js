@@ -20,7 +20,7 @@ function verdictOf(lines, device) {
   if (failed) return { kind: "none", text: `It doesn't work here: ${failed} of ${lines.length} checks failed on ${device.name}.` };
   if (notRun) return { kind: "unknown", text: `Not proven: ${notRun} of ${lines.length} checks were not run.` };
   if (device.software) return { kind: "medium", text: `All ${passed} checks passed on ${device.name}. That is the processor playing a GPU: it says nothing of a GPU.` };
-  if (device.said.requested) return { kind: "medium", text: `All ${passed} checks passed, with ${device.said.requested}.` };
+  if (device.said.requested) return { kind: "medium", text: `All ${passed} checks passed where it was requested: ${device.said.requested}.` };
   return { kind: "high", text: `It works here: all ${passed} checks passed on ${device.name}.` };
 }
 
