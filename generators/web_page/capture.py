@@ -35,15 +35,15 @@ class CapturedSuite:
     asked: Mapping[str, Any]
 
 
-def capture(suite: Path) -> CapturedSuite:
-    """Run the suite in a child that works in its folder.
+def capture(suite: Path, given: Mapping[str, str]) -> CapturedSuite:
+    """Run the suite in a child that works in its folder, with `given` in its environment.
 
     Raises `ModelError` where its model can't be built or exported here, or where a check fails before any target is
     asked.
     """
     folder = suite.parent
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {**os.environ, **given, "PYTHONPATH": os.pathsep.join(paths), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", __name__, str(suite)],

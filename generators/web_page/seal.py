@@ -29,6 +29,7 @@ from hardware.evidence.versions import DRIVEN, relevant_versions
 from hardware.evidence.writer import now
 from hardware.export.exported import ONNX
 from hardware.export.onnx import output_name
+from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hardware.testing.suite_file import SuiteFile, read_suite
 from hardware.testing.tolerances import tolerance_for
 
@@ -100,7 +101,8 @@ def seal(
         path.write_text(planned.text, encoding="utf-8")
         suite = read_suite(path)
         assert suite is not None
-        captured = capture(path)
+        folder = planned.profile.folder
+        captured = capture(path, {CHECKPOINTS_VARIABLE: str(folder.resolve())} if folder else {})
     return sealed_page(planned, suite, captured, versions, known, runtime, command)
 
 

@@ -54,9 +54,18 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
     _check(read)
     for name, (_, objects, _) in read.items():
         if is_of_page(objects):
+            _check_alone(name, read)
             check_page(name, objects, folder)
     present = {name: _present(folder / name, data) for name, (data, _, _) in read.items()}
     return tuple(_take(name, data, cut, folder, present[name]) for name, (data, _, cut) in read.items())
+
+
+def _check_alone(name: str, read: Mapping[str, object]) -> None:
+    """A page saves one file: another of the same run could say more than the page did."""
+    run_id = name.rpartition("-")[0]
+    other = next((one for one in read if one != name and one.startswith(f"{run_id}-")), None)
+    if other is not None:
+        raise BrokenInput(f"{other} is refused", why=f"{name} is what a page saved, and a page saves one file")
 
 
 def _right_name(path: Path) -> str:

@@ -37,10 +37,10 @@ async function asked(step, model, measured) {
   const scale = `${rel.toExponential(2)} of the output's scale (absolute ${found.abs.toExponential(2)}, in ${found.worst})`;
   if ("at_most" in step && !(rel <= step.at_most)) {
     const kind = /not finite/.test(found.worst) ? "non_finite" : "numerical_mismatch";
-    throw new CheckFailed(kind, `off by ${scale}; the tolerance is ${step.at_most}`, "compare");
+    throw new CheckFailed(kind, `off by ${scale}; the tolerance is ${step.at_most.toExponential(0)}`, "compare");
   }
   if ("more_than" in step && !(rel > step.more_than)) {
-    throw new CheckFailed("numerical_mismatch", `moves by ${scale} only; more than ${step.more_than} is wanted`, "compare");
+    throw new CheckFailed("numerical_mismatch", `moves by ${scale} only; more than ${step.more_than.toExponential(0)} is wanted`, "compare");
   }
 }
 

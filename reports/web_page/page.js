@@ -26,7 +26,7 @@ function verdictOf(lines, device) {
 
 function showLine(line) {
   tag(element(`outcome-${line.check_name}`), line.outcome);
-  const measured = line.max_rel_error === undefined ? "" : `error ${typeof line.max_rel_error === "number" ? line.max_rel_error.toExponential(1) : line.max_rel_error}, tolerance ${line.tolerance.toExponential(0)}`;
+  const measured = line.error_message || line.max_rel_error === undefined ? "" : `error ${typeof line.max_rel_error === "number" ? line.max_rel_error.toExponential(1) : line.max_rel_error}, tolerance ${line.tolerance.toExponential(0)}`;
   const host = Object.keys(line.offloaded_ops ?? {}).length && line.check_name === "runs_natively" ? `on the host: ${Object.entries(line.offloaded_ops).map(([name, times]) => `${name} × ${times}`).join(", ")}` : "";
   element(`said-${line.check_name}`).textContent = [line.error_message, measured, host].filter(Boolean).join("; ");
 }

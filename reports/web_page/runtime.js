@@ -30,7 +30,7 @@ for (const name of ["log", "info", "warn", "error", "debug"]) {
 
 async function unpacked(id) {
   const text = document.getElementById(id).textContent.trim();
-  const bytes = Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
+  const bytes = Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }

@@ -147,8 +147,8 @@ TAMPERED = {
     "a condition left out": (lambda lines: of(lines, REFERENCE)["conditions"].pop("shapes"), "its condition"),
     "a check twice": (twice, "each once"),
     "a check forgotten": (forgotten, "each once"),
-    "no end": (lambda lines: lines.pop(), "each once"),
-    "another count": (lambda lines: lines[-1].update(counts={"passed": 5}), "no end that counts"),
+    "no end": (lambda lines: lines.pop(), "it was cut off"),
+    "another count": (lambda lines: lines[-1].update(counts={"passed": 5}), "counts other outcomes"),
     "a moment before the seal": (
         edit(REFERENCE, started_at="2020-01-01T00:00:00+00:00"),
         "before the page was sealed",
@@ -166,6 +166,17 @@ def test_what_was_tampered_with_is_refused_with_the_reason(tmp_path: Path, what:
         merged(tmp_path, change)
     assert reason in str(refused.value), str(refused.value)
     assert not list((tmp_path / "evidence").glob("*.jsonl"))
+
+
+def test_a_second_file_of_a_pages_run_is_refused(tmp_path: Path) -> None:
+    page = made_page()
+    lines = written(page)
+    keep_seal(tmp_path / "evidence", page.text)
+    folder = saved(tmp_path / "from-a-phone", lines).parent
+    more = dict(of(lines, "builds"), conditions={}, accelerator="a better one")
+    saved(folder, [more], name=f"{lines[0]['run_id']}-2.jsonl")
+    with pytest.raises(BrokenInput, match="a page saves one file"):
+        merge_evidence(folder, tmp_path / "evidence")
 
 
 def test_json_has_no_nan(tmp_path: Path) -> None:
