@@ -150,6 +150,7 @@ def test_by_keyboard_on_a_narrow_screen_it_passes_and_says_that_the_adapter_is_s
     assert (found["outline"], found["live"]) == ("solid", "polite")
     assert found["way back"] == ["save"]
     assert found["wide"] == 320
+    assert not found["overlaps"]
     assert found["fetched"] == [made.page.as_uri()]
     assert not [line for line in found["said"] if line.startswith(("error", "pageerror"))], found["said"]
     assert "swiftshader (software)" in found["verdict"]
@@ -187,6 +188,7 @@ def test_a_page_that_was_changed_after_it_was_sealed_runs_nothing_and_its_eviden
     assert found["rows"] == {"builds": "failed", **dict.fromkeys(CHECKS[1:], "not run")}
     assert "model-0" in found["text"]
     code, _, err = report(command_line, made, found["file"], tmp_path)
+    assert not found["overlaps"]
     assert code != 0
     assert "weren't those that were sealed: model-0" in err
 

@@ -44,6 +44,15 @@ def outline(page: Any) -> str:
     return str(page.evaluate("getComputedStyle(document.activeElement).outlineStyle"))
 
 
+OVERLAPS = """[...document.querySelectorAll('ul.rows > li')].flatMap((row) => {
+  const boxes = [...row.children].filter((one) => one.textContent).map((one) => [one, one.getBoundingClientRect()]);
+  return boxes.flatMap(([one, a], place) => boxes.slice(place + 1)
+    .filter(([, b]) => a.width && b.width)
+    .filter(([, b]) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)
+    .map(([other]) => `${one.textContent} over ${other.textContent}`));
+})"""
+
+
 def read(page: Any, asked: dict[str, Any]) -> dict[str, Any]:
     """Open, start, wait, save; all by keyboard."""
     said: list[str] = []
@@ -73,6 +82,7 @@ def read(page: Any, asked: dict[str, Any]) -> dict[str, Any]:
     found |= {
         "file": str(file),
         "wide": page.evaluate("document.documentElement.scrollWidth"),
+        "overlaps": page.evaluate(OVERLAPS),
         "facts": page.inner_text("#facts"),
         "said": said,
         "fetched": [one for one in fetched if not one.startswith(("blob:", "data:"))],
