@@ -8,6 +8,7 @@ numbers can't be seen: a page runs on somebody else's machine.
 from __future__ import annotations
 
 import datetime
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ Line = Mapping[str, Any]
 _OUTCOMES = ("passed", "failed", "timeout", "out_of_memory", "not_run")
 """What a page can say of a check: it substitutes nothing, and whoever closes it saves nothing."""
 
+_SCHEMA = Path(__file__).with_name("schemas") / "page.json"
 _BUILDS = "builds"
 _FIRST_CLOCK = datetime.timedelta(days=1)
 
@@ -48,8 +50,9 @@ def check_page(name: str, lines: Sequence[Line], folder: Path) -> None:
     Raises `BrokenInput` naming the line and what is wrong with it.
     """
     run = lines[0] if lines else {}
-    if run.get("kind") != "run" or not isinstance(run.get("page"), dict):
-        raise BrokenInput(f"line 1 of {name} is refused", why="a page's evidence begins with its run and its page")
+    if run.get("kind") != "run":
+        raise BrokenInput(f"line 1 of {name} is refused", why="a page's evidence begins with its run")
+    _check_shapes(name, lines)
     page = run["page"]
     page_id = str(page.get("id"))
     seal = read_seal(folder, page_id)
@@ -63,6 +66,19 @@ def check_page(name: str, lines: Sequence[Line], folder: Path) -> None:
         _check_whole(lines, lines[1:-1], page, seal)
     except _Wrong as error:
         raise BrokenInput(f"line {number} of {name} isn't what page {page_id[:12]} writes", why=str(error)) from error
+
+
+def _check_shapes(name: str, lines: Sequence[Line]) -> None:
+    import jsonschema
+
+    schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
+    for number, line in enumerate(lines, start=1):
+        of_kind = {"$ref": f"#/$defs/{line['kind']}", "$defs": schema["$defs"]}
+        error = next(jsonschema.Draft202012Validator(of_kind).iter_errors(line), None)
+        if error is not None:
+            place = ".".join(str(part) for part in error.absolute_path) or "the line"
+            why = f"{place}: {error.message[:160]}"
+            raise BrokenInput(f"line {number} of {name} doesn't fit the schema of a page's evidence", why=why)
 
 
 def _check_run(run: Line, page: Line, seal: Line) -> None:

@@ -114,7 +114,7 @@ TAMPERED = {
     "an unknown check in the plan": (more_checks, "its plan is another"),
     "an unknown check": (edit(REFERENCE, check_name="feels_right"), "is of no planned check"),
     "another cell": (other_cell, "is of no planned check"),
-    "a page without its page": (without_page, "begins with its run and its page"),
+    "a page without its page": (without_page, "'page' is a required property"),
     "an unknown page": (lambda lines: lines[0]["page"].update(id="0" * 64), "isn't known here"),
     "a path for a page": (lambda lines: lines[0]["page"].update(id="../../x"), "doesn't fit the schema"),
     "another model file": (lambda lines: lines[0]["page"]["hashes"].update({"model-0": "0" * 64}), "model-0"),
