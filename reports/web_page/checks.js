@@ -34,13 +34,15 @@ async function asked(step, model, measured) {
   measured.steps.push(number(rel));
   const before = measured.comparison;
   if (step.what !== "difference" && (!before || !(rel <= before.rel))) measured.comparison = found;
-  const scale = `${rel.toExponential(2)} of the output's scale (absolute ${found.abs.toExponential(2)}, in ${found.worst})`;
+  const absolute = found.abs.toExponential(2);
+  const scale = `${rel.toExponential(2)} of the output's scale (absolute ${absolute}, in ${found.worst})`;
   if ("at_most" in step && !(rel <= step.at_most)) {
     const kind = /not finite/.test(found.worst) ? "non_finite" : "numerical_mismatch";
     throw new CheckFailed(kind, `off by ${scale}; the tolerance is ${step.at_most.toExponential(0)}`, "compare");
   }
   if ("more_than" in step && !(rel > step.more_than)) {
-    throw new CheckFailed("numerical_mismatch", `moves by ${scale} only; more than ${step.more_than.toExponential(0)} is wanted`, "compare");
+    const wanted = step.more_than.toExponential(0);
+    throw new CheckFailed("numerical_mismatch", `moves by ${scale} only; more than ${wanted} is wanted`, "compare");
   }
 }
 
@@ -58,11 +60,24 @@ async function asks(check, model, measured) {
     return;
   }
   for (const step of model.seal.steps[check]) await asked(step, model, measured);
-  const beyond = Object.keys(measured.offloaded_ops).filter((name) => !model.seal.target.host_allowed.includes(name));
+  const { host_allowed } = model.seal.target;
+  const beyond = Object.keys(measured.offloaded_ops).filter((name) => !host_allowed.includes(name));
   if (beyond.length) {
-    const message = `right, and not computed on ${model.seal.check.requested_target} alone: ${beyond.sort().join(", ")} ran on the host`;
-    throw new CheckFailed("silent_offload", message, "run");
+    const where = `right, and not computed on ${model.seal.check.requested_target} alone`;
+    throw new CheckFailed("silent_offload", `${where}: ${beyond.sort().join(", ")} ran on the host`, "run");
   }
+}
+
+// Why a page can't ask a check at all; null where it can.
+function unasked(check, seal) {
+  const steps = check === "builds" || seal.steps[check];
+  const reason = seal.not_captured[check] ?? (steps ? "" : "the page has no steps for it");
+  return reason ? { errorType: "not_implemented", message: `a page can't ask this check: ${reason}` } : null;
+}
+
+// What a line says of how its check ended.
+function ending({ errorType, message, stage = null, outcome }) {
+  return { outcome, error_type: errorType, error_message: message, stage };
 }
 
 // The line of one check. `why` says why it can't be asked: then it is not_run.
@@ -70,18 +85,17 @@ async function checked(check, model, common, why) {
   const measured = { offloaded_ops: {}, native_ops: {}, steps: [], comparison: null };
   const started = performance.now();
   const line = { ...common, check_name: check, started_at: moment(), outcome: "passed", error_type: "", error_message: "" };
-  const notCaptured = model.seal.not_captured[check] ?? (check !== "builds" && !model.seal.steps[check] ? "the page has no steps for it" : "");
-  if (why || notCaptured) {
-    const reason = why ?? { errorType: "not_implemented", message: `a page can't ask this check: ${notCaptured}` };
-    return { ...line, outcome: "not_run", error_type: reason.errorType, error_message: reason.message, actual_target: null, actual_dtype: null, duration_s: 0 };
+  const reason = why ?? unasked(check, model.seal);
+  if (reason) {
+    const nowhere = { actual_target: null, actual_dtype: null, duration_s: 0 };
+    return { ...line, ...nowhere, ...ending({ ...reason, outcome: "not_run" }) };
   }
   try {
     await asks(check, model, measured);
   } catch (error) {
-    const failure = error instanceof ReferenceNotFinite
-      ? { errorType: "reference_not_finite", message: error.message, stage: "compare", outcome: "failed" }
-      : model.failure(error, "compare");
-    Object.assign(line, { outcome: failure.outcome, error_type: failure.errorType, error_message: failure.message, stage: failure.stage });
+    const { message } = error;
+    const unfounded = { errorType: "reference_not_finite", message, stage: "compare", outcome: "failed" };
+    Object.assign(line, ending(error instanceof ReferenceNotFinite ? unfounded : model.failure(error, "compare")));
   }
   const { comparison, ...rest } = measured;
   return {
@@ -92,57 +106,77 @@ async function checked(check, model, common, why) {
   };
 }
 
-// All lines of a run in this browser. `tell` is given each check's line when it is there.
-async function runAll(sealText, tell) {
-  const seal = JSON.parse(sealText);
-  const pageId = await sha256(new TextEncoder().encode(sealText));
-  const [browser, device] = [await browserTold(), await deviceTold(seal.target)];
-  const files = device.reason ? { bytes: {}, hashes: {}, changed: [] } : await opened(seal);
-  const run_id = runName();
-  const conditions = { ...seal.conditions, ...device.said, page: pageId };
-  conditions.runtime = `onnxruntime-web ${seal.runtime.version}, ${browser.name} ${browser.version}`;
-  const accelerator = device.reason ? null : `${device.name} through ${conditions.runtime}`;
-  const machine = `browser-${(await sha256(new TextEncoder().encode(`${browser.agent} ${browser.model} ${device.name}`))).slice(0, 8)}`;
-  const run = {
+// The run line: what was sealed, and this device. The machine's name tells it from others and tells nobody whose it is.
+async function runLine(seal, pageId, files, { browser, device }) {
+  const told = new TextEncoder().encode(`${browser.agent} ${browser.model} ${device.name}`);
+  return {
     ...seal.run,
-    run_id,
+    run_id: runName(),
     started_at: moment(),
-    machine,
+    machine: `browser-${(await sha256(told)).slice(0, 8)}`,
     versions: { ...seal.run.versions, "browser of the page": `${browser.name} ${browser.version}` },
     inventory: inventoryOf(browser, device),
     page: { id: pageId, hashes: files.hashes },
   };
-  const common = {
-    ...seal.check, kind: "check", schema_version: 1, run_id, actual_target: seal.check.requested_target, substitution_reason: "",
-    accelerator, actual_dtype: seal.check.precision, conditions, stage: null, origin: "hwcompat",
+}
+
+// What all check lines have in common.
+function commonOf(seal, run, { browser, device }) {
+  const runtime = `onnxruntime-web ${seal.runtime.version}, ${browser.name} ${browser.version}`;
+  return {
+    ...seal.check,
+    kind: "check",
+    schema_version: 1,
+    run_id: run.run_id,
+    actual_target: seal.check.requested_target,
+    substitution_reason: "",
+    accelerator: device.reason ? null : `${device.name} through ${runtime}`,
+    actual_dtype: seal.check.precision,
+    conditions: { ...seal.conditions, ...device.said, page: run.page.id, runtime },
+    stage: null,
+    origin: "hwcompat",
   };
+}
+
+// All lines of a run in this browser. `tell` is given each check's line when it is there.
+async function runAll(sealText, tell) {
+  const seal = JSON.parse(sealText);
+  const pageId = await sha256(new TextEncoder().encode(sealText));
+  const here = { browser: await browserTold(), device: await deviceTold(seal.target) };
+  const files = here.device.reason ? { bytes: {}, hashes: {}, changed: [] } : await opened(seal);
+  const run = await runLine(seal, pageId, files, here);
+  const common = commonOf(seal, run, here);
   const model = new Model(seal, files);
-  const changed = files.changed.length ? `not what was sealed: ${files.changed.join(", ")}` : "";
+  const changed = `not what was sealed: ${files.changed.join(", ")}`;
   const lines = [];
-  let why = device.reason ? { errorType: "device_absent", message: device.reason } : null;
+  let why = here.device.reason ? { errorType: "device_absent", message: here.device.reason } : null;
+  if (files.changed.length) why = { errorType: "suite_edited", message: `the page's files are ${changed}` };
   for (const check of seal.run.plan[0].checks) {
     tell.begins(check);
-    if (changed && check === "builds") {
-      lines.push({ ...common, check_name: check, started_at: moment(), duration_s: 0, outcome: "failed", error_type: "suite_edited", error_message: `the page's files are ${changed}`, stage: "build" });
-    } else {
-      lines.push(await checked(check, model, common, changed ? { errorType: "suite_edited", message: changed } : why));
+    const line = await checked(check, model, common, why);
+    if (check === "builds" && files.changed.length) {
+      const where = { actual_target: common.actual_target, actual_dtype: common.actual_dtype };
+      Object.assign(line, where, ending({ ...why, stage: "build", outcome: "failed" }));
     }
-    const last = lines.at(-1);
-    if (last.outcome === "timeout") why = { errorType: "not_reached", message: `${check} didn't end, and nothing can be asked behind it` };
-    tell.ended(last);
+    if (line.outcome === "timeout") {
+      why = { errorType: "not_reached", message: `${check} didn't end, and nothing can be asked behind it` };
+    }
+    lines.push(line);
+    tell.ended(line);
   }
   const counts = {};
-  for (const line of lines) counts[line.outcome] = (counts[line.outcome] ?? 0) + 1;
-  const end = { kind: "end", schema_version: 1, run_id, ended_at: moment(), reason: "finished", counts };
-  return { run, lines, end, device, browser };
+  for (const { outcome } of lines) counts[outcome] = (counts[outcome] ?? 0) + 1;
+  const end = { kind: "end", schema_version: 1, run_id: run.run_id, ended_at: moment(), reason: "finished", counts };
+  return { run, lines, end, browser: here.browser, device: { ...here.device, allowed: seal.target.host_allowed } };
 }
 
 function inventoryOf(browser, device) {
   const adapter = device.facts ?? {};
   const model = [adapter.vendor, adapter.architecture].filter(Boolean).join(" ") || device.name;
+  const kind = device.software ? "software" : (adapter.kind ?? "gpu");
   return {
     host: { system: browser.platform, release: "", machine: browser.architecture },
-    accelerators: device.reason ? [] : [{ vendor: adapter.vendor ?? "", model, device_type: device.software ? "software" : adapter.kind ?? "gpu" }],
+    accelerators: device.reason ? [] : [{ vendor: adapter.vendor ?? "", model, device_type: kind }],
     browser,
     adapter: device.reason ? { reason: device.reason } : adapter,
   };

@@ -1,6 +1,13 @@
 // What a reader sees and does: starts the checks, says what came of them, hands the evidence over.
 
-const SIGNED = { passed: "passed", failed: "failed", timeout: "timeout", out_of_memory: "out of memory", not_run: "not run" };
+const SAID = { out_of_memory: "out of memory", not_run: "not run" };
+const IN_SHORT = {
+  high: "works",
+  medium: "under a condition",
+  low: "in part",
+  none: "doesn't work",
+  unknown: "not shown",
+};
 
 function element(id) {
   return document.getElementById(id);
@@ -8,27 +15,42 @@ function element(id) {
 
 function tag(node, outcome) {
   node.className = `tag ${outcome}`;
-  node.textContent = SIGNED[outcome] ?? outcome;
+  node.textContent = SAID[outcome] ?? outcome;
 }
 
 // One sentence for all checks; `kind` is a word of the style. Only a device of its own is said to work.
 function verdictOf(lines, device) {
-  const count = (wanted) => lines.filter((line) => wanted(line.outcome)).length;
-  const [passed, notRun] = [count((one) => one === "passed"), count((one) => one === "not_run")];
-  const failed = lines.length - passed - notRun;
-  if (device.reason) return { kind: "unknown", text: `Nothing was shown: ${device.reason}.` };
-  if (failed) return { kind: "none", text: `It doesn't work here: ${failed} of ${lines.length} checks failed on ${device.name}.` };
-  if (notRun) return { kind: "unknown", text: `Not proven: ${notRun} of ${lines.length} checks were not run.` };
-  if (device.software) return { kind: "medium", text: `All ${passed} checks passed on ${device.name}. That is the processor playing a GPU: it says nothing of a GPU.` };
-  if (device.said.requested) return { kind: "medium", text: `All ${passed} checks passed where it was requested: ${device.said.requested}.` };
-  return { kind: "high", text: `It works here: all ${passed} checks passed on ${device.name}.` };
+  const all = lines.length;
+  const [passed, notRun] = ["passed", "not_run"].map((one) => lines.filter(({ outcome }) => outcome === one).length);
+  const failed = all - passed - notRun;
+  const said = (kind, text) => ({ kind, text });
+  if (device.reason) return said("unknown", `Nothing was shown: ${device.reason}.`);
+  const host = lines.filter((line) => line.error_type === "silent_offload");
+  if (failed && failed === host.length && !notRun) {
+    const names = new Set(host.flatMap((line) => Object.keys(line.offloaded_ops)));
+    const beyond = [...names].filter((name) => !device.allowed.includes(name)).join(", ");
+    return said("low", `The numbers are right here, and not of ${device.name} alone: ${beyond} ran on the processor.`);
+  }
+  if (failed) return said("none", `It doesn't work here: ${failed} of ${all} checks failed on ${device.name}.`);
+  if (notRun) return said("unknown", `Not proven: ${notRun} of ${all} checks were not run.`);
+  if (device.software) {
+    const what = "That is the processor playing a GPU: it says nothing of a GPU.";
+    return said("medium", `All ${all} checks passed on ${device.name}. ${what}`);
+  }
+  const { requested } = device.said;
+  if (requested) return said("medium", `All ${all} checks passed where it was requested: ${requested}.`);
+  return said("high", `It works here: all ${all} checks passed on ${device.name}.`);
 }
 
-function showLine(line) {
-  tag(element(`outcome-${line.check_name}`), line.outcome);
-  const measured = line.error_message || line.max_rel_error === undefined ? "" : `error ${typeof line.max_rel_error === "number" ? line.max_rel_error.toExponential(1) : line.max_rel_error}, tolerance ${line.tolerance.toExponential(0)}`;
-  const host = Object.keys(line.offloaded_ops ?? {}).length && line.check_name === "runs_natively" ? `on the host: ${Object.entries(line.offloaded_ops).map(([name, times]) => `${name} × ${times}`).join(", ")}` : "";
-  element(`said-${line.check_name}`).textContent = [line.error_message, measured, host].filter(Boolean).join("; ");
+function showLine({ check_name, outcome, error_message, max_rel_error, tolerance, offloaded_ops = {} }) {
+  tag(element(`outcome-${check_name}`), outcome);
+  const said = [error_message];
+  if (!error_message && max_rel_error !== undefined) {
+    said.push(`error ${max_rel_error.toExponential(1)}, tolerance ${tolerance.toExponential(0)}`);
+  }
+  const host = Object.entries(offloaded_ops).map(([name, times]) => `${name} × ${times}`);
+  if (check_name === "runs_natively" && host.length) said.push(`on the host: ${host.join(", ")}`);
+  element(`said-${check_name}`).textContent = said.filter(Boolean).join("; ");
 }
 
 function facts(rows) {
@@ -43,7 +65,7 @@ function facts(rows) {
 
 function showDevice(device, browser) {
   const adapter = device.facts ?? {};
-  const fallback = adapter.fallback === undefined ? "" : adapter.fallback ? "yes" : "no";
+  const yesNo = (value) => (typeof value === "boolean" ? (value ? "yes" : "no") : "");
   facts([
     ["Browser", `${browser.name} ${browser.version}`],
     ["System", [browser.platform, browser.model].filter(Boolean).join(", ")],
@@ -51,10 +73,10 @@ function showDevice(device, browser) {
     ["Architecture", adapter.architecture],
     ["Device", adapter.device],
     ["Description", adapter.description],
-    ["Calls itself a fallback", fallback],
+    ["Calls itself a fallback", yesNo(adapter.fallback)],
     ["Stands for a GPU", device.said?.stands_in ? `no: it is ${device.said.stands_in}` : ""],
     ["Context", adapter.kind],
-    ["Says that it is accelerated", adapter.accelerated === null || adapter.accelerated === undefined ? "" : String(adapter.accelerated)],
+    ["Says that it is accelerated", yesNo(adapter.accelerated)],
     ["As requested", device.said?.requested],
     ["Nothing runs because", device.reason],
   ]);
@@ -77,7 +99,7 @@ function show(found) {
   const here = element("here");
   here.hidden = false;
   tag(element("here-tag"), verdict.kind);
-  element("here-tag").textContent = { high: "works", medium: "under a condition", none: "doesn't work", unknown: "not shown" }[verdict.kind];
+  element("here-tag").textContent = IN_SHORT[verdict.kind];
   element("here-said").textContent = verdict.text;
   showDevice(found.device, found.browser);
   offer(found);
@@ -119,7 +141,8 @@ function prepare() {
   const button = element("run");
   button.hidden = false;
   button.addEventListener("click", () => button.getAttribute("aria-disabled") || start());
-  Promise.all([browserTold(), deviceTold(JSON.parse(element("seal").textContent).target)]).then(([browser, device]) => {
+  const { target } = JSON.parse(element("seal").textContent);
+  Promise.all([browserTold(), deviceTold(target)]).then(([browser, device]) => {
     showDevice(device, browser);
     element("device-missing").hidden = !device.reason;
     element("device-missing-why").textContent = device.reason ?? "";

@@ -142,9 +142,8 @@ class Model {
     const { session, proof } = await this.session(passes[number].file);
     try {
       const given = arraysAt(this.files.bytes.inputs, passes[number].inputs);
-      const feeds = Object.fromEntries(
-        session.inputNames.map((name) => [name, new this.ort.Tensor(given[name].type, given[name].data, given[name].dims)]),
-      );
+      const tensorOf = ({ type, data, dims }) => new this.ort.Tensor(type, data, dims);
+      const feeds = Object.fromEntries(session.inputNames.map((name) => [name, tensorOf(given[name])]));
       const started = performance.now();
       const tensors = await within(target.limit_s, session.run(feeds), "run");
       const got = {};
