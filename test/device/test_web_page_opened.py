@@ -259,3 +259,24 @@ def test_webnn_runs_too_and_says_what_was_only_requested(
     assert "taken" in err, err
     assert told["verdicts"][0]["level"] != "high" or device == "webnn"
     assert code in (0, 1)
+
+
+def test_the_page_measures_what_the_suite_measures_in_the_same_browser(
+    made: Made, command_line: CommandLine, tmp_path: Path
+) -> None:
+    ran = command_line.run(tmp_path, "--model", "bert", "--device", "webgpu", "--run")
+    assert ran.code == 0, ran.err
+    suite = ran.lines("bert/fill-mask/webgpu/float32")
+    saved = Path(opened(made, tmp_path)["file"]).read_text(encoding="utf-8").splitlines()
+    page = {line["check_name"]: line for line in map(json.loads, saved) if line["kind"] == "check"}
+    assert list(page) == list(suite) == CHECKS
+    for name, line in page.items():
+        assert line["outcome"] == suite[name].outcome
+        assert line["suite_hash"] == suite[name].suite_hash
+        assert line.get("max_rel_error") == (suite[name].max_rel_error and pytest.approx(suite[name].max_rel_error))
+        assert line["native_ops"] == suite[name].native_ops
+        assert line["offloaded_ops"] == suite[name].offloaded_ops
+        for condition in (
+            ("shapes", "stands_in", "adapter") if name != "builds" else ()
+        ):  # a suite loads nothing there
+            assert line["conditions"].get(condition) == suite[name].conditions.get(condition)
