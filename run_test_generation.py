@@ -16,6 +16,7 @@ Examples:
   python run_test_generation.py --verify hwcompat-out/suites
   python run_test_generation.py --config hwcompat.toml --run
   python run_test_generation.py --refresh --dry-run
+  python run_test_generation.py --model bert --device webgpu --web-page page.zip
   python run_test_generation.py --upstream ./transformers --model bert --device cpu
 
 Without --run the suites are written, and the command that runs them is printed. What follows a lone -- goes to
@@ -181,6 +182,10 @@ def _done(
     if asked.list_cells or asked.explain is not None:
         click.echo(_cells_text(planned, explain=asked.explain is not None))
         return 0
+    if asked.web_page:
+        from reports.web_page.making import write_web_page
+
+        return write_web_page(asked, asked.web_page, planned, inventory, _own_command())
     if asked.bundle:
         return _bundle(asked.bundle, planned, inventory)
     written = write_suites(planned, asked.output_dir, force=asked.force)
@@ -253,6 +258,7 @@ def _key(asked: Options, inventory: HardwareInfo) -> str:
         asked.explain is not None,
         asked.config,
         asked.bundle,
+        asked.web_page,
         asked.verify is not None,
     )
     if any(more) or "-" in asked.models:

@@ -177,6 +177,13 @@ _OPTIONS = (
     ),
     click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True),
     click.option("--bundle", type=_FILE, metavar="FILE.zip", help="Pack the suites with a run.py, to run elsewhere."),
+    click.option(
+        "--web-page",
+        type=_FILE,
+        metavar="FILE.zip",
+        help="Make a page of one model on webgpu or webnn, to open on another device: it runs the checks there.",
+    ),
+    click.option("--serve", is_flag=True, help="With --web-page: serve the page on 127.0.0.1 until Ctrl-C."),
     click.option("--check", "check_folder", type=_FOLDER, help="Say what regenerating would change (exit code 1)."),
     click.option("--update", "update_folder", type=_FOLDER, help="Regenerate what changed in a folder of suites."),
     click.option(
@@ -249,6 +256,8 @@ class Options:
     targets: tuple[str, ...]
     format_: str
     bundle: Path | None
+    web_page: Path | None
+    serve: bool
     check_folder: Path | None
     update_folder: Path | None
     verify: str | None
@@ -286,8 +295,9 @@ class Options:
         if self.verify is None:
             return None
         chosen = bool(self.models or self.priority or self.architectures or self.config)
-        if self.run or self.bundle or self.list_cells or self.explain is not None:
-            raise UsageError("--verify is a job of its own", fix="Leave out --run, --bundle, --list and --explain.")
+        if self.run or self.bundle or self.web_page or self.list_cells or self.explain is not None:
+            fix = "Leave out --run, --bundle, --web-page, --list and --explain."
+            raise UsageError("--verify is a job of its own", fix=fix)
         if chosen and self.verify:
             raise UsageError(
                 f"--verify {echo(self.verify)} and a selection of models were both given",

@@ -30,6 +30,7 @@ def refuse_together(asked: Options, *, format_given: bool) -> None:
         raise UsageError("--previous and --fail-under go with --coverage-report", fix="Add --coverage-report.")
     if asked.bundle and asked.run:
         raise UsageError("--bundle packs and --run runs", fix="Ask for one of them; a bundle has its own run.py.")
+    _refuse_beside_a_page(asked)
     if asked.no_redact and not (asked.run or asked.refresh or asked.upstream):
         raise UsageError("--no-redact goes with --run, --refresh or --upstream", fix="Nothing else writes evidence.")
     if asked.resume and not (asked.run or asked.refresh):
@@ -38,6 +39,28 @@ def refuse_together(asked: Options, *, format_given: bool) -> None:
         raise UsageError("--dry-run goes with --refresh", fix="Add --refresh; what --run would do is told by --list.")
     if asked.update_expected and not (asked.config and asked.run):
         raise UsageError("--update-expected goes with --config FILE and --run", fix="Add what is missing.")
+
+
+def _refuse_beside_a_page(asked: Options) -> None:
+    """A page is made of one cell and of nothing else, and runs elsewhere."""
+    if asked.serve and not asked.web_page:
+        raise UsageError("--serve goes with --web-page", fix="Add --web-page page.zip.")
+    beside = {
+        "--run": asked.run,
+        "--bundle": asked.bundle,
+        "--config": asked.config,
+        "--list": asked.list_cells,
+        "--explain": asked.explain is not None,
+        "--check": asked.check_folder,
+        "--update": asked.update_folder,
+        "--upstream": asked.upstream,
+    }
+    other = next((name for name, given in beside.items() if given), None)
+    if asked.web_page and other:
+        raise UsageError(
+            f"--web-page makes a page, and {other} is something else",
+            fix="Ask for one of them; a page runs its checks where somebody opens it.",
+        )
 
 
 def _refuse_beside_a_threshold(asked: Options) -> None:

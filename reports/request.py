@@ -138,8 +138,9 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "merged",
         multiple=True,
         type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="Check evidence from elsewhere and take it into the evidence folder first. Repeatable.",
+        metavar="DIR|FILE",
+        help="Check evidence from elsewhere, a folder or what a page saved, and take it into the evidence folder "
+        "first. Repeatable.",
     ),
     click.option(
         "--compact", is_flag=True, help="Put the finished files of the evidence folder into one Parquet file first."

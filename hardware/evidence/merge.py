@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import BrokenInput, HwCompatError, OutputError, echo
 from ..whole_file import write_whole
 from .columns import LONGEST_LINE
+from .page_lines import check_page, is_of_page
 from .record import CheckLine, EndLine, Origin, PlannedCell, RunLine, from_dict
 
 _SCHEMA = Path(__file__).with_name("schemas") / "evidence.json"
@@ -29,23 +30,59 @@ class Merged:
 
 
 def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
-    """Copy the evidence files of `source` into `folder`, or none of them.
+    """Copy the evidence files of the folder `source`, or the file that it is, into `folder`, or none of them.
 
     Every line must fit the published schema, belong to the run that the file's name says, and speak of a check of
-    that run's plan; only the last line of a file may be cut off (its process was killed), and is left out. Raises
-    `BrokenInput` naming file and line, or where a file of this name holds something else; `OutputError`.
+    that run's plan; only the last line of a file may be cut off (its process was killed), and is left out. What a
+    page saved is held against the seal that `folder` keeps. A file that is named itself may have been renamed on its
+    way, and gets its own name again. Raises `BrokenInput` naming file and line, or where a file of this name holds
+    something else; `OutputError`.
     """
-    if not source.is_dir():
+    if source.is_file():
+        data, objects, cut = _whole_lines(source)
+        read = {_own_name(source, objects): (data, objects, cut)}
+    elif source.is_dir():
+        paths = sorted(source.glob("*.jsonl"))
+        if not paths:
+            raise BrokenInput(f"{echo(str(source))} holds no evidence", why="there is no .jsonl file in it")
+        read = {_right_name(path): _whole_lines(path) for path in paths}
+    else:
         raise BrokenInput(
-            f"{echo(str(source))} is no folder of evidence", fix="Name the folder evidence of a bundle."
+            f"{echo(str(source))} is no folder of evidence",
+            fix="Name the folder evidence of a bundle, or the file that a page saved.",
         )
-    paths = sorted(source.glob("*.jsonl"))
-    if not paths:
-        raise BrokenInput(f"{echo(str(source))} holds no evidence", why="there is no .jsonl file in it")
-    read = {path: _whole_lines(path) for path in paths}
     _check(read)
-    present = {path: _present(folder / path.name, data) for path, (data, _, _) in read.items()}
-    return tuple(_take(path, data, cut, folder, present[path]) for path, (data, _, cut) in read.items())
+    for name, (_, objects, _) in read.items():
+        if is_of_page(objects):
+            _check_alone(name, read)
+            check_page(name, objects, folder)
+    present = {name: _present(folder / name, data) for name, (data, _, _) in read.items()}
+    return tuple(_take(name, data, cut, folder, present[name]) for name, (data, _, cut) in read.items())
+
+
+def _check_alone(name: str, read: Mapping[str, object]) -> None:
+    """A page saves one file: another of the same run could say more than the page did."""
+    run_id = name.rpartition("-")[0]
+    other = next((one for one in read if one != name and one.startswith(f"{run_id}-")), None)
+    if other is not None:
+        raise BrokenInput(f"{other} is refused", why=f"{name} is what a page saved, and a page saves one file")
+
+
+def _right_name(path: Path) -> str:
+    if path.is_symlink() or not _NAME.fullmatch(path.name):
+        raise BrokenInput(f"{echo(path.name)} is not the name of an evidence file", fix="Take it out of the folder.")
+    return path.name
+
+
+def _own_name(path: Path, objects: list[Any]) -> str:
+    """The name that a file had when it was written: browsers and mail put something before or behind it."""
+    if _NAME.fullmatch(path.name):
+        return path.name
+    first = objects[0] if objects else None
+    name = f"{first.get('run_id')}-1.jsonl" if isinstance(first, dict) else ""
+    if not _NAME.fullmatch(name):
+        raise BrokenInput(f"{echo(path.name)} is no file of evidence", why="its first line names no run")
+    return name
 
 
 def _present(there: Path, data: bytes) -> bytes | None:
@@ -66,24 +103,26 @@ def _present(there: Path, data: bytes) -> bytes | None:
 
 def _whole_lines(path: Path) -> tuple[bytes, list[dict[str, Any]], bool]:
     """The bytes of a file's whole lines, the objects in them, and whether the last one was cut off."""
-    if path.is_symlink() or not _NAME.fullmatch(path.name):
-        raise BrokenInput(f"{echo(path.name)} is not the name of an evidence file", fix="Take it out of the folder.")
     data = path.read_bytes()
     whole, _, rest = data.rpartition(b"\n")
     objects = []
     for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
-        where = f"line {number} of {path.name}"
+        where = f"line {number} of {echo(path.name)}"
         if len(line) > LONGEST_LINE:
             raise BrokenInput(f"{where} is refused", why="it is longer than 16 MiB")
         try:
-            found = json.loads(line)
+            found = json.loads(line, parse_constant=_no_number)
         except (ValueError, RecursionError) as error:
             raise BrokenInput(f"{where} is broken", why=str(error)[:120]) from error
         objects.append(found)
     return (whole + b"\n" if whole else b""), objects, bool(rest)
 
 
-def _check(read: dict[Path, tuple[bytes, list[dict[str, Any]], bool]]) -> None:
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _check(read: dict[str, tuple[bytes, list[dict[str, Any]], bool]]) -> None:
     import jsonschema
 
     schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
@@ -94,9 +133,9 @@ def _check(read: dict[Path, tuple[bytes, list[dict[str, Any]], bool]]) -> None:
     planned: dict[str, dict[str, PlannedCell]] = {}
     origins: dict[str, Origin] = {}
     lines: list[tuple[str, RunLine | CheckLine | EndLine]] = []
-    for path, (_, objects, _) in read.items():
+    for name, (_, objects, _) in read.items():
         for number, plain in enumerate(objects, start=1):
-            where = f"line {number} of {path.name}"
+            where = f"line {number} of {name}"
             wrong = _reason(validators, plain)
             if wrong:
                 raise BrokenInput(f"{where} doesn't fit the schema of evidence", why=wrong)
@@ -104,7 +143,7 @@ def _check(read: dict[Path, tuple[bytes, list[dict[str, Any]], bool]]) -> None:
                 line = from_dict(plain)
             except HwCompatError as error:
                 raise BrokenInput(f"{where} is broken", why=str(error)) from error
-            if not path.name.startswith(f"{line.run_id}-"):
+            if not name.startswith(f"{line.run_id}-"):
                 raise BrokenInput(f"{where} is of another run", why=f"it names {echo(line.run_id)}")
             if isinstance(line, RunLine):
                 if line.run_id in planned:
@@ -140,13 +179,13 @@ def _reason(validators: Mapping[str, Any], plain: Any) -> str:
     return ""
 
 
-def _take(path: Path, data: bytes, cut: bool, folder: Path, before: bytes | None) -> Merged:
+def _take(name: str, data: bytes, cut: bool, folder: Path, before: bytes | None) -> Merged:
     lines = data.count(b"\n")
     if before is not None and before.startswith(data):
-        return Merged(name=path.name, state="known", lines=lines, cut=cut)
+        return Merged(name=name, state="known", lines=lines, cut=cut)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / path.name, data)
+        write_whole(folder / name, data)
     except OSError as error:
         raise OutputError(f"evidence cannot be written to {folder}", why=error.strerror or str(error)) from error
-    return Merged(name=path.name, state="taken" if before is None else "longer", lines=lines, cut=cut)
+    return Merged(name=name, state="taken" if before is None else "longer", lines=lines, cut=cut)

@@ -24,6 +24,12 @@ ABSENT = "absent"
 RELEASE = "0.1.0"
 """Our own version, as in pyproject.toml."""
 
+BROWSER_OF_PAGE = "browser of the page"
+"""The version of the browser in which somebody opened a page of checks: there it is a part of the device."""
+
+DRIVEN = ("playwright", "chromium (webgpu)", "@sparticuz/chromium (webnn)")
+"""What drives a browser here: it has no part in what a page measured elsewhere."""
+
 _CHECKING = (
     "backends",
     "export",
@@ -135,9 +141,13 @@ def _plugin(target: str) -> str:
 
 
 def moved_versions(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """What differs `then` from `now`, in words, for each name in `now`: `torch 2.12.0, now 2.13.0`."""
+    """What differs `then` from `now`, in words, for each name in `now`: `torch 2.12.0, now 2.13.0`.
+
+    What a page of checks measured doesn't rest on what drives browsers here.
+    """
+    without = DRIVEN if BROWSER_OF_PAGE in then else ()
     return tuple(
         f"{name} {then.get(name, ABSENT)}, now {version}"
         for name, version in sorted(now.items())
-        if then.get(name, ABSENT) != version
+        if name not in without and then.get(name, ABSENT) != version
     )

@@ -80,9 +80,12 @@ def with_int8_weights_in(file: Path, folder: Path) -> Path:
         raise Unsupported(reason, error_type="missing_dependency", stage=Stage.CONVERT) from error
     import onnx
 
-    # Scales of a kernel of several axes would have as many, which runtimes take for blocks.
-    kernels = nncf.IgnoredScope(types=["Conv", "ConvTranspose"], validate=False)
-    model = nncf.compress_weights(onnx.load(str(file)), mode=nncf.CompressWeightsMode.INT8_SYM, ignored_scope=kernels)
+    model = onnx.load(str(file))
+    # Scales of what has more than two axes would have as many, which runtimes take for blocks.
+    axes = {one.name: len(one.dims) for one in model.graph.initializer}
+    left = [node.name for node in model.graph.node if any(axes.get(name, 2) > 2 for name in node.input)]
+    scope = nncf.IgnoredScope(names=left, types=["Conv", "ConvTranspose"], validate=False)
+    model = nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_SYM, ignored_scope=scope)
     if not any(node.op_type == "DequantizeLinear" for node in model.graph.node):
         reason = "NNCF leaves every weight of this model as it is"
         raise Unsupported(reason, error_type="unsupported_dtype", stage=Stage.CONVERT)

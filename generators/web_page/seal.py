@@ -1,0 +1,220 @@
+"""The seal of a page: all that is settled when it is made, as one text whose hash names the page.
+
+Prediction, plan, limits, and hashes of the model's files, inputs and expected outputs stand in it. A copy stays where
+the page was made (`hardware/evidence/pages.py`), and what comes back is held against that copy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from generators.compatibility.verdict import Verdict
+from generators.models.given import GivenRecipe
+from generators.plan import PlannedSuite
+from hardware.backends import _web, _web_runnable, webgpu
+from hardware.backends.factory import backend_class, get_backend
+from hardware.cell import Cell
+from hardware.errors import UsageError
+from hardware.evidence.pages import SEAL_VERSION, seal_text
+from hardware.evidence.record import PlannedCell, plain
+from hardware.evidence.redaction import redact_all
+from hardware.evidence.versions import DRIVEN, relevant_versions
+from hardware.evidence.writer import now
+from hardware.export.exported import ONNX
+from hardware.export.onnx import output_name
+from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
+from hardware.testing.suite_file import SuiteFile, read_suite
+from hardware.testing.tolerances import tolerance_for
+
+from .capture import CapturedSuite, capture
+
+PRECISION = "float32"
+ISOLATION = "none: all checks of a page share one tab"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """ONNX Runtime Web as a page brings it along: its `script` with what it imports, its `wasm`, its version."""
+
+    version: str
+    script: bytes
+    wasm: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SealedPage:
+    """What a page is rendered from: the seal's `text`, what it says as `sealed`, and the bytes it vouches for."""
+
+    text: str
+    sealed: Mapping[str, Any]
+    suite: CapturedSuite
+    runtime: Runtime
+
+    @property
+    def id(self) -> str:
+        """The page's name: the hash of its seal."""
+        return sha256(self.text.encode())
+
+
+def require_page(planned: Sequence[PlannedSuite]) -> PlannedSuite:
+    """The one suite that a page can be made of. Raises `UsageError` with the reason for any other."""
+    if len(planned) != 1:
+        raise UsageError(
+            f"{len(planned)} cells were chosen, and a page is of one",
+            why="who opens it shall see one answer",
+            fix="Name one model with one task, and one device; --select chooses among several.",
+        )
+    (one,) = planned
+    if (
+        not issubclass(backend_class(one.cell.target.name), _web.WebBackend)
+        or one.cell.target.variant == webgpu.NATIVE
+    ):
+        raise UsageError(
+            f"no browser runs {one.cell.target}", fix="Name --device webgpu, webnn, webnn:gpu or webnn:npu."
+        )
+    if one.cell.precision != PRECISION:
+        raise UsageError(f"a page computes in {PRECISION}, not in {one.cell.precision}", fix="Leave out --precision.")
+    if isinstance(one.profile.recipe, GivenRecipe):
+        raise UsageError(
+            f"{one.profile.asked} has no page", why="only model types and checkpoints can be embedded yet"
+        )
+    return one
+
+
+def seal(
+    planned: PlannedSuite, versions: Mapping[str, str], known: Sequence[Verdict], runtime: Runtime, command: str
+) -> SealedPage:
+    """Capture what the suite's checks ask, and settle it.
+
+    `versions` are those of this machine, `known` what is said of the model on every target. Takes as long as the
+    model's exports do. Raises `ModelError` where it has none.
+    """
+    with tempfile.TemporaryDirectory(prefix="hwcompat-page-") as name:
+        path = Path(name) / planned.file_name
+        path.write_text(planned.text, encoding="utf-8")
+        suite = read_suite(path)
+        assert suite is not None
+        folder = planned.profile.folder
+        captured = capture(path, {CHECKPOINTS_VARIABLE: str(folder.resolve())} if folder else {})
+    return sealed_page(planned, suite, captured, versions, known, runtime, command)
+
+
+def sealed_page(
+    planned: PlannedSuite,
+    suite: SuiteFile,
+    captured: CapturedSuite,
+    versions: Mapping[str, str],
+    known: Sequence[Verdict],
+    runtime: Runtime,
+    command: str,
+) -> SealedPage:
+    """The seal over what was captured."""
+    cell, asked = planned.cell, captured.asked
+    limit = tolerance_for(cell.target, cell.precision)
+    own = planned.tolerance
+    sealed = {
+        "schema_version": SEAL_VERSION,
+        "sealed_at": now(),
+        "run": redact_all(_run(suite.planned(planned.verdict.to_dict()), cell, versions, command)),
+        "check": {
+            "cell_id": cell.id,
+            "subject": suite.subject,
+            "requested_target": str(cell.target),
+            "precision": cell.precision,
+            "model": cell.model,
+            "task": cell.task,
+            "suite_hash": suite.suite_hash,
+            "model_revision": suite.model_revision,
+            "config_hash": suite.config_hash,
+            "architecture": suite.architecture,
+        },
+        "conditions": {"optimisation": "O0", **asked["conditions"], **asked["facts"].get("conditions", {})},
+        "tolerance": {"limit": own.limit if own else limit.limit, "reason": own.stated if own else limit.reason},
+        "parameters": asked["facts"].get("parameters"),
+        **{name: asked[name] for name in ("steps", "passes", "wanted", "not_captured")},
+        "files": [_file(data) for data in captured.files],
+        "inputs": _hashed(captured.inputs),
+        "expected": _hashed(captured.expected),
+        "target": _target(cell),
+        "runtime": {
+            "version": runtime.version,
+            "script": _hashed(runtime.script),
+            "wasm": _hashed(runtime.wasm),
+        },
+        "known": [_known(one) for one in known],
+    }
+    return SealedPage(text=seal_text(sealed), sealed=sealed, suite=captured, runtime=runtime)
+
+
+def sha256(data: bytes) -> str:
+    """The hash as browsers give it."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _hashed(data: bytes) -> dict[str, Any]:
+    return {"sha256": sha256(data), "bytes": len(data)}
+
+
+def _run(planned: PlannedCell, cell: Cell, versions: Mapping[str, str], command: str) -> dict[str, Any]:
+    """The run line as far as it is settled: what opens the page adds its id, its moment and the device."""
+    return {
+        "kind": "run",
+        "schema_version": 1,
+        "command": command,
+        "versions": {name: one for name, one in relevant_versions(cell, versions).items() if name not in DRIVEN},
+        "plan": [plain(dataclasses.asdict(planned))],
+        "isolation": ISOLATION,
+        "resumes": [],
+        "jobs": 1,
+        "origin": "hwcompat",
+    }
+
+
+def _target(cell: Cell) -> dict[str, Any]:
+    """What the backend of the target knows and a page needs: its lists stay in one place."""
+    backend = get_backend(cell.target)
+    assert isinstance(backend, _web.WebBackend)
+    return {
+        "api": backend.API,
+        "provider": dict(backend.provider()),
+        "provider_name": backend.PROVIDER,
+        "kind": getattr(backend, "kind", ""),
+        "host_allowed": sorted(backend.HOST_ALLOWED),
+        "copies": list(_web_runnable._COPIES),
+        "kinds": [list(one) for one in _web._KINDS],
+        "software": list(webgpu.SOFTWARE),
+        "unseen": _web_runnable.WebRunnable.unseen,
+        "limit_s": _web.PASS_LIMIT_S,
+    }
+
+
+def _file(data: bytes) -> dict[str, Any]:
+    """A model's file: its hash, its floating-point outputs by their names in it, its nodes as evidence names them."""
+    import onnx
+
+    with tempfile.TemporaryDirectory(prefix="hwcompat-page-") as name:
+        path = Path(name) / ONNX
+        path.write_bytes(data)
+        nodes = dict(_web_runnable._nodes(path))
+    graph = onnx.load_from_string(data).graph
+    floating = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
+    outputs = {one.name: output_name(one.name) for one in graph.output if one.type.tensor_type.elem_type in floating}
+    return {**_hashed(data), "inputs": [one.name for one in graph.input], "outputs": outputs, "nodes": nodes}
+
+
+def _known(verdict: Verdict) -> dict[str, str]:
+    cell = Cell.parse(verdict.cell)
+    said = re.sub(r"\s+", " ", verdict.reasons[0]) if verdict.reasons else ""
+    return {
+        "target": str(cell.target),
+        "level": str(verdict.level),
+        "basis": str(verdict.basis),
+        "reason": said[:300],
+    }

@@ -1,0 +1,233 @@
+"""What a page saved, held against the seal that stayed where the page was made.
+
+Anybody can write a line. Here each has to be one that the sealed page could have written: this plan, these files,
+these limits, numbers that make a pass one, and an adapter that is said for what it is. Whether a person typed the
+numbers can't be seen: a page runs on somebody else's machine.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from ..errors import BrokenInput, echo
+from .pages import read_seal
+from .record import latest_moment
+from .versions import BROWSER_OF_PAGE
+
+Line = Mapping[str, Any]
+
+_OUTCOMES = ("passed", "failed", "timeout", "out_of_memory", "not_run")
+"""What a page can say of a check: it substitutes nothing, and whoever closes it saves nothing."""
+
+_SCHEMA = Path(__file__).with_name("schemas") / "page.json"
+_BUILDS = "builds"
+_FIRST_CLOCK = datetime.timedelta(days=1)
+
+
+class _Wrong(Exception):
+    """Why a line isn't one of the sealed page's."""
+
+
+def is_of_page(lines: Sequence[Line]) -> bool:
+    """Whether a file's lines are a page's, or say that they are."""
+    return any(
+        "page" in line
+        or BROWSER_OF_PAGE in _mapping(line.get("versions"))
+        or "page" in _mapping(line.get("conditions"))
+        for line in lines
+    )
+
+
+def check_page(name: str, lines: Sequence[Line], folder: Path) -> None:
+    """Hold a page's file, whose lines fit the schema, against its seal in `folder`.
+
+    Raises `BrokenInput` naming the line and what is wrong with it.
+    """
+    run = lines[0] if lines else {}
+    if run.get("kind") != "run":
+        raise BrokenInput(f"line 1 of {name} is refused", why="a page's evidence begins with its run")
+    _check_shapes(name, lines)
+    page = run["page"]
+    page_id = str(page.get("id"))
+    seal = read_seal(folder, page_id)
+    number = 0
+    try:
+        for number, line in enumerate(lines, start=1):
+            if number == 1:
+                _check_run(line, page, seal)
+            elif number < len(lines):
+                _check_check(line, run, page_id, seal)
+        _check_whole(lines, lines[1:-1], page, seal)
+    except _Wrong as error:
+        raise BrokenInput(f"line {number} of {name} isn't what page {page_id[:12]} writes", why=str(error)) from error
+
+
+def _check_shapes(name: str, lines: Sequence[Line]) -> None:
+    import jsonschema
+
+    schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
+    for number, line in enumerate(lines, start=1):
+        of_kind = {"$ref": f"#/$defs/{line['kind']}", "$defs": schema["$defs"]}
+        error = next(jsonschema.Draft202012Validator(of_kind).iter_errors(line), None)
+        if error is not None:
+            place = ".".join(str(part) for part in error.absolute_path) or "the line"
+            why = f"{place}: {error.message[:160]}"
+            raise BrokenInput(f"line {number} of {name} doesn't fit the schema of a page's evidence", why=why)
+
+
+def _check_run(run: Line, page: Line, seal: Line) -> None:
+    sealed: Line = seal["run"]
+    for key, value in sealed.items():
+        if key != "versions" and run.get(key) != value:
+            raise _Wrong(f"its {key} is another than the one that was sealed")
+    versions = _mapping(run.get("versions"))
+    if {key: one for key, one in versions.items() if key != BROWSER_OF_PAGE} != sealed["versions"]:
+        raise _Wrong("its versions are others than those that were sealed")
+    if not versions.get(BROWSER_OF_PAGE):
+        raise _Wrong("it doesn't say in which browser the page was opened")
+    if run.get("resumes"):
+        raise _Wrong("a page goes on with no run")
+    hashes = _mapping(page.get("hashes"))
+    if hashes and (changed := sorted(name for name, one in _hashes(seal).items() if hashes.get(name) != one)):
+        raise _Wrong(f"the page's files weren't those that were sealed: {', '.join(changed)}")
+    _check_moment(str(run["started_at"]), str(seal["sealed_at"]))
+
+
+def _hashes(seal: Line) -> dict[str, str]:
+    runtime = seal["runtime"]
+    return {
+        "script": runtime["script"]["sha256"],
+        "wasm": runtime["wasm"]["sha256"],
+        "inputs": seal["inputs"]["sha256"],
+        "expected": seal["expected"]["sha256"],
+        **{f"model-{number}": file["sha256"] for number, file in enumerate(seal["files"])},
+    }
+
+
+def _check_moment(text: str, sealed_at: str) -> None:
+    try:
+        moment, sealed = datetime.datetime.fromisoformat(text), datetime.datetime.fromisoformat(sealed_at)
+        too_early = moment < sealed - _FIRST_CLOCK
+    except (ValueError, TypeError) as error:
+        raise _Wrong(f"{echo(text)} is no moment in UTC") from error
+    if too_early:
+        raise _Wrong(f"it began at {text}, before the page was sealed")
+    if text > latest_moment():
+        raise _Wrong(f"it is dated {text}, which is yet to come")
+
+
+def _check_check(line: Line, run: Line, page_id: str, seal: Line) -> None:
+    if line["kind"] != "check":
+        raise _Wrong(f"a line of kind {echo(str(line['kind']))} stands where a check's belongs")
+    for key, value in seal["check"].items():
+        if line.get(key) != value:
+            raise _Wrong(f"its {key} is {echo(str(line.get(key)))}, and the sealed one is {echo(str(value))}")
+    if line.get("outcome") not in _OUTCOMES:
+        raise _Wrong(f"no page ends a check as {echo(str(line.get('outcome')))}")
+    if line.get("substitution_reason"):
+        raise _Wrong("a page substitutes no target")
+    _check_moment(str(line["started_at"]), str(seal["sealed_at"]))
+    conditions = _mapping(line.get("conditions"))
+    if conditions.get("page") != page_id:
+        raise _Wrong("its conditions name another page")
+    for key, value in seal["conditions"].items():
+        if conditions.get(key) != value:
+            raise _Wrong(f"its condition {echo(key)} is another than the one that was sealed")
+    _check_device(conditions, run, seal["target"])
+    if line["outcome"] == "passed":
+        _check_pass(line, seal)
+    elif line["outcome"] == "not_run" and line.get("actual_target") is not None:
+        raise _Wrong("it names where it ran, and says that it didn't")
+
+
+def _check_device(conditions: Line, run: Line, target: Line) -> None:
+    """A software adapter never counts as a GPU, and what was only requested is said to be."""
+    adapter = _mapping(_mapping(run.get("inventory")).get("adapter"))
+    if adapter.get("reason"):
+        return
+    if target["kind"] not in ("", "cpu") and not conditions.get("requested"):
+        raise _Wrong(f"it doesn't say that a context of kind {target['kind']} was only requested")
+    words = " ".join(str(adapter.get(name, "")) for name in ("vendor", "architecture", "device", "description"))
+    software = bool(adapter.get("fallback")) or any(name in words.lower() for name in target["software"])
+    if target["api"] == "webgpu" and software and not conditions.get("stands_in"):
+        raise _Wrong("its adapter is software, and it doesn't say that it stands for no GPU")
+
+
+def _check_pass(line: Line, seal: Line) -> None:
+    name = line["check_name"]
+    if name in seal["not_captured"] or (name != _BUILDS and name not in seal["steps"]):
+        raise _Wrong(f"the page has no way of asking {echo(str(name))}, so that it can't have passed")
+    if line.get("actual_target") != seal["check"]["requested_target"] or not line.get("accelerator"):
+        raise _Wrong("a pass says on which target and device")
+    if line.get("actual_dtype") != seal["check"]["precision"] or line.get("error_type"):
+        raise _Wrong("a pass is in the precision that was sealed, and has no error")
+    offloaded = _mapping(line.get("offloaded_ops"))
+    if beyond := sorted(set(offloaded) - set(seal["target"]["host_allowed"])):
+        raise _Wrong(f"it passed, and {echo(', '.join(beyond))} ran on the host")
+    steps: Sequence[Line] = seal["steps"].get(name, ())
+    if any(step["what"] == "execution" for step in steps):
+        _check_proof(line, offloaded, seal, steps)
+    _check_numbers(line, steps, seal["tolerance"]["limit"])
+
+
+def _check_proof(line: Line, offloaded: Line, seal: Line, steps: Sequence[Line]) -> None:
+    native = _mapping(line.get("native_ops"))
+    place = next(seal["passes"][step["pass"]]["file"] for step in steps if step["what"] == "execution")
+    nodes = Counter(seal["files"][place]["nodes"].values())
+    if not native or Counter(native) + Counter(offloaded) != nodes:
+        raise _Wrong("the operators of its proof aren't those of the model's file")
+
+
+def _check_numbers(line: Line, steps: Sequence[Line], limit: float) -> None:
+    comparing = [step for step in steps if step["what"] != "execution"]
+    measured = line.get("steps", [])
+    if not comparing:
+        return
+    if not isinstance(measured, list) or len(measured) != len(comparing):
+        raise _Wrong(f"it passed with {len(measured)} of {len(comparing)} numbers")
+    for value, step in zip(measured, comparing, strict=True):
+        if not _is_number(value):
+            raise _Wrong(f"it passed with {echo(str(value))}, which is no error")
+        if not (value <= step["at_most"] if "at_most" in step else value > step["more_than"]):
+            raise _Wrong(f"it passed with {value:g}, which isn't what was sealed: {_said(step)}")
+    held = [value for value, step in zip(measured, comparing, strict=True) if step["what"] != "difference"]
+    error = line.get("max_rel_error")
+    if not _is_number(error) or not error <= limit or line.get("tolerance") != limit:
+        raise _Wrong(f"it passed with an error of {echo(str(error))}, and the sealed tolerance is {limit:g}")
+    if error != max(held):
+        raise _Wrong("its error isn't the largest of those that it measured")
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+
+
+def _said(step: Line) -> str:
+    return f"at most {step['at_most']:g}" if "at_most" in step else f"more than {step['more_than']:g}"
+
+
+def _check_whole(lines: Sequence[Line], checks: Sequence[Line], page: Line, seal: Line) -> None:
+    """A page saves everything at once: a line for each check, and an end that counts them."""
+    end = lines[-1]
+    if end["kind"] != "end":
+        raise _Wrong("it was cut off: it has no end")
+    planned = [name for cell in seal["run"]["plan"] for name in cell["checks"]]
+    if [line["check_name"] for line in checks] != planned:
+        raise _Wrong(f"its checks aren't those of the plan, each once: {', '.join(planned)}")
+    counts = dict(Counter(str(line["outcome"]) for line in checks))
+    if end.get("counts") != counts:
+        raise _Wrong("its end counts other outcomes than its checks have")
+    if len({(line.get("accelerator"), line["run_id"]) for line in checks}) > 1:
+        raise _Wrong("its checks name several devices")
+    if not page.get("hashes") and set(counts) - {"not_run"}:
+        raise _Wrong("it says of no file what it was, and yet something ran")
+
+
+def _mapping(value: Any) -> Line:
+    return value if isinstance(value, Mapping) else {}

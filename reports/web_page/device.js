@@ -1,0 +1,77 @@
+// What the browser tells of itself and of its adapter or context, in the words that evidence has for them
+// (hardware/backends/webgpu.py, webnn.py).
+
+const BROWSERS = [
+  /(Firefox|Edg|OPR|SamsungBrowser|CriOS|FxiOS)\/([\d.]+)/,
+  /(Chrome)\/([\d.]+)/,
+  /Version\/([\d.]+).*(Safari)/,
+];
+const NO_BRAND = /not.?a.?brand|not.a|Chromium/i;
+
+async function browserTold() {
+  const agent = navigator.userAgent;
+  const found = BROWSERS.map((pattern) => pattern.exec(agent)).find(Boolean);
+  const [name, version] = !found ? ["browser", "?"] : found[2] === "Safari" ? ["Safari", found[1]] : found.slice(1);
+  const told = { name, version, agent, platform: navigator.platform ?? "", model: "", architecture: "" };
+  try {
+    const asked = ["fullVersionList", "model", "architecture", "platformVersion"];
+    const more = await navigator.userAgentData?.getHighEntropyValues(asked);
+    if (!more) return told;
+    const brands = more.fullVersionList ?? [];
+    const brand = brands.find((one) => !NO_BRAND.test(one.brand)) ?? brands.find((one) => one.brand === "Chromium");
+    if (brand) Object.assign(told, { name: brand.brand, version: brand.version });
+    const platform = `${more.platform} ${more.platformVersion}`.trim();
+    return { ...told, platform, model: more.model ?? "", architecture: more.architecture ?? "" };
+  } catch {
+    return told; // a browser that tells less
+  }
+}
+
+function adapterTold(adapter) {
+  const { vendor = "", architecture = "", device = "", description = "" } = adapter.info ?? {};
+  const fallback = Boolean(adapter.info?.isFallbackAdapter ?? adapter.isFallbackAdapter ?? false);
+  return { vendor, architecture, device, description, fallback, features: [...adapter.features].sort() };
+}
+
+function isSoftware(adapter, names) {
+  const words = [adapter.vendor, adapter.architecture, adapter.device, adapter.description].join(" ").toLowerCase();
+  return adapter.fallback || names.some((name) => words.includes(name));
+}
+
+async function webgpuTold(target) {
+  if (!navigator.gpu) return { reason: "this browser has no WebGPU" };
+  const adapter = await navigator.gpu.requestAdapter();
+  if (!adapter) return { reason: "this browser has WebGPU and offers no adapter" };
+  const facts = adapterTold(adapter);
+  const software = isSoftware(facts, target.software);
+  const names = [facts.vendor, facts.architecture].filter(Boolean).join(" ") || "an adapter without a name";
+  const name = `${names}${software ? " (software)" : ""}`;
+  const kind = facts.architecture || facts.description || "fallback";
+  const stands = software ? { stands_in: `a software adapter (${kind}), not a GPU` } : {};
+  return { reason: "", facts, name, said: { adapter: name, ...stands }, software };
+}
+
+async function webnnTold({ kind }) {
+  if (!navigator.ml) return { reason: "this browser has no WebNN" };
+  try {
+    const context = await navigator.ml.createContext({ deviceType: kind });
+    const limits = context.opSupportLimits?.() ?? {};
+    const operators = Object.keys(limits).filter((name) => typeof limits[name] === "object").sort();
+    const facts = { kind, accelerated: context.accelerated ?? null, operators };
+    context.destroy?.();
+    const wish = `a context of kind ${kind}; the browser doesn't tell what executed`;
+    const name = `WebNN's ${kind} context${kind === "cpu" ? "" : ", as requested"}`;
+    return { reason: "", facts, name, said: kind === "cpu" ? {} : { requested: wish }, software: false };
+  } catch (error) {
+    return { reason: `WebNN gives no context of kind ${kind}: ${error.name}: ${error.message}` };
+  }
+}
+
+// `reason` says why nothing can run here; `name` is the accelerator; `said` what evidence has to say of the device.
+async function deviceTold(target) {
+  if (!globalThis.isSecureContext || !globalThis.crypto?.subtle) {
+    return { reason: "the browser doesn't trust the address of this page (open the file itself, or localhost)" };
+  }
+  if (typeof DecompressionStream === "undefined") return { reason: "this browser can't unpack what is in the page" };
+  return target.api === "webgpu" ? webgpuTold(target) : webnnTold(target);
+}

@@ -1,0 +1,160 @@
+// What is embedded, unpacked and held against its hashes; ONNX Runtime Web from memory; sessions and passes.
+
+const VIEWS = {
+  float64: Float64Array,
+  float32: Float32Array,
+  int64: BigInt64Array,
+  int32: Int32Array,
+  uint8: Uint8Array,
+  int8: Int8Array,
+  bool: Uint8Array,
+};
+
+class CheckFailed extends Error {
+  constructor(errorType, message, stage, outcome = "failed") {
+    super(message);
+    Object.assign(this, { errorType, stage, outcome });
+  }
+}
+
+// What the runtime says: kept while a session is made, swallowed while it computes, since it prints every shader. It
+// keeps the console's functions when it starts, so these go first.
+const heard = { said: [], kept: false, quiet: false };
+for (const name of ["log", "info", "warn", "error", "debug"]) {
+  const original = console[name].bind(console);
+  console[name] = (...words) => {
+    if (heard.kept) heard.said.push(words.map(String).join(" "));
+    if (!heard.quiet) original(...words);
+  };
+}
+
+async function unpacked(id) {
+  const text = document.getElementById(id).textContent.trim();
+  const bytes = Uint8Array.fromBase64?.(text) ?? Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+async function sha256(bytes) {
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+// The bytes of everything that is embedded, and where a hash isn't the sealed one: its name in `changed`.
+async function opened(seal) {
+  const wanted = {
+    script: seal.runtime.script,
+    wasm: seal.runtime.wasm,
+    inputs: seal.inputs,
+    expected: seal.expected,
+    ...Object.fromEntries(seal.files.map((file, number) => [`model-${number}`, file])),
+  };
+  const found = { bytes: {}, hashes: {}, changed: [] };
+  for (const [name, { sha256: sealed }] of Object.entries(wanted)) {
+    try {
+      found.bytes[name] = await unpacked(`data-${name}`);
+      found.hashes[name] = await sha256(found.bytes[name]);
+    } catch (error) {
+      found.hashes[name] = `unreadable: ${error.name}`;
+    }
+    if (found.hashes[name] !== sealed) found.changed.push(name);
+  }
+  return found;
+}
+
+function arrayAt(bytes, { type, dims, at, bytes: size }) {
+  const View = VIEWS[type];
+  if (!View) throw new CheckFailed("unsupported_dtype", `an input is of type ${type}`, "load");
+  return { type, dims, data: new View(bytes.buffer.slice(bytes.byteOffset + at, bytes.byteOffset + at + size)) };
+}
+
+function arraysAt(bytes, places) {
+  return Object.fromEntries(Object.entries(places).map(([name, place]) => [name, arrayAt(bytes, place)]));
+}
+
+async function within(seconds, promise, stage) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(
+      () => reject(new CheckFailed("timeout", `it took longer than ${seconds} s`, stage, "timeout")),
+      seconds * 1000,
+    );
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+class Model {
+  constructor(seal, files) {
+    Object.assign(this, { seal, files, ort: null, sessions: new Map(), lost: "" });
+  }
+
+  async start() {
+    const address = URL.createObjectURL(new Blob([this.files.bytes.script], { type: "text/javascript" }));
+    this.ort = await import(address);
+    URL.revokeObjectURL(address);
+    Object.assign(this.ort.env.wasm, { numThreads: 1, proxy: false, wasmBinary: this.files.bytes.wasm.buffer });
+    this.ort.env.logLevel = "verbose";
+  }
+
+  // What a runtime raised, as a failure of a kind that evidence knows. Addresses of files stay out of it.
+  failure(error, stage) {
+    if (error instanceof CheckFailed || error instanceof ReferenceNotFinite) return error;
+    const told = `${error?.name ?? "Error"}: ${error?.message ?? error}${this.lost && ` (device lost: ${this.lost})`}`;
+    const text = told.replace(/\b(?:file|blob|https?|content):\S+/g, "<address>").slice(0, 900);
+    const kind = this.seal.target.kinds.find(([pattern]) => new RegExp(pattern, "i").test(text))?.[1] ?? "unknown";
+    const outcome = kind === "out_of_memory" ? kind : "failed";
+    return new CheckFailed(kind, `ONNX Runtime Web doesn't run the model: ${text}`, stage, outcome);
+  }
+
+  // The session of a file with its log's placement; a failure is the same ever after.
+  session(number) {
+    if (!this.sessions.has(number)) this.sessions.set(number, this.created(number));
+    return this.sessions.get(number);
+  }
+
+  async created(number) {
+    const { target, files } = this.seal;
+    try {
+      if (this.ort === null) await this.start();
+      Object.assign(heard, { said: [], kept: true });
+      const creating = this.ort.InferenceSession.create(this.files.bytes[`model-${number}`], {
+        executionProviders: [target.provider],
+        graphOptimizationLevel: "disabled",
+        logSeverityLevel: 0,
+        logVerbosityLevel: 0,
+      });
+      const session = await within(target.limit_s, creating, "compile");
+      heard.kept = false;
+      const proof = counted(placed(heard.said), files[number].nodes, target.provider_name, target.copies);
+      const device = target.api === "webgpu" ? await this.ort.env.webgpu.device : null;
+      device?.lost?.then((why) => (this.lost = `${why.reason}: ${why.message}`));
+      return { session, proof };
+    } catch (error) {
+      throw this.failure(error, "compile");
+    } finally {
+      heard.kept = false;
+    }
+  }
+
+  // One pass: floating-point outputs by the model's names, milliseconds, and where the file's nodes ran.
+  async run(number) {
+    const { passes, files, target } = this.seal;
+    const { session, proof } = await this.session(passes[number].file);
+    try {
+      const given = arraysAt(this.files.bytes.inputs, passes[number].inputs);
+      const tensorOf = ({ type, data, dims }) => new this.ort.Tensor(type, data, dims);
+      const feeds = Object.fromEntries(session.inputNames.map((name) => [name, tensorOf(given[name])]));
+      const started = performance.now();
+      const tensors = await within(target.limit_s, session.run(feeds), "run");
+      const got = {};
+      for (const [name, known] of Object.entries(files[passes[number].file].outputs)) {
+        const tensor = tensors[name];
+        if (!tensor) continue;
+        got[known] = { data: await within(target.limit_s, tensor.getData(), "run"), dims: [...tensor.dims] };
+      }
+      return { got, took: performance.now() - started, proof };
+    } catch (error) {
+      throw this.failure(error, "run");
+    }
+  }
+}

@@ -1,0 +1,163 @@
+"""A page of a model that is one product, sealed without an export, and what it would write if all went well."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from generators.chosen import choose_models, profiles_of
+from generators.job import plan_job
+from generators.plan import PlannedSuite
+from generators.web_page.capture import CapturedSuite
+from generators.web_page.seal import Runtime, SealedPage, sealed_page
+from hardware.detection import detect
+from hardware.evidence.versions import BROWSER_OF_PAGE
+from hardware.evidence.writer import now
+from hardware.testing.suite_file import read_suite
+
+RUN = "20991121T120000Z-abcdef"
+RUNTIME = Runtime(version="1.30.0", script=b"export const env = {};", wasm=b"\0asm")
+WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4) / 10
+ERROR = 3e-6
+
+
+@functools.cache
+def planned(device: str = "webgpu", model: str = "bert", precision: str = "float32") -> PlannedSuite:
+    """The suite of a model on a web target, as the command line plans it."""
+    chosen = choose_models((model,), priority=None, architectures=(), read_list=list)
+    (one,) = plan_job(profiles_of(chosen, (), dims="tiny")[0], [device], [precision], detect())
+    return one
+
+
+def product_model(weights: Any = WEIGHTS) -> bytes:
+    """An ONNX file that multiplies `x` by some weights."""
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "weights"], ["logits"], name="product")],
+        "model",
+        [helper.make_tensor_value_info("x", kind, [2, 3])],
+        [helper.make_tensor_value_info("logits", kind, [2, 4])],
+        [onnx.numpy_helper.from_array(weights, "weights")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return bytes(made.SerializeToString())
+
+
+def captured(limit: float = 2e-5) -> CapturedSuite:
+    """What a suite of such a model asks: all checks but `honours_mask`, which a page can't ask here."""
+    given = np.array([[1, 2, 3], [4, 5, 6]], dtype=np.float32)
+    wanted = given.astype(np.float64) @ WEIGHTS.astype(np.float64)
+    place = {"type": "float64", "dims": [2, 4], "at": 0, "bytes": wanted.nbytes}
+    asked = {
+        "steps": {
+            "matches_reference": [{"what": "error", "pass": 0, "want": 0, "at_most": limit}],
+            "matches_recorded": [
+                {"what": "error", "pass": 0, "want": 0, "at_most": limit},
+                {"what": "difference", "pass": 0, "want": 0, "more_than": 2 * limit},
+            ],
+            "runs_natively": [{"what": "execution", "pass": 0}],
+        },
+        "passes": [
+            {
+                "file": 0,
+                "inputs": {"x": {"type": "float32", "dims": [2, 3], "at": 0, "bytes": given.nbytes}},
+                "batch": 2,
+                "sequence_length": None,
+            }
+        ],
+        "wanted": [{"outputs": {"logits": place}, "masks": {}, "required": ["logits"]}],
+        "facts": {"parameters": 12, "conditions": {}},
+        "conditions": {"shapes": "static"},
+        "not_captured": {"honours_mask": "it looks into outputs itself"},
+    }
+    return CapturedSuite(
+        files=(product_model(),), inputs=given.tobytes(), expected=np.ascontiguousarray(wanted).tobytes(), asked=asked
+    )
+
+
+def made_page(device: str = "webgpu", suite: CapturedSuite | None = None) -> SealedPage:
+    """The sealed page."""
+    one = planned(device)
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / one.file_name
+        path.write_text(one.text, encoding="utf-8")
+        read = read_suite(path)
+    assert read is not None
+    return sealed_page(one, read, suite or captured(), {"torch": "2.13"}, [one.verdict], RUNTIME, "python made.py")
+
+
+def adapter(**changes: Any) -> dict[str, Any]:
+    """A GPU's adapter as a browser tells of it."""
+    told = {"vendor": "arm", "architecture": "valhall", "device": "", "description": "", "fallback": False}
+    return {**told, **changes}
+
+
+def written(page: SealedPage, *, told: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The lines that the page saves where everything that it can ask passes; the rest is `not_run`."""
+    sealed: dict[str, Any] = json.loads(page.text)
+    run_id = f"{now()[:19].replace('-', '').replace(':', '')}Z-abcdef"
+    hashes = {
+        **{name: sealed["runtime"][name]["sha256"] for name in ("script", "wasm")},
+        **{name: sealed[name]["sha256"] for name in ("inputs", "expected")},
+        "model-0": sealed["files"][0]["sha256"],
+    }
+    run = {
+        **sealed["run"],
+        "run_id": run_id,
+        "started_at": now(),
+        "machine": "browser-00000000",
+        "versions": {**sealed["run"]["versions"], BROWSER_OF_PAGE: "Chrome 150"},
+        "inventory": {"adapter": dict(told or adapter())},
+        "page": {"id": page.id, "hashes": hashes},
+    }
+    checks = []
+    for name in sealed["run"]["plan"][0]["checks"]:
+        line = {
+            **sealed["check"],
+            **{"kind": "check", "schema_version": 1, "run_id": run_id, "check_name": name, "origin": "hwcompat"},
+            **{"started_at": now(), "duration_s": 0.1, "substitution_reason": "", "outcome": "passed"},
+            "conditions": {**sealed["conditions"], "page": page.id},
+            "accelerator": "arm valhall",
+            "actual_target": sealed["check"]["requested_target"],
+            "actual_dtype": "float32",
+        }
+        steps = sealed["steps"].get(name, [])
+        if name in sealed["not_captured"]:
+            line |= {
+                "outcome": "not_run",
+                "error_type": "not_implemented",
+                "actual_target": None,
+                "actual_dtype": None,
+            }
+        elif name == "runs_natively":
+            line |= {"native_ops": {"onnx.MatMul": 1}, "offloaded_ops": {}}
+        elif steps:
+            numbers = [ERROR if "at_most" in step else 1.5 for step in steps]
+            line |= {"max_rel_error": ERROR, "tolerance": 2e-5, "steps": numbers}
+        checks.append(line)
+    counts = {"passed": len(checks) - 1, "not_run": 1}
+    end = {"kind": "end", "schema_version": 1, "run_id": run_id, "ended_at": now(), "reason": "finished"}
+    return [run, *checks, {**end, "counts": counts}]
+
+
+def saved(folder: Path, lines: list[dict[str, Any]], name: str = "") -> Path:
+    """The file that a browser writes them to."""
+    path = folder / (name or f"{lines[0]['run_id']}-1.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def resealed(page: SealedPage, **changes: Any) -> SealedPage:
+    """The page with other embedded bytes than those that were sealed."""
+    return dataclasses.replace(page, suite=dataclasses.replace(copy.copy(page.suite), **changes))

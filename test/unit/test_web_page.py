@@ -1,0 +1,198 @@
+"""Making a page: what is sealed, what stands in it, what it may do, and which pages aren't made. No browser."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import urllib.request
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_page import RUNTIME, captured, made_page, planned, product_model
+
+from generators.options import Options
+from generators.options_together import refuse_together
+from generators.web_page.case import Asked, NotCaptured
+from generators.web_page.case import captured as asked_so_far
+from generators.web_page.known import known_of
+from generators.web_page.seal import require_page
+from hardware.detection import detect
+from hardware.errors import ModelError, OutputError, UsageError
+from hardware.evidence.pages import keep_seal, read_seal
+from reports.web_page import rendering
+from reports.web_page.making import serve, write_page
+from reports.web_page.rendering import render, script_text
+
+
+def block(text: str, name: str) -> str:
+    """What stands in the script element of that id."""
+    found = re.search(rf'<script type="[^"]+" id="{name}">([^<]*)</script>', text)
+    assert found, name
+    return found[1]
+
+
+def hash_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def test_everything_that_is_embedded_has_the_hash_that_was_sealed() -> None:
+    page = made_page()
+    text = render(page)
+    seal = json.loads(block(text, "seal"))
+    assert hash_of(block(text, "seal").encode()) == page.id
+    wanted = {
+        "model-0": (product_model(), seal["files"][0]),
+        "inputs": (captured().inputs, seal["inputs"]),
+        "expected": (captured().expected, seal["expected"]),
+        "script": (RUNTIME.script, seal["runtime"]["script"]),
+        "wasm": (RUNTIME.wasm, seal["runtime"]["wasm"]),
+    }
+    for name, (data, sealed) in wanted.items():
+        assert gzip.decompress(base64.b64decode(block(text, f"data-{name}"))) == data
+        assert sealed == {**sealed, "sha256": hash_of(data), "bytes": len(data)}
+    assert seal["files"][0]["nodes"] == {"product": "onnx.MatMul"}
+    assert seal["tolerance"]["limit"] == 2e-5
+    assert seal["run"]["plan"][0]["verdict"]["level"] == planned().verdict.level
+
+
+@pytest.mark.parametrize(("device", "evaluates"), [("webgpu", False), ("webnn", True)])
+def test_the_policy_lets_nothing_be_fetched_and_names_script_and_style(device: str, evaluates: bool) -> None:
+    text = render(made_page(device))
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy
+    rules = {rule.split()[0]: rule.split()[1:] for rule in policy[1].split(";")}
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == ["'none'"]
+    assert rules["img-src"] == ["data:"]
+    assert set(rules) == {"default-src", "base-uri", "form-action", "img-src", "style-src", "script-src"}
+    digest = base64.b64encode(hashlib.sha256(script_text().encode()).digest()).decode()
+    assert f"'sha256-{digest}'" in rules["script-src"]
+    assert f"<script>{script_text()}</script>" in text
+    assert ("'unsafe-eval'" in rules["script-src"]) is evaluates
+    assert not re.findall(r'(?:src|href)="(?!data:,|#)[^"]*"', text)
+    assert "onclick" not in text
+    assert 'style="' not in text
+
+
+def test_the_page_says_what_to_do_without_its_script_and_without_webgpu() -> None:
+    text = render(made_page())
+    assert "JavaScript is off" in re.search(r"<noscript>(.*?)</noscript>", text, re.DOTALL)[1]
+    assert "chrome://flags/#enable-unsafe-webgpu" in text
+    assert "chrome://flags/#web-machine-learning-neural-network" in render(made_page("webnn"))
+    assert 'role="status" aria-live="polite"' in text
+    for name in ("builds", "matches_reference", "honours_mask", "runs_natively"):
+        assert f'id="outcome-{name}">not run<' in text
+    assert "prefers-reduced-motion" in text
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_the_row_of_the_matrix_has_each_target_and_the_sealed_prediction() -> None:
+    known = {verdict.cell.split("/")[2]: verdict for verdict in known_of(planned(), detect(), None)}
+    assert {"cpu", "cuda", "mps", "openvino", "webgpu", "webnn"} <= set(known)
+    assert known["webgpu"] == planned().verdict
+    assert "webnn:gpu" in {verdict.cell.split("/")[2] for verdict in known_of(planned("webnn:gpu"), detect(), None)}
+
+
+def test_a_text_that_ends_an_element_ends_none() -> None:
+    page = made_page(suite=replace(captured(), asked={**captured().asked, "conditions": {"export": "</script><b>&"}}))
+    text = render(page)
+    assert "</script><b>" not in text
+    assert json.loads(block(text, "seal"))["conditions"]["export"] == "</script><b>&"
+
+
+def test_a_page_that_no_phone_could_hold_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendering, "LARGEST", 100)
+    with pytest.raises(ModelError, match=r"0 MiB is the most") as refused:
+        render(made_page())
+    assert "1 model files" in refused.value.why
+    assert "tiny model" in refused.value.fix
+
+
+def test_the_zip_holds_one_page_and_the_same_bytes_for_the_same_page(tmp_path: Path) -> None:
+    text = render(made_page())
+    for name in ("a.zip", "b.zip"):
+        write_page(tmp_path / "new" / name, "page.html", text)
+    with zipfile.ZipFile(tmp_path / "new" / "a.zip") as archive:
+        assert archive.namelist() == ["page.html"]
+        assert archive.read("page.html").decode() == text
+    assert (tmp_path / "new" / "a.zip").read_bytes() == (tmp_path / "new" / "b.zip").read_bytes()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError):
+        write_page(tmp_path / "file" / "c.zip", "page.html", text)
+
+
+def test_the_seal_stays_where_the_page_was_made(tmp_path: Path) -> None:
+    page = made_page()
+    assert keep_seal(tmp_path, page.text).name == f"{page.id}.json"
+    assert read_seal(tmp_path, page.id) == page.sealed
+
+
+def test_the_page_is_served_on_loopback_until_it_is_interrupted(capsys: pytest.CaptureFixture[str]) -> None:
+    got = {}
+
+    def wait() -> None:
+        address = capsys.readouterr().out.split()[0]
+        assert address.startswith("http://127.0.0.1:")
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(address, timeout=10) as answer:
+            got["text"] = answer.read().decode()
+        raise KeyboardInterrupt
+
+    serve("<p>a page</p>", wait)
+    assert got["text"] == "<p>a page</p>"
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "reason"),
+    [
+        ("cpu", "float32", "no browser runs cpu"),
+        ("webgpu:native", "float32", "no browser runs webgpu:native"),
+        ("webgpu", "float16", "computes in float32"),
+    ],
+)
+def test_what_has_no_page_is_refused(device: str, precision: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        require_page([planned(device, precision=precision)])
+
+
+def test_a_page_is_of_one_cell() -> None:
+    with pytest.raises(UsageError, match="2 cells were chosen"):
+        require_page([planned(), planned("webnn")])
+    assert require_page([planned()]) is planned()
+
+
+def asked(**given: object) -> Options:
+    class Nothing(Options):
+        def __getattr__(self, _name: str) -> None:
+            return None
+
+    return Nothing(models=(), devices=(), targets=(), fail_on=(), **given)
+
+
+@pytest.mark.parametrize(
+    "other", ["run", "bundle", "config", "list_cells", "check_folder", "update_folder", "upstream"]
+)
+def test_flags_that_do_not_go_with_a_page(other: str) -> None:
+    with pytest.raises(UsageError, match="--web-page makes a page"):
+        refuse_together(asked(web_page=Path("p.zip"), **{other: Path("x")}), format_given=False)
+    with pytest.raises(UsageError, match="--serve goes with --web-page"):
+        refuse_together(asked(serve=True), format_given=False)
+    refuse_together(asked(web_page=Path("p.zip"), serve=True), format_given=False)
+
+
+def test_a_check_that_does_more_with_an_error_than_hold_it_against_a_limit_is_not_captured() -> None:
+    asked_so_far.check = "matches_reference"
+    error = Asked({"what": "error", "pass": 0, "want": 0})
+    assert error <= 2e-5
+    assert error > 4e-5
+    assert asked_so_far.steps.pop("matches_reference") == [
+        {"what": "error", "pass": 0, "want": 0, "at_most": 2e-5},
+        {"what": "error", "pass": 0, "want": 0, "more_than": 4e-5},
+    ]
+    with pytest.raises(NotCaptured):
+        float(error)
+    with pytest.raises(NotCaptured):
+        bool(error)
