@@ -17,6 +17,7 @@ import torch
 from generators.compatibility.memory.estimate import MemoryRequest
 from generators.derivation.building import build
 from generators.derivation.memory.estimate import Skeleton, built, skeleton_of
+from generators.derivation.memory.workspace import on_processor
 from hardware.evidence.versions import versions_of
 
 _OF_MODEL = ("config_class", "model_class", "config")
@@ -80,11 +81,13 @@ def with_estimates(points: list[Point]) -> Iterator[Point]:
             warnings.simplefilter("ignore")
             try:
                 lengths = [point["length"]] * point["batch"]
-                said["parts"] = _skeleton(model).estimate(asked, point["inputs"], lengths).parts
+                with on_processor(point["cpu"]):
+                    said["parts"] = _skeleton(model).estimate(asked, point["inputs"], lengths).parts
             except Exception as error:  # whatever modelling code raises is why nothing can be said
                 said["unknown"] = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
             said["rival"] = _rival(model, point)
-        yield {**point, **said, **versions}
+        kept = {name: value for name, value in point.items() if name not in ("parts", "unknown")}
+        yield {**kept, **said, **versions}
 
 
 def _versions() -> dict[str, Any]:
@@ -93,4 +96,4 @@ def _versions() -> dict[str, Any]:
     found = versions_of(detect())
     names = ("torch", "transformers", "diffusers")
     kept = {name: found[name] for name in names if name in found}
-    return {"versions": kept, "cpu": torch.backends.cpu.get_cpu_capability(), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+    return {"versions": kept, "date": f"{datetime.now(UTC):%Y-%m-%d}"}

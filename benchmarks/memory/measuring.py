@@ -138,6 +138,7 @@ def _measure_model(
             "config": config,
             "inputs": {name: dict(spec) for name, spec in recipe.inputs.items()},
             "wide": wide,
+            "cpu": torch.backends.cpu.get_cpu_capability(),
             "length": asked.length,
             "precision": asked.precision,
             "mode": asked.mode,

@@ -7,10 +7,12 @@ columns, one for each place of the result. Facts are in workspace.toml.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +26,42 @@ def _facts() -> Mapping[str, Any]:
     return found
 
 
+_OTHER: ContextVar[str] = ContextVar("_OTHER", default="")
+
+
+@contextlib.contextmanager
+def on_processor(capability: str) -> Iterator[None]:
+    """For a while, what kernels hold on a processor of another kind: `AVX2`, or `AVX512`, as torch calls them."""
+    token = _OTHER.set(capability if capability != _capability() else "")
+    try:
+        yield
+    finally:
+        _OTHER.reset(token)
+
+
 @functools.cache
-def _block() -> int:
+def _capability() -> str:
     import torch
 
+    return str(torch.backends.cpu.get_cpu_capability())
+
+
+def _block() -> int:
     blocks = _facts()["convolution"]["block"]
-    return int(blocks.get(torch.backends.cpu.get_cpu_capability(), blocks["AVX2"]))
+    return int(blocks.get(_OTHER.get() or _capability(), blocks["AVX2"]))
+
+
+def _has_kernels(dtype: torch.dtype) -> bool:
+    """Whether oneDNN computes in a precision; below AVX-512 it doesn't in half precision."""
+    import torch
+
+    if other := _OTHER.get():
+        return bool(dtype == torch.float32 or (dtype == torch.bfloat16 and other.startswith("AVX512")))
+    return _has_kernels_here(dtype)
 
 
 @functools.cache
-def _has_kernels(dtype: torch.dtype) -> bool:
-    """Whether oneDNN computes in a precision on this processor."""
+def _has_kernels_here(dtype: torch.dtype) -> bool:
     import torch
 
     if dtype == torch.bfloat16:
