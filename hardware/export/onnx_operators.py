@@ -128,11 +128,16 @@ def _setting_rows(setitem: Any) -> Any:
 
 
 def _scattered(tensor: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """Whole rows where the mask is one of rows, spread over the last axis: places counted by row stay small numbers,
+    which a device that counts in float16 knows exactly."""
     import torch
 
     if source.numel() == 0:
         return tensor
     chosen = mask.expand_as(tensor)
+    if tensor.dim() > 1 and chosen.stride(-1) == 0:
+        rows = source.reshape(-1, tensor.shape[-1])[_turns(chosen[..., 0])]
+        return torch.where(chosen, rows.to(tensor.dtype), tensor)
     return torch.where(chosen, source.flatten()[_turns(chosen)].to(tensor.dtype), tensor)
 
 

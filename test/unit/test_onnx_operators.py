@@ -49,6 +49,12 @@ def put_rows(values: Any) -> Any:
     return found
 
 
+def rows_scattered(values: Any) -> Any:
+    """As features of a picture go into a text: the mask is one of rows."""
+    mask = torch.tensor([True, False, True])[:, None].expand_as(values)
+    return values.masked_scatter(mask, values[:2] * 3)
+
+
 def put_number(values: Any) -> Any:
     found = values.clone()
     found[values > 0] = 7.0
@@ -67,6 +73,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "put_number": put_number,
     "written_through": written_through,
     "masked_scatter": lambda values: values.masked_scatter(values > 0, values.flatten() * 3),
+    "rows_scattered": rows_scattered,
     "nothing_scattered": lambda values: values.masked_scatter(values > 100, values[:0]),
     "counted": lambda values: torch.cumsum(values > 0, dim=-1) * values,
     "rounded": lambda values: values[:, : round(values.shape[1] * 0.6)] * 2,
