@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from generators.models.code_facts import ANY_LENGTH, NOT_TRACED, OWN_SIZES, CodeFacts
-from generators.models.inputs import make_inputs
+from generators.models.inputs import OTHER_DRAWS, make_inputs
 from generators.models.recipe import Recipe
 from hardware.backends._tensors import to_arrays, to_tensors
 from hardware.backends._torch import forward
@@ -110,17 +110,23 @@ def code_facts_of(recipe: Recipe) -> CodeFacts:
 
 
 def with_onnx(facts: CodeFacts, recipe: Recipe) -> CodeFacts:
-    """Facts with what the type's ONNX export is now. Raises `ModelError` as above, and `ImportError` without what
-    exports."""
+    """Facts with what the type's ONNX exports are now, for each shape that its suite asks for. Raises `ModelError` as
+    above, and `ImportError` without what exports."""
     model = _model(recipe)
     subject = ModelSubject(
         model=model, task=recipe.task, identity=identity_of(model), masked_by=recipe.masked_by, generates="none"
     )
     try:
-        operators = onnx_operators(subject, _inputs(recipe))
+        operators = {one for inputs in _draws(recipe) for one in onnx_operators(subject, inputs)}
     except Unsupported as error:
         return replace(facts, onnx_operators=(), onnx_fails=_said(error))
-    return replace(facts, onnx_operators=operators, onnx_fails="")
+    return replace(facts, onnx_operators=tuple(sorted(operators)), onnx_fails="")
+
+
+def _draws(recipe: Recipe) -> Iterator[dict[str, Array]]:
+    yield _inputs(recipe)
+    for seed, lengths in OTHER_DRAWS if recipe.mask_input else OTHER_DRAWS[:-1]:
+        yield make_inputs(recipe.inputs, seed, lengths or recipe.recorded["lengths"])
 
 
 def _model(recipe: Recipe) -> Any:
