@@ -2,12 +2,12 @@
 
 import { createReadStream, createWriteStream, mkdirSync, renameSync } from "node:fs";
 import { createRequire } from "node:module";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { createBrotliDecompress } from "node:zlib";
 
 const [, , source, folder] = process.argv;
-const { extract } = createRequire(join(source, "package.json"))("tar-fs");
+const { extract } = createRequire(resolve(source, "package.json"))("tar-fs");
 
 mkdirSync(folder, { recursive: true });
 await pipeline(createReadStream(join(source, "bin", "swiftshader.tar.br")), createBrotliDecompress(), extract(folder));
