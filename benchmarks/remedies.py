@@ -2,7 +2,7 @@
 
     python -m benchmarks.remedies choose EVIDENCE...          the cells to label, by a seed
     python -m benchmarks.remedies run EVIDENCE... --out DIR   the remedies of every cell that is labelled fixable
-    python -m benchmarks.remedies page --out DIR              docs/REMEDIES.md
+    python -m benchmarks.remedies page [--out DIR]            docs/REMEDIES.md, from what is kept or from a run
 
 Labels stand in `remedies_labels.toml`. They were committed before a remedy ran, and are not edited
 afterwards.
@@ -35,6 +35,7 @@ from reports.remedies_view import cell_to_dict, error_type_of
 from reports.text import code, markdown, markdown_table
 
 PAGE = Path(__file__).parents[1] / "docs" / "REMEDIES.md"
+KEPT = Path(__file__).parents[1] / "docs" / "evidence" / "remedies.jsonl"
 LABELS = Path(__file__).with_name("remedies_labels.toml")
 COMMAND = "python -m benchmarks.remedies run"
 SEED = 20261123
@@ -176,12 +177,22 @@ def run(evidence: tuple[Path, ...], out: Path, fixable: str, timeout_s: float) -
 
 
 @main.command()
-@click.option("--out", required=True, type=click.Path(path_type=Path))
-def page(out: Path) -> None:
-    """Write docs/REMEDIES.md from what was noted."""
-    results = [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+@click.option("--out", type=click.Path(path_type=Path), help="A run's folder, to be kept instead of what is.")
+def page(out: Path | None) -> None:
+    """Write docs/REMEDIES.md from what was noted, without the folders of this machine."""
+    if out is not None:
+        noted = [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+        KEPT.write_text("".join(json.dumps(_kept(one), sort_keys=True) + "\n" for one in noted), encoding="utf-8")
+    results = [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
     versions = versions_of(detect())
     PAGE.write_text(page_text(labels(), results, versions, date.today().isoformat()), encoding="utf-8")
+
+
+def _kept(noted: Any) -> Any:
+    """What was noted of a cell, but for where its own evidence lay."""
+    if isinstance(noted, dict):
+        return {name: _kept(value) for name, value in noted.items() if name not in ("evidence", "run")}
+    return [_kept(one) for one in noted] if isinstance(noted, list) else noted
 
 
 def page_text(
