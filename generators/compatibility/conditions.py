@@ -163,7 +163,8 @@ class Between:
 
 @dataclass(frozen=True)
 class Versions:
-    """`versions.torch = ">=2.9,<3"`: a package's version fits a specifier of PEP 440."""
+    """`versions.torch = ">=2.9,<3"`: a package's version fits a specifier of PEP 440, or the release does that it is a
+    candidate of: 2.9.0rc1 has the code of 2.9, though PEP 440 puts it before that."""
 
     specifier: SpecifierSet
 
@@ -171,9 +172,10 @@ class Versions:
         if not isinstance(value, str):
             return False
         try:
-            return self.specifier.contains(Version(value), prereleases=True)
+            version = Version(value)
         except InvalidVersion:
             return False
+        return self._takes(version) or self._takes(Version(version.base_version))
 
     def overlaps(self, other: Condition) -> bool:
         if not isinstance(other, Versions):
