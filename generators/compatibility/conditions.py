@@ -163,8 +163,8 @@ class Between:
 
 @dataclass(frozen=True)
 class Versions:
-    """`versions.torch = ">=2.9,<3"`: a package's version fits a specifier of PEP 440, or the release does that it is a
-    candidate of: 2.9.0rc1 has the code of 2.9, though PEP 440 puts it before that."""
+    """`versions.torch = ">=2.9,<3"`: a package's version fits a specifier of PEP 440, or the release that it is a
+    candidate of does: 2.9.0rc1 has the code of 2.9, though PEP 440 puts it before that."""
 
     specifier: SpecifierSet
 
