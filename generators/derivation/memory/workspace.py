@@ -151,9 +151,10 @@ def _forward(args: Sequence[Any], result: Any) -> int:
 def _backward(args: Sequence[Any]) -> int:
     gradient, given, weight, _, stride, padding, dilation, transposed, _, groups, wanted = args
     if not _by_onednn(given, weight, groups):
-        return _columns(given, weight, gradient, (stride, padding, dilation, transposed, groups))
+        columns = _columns(given, weight, gradient, (stride, padding, dilation, transposed, groups))
+        return columns + _in_order(gradient) + _in_order(given)
     if _is_last(given):
-        return _weights(weight, groups)
+        return _weights(weight, groups) + (0 if _is_last(gradient) else int(gradient.nbytes))
     of_result, of_weights, of_input = _blocked(gradient), _weights(weight, groups), _copied(given)
     moments = [0]
     if wanted[0]:
