@@ -188,11 +188,21 @@ def test_a_backend_that_is_not_there_is_refused_instead_of_run_on_the_host(
         backend.load(small.subject(), small.inputs, "float32")
 
 
-@pytest.mark.parametrize("options", [{"backend_type": "cpu"}, {}], ids=["backend cpu", "no backend"])
-def test_without_strict_mode_the_proof_shows_that_everything_ran_on_the_host(
-    backend: qnn.QNNBackend, small: Small, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
+def test_a_provider_that_does_not_start_is_never_replaced_by_the_host(
+    backend: qnn.QNNBackend, small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(qnn, "QNN_OPTIONS", options)
+    """ONNX Runtime would make such a session again on the CPU, after a printed line."""
+    monkeypatch.setattr(qnn, "QNN_OPTIONS", {})
+    monkeypatch.setattr(qnn, "EMULATED_OPTIONS", {})
+    monkeypatch.setattr(qnn, "STRICT", {})
+    with pytest.raises(Unsupported, match="QNN doesn't run the model"):
+        backend.load(small.subject(), small.inputs, "float32")
+
+
+def test_without_strict_mode_the_proof_shows_that_everything_ran_on_the_host(
+    backend: qnn.QNNBackend, small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(qnn, "QNN_OPTIONS", {"backend_type": "cpu"})
     monkeypatch.setattr(qnn, "EMULATED_OPTIONS", {})
     monkeypatch.setattr(qnn, "STRICT", {})
     runnable = backend.load(small.subject(), small.inputs, "float32")

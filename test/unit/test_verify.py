@@ -197,7 +197,7 @@ def test_half_precision_is_asked_to_see_big_breaks_only() -> None:
 
 def options(**given: Any) -> Options:
     empty = dict.fromkeys(("models", "architectures"), ()) | dict.fromkeys(
-        ("priority", "config", "bundle", "run", "list_cells", "explain", "verify")
+        ("priority", "config", "bundle", "web_page", "run", "list_cells", "explain", "verify")
     )
     return Options(**{**empty, **given})
 
