@@ -51,8 +51,8 @@ target cpu that is the same code on the same kind of processor; the score there,
 recipes are right more than that rules can foresee. What today's rules would say without those facts stands at the
 end.
 
-qnn is HTP's emulator; simulated is torch's CPU kernels behind a device's interface. webgpu and webnn have no backend
-yet, and no other device was at hand.
+qnn is HTP's emulator; simulated is torch's CPU kernels behind a device's interface. webgpu and webnn are still to be
+run over all types, and no other device was at hand.
 """
 
 
