@@ -115,21 +115,22 @@ def main() -> int:
     parser.add_argument("--pictures-of", type=Path)
     parser.add_argument("--note", default="", metavar="TEXT", help="What was special about the measurement.")
     asked = parser.parse_args()
+    evidence = asked.evidence.resolve() / "evidence"  # where the other command puts it
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         print(f"no browser was found; looked for {', '.join(BROWSERS)}", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as kept:
         folder, real = Path(kept) / "large", Path(kept) / "real"
-        made = [(name, make(asked.evidence.resolve(), name, folder)) for name in _FORMATS]
+        made = [(name, make(evidence, name, folder)) for name in _FORMATS]
         data = json.loads((folder / "hardware_compatibility_report.json").read_text(encoding="utf-8"))
-        made.append(("html, with the matrix", make(asked.evidence.resolve(), "html", folder, "--matrix")))
+        made.append(("html, with the matrix", make(evidence, "html", folder, "--matrix")))
         pictures = []
         if asked.pictures_of:
             page = make(asked.pictures_of.resolve(), "html", real).path
             pictures = [str(IMAGES), str(page)]
         measured = browsed(made[-1][1].path, asked.node_modules, browser, *pictures)
-        for line in told(made, _rows(asked.evidence), len(data["verdicts"]), measured, asked.note):
+        for line in told(made, _rows(evidence), len(data["verdicts"]), measured, asked.note):
             print(line)
     for text in measured["said"]:
         print(text, file=sys.stderr)

@@ -192,7 +192,7 @@ def _web(inventory: HardwareInfo, target: str, browser: str | None, without: str
     reason = "" if runtime else "onnxruntime-web has no environment here: make setup-web"
     reason = reason or ("" if browser else without)
     if reason:
-        return TargetStatus(target=target, expected=False, reason=reason)
+        return TargetStatus(target=target, expected=False, reason=f"needs a browser: {reason}")
     here = f"onnxruntime-web {runtime} and Chromium {browser} are installed; only the browser tells its device"
     return TargetStatus(target=target, expected=True, reason=here, device_name="browser")
 

@@ -264,13 +264,9 @@ class HardwareCompatibilityReporter:
 
         `timeout_s` is for one target. `command` replaces the probe in tests.
         """
-        from generators.compatibility.vocabulary import vocabulary
         from hardware.detection import targets
 
-        statuses = targets(self.inventory())
-        known = {status.target for status in statuses}
-        others = [name for name in vocabulary().targets if name not in known]
-        self.stack = run_stack(statuses, other_targets=others, timeout_s=timeout_s, command=command)
+        self.stack = run_stack(targets(self.inventory()), timeout_s=timeout_s, command=command)
         for result in self.stack:
             if result.state != "computed":
                 self._stack_finding(result)

@@ -31,7 +31,6 @@ _PROBE = (
     "    name = get_backend(sys.argv[1]).get_device_info().device_name\n"
     f"    print({_NAME_MARK!r} + json.dumps(name), flush=True)\n"
 )
-_WEB = ("webgpu", "webnn")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,27 +53,19 @@ class StackResult:
 def run_stack(
     statuses: Sequence[TargetStatus],
     *,
-    other_targets: Sequence[str] = (),
     timeout_s: float = DEFAULT_TIMEOUT_S,
     command: Sequence[str] = (),
 ) -> tuple[StackResult, ...]:
-    """Compute on every target that is expected; `other_targets` are names that have no backend yet.
+    """Compute on every target that is expected.
 
     `command`, to which the target is added, replaces the probe in tests.
     """
-    results = [
+    return tuple(
         _probe(status, timeout_s, command)
         if status.expected
         else StackResult(target=status.target, state="absent", reason=status.reason, device_name=status.device_name)
         for status in statuses
-    ]
-    return (*results, *(_without_backend(name) for name in other_targets))
-
-
-def _without_backend(name: str) -> StackResult:
-    web = "needs a browser; " if name in _WEB else ""
-    reason = f"{web}this version has no backend for {name}"
-    return StackResult(target=name, state="absent", reason=reason, recorded="not_implemented")
+    )
 
 
 def _probe(status: TargetStatus, timeout_s: float, command: Sequence[str]) -> StackResult:

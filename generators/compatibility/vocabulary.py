@@ -20,13 +20,12 @@ class Vocabulary:
     architectures: tuple[str, ...]
     traits: tuple[str, ...]
     target_order: tuple[str, ...]
-    planned_targets: tuple[str, ...]
     not_hardware: tuple[str, ...]
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The targets that have a backend, and those that are planned."""
-        known = {*known_targets(), *self.planned_targets}
+        """The targets that have a backend."""
+        known = set(known_targets())
         ordered = [name for name in self.target_order if name in known]
         return (*ordered, *sorted(known - set(ordered)))
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..export.exported import ONNX
 from ..export.onnx import export_onnx, with_positions
 from ._in_worker import Shapes, shapes_of
@@ -19,9 +17,6 @@ from .base import Execution, ModelSubject, Runnable
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
-
-CALIBRATIONS = 16
-"""Inputs whose ranges a quantised model is made for."""
 
 
 class ExportedRunnable(Runnable):
@@ -95,23 +90,3 @@ class ExportedRunnable(Runnable):
             self.conditions = {**self.conditions, **exported.conditions()}
             self.files[shapes] = self.prepared(exported.folder / ONNX, inputs)
         return self.files[shapes]
-
-
-def drawn(arrays: Inputs, number: int) -> dict[str, Array]:
-    """Inputs to calibrate with: the example first, then its numbers mixed, and up to a half larger.
-
-    Whole numbers that are more than a mask are drawn anew: what they mean together is lost, their ranges aren't.
-    """
-    if not number:
-        return dict(arrays)
-    random = np.random.default_rng(number)
-    found: dict[str, Array] = {}
-    for name, array in arrays.items():
-        if array.dtype.kind == "f":
-            mixed = random.permutation(array.ravel()).reshape(array.shape)
-            found[name] = (mixed * random.uniform(1, 1.5)).astype(array.dtype)
-        elif array.dtype.kind in "iu" and array.max(initial=0) > 2:
-            found[name] = random.integers(array.min(), array.max() + 1, array.shape).astype(array.dtype)
-        else:
-            found[name] = array
-    return found

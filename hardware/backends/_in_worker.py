@@ -49,6 +49,11 @@ class WorkerBackend(BaseBackend):
         super().__init__(target)
         self._worker: Worker | None = None
 
+    @property
+    def runtime_name(self) -> str:
+        """What a person calls the runtime of this variant."""
+        return self.RUNTIME
+
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
         """Versions, machine and devices, from the worker."""
@@ -64,9 +69,9 @@ class WorkerBackend(BaseBackend):
         try:
             return self._worker_here().call(do, **arguments)
         except WorkerTimeout as error:
-            raise Unsupported(f"{self.RUNTIME}: {error.message}", error_type="timeout", stage=stage) from error
+            raise Unsupported(f"{self.runtime_name}: {error.message}", error_type="timeout", stage=stage) from error
         except WorkerDied as error:
-            raise Unsupported(f"{self.RUNTIME}: {reason_of(error)}", error_type="crash", stage=stage) from error
+            raise Unsupported(f"{self.runtime_name}: {reason_of(error)}", error_type="crash", stage=stage) from error
 
     def exchange(
         self, do: str, arrays: Mapping[str, Inputs], *, stage: Stage, **arguments: Any

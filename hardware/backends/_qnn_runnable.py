@@ -8,17 +8,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..evidence.record import Stage
 from ..export.exported import ONNX
 from ..export.onnx import with_positions
-from ._exported_runnable import CALIBRATIONS, ExportedRunnable, drawn
+from ._exported_runnable import ExportedRunnable
 from ._in_worker import shapes_of, write_arrays
 from .base import ModelSubject, Runnable
 from .qnn import PROVIDER
 
 if TYPE_CHECKING:
-    from .base import Inputs
+    from .base import Array, Inputs
     from .qnn import QNNBackend
+
+
+CALIBRATIONS = 16
+"""Inputs whose ranges a quantised model is made for."""
 
 
 class QNNRunnable(ExportedRunnable):
@@ -60,7 +66,7 @@ class QNNRunnable(ExportedRunnable):
         quantised = folder / ONNX
         files = [folder / f"{number}.npz" for number in range(CALIBRATIONS)]
         for number, arrays in enumerate(files):
-            write_arrays(arrays, drawn(with_positions(self.subject, inputs), number))
+            write_arrays(arrays, _drawn(with_positions(self.subject, inputs), number))
         names = [str(one) for one in files]
         self.backend.call(
             "quantise", stage=Stage.CONVERT, model=str(file.absolute()), inputs=names, quantised=str(quantised)
@@ -70,3 +76,23 @@ class QNNRunnable(ExportedRunnable):
             "quantised": "activations in 16 bits, weights in 8, by their ranges here",
         }
         return quantised
+
+
+def _drawn(arrays: Inputs, number: int) -> dict[str, Array]:
+    """Inputs to calibrate with: the example first, then its numbers mixed, and up to a half larger.
+
+    Whole numbers that are more than a mask are drawn anew: what they mean together is lost, their ranges aren't.
+    """
+    if not number:
+        return dict(arrays)
+    random = np.random.default_rng(number)
+    found: dict[str, Array] = {}
+    for name, array in arrays.items():
+        if array.dtype.kind == "f":
+            mixed = random.permutation(array.ravel()).reshape(array.shape)
+            found[name] = (mixed * random.uniform(1, 1.5)).astype(array.dtype)
+        elif array.dtype.kind in "iu" and array.max(initial=0) > 2:
+            found[name] = random.integers(array.min(), array.max() + 1, array.shape).astype(array.dtype)
+        else:
+            found[name] = array
+    return found

@@ -71,11 +71,6 @@ class WebBackend(WorkerBackend):
     PROVIDER: ClassVar[str]
     """The provider's name in the runtime's log."""
 
-    @property
-    def runtime_name(self) -> str:
-        """What a person calls the runtime of this variant."""
-        return self.RUNTIME
-
     @abstractmethod
     def provider(self) -> Mapping[str, Any]:
         """The provider's options, as a session takes them."""
@@ -108,9 +103,8 @@ class WebBackend(WorkerBackend):
         except WorkerError as error:
             text = reason_of(error)
             kind = "timeout" if error.error_type == "TimeoutError" else _kind_of(text)
-            raise Unsupported(
-                f"{self.RUNTIME} doesn't run the model: {text}", error_type=kind, stage=stage
-            ) from error
+            reason = f"{self.runtime_name} doesn't run the model: {text}"
+            raise Unsupported(reason, error_type=kind, stage=stage) from error
 
     def compute(self, file: Path, arrays: Inputs, *, subject: str) -> tuple[dict[str, Array], Mapping[str, Any]]:
         """Floating-point outputs by name as float64, and the proof of where they were computed.

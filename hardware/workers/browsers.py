@@ -73,7 +73,6 @@ class Page:
 
     page: Any
     said: list[tuple[str, str]]
-    crashed: bool = False
 
     @classmethod
     def open(cls, browser: Any, address: str) -> Page:
@@ -81,7 +80,6 @@ class Page:
         found = cls(page=browser.new_context().new_page(), said=[])
         found.page.on("console", lambda message: found.said.append((message.type, message.text)))
         found.page.on("pageerror", lambda error: found.said.append(("error", str(error))))
-        found.page.on("crash", lambda _: setattr(found, "crashed", True))
         found.page.goto(address)
         found.page.wait_for_function("() => globalThis.hwcompat !== undefined", timeout=20_000)
         return found
@@ -125,5 +123,4 @@ def launch(driver: Any, api: str, folder: Path, *, software: bool) -> Any:
         headless=True,
         args=arguments(api, software=software),
         handle_sigint=False,
-        env={**os.environ, "HOME": os.environ.get("HOME", "/")},
     )

@@ -153,7 +153,7 @@ def run(
     try:
         opened = _open.session(model, subject, settings)
         with np.load(inputs) as file:
-            given = [_given(name, file[name]) for name in opened["inputs"]]
+            given = [_given(place, name, file[name]) for place, name in enumerate(opened["inputs"])]
         asked = {"key": opened["key"], "inputs": given, "results": "/results"}
         found = _open.page.ask("run", asked, limit_s=settings["limit_s"])
         arrays = {one["name"]: _taken(one) for one in found["outputs"]}
@@ -175,10 +175,10 @@ def run(
     return proof
 
 
-def _given(name: str, array: Any) -> dict[str, Any]:
-    place = f"/inputs/{name}"
-    _open.site.given[place] = array.tobytes()
-    return {"name": name, "type": str(array.dtype), "dims": list(array.shape), "url": place}
+def _given(place: int, name: str, array: Any) -> dict[str, Any]:
+    url = f"/inputs/{place}"  # a name may hold what an address may not
+    _open.site.given[url] = array.tobytes()
+    return {"name": name, "type": str(array.dtype), "dims": list(array.shape), "url": url}
 
 
 def _taken(one: dict[str, Any]) -> Any:

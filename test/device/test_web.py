@@ -17,7 +17,7 @@ import psutil
 import pytest
 from command_line import CommandLine, Ran
 
-from hardware.backends import _web
+from hardware.backends import _web, webgpu
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
@@ -59,6 +59,21 @@ def test_evidence_says_which_browser_and_that_its_adapter_is_software(ran: Ran) 
         pytest.skip("a GPU is here")
     assert "software" in line.accelerator
     assert "not a GPU" in line.conditions["stands_in"]
+
+
+@pytest.mark.parametrize("target", ["webgpu", "webnn"])
+def test_a_decoder_decodes_with_its_cache(command_line: CommandLine, tmp_path: Path, target: str) -> None:
+    done = command_line.run(tmp_path, "--model", "gpt2", "--device", target, "--run")
+    outcomes = done.outcomes(f"gpt2/text-generation/{target}/float32")
+    assert outcomes["generates_like_reference"] is outcomes["cache_matches"] is Outcome.PASSED, done.err
+
+
+def test_without_an_adapter_the_native_provider_is_not_replaced_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime would open such a session on the CPU, after a printed line."""
+    monkeypatch.setattr(webgpu, "has_own_device", lambda: True)
+    monkeypatch.setenv("VK_ICD_FILENAMES", os.devnull)
+    with get_backend("webgpu:native") as backend, pytest.raises(Unsupported, match="ONNX Runtime doesn't run"):
+        backend.load(subject(), INPUTS, "float32")
 
 
 def test_a_context_of_another_kind_is_requested_and_no_more(ran: Ran) -> None:

@@ -223,3 +223,34 @@ def test_weights_of_another_model_beside_a_configuration_are_said(tmp_path):
     assert weights_of_another(tmp_path, 104) == ""
     (tmp_path / "model.safetensors").write_bytes(b"no weights")
     assert "can't be read" in weights_of_another(tmp_path, 104)
+
+
+def test_what_kernels_hold_is_that_of_the_processor_that_is_asked_about():
+    """Half precision has no kernels of oneDNN's below AVX-512, and channels lie in blocks of half as many."""
+    import torch
+
+    from generators.derivation.memory import workspace
+
+    given, weight = torch.ones(2, 4, 8, 8, device="meta"), torch.ones(4, 4, 3, 3, device="meta")
+    args = (given, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    held = {}
+    for kind in ("AVX2", "AVX512"):
+        with workspace.on_processor(kind):
+            held[kind] = workspace.workspace_of("convolution", args, [given])
+            assert workspace._block() == {"AVX2": 8, "AVX512": 16}[kind]
+    assert held["AVX2"] != held["AVX512"]
+
+
+def test_a_measured_point_is_estimated_for_its_own_processor(monkeypatch):
+    from types import SimpleNamespace
+
+    from benchmarks.memory import estimating
+    from generators.derivation.memory import workspace
+
+    blocks = SimpleNamespace(estimate=lambda *_: SimpleNamespace(parts={"workspace": workspace._block()}))
+    monkeypatch.setattr(estimating, "_skeleton", lambda _: blocks)
+    monkeypatch.setattr(estimating, "_rival", lambda *_: 0)
+    point = {"config_class": "", "model_class": "", "config": {}, "inputs": {}, "mode": "inference"}
+    point |= {"precision": "float32", "batch": 2, "length": 16}
+    said = estimating.with_estimates([{**point, "cpu": kind} for kind in ("AVX2", "AVX512")])
+    assert [(one["cpu"], one["parts"]["workspace"]) for one in said] == [("AVX2", 8), ("AVX512", 16)]

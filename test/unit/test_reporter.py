@@ -235,8 +235,8 @@ def stack_of(monkeypatch: pytest.MonkeyPatch, *results: StackResult) -> Hardware
     [
         (StackResult(target="cuda", state="absent", reason="no NVIDIA GPU is on the bus"), "device_absent", "info"),
         (
-            StackResult(target="webgpu", state="absent", reason="x", recorded="not_implemented"),
-            "not_implemented",
+            StackResult(target="webgpu", state="absent", reason="needs a browser: no Chromium is installed"),
+            "browser_required",
             "info",
         ),
         (
@@ -282,11 +282,6 @@ def test_each_target_that_did_not_compute_is_graded(monkeypatch, result, error_t
     assert finding.recommendations
 
 
-def test_target_without_a_backend_is_not_implemented_and_not_an_absent_device():
-    (result,) = run_stack([], other_targets=["webnn"])
-    assert (result.state, result.recorded) == ("absent", "not_implemented")
-
-
 def test_measuring_is_advised_with_a_command_that_can_be_pasted():
     one = HardwareCompatibilityReporter()
     (finding,) = one.collect_compatibility_test_errors(["gpt2"])
@@ -314,8 +309,8 @@ def test_report_has_a_verdict_for_each_cell():
 def test_every_known_target_is_in_the_stack(monkeypatch):
     seen: dict[str, object] = {}
 
-    def remember(statuses, *, other_targets, **_options):
-        seen.update({one.target: one for one in statuses}, **dict.fromkeys(other_targets))
+    def remember(statuses, **_options):
+        seen.update({one.target: one for one in statuses})
         return ()
 
     monkeypatch.setattr(reporter, "run_stack", remember)
