@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from hardware.cell import Cell
 from hardware.errors import UsageError
-from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.record import COARSE, CheckLine, Outcome
 from hardware.plain_text import one_line
 
 from .levels import level_rules
 from .verdict import Level
 
 _LONGEST_REASON = 200
-_SAID = {"dimensions": "dimensions"}
+_SAID = {"dimensions": "dimensions", COARSE: "as coarse as the target's standard allows"}
 """Conditions of a run that are said with its level: what is real of a model whose weights aren't."""
 
 
@@ -116,7 +116,7 @@ def _unproven(cell: Cell, line: CheckLine, own_limit: float | None) -> str:
     error, limit = line.max_rel_error, line.tolerance
     if error is None or limit is None or not error <= limit:
         return f"{line.check_name} passed without an error within its tolerance ({error} against {limit})"
-    today = _product_limit(cell) if own_limit is None else own_limit
+    today = _product_limit(cell, line) if own_limit is None else own_limit
     if today is None:
         return f"{line.check_name} passed, and no tolerance is stated for {cell.precision} on {cell.target}"
     if limit > today:
@@ -130,10 +130,12 @@ def tolerance_moved(cell: Cell, lines: Sequence[CheckLine], own_limit: float | N
     # Imported late, as in `_core`.
     from hardware.testing.checks import comparing_checks
 
-    today = _product_limit(cell) if own_limit is None else own_limit
     for line in lines:
         error, limit = line.max_rel_error, line.tolerance
-        if today is None or error is None or limit is None or line.check_name not in comparing_checks():
+        if error is None or limit is None or line.check_name not in comparing_checks():
+            continue
+        today = _product_limit(cell, line) if own_limit is None else own_limit
+        if today is None:
             continue
         passed_wider = line.outcome is Outcome.PASSED and error <= limit and limit > today
         failed_narrower = line.outcome is Outcome.FAILED and limit < error <= today
@@ -142,12 +144,12 @@ def tolerance_moved(cell: Cell, lines: Sequence[CheckLine], own_limit: float | N
     return ""
 
 
-def _product_limit(cell: Cell) -> float | None:
+def _product_limit(cell: Cell, line: CheckLine) -> float | None:
     # Imported late, as in `_core`.
     from hardware.testing.tolerances import tolerance_for
 
     try:
-        return tolerance_for(cell.target, cell.precision).limit
+        return tolerance_for(cell.target, cell.precision, line.conditions).limit
     except UsageError:
         return None
 
@@ -223,9 +225,8 @@ def _caps(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine]) -> tup
 
 def _wider(cell: Cell, passed: Sequence[CheckLine]) -> Iterator[str]:
     """Where a check was held to more than the product's tolerance and its line doesn't say whose that was."""
-    product = _product_limit(cell)
     for line in passed:
-        limit = line.tolerance
+        limit, product = line.tolerance, _product_limit(cell, line)
         if limit is not None and "tolerance" not in line.conditions and (product is None or limit > product):
             yield f"held to a tolerance of {limit:g} that nobody gave a reason for"
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from hardware.backends.base import BaseBackend, Execution, ModelSubject
+from hardware.backends._web import WebBackend
+from hardware.backends.base import Execution, ModelSubject
 from hardware.backends.factory import get_backend
 from hardware.export.exported import ONNX
 from hardware.export.onnx import export_onnx, with_positions
@@ -101,12 +102,14 @@ class CapturedTest(ModelTest):
     """A `ModelTest` whose target computes nothing: every pass is exported and numbered, every reference is real."""
 
     @property
-    def backend(self) -> BaseBackend:
+    def backend(self) -> WebBackend:
         return self._target
 
     @cached_property
-    def _target(self) -> BaseBackend:
-        return get_backend(self.requested_target)
+    def _target(self) -> WebBackend:
+        target = get_backend(self.requested_target)
+        assert isinstance(target, WebBackend), "pages are of browsers alone"
+        return target
 
     @property
     def substitution_reason(self) -> str:
@@ -125,6 +128,10 @@ class CapturedTest(ModelTest):
             rebuild=self._changed,
         )
 
+    @property
+    def _conditions_of_graph(self) -> Mapping[str, str]:
+        return captured.conditions
+
     def parameter_count(self) -> int:
         found = super().parameter_count()
         captured.facts["parameters"] = found
@@ -139,7 +146,7 @@ class CapturedTest(ModelTest):
         arrays = {name: np.ascontiguousarray(one) for name, one in with_positions(self._subject, inputs).items()}
         exported = export_onnx(self._subject, inputs)
         file = exported.folder / ONNX
-        captured.conditions |= exported.conditions()
+        captured.conditions |= {**exported.conditions(), **self.backend.coarse_in(file)}
         captured.files.setdefault(str(file), file)
         first, tokens = next(iter(inputs.values())), inputs.get("input_ids")
         entry = {

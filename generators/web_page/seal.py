@@ -117,7 +117,8 @@ def sealed_page(
 ) -> SealedPage:
     """The seal over what was captured."""
     cell, asked = planned.cell, captured.asked
-    limit = tolerance_for(cell.target, cell.precision)
+    conditions = {"optimisation": "O0", **asked["conditions"], **asked["facts"].get("conditions", {})}
+    limit = tolerance_for(cell.target, cell.precision, conditions)
     own = planned.tolerance
     sealed = {
         "schema_version": SEAL_VERSION,
@@ -135,7 +136,7 @@ def sealed_page(
             "config_hash": suite.config_hash,
             "architecture": suite.architecture,
         },
-        "conditions": {"optimisation": "O0", **asked["conditions"], **asked["facts"].get("conditions", {})},
+        "conditions": conditions,
         "tolerance": {"limit": own.limit if own else limit.limit, "reason": own.stated if own else limit.reason},
         "parameters": asked["facts"].get("parameters"),
         **{name: asked[name] for name in ("steps", "passes", "wanted", "not_captured")},

@@ -16,6 +16,7 @@ from ._in_worker import Shapes, shapes_of
 from .base import Execution, ModelSubject, Runnable
 
 if TYPE_CHECKING:
+    from ..export.exported import Exported
     from .base import Array, Inputs
 
 
@@ -35,6 +36,10 @@ class ExportedRunnable(Runnable):
     @abstractmethod
     def prepared(self, file: Path, inputs: Inputs) -> Path:
         """The file to run in this precision, for the export of float32."""
+
+    def conditions_of(self, exported: Exported) -> Mapping[str, str]:
+        """What evidence has to say of an export on this target."""
+        return exported.conditions()
 
     @abstractmethod
     def placed(self, inputs: Inputs) -> tuple[Mapping[str, int], Mapping[str, int]]:
@@ -87,6 +92,6 @@ class ExportedRunnable(Runnable):
         shapes = shapes_of(inputs)
         if shapes not in self.files:
             exported = export_onnx(self.subject, inputs)
-            self.conditions = {**self.conditions, **exported.conditions()}
+            self.conditions = {**self.conditions, **self.conditions_of(exported)}
             self.files[shapes] = self.prepared(exported.folder / ONNX, inputs)
         return self.files[shapes]

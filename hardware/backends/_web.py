@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..evidence.record import Stage
+from ..evidence.record import COARSE, Stage
 from ..workers import WorkerError, environment_of, web_folder
 from ..workers.process import SCRIPT as ONNX_SCRIPT
 from ._in_worker import WorkerBackend, reason_of
@@ -38,7 +38,8 @@ _KINDS = (
 )
 
 _SHAPES_AND_MASKS = (
-    *("Abs", "Add", "And", "ArgMax", "Cast", "Concat", "ConstantOfShape", "CumSum", "Div", "Equal", "Expand"),
+    *("Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "Clip", "Concat", "ConstantOfShape", "CumSum", "Div", "Equal"),
+    *("Expand",),
     *("Flatten", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max"),
     *("Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot", "Or", "Pad", "Range", "ReduceMax", "ReduceMin"),
     *("ReduceSum", "Reshape", "ScatterElements", "ScatterND", "Shape", "Sign", "Size", "Slice", "Split", "Squeeze"),
@@ -71,9 +72,21 @@ class WebBackend(WorkerBackend):
     PROVIDER: ClassVar[str]
     """The provider's name in the runtime's log."""
 
+    COARSE_OPERATORS: ClassVar[tuple[str, ...]] = ()
+    """Operators that the API's standard lets be coarser than float32."""
+
     @abstractmethod
     def provider(self) -> Mapping[str, Any]:
         """The provider's options, as a session takes them."""
+
+    def coarse_in(self, file: Path) -> dict[str, str]:
+        """The condition that says which functions of a file may be coarse here; empty where none is in it."""
+        import onnx
+
+        operators = {node.op_type for node in onnx.load(str(file), load_external_data=False).graph.node}
+        if operators.isdisjoint(self.COARSE_OPERATORS):
+            return {}
+        return {COARSE: ", ".join(name.lower() for name in self.COARSE_OPERATORS)}
 
     @abstractmethod
     def facts(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..evidence.record import Stage
 from ..export.compressing import in_float16, with_int8_weights_in
+from ..export.exported import ONNX
 from ..export.onnx_decoding import axes_of, export_onnx_decoding, graph_files, with_sizes
 from ._exported_runnable import ExportedRunnable
 from ._graph_decoding import decode
@@ -19,6 +20,7 @@ from ._web import WHOLE
 from .base import Generation, ModelSubject, Unsupported, coarsest
 
 if TYPE_CHECKING:
+    from ..export.exported import Exported
     from ._web import WebBackend
     from .base import Inputs
 
@@ -79,6 +81,9 @@ class WebRunnable(ExportedRunnable):
         if proof["said"]:
             self.conditions = {**self.conditions, "console": "; ".join(proof["said"])}
         return got, proof
+
+    def conditions_of(self, exported: Exported) -> Mapping[str, str]:
+        return {**exported.conditions(), **self.backend.coarse_in(exported.folder / ONNX)}
 
     def prepared(self, file: Path, inputs: Inputs) -> Path:
         """Weights in 8 bits for int8, all of it in float16 for that; inputs and outputs stay as they are."""

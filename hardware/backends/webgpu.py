@@ -35,6 +35,7 @@ class WebGPUBackend(WebBackend):
     FIXED_SHAPES = False
     BUNDLE = "ort.webgpu.min.mjs"
     PROVIDER = "WebGpuExecutionProvider"
+    COARSE_OPERATORS = ("Sin", "Cos")
 
     @property
     def native(self) -> bool:

@@ -33,6 +33,10 @@ class Origin(StrEnum):
 EDITED = "suite edited"
 """The condition that every line of an edited suite carries: what its checks assert isn't known."""
 
+COARSE = "coarse_functions"
+"""The condition that names the functions of a graph that the target's own standard lets be coarser than its
+precision."""
+
 _Built = TypeVar("_Built")
 
 _FIELD_TYPES: Mapping[str, type] = {"str": str, "int": int, "float": float, "Mapping": dict}

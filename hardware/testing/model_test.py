@@ -30,7 +30,7 @@ from .passes import WatchedPasses
 from .replay import replay_inputs
 from .room import require_room
 from .tokens import different_tokens
-from .tolerances import tolerance_for
+from .tolerances import NO_CONDITIONS, tolerance_for
 from .whole_numbers import are_undecided, with_whole_numbers_of
 
 if TYPE_CHECKING:
@@ -206,7 +206,13 @@ class ModelTest:
 
     @property
     def _product_tolerance(self) -> float:
-        return tolerance_for(self.actual_target, self.cell.precision).limit
+        return tolerance_for(self.actual_target, self.cell.precision, self._conditions_of_graph).limit
+
+    @property
+    def _conditions_of_graph(self) -> Mapping[str, str]:
+        """What the target says of what it runs; nothing before it is loaded."""
+        loaded = self.__dict__.get("runnable")
+        return loaded.conditions if loaded is not None else NO_CONDITIONS
 
     def run(self, inputs: Mapping[str, Array]) -> Outputs:
         """One forward pass on the target."""

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from ..errors import UsageError
+from ..evidence.record import COARSE
 from ..target import Target
 
 _FILE = Path(__file__).with_name("tolerances.toml")
+NO_CONDITIONS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """`limit` on the error relative to the output's scale, and the reason for it."""
+    """`limit` on the error relative to the output's scale, and the reason for it.
+
+    `coarse` names functions that the target's own standard lets be coarser than the precision; empty for none.
+    """
 
     target: str
     precision: str
     limit: float
     reason: str
+    coarse: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +52,15 @@ def load_tolerances() -> tuple[Tolerance, ...]:
     return tuple(Tolerance(**entry) for entry in entries)
 
 
-def tolerance_for(target: Target, precision: str) -> Tolerance:
-    """The most specific entry: the target with its variant, the target, any target. Raises `UsageError`."""
+def tolerance_for(target: Target, precision: str, conditions: Mapping[str, str] = NO_CONDITIONS) -> Tolerance:
+    """The most specific entry: the target with its variant, the target, any target; of each, the one for what is
+    coarse under these `conditions` of a run before the one for all. Raises `UsageError`."""
+    coarse = conditions.get(COARSE, "")
     for name in (str(target.kind), target.name, "*"):
-        for entry in load_tolerances():
-            if entry.target == name and entry.precision == precision:
-                return entry
+        for wanted in dict.fromkeys((coarse, "")):
+            for entry in load_tolerances():
+                if (entry.target, entry.precision, entry.coarse) == (name, precision, wanted):
+                    return entry
     raise UsageError(
         f"no tolerance is stated for {precision} on {target}",
         why="without one a comparison would mean nothing",

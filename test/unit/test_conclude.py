@@ -390,3 +390,17 @@ def test_what_was_put_together_from_several_runs_says_so():
     verdict = ask(lines.values())
     assert verdict.level is Level.MEDIUM
     assert "put together from several runs" in verdict.conditions
+
+
+def test_a_wider_tolerance_is_todays_only_where_the_run_says_what_is_coarse_and_the_level_says_it_too():
+    cell = Cell.parse("gpt2/text-generation/webgpu/float32")
+    there = {"cell_id": cell.id, "requested_target": "webgpu", "actual_target": "webgpu", "max_rel_error": 4e-4}
+    found = {}
+    for name in ("sin, cos", ""):
+        conditions = {"coarse_functions": name} if name else {}
+        lines = [line(check, conditions=conditions, tolerance=1e-3, **there) for check in PLAN]
+        found[name] = conclude(cell, PLAN, lines, current_versions=VERSIONS, run_versions={"run1": VERSIONS})
+    assert found["sin, cos"].level is Level.HIGH
+    assert "as coarse as the target's standard allows: sin, cos" in found["sin, cos"].conditions
+    assert found[""].level is Level.UNKNOWN
+    assert found[""].basis is not Basis.MEASURED

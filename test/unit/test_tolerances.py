@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hardware.errors import UsageError
+from hardware.evidence.record import COARSE
 from hardware.target import Target
 from hardware.testing import tolerances
 from hardware.testing.tolerances import Tolerance, load_tolerances, loosest_limit, tolerance_for
@@ -18,8 +19,8 @@ def test_every_tolerance_states_a_reason_and_a_limit_that_can_fail():
 
 
 def test_no_two_entries_speak_of_the_same():
-    pairs = [(entry.target, entry.precision) for entry in load_tolerances()]
-    assert len(pairs) == len(set(pairs))
+    keys = [(entry.target, entry.precision, entry.coarse) for entry in load_tolerances()]
+    assert len(keys) == len(set(keys))
 
 
 def test_half_precision_is_looser_than_float32():
@@ -43,3 +44,13 @@ def test_the_most_specific_entry_counts(monkeypatch, target, limit):
 def test_a_precision_without_a_tolerance_is_refused_instead_of_guessed():
     with pytest.raises(UsageError, match="no tolerance is stated for int4 on cpu"):
         tolerance_for(Target.parse("cpu"), "int4")
+
+
+def test_what_a_standard_lets_be_coarse_counts_only_where_a_run_says_so():
+    webgpu, coarse = Target.parse("webgpu"), {COARSE: "sin, cos"}
+    assert tolerance_for(webgpu, "float32").limit == tolerance_for(Target.parse("cpu"), "float32").limit
+    assert tolerance_for(webgpu, "float32", coarse).limit == 1e-3
+    assert tolerance_for(Target.parse("webgpu:native"), "float32", coarse).limit == 1e-3
+    assert tolerance_for(Target.parse("webnn"), "float32", coarse) == tolerance_for(Target.parse("cpu"), "float32")
+    assert tolerance_for(webgpu, "float32", {COARSE: "tanh"}) == tolerance_for(webgpu, "float32")
+    assert tolerance_for(webgpu, "float16", coarse) == tolerance_for(webgpu, "float16")
