@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,16 +38,42 @@ def write_copy(file: Path) -> None:
     _write(file, nodes, "values", "copy", [SIZE, SIZE], {"identity": np.eye(SIZE, dtype=np.float32)})
 
 
-def _write(
-    file: Path, nodes: list[object], given: str, result: str, shape: list[int], constants: dict[str, Array]
-) -> None:
-    from onnx import TensorProto, helper, numpy_helper, save
+def write_overflow(file: Path) -> None:
+    """The root of `values` (8, 8) times 300 of the identity, all of it float16: a product of 300 is 90,000, which
+    float16 can't hold."""
+    from onnx import helper
 
+    nodes = [
+        helper.make_node("MatMul", ["values", "factor"], ["product"]),
+        helper.make_node("Sqrt", ["product"], ["root"]),
+    ]
+    _write(
+        file, nodes, "values", "root", [SIZE, SIZE], {"factor": (300 * np.eye(SIZE)).astype(np.float16)}, np.float16
+    )
+
+
+def overflows(root: Array) -> bool:
+    """Whether what `write_overflow` gives for 300 everywhere was rounded to float16 between its operators."""
+    return not bool(np.all(np.abs(root.astype(np.float64) - 300) < 1))
+
+
+def _write(
+    file: Path,
+    nodes: list[object],
+    given: str,
+    result: str,
+    shape: list[int],
+    constants: dict[str, Array],
+    dtype: type[np.floating[Any]] = np.float32,
+) -> None:
+    from onnx import helper, numpy_helper, save
+
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     graph = helper.make_graph(
         nodes,
         "question",
-        [helper.make_tensor_value_info(given, TensorProto.FLOAT, [SIZE, SIZE])],
-        [helper.make_tensor_value_info(result, TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(given, kind, [SIZE, SIZE])],
+        [helper.make_tensor_value_info(result, kind, shape)],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(file))

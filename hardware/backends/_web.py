@@ -10,6 +10,7 @@ import re
 import tempfile
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -162,6 +163,21 @@ class WebBackend(WorkerBackend):
             write_question(file, right)
             answer = self.compute(file, {"left": left}, subject="question")[0]["answer"]
         return float(answer[0]), float(answer[1]), float(answer[2])
+
+    def computed_in(self, dtype: str) -> str:
+        """What a file's products of `dtype` are computed in: a browser may do float16 in float32, which is asked."""
+        return "float32" if dtype == "float16" and not self._rounds_to_float16 else dtype
+
+    @cached_property
+    def _rounds_to_float16(self) -> bool:
+        from ..export.exported import ONNX
+        from ._onnx_probe import SIZE, overflows, write_overflow
+
+        with tempfile.TemporaryDirectory(prefix="hwcompat-web-") as name:
+            file = Path(name) / ONNX
+            write_overflow(file)
+            values = np.full((SIZE, SIZE), 300, np.float16)
+            return overflows(self.run_file(file, {"values": values}, subject="float16")[0]["root"])
 
     def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
         if precision not in self.PRECISIONS:

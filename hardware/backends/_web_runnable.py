@@ -42,7 +42,7 @@ class WebRunnable(ExportedRunnable):
         if precision == "int8":
             self.conditions = {**self.conditions, "quantised": "weights in 8 bits"}
         self.pass_of(self.example)
-        self.actual_dtype = _products(self.files[shapes_of(self.example)]) or precision
+        self.actual_dtype = backend.computed_in(_products(self.files[shapes_of(self.example)]) or precision)
         self.graphs = self._decoding() if subject.generates != "none" else {}
         self.can = frozenset({"generate"} if self.graphs else ())
 

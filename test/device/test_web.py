@@ -146,6 +146,12 @@ def _runs(pid: int) -> bool:
         return False
 
 
+def test_float16_that_a_browser_computes_in_float32_is_called_so() -> None:
+    with get_backend("webnn") as backend:
+        assert backend.computed_in("float16") == "float32"
+        assert backend.computed_in("float64") == "float64"
+
+
 def test_a_page_that_hangs_is_ended_and_the_next_model_runs(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(_web, "PASS_LIMIT_S", 0.001)
