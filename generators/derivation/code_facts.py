@@ -174,7 +174,7 @@ def _on_host(model: Any, inputs: Mapping[str, Array]) -> tuple[str, ...]:
 def _forward_trace(facts: CodeFacts, model: Any, recipe: Recipe, inputs: Mapping[str, Array]) -> CodeFacts:
     """What a trace of the forward pass holds for, why not for more, and what is in it."""
     subject = ModelSubject(model=model, task=recipe.task, identity="", masked_by=recipe.masked_by)
-    proof = Proof.of(subject, inputs, "torch's interpreter of traces")
+    proof = Proof.of(subject, inputs, "torch's interpreter of traces", decodes=False)
     for held in (None, held_inputs(inputs)):
         made = Exported(folder=Path(), method="traced", static=held is not None)
         try:

@@ -50,7 +50,8 @@ class Route:
 
     `ways` in the order in which they are tried; `runtime` is where an export is verified, in words; `packages` are
     those whose versions change an export. `refused` maps what a converter says before the operators that it can't
-    convert to what we say. `best` is the way that needs no reason why the others weren't taken.
+    convert to what we say. `best` is the way that needs no reason why the others weren't taken. `decodes` says
+    whether such an export may decode.
     """
 
     ways: Ways
@@ -59,6 +60,7 @@ class Route:
     packages: Sequence[str]
     refused: Mapping[str, str]
     best: str = ""
+    decodes: bool = False
 
 
 def export_once(subject: ModelSubject, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
@@ -150,7 +152,7 @@ def _export_into(kept: Path, subject: ModelSubject, example: Inputs, open_on_cpu
     try:
         started = time.perf_counter()
         with contextlib.redirect_stdout(None), _quiet_logging():
-            proof = Proof.of(subject, example, route.runtime)
+            proof = Proof.of(subject, example, route.runtime, decodes=route.decodes)
             made, error = _first_right(proof, open_on_cpu, work, route)
         keep_passes(made.folder, proof)
         took = time.perf_counter() - started

@@ -45,6 +45,7 @@ def export_onnx_decoding(subject: ModelSubject, example: Inputs) -> Exported:
         packages=("torch", *PACKAGES),
         refused=OPERATORS_REFUSED,
         best=_METHOD,
+        decodes=True,
     )
     return export_once(subject, example, lambda exported: DecodingOnnx(exported, subject), route)
 
@@ -167,5 +168,4 @@ def _growing_axes(model: Any, example: Inputs) -> dict[str, tuple[int, ...]]:
 
 
 def _proven(made: Exported, proof: Proof, open_on_cpu: Any) -> tuple[Exported, float]:
-    proof.of_decoding(opened(open_on_cpu, made), made)
-    return made, 0.0
+    return made, proof.of_decoding(opened(open_on_cpu, made), made)

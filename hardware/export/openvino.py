@@ -58,6 +58,7 @@ def export_openvino(
         packages=("openvino", "optimum-intel", "nncf"),
         refused=_OPERATORS,
         best=EXPORTER,
+        decodes=True,
     )
     return export_once(subject, example, open_on_cpu, route)
 

@@ -31,9 +31,10 @@ class Proof:
     """What torch gives in float32 on CPU, computed before an exporter changes anything about the model.
 
     `other` holds inputs of other shapes and their outputs, None where the model takes no others; `values` the same
-    for other values of the same shapes; `decoded` is None where it doesn't decode. `runtime` says in words where the
-    export is run. Every method raises `Unsupported` at the stage `convert`: `export_failed` where the
-    export doesn't run, `conversion_wrong` where it gives other numbers.
+    for other values of the same shapes; `decoded` is None where no export of this kind decodes, or where torch
+    doesn't, for the reason `why_not_decoded`. `runtime` says in words where the export is run. Every method raises
+    `Unsupported` at the stage `convert`: `export_failed` where the export doesn't run, `conversion_wrong` where it
+    gives other numbers.
     """
 
     subject: ModelSubject
@@ -43,18 +44,21 @@ class Proof:
     values: tuple[Inputs, Mapping[str, Array]] | None
     decoded: Generation | None
     runtime: str
+    why_not_decoded: str = ""
 
     @classmethod
-    def of(cls, subject: ModelSubject, example: Inputs, runtime: str) -> Self:
-        """Run the model in every way in which its export has to run."""
+    def of(cls, subject: ModelSubject, example: Inputs, runtime: str, *, decodes: bool) -> Self:
+        """Run the model in every way in which its export has to run; `decodes` says whether token by token too."""
+        decoded, why_not = _decoded_if_it_does(subject, example) if decodes else (None, "")
         return cls(
             subject=subject,
             example=example,
             outputs=torch_outputs(subject, example),
             other=_other_shapes(subject, example),
             values=_other_values(subject, example),
-            decoded=_decoded(subject, example),
+            decoded=decoded,
             runtime=runtime,
+            why_not_decoded=why_not,
         )
 
     def of_all(self, opened: Opened, made: Exported) -> float:
@@ -81,12 +85,13 @@ class Proof:
         if self.values is not None:
             self._compare(opened, made, *self.values, " for other values")
 
-    def of_decoding(self, opened: Opened, made: Exported) -> None:
-        """The same tokens and logits, step by step, with the export's own cache."""
+    def of_decoding(self, opened: Opened, made: Exported) -> float:
+        """The error of the logits, step by step, with the export's own cache, after the tokens were the same."""
         from ..testing.parity import compare
 
         if self.decoded is None:
-            raise self._wrong(f"torch decodes nothing to hold the {made.method} export against")
+            why = f": {self.why_not_decoded}" if self.why_not_decoded else ""
+            raise self._wrong(f"torch decodes nothing to hold the {made.method} export against{why}")
         try:
             got = opened.generate(self.example, steps=self.decoded.tokens.shape[1])
         except Exception as error:
@@ -94,6 +99,7 @@ class Proof:
         comparison = compare({"logits": got.logits}, {"logits": self.decoded.logits})
         if not (comparison.max_rel_error <= LIMIT and np.array_equal(got.tokens, self.decoded.tokens)):
             raise self._wrong(f"the {made.method} export decodes with other numbers than torch: {comparison}")
+        return comparison.max_rel_error
 
     def _compare(
         self, opened: Opened, made: Exported, inputs: Inputs, want: Mapping[str, Array], where: str
@@ -124,6 +130,8 @@ def keep_passes(folder: Path, proof: Proof) -> None:
         arrays: dict[str, Any] = {f"{_GIVEN}{name}": one for name, one in inputs.items()}
         arrays |= {f"{_GOT}{name}": one for name, one in outputs.items()}
         np.savez(folder / _PASS.format(number), **arrays)
+    if proof.decoded is not None:
+        np.savez(folder / _DECODED, tokens=proof.decoded.tokens, logits=proof.decoded.logits)
 
 
 def was_of(folder: Path, subject: ModelSubject) -> bool:
@@ -141,9 +149,27 @@ def was_of(folder: Path, subject: ModelSubject) -> bool:
         masks = masks_of(subject.masked_by, inputs)
         if outputs is None or not compare(outputs, want, masks=masks).max_rel_error <= LIMIT:
             return False
+        if number == 0 and not _decodes_as_kept(folder / _DECODED, subject, inputs):
+            return False
     return True
 
 
+def _decodes_as_kept(file: Path, subject: ModelSubject, inputs: Inputs) -> bool:
+    """Whether the module decodes what an export was held against; one that was held against no such thing is asked
+    nothing."""
+    from ..testing.parity import compare
+
+    if not file.is_file():
+        return True
+    decoded, _ = _decoded_if_it_does(subject, inputs)
+    with np.load(file) as kept:
+        tokens, logits = kept["tokens"], kept["logits"]
+    if decoded is None or not np.array_equal(decoded.tokens, tokens):
+        return False
+    return compare({"logits": decoded.logits}, {"logits": logits}).max_rel_error <= LIMIT
+
+
+_DECODED = "decoded.npz"
 _PASS, _GIVEN, _GOT = "pass-{}.npz", "given.", "got."
 
 
@@ -158,16 +184,22 @@ def torch_outputs(subject: ModelSubject, inputs: Inputs) -> dict[str, Array]:
         return to_arrays(forward(subject.model, to_tensors(inputs, "cpu", torch.float32)))
 
 
-def _decoded(subject: ModelSubject, example: Inputs) -> Generation | None:
+def _decoded_if_it_does(subject: ModelSubject, example: Inputs) -> tuple[Generation | None, str]:
+    """`STEPS` tokens that torch decodes with a cache; or None, and why it doesn't where it should."""
     import torch
 
     from ..backends._decoding import greedy
     from ..backends._tensors import to_tensors
 
     if subject.generates == "none":
-        return None
+        return None, ""
     model: Any = subject.model
-    return greedy(model, to_tensors(example, "cpu", torch.float32), steps=STEPS, use_cache=True)
+    try:
+        return greedy(model, to_tensors(example, "cpu", torch.float32), steps=STEPS, use_cache=True), ""
+    except MemoryError:
+        raise
+    except Exception as error:  # the modelling code's own: the forward pass may still be right
+        return None, f"{type(error).__name__}: {str(error)[:300]}"
 
 
 def _other_shapes(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Array], dict[str, Array]] | None:

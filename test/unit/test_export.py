@@ -151,7 +151,7 @@ def test_a_trace_that_is_right_for_its_example_alone_has_static_shapes(ways: Non
 def decodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model of which torch decodes token 2, four times."""
     want = Runs(2).generate(INPUTS, steps=4)
-    monkeypatch.setattr(verification, "_decoded", lambda subject, example: want)
+    monkeypatch.setattr(verification, "_decoded_if_it_does", lambda subject, example: (want, ""))
 
 
 class DecodesWrongly(Runs):
@@ -403,6 +403,6 @@ def test_an_export_is_held_against_inputs_without_padding():
 
     subject = ModelSubject(model=Sum(), task="none", identity="")
     example = {"input_ids": np.ones((2, 6), np.int64), "attention_mask": np.tril(np.ones((2, 6), np.int64))}
-    inputs, _ = verification.Proof.of(subject, example, "any").other
+    inputs, _ = verification.Proof.of(subject, example, "any", decodes=False).other
     assert (inputs["attention_mask"][:2] == 0).any()
     assert (inputs["attention_mask"][2:] == 1).all()

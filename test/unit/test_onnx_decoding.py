@@ -15,6 +15,7 @@ from hardware.backends.base import ModelSubject, Unsupported
 from hardware.export import onnx_decoding
 from hardware.export.compressing import in_float16, with_int8_weights_in
 from hardware.export.exported import ENCODER, PROMPT, STEP
+from hardware.export.onnx import export_onnx
 from hardware.export.onnx_decoding import axes_of, export_onnx_decoding, graph_files, with_sizes
 from hardware.testing.loud_weights import fill
 
@@ -30,7 +31,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def decoder(model_type: str) -> tuple[ModelSubject, dict[str, Any]]:
     recipe = load_recipe(model_type)
     model = fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain)
-    subject = ModelSubject(model=model, task=recipe.task, identity=model_type, generates=recipe.generate)
+    subject = ModelSubject(
+        model=model,
+        task=recipe.task,
+        identity=model_type,
+        generates=recipe.generate,
+        masked_by=recipe.masked_by,
+    )
     return subject, make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
 
 
@@ -47,6 +54,36 @@ def test_a_step_for_one_length_alone_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(onnx_decoding, "_growing_axes", lambda *_: {})
     with pytest.raises(Unsupported, match="doesn't decode"):
         export_onnx_decoding(*decoder("gpt2"))
+
+
+def test_a_cache_that_was_changed_in_memory_does_not_meet_graphs_from_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.cache_utils import DynamicLayer
+
+    subject, example = decoder("gpt2")
+    before = export_onnx_decoding(subject, example)
+    times = (before.folder / "verified.json").stat().st_mtime_ns
+    assert export_onnx_decoding(subject, example) == before
+    assert (before.folder / "verified.json").stat().st_mtime_ns == times, "an export of the same module is kept"
+    right = DynamicLayer.update
+    monkeypatch.setattr(
+        DynamicLayer, "update", lambda self, keys, values, *rest, **more: right(self, keys / 2, values, *rest, **more)
+    )
+    again = export_onnx_decoding(subject, example)
+    assert (again.folder / "verified.json").stat().st_mtime_ns != times, "graphs of the right cache were given"
+
+
+def test_a_module_that_does_not_decode_says_why_and_its_forward_pass_is_exported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    subject, example = decoder("gpt2")
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the size of tensor a must match")
+
+    monkeypatch.setattr("hardware.backends._decoding.greedy", broken)
+    with pytest.raises(Unsupported, match="RuntimeError: the size of tensor a must match"):
+        export_onnx_decoding(subject, example)
+    assert export_onnx(subject, example).static
 
 
 def test_axes_get_sizes_and_what_follows_from_them_is_computed(tmp_path: Path) -> None:
