@@ -12,6 +12,7 @@ from generators.models.given import GivenRecipe
 from generators.plan import PlannedSuite
 from hardware.errors import OutputError, UsageError
 from hardware.evidence.versions import own_version
+from hardware.package_files import package_files
 from hardware.testing.bundle import SCHEMA_VERSION, SUITES, TESTED
 from hardware.whole_file import write_whole
 
@@ -19,7 +20,6 @@ from .files import suite_conftest
 from .render import environment
 
 _HARDWARE = Path(__file__).parents[2] / "hardware"
-_PACKED = (".py", ".toml", ".json", ".ini")
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it's packed
 
 
@@ -69,9 +69,8 @@ def _files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, st
     for suite in planned:
         yield f"{SUITES}/{suite.file_name}", suite.text.encode()
     yield "bundle.json", json.dumps(_contents(stem, planned, versions), indent=2, sort_keys=True).encode() + b"\n"
-    for source in sorted(_HARDWARE.rglob("*")):
-        if source.suffix in _PACKED and source.is_file():
-            yield f"hardware/{source.relative_to(_HARDWARE).as_posix()}", source.read_bytes()
+    for name, source in package_files(_HARDWARE).items():
+        yield f"hardware/{name}", source.read_bytes()
 
 
 def _contents(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> dict[str, object]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..backends.factory import backend_class, known_targets, plugged_versions
 from ..cell import DIFFUSION_TASKS, Cell
 from ..detection import HardwareInfo
+from ..package_files import package_files
 
 FAULT_VARIABLE = "HWCOMPAT_SIMULATED_FAULT"
 """What the simulated device is told to do wrong: a version of that device, and gone when the variable is."""
@@ -50,11 +51,14 @@ def own_version() -> str:
 
 
 def hash_of_checking(root: Path) -> str:
-    """A hash of the code in the package at `root` that a verdict rests on: 12 hexadecimal digits."""
-    paths = [path for name in _CHECKING for path in (root / name, *(root / name).rglob("*"))]
+    """A hash of the code in the package at `root` that a verdict rests on: 12 hexadecimal digits.
+
+    A bundle carries the same files, so that what it measures is of the same version at home.
+    """
     digest = hashlib.sha256()
-    for path in sorted(path for path in paths if path.suffix in (".py", ".toml", ".mjs", ".html")):
-        digest.update(path.name.encode() + path.read_bytes())
+    for name, path in package_files(root).items():
+        if name.partition("/")[0] in _CHECKING:
+            digest.update(name.encode() + path.read_bytes())
     return digest.hexdigest()[:12]
 
 

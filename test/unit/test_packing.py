@@ -14,6 +14,8 @@ import pytest
 
 from hardware.errors import BrokenInput
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.versions import hash_of_checking
+from hardware.package_files import package_files
 from hardware.testing.bundle import read_bundle
 from hardware.testing.session import exit_code
 
@@ -63,6 +65,23 @@ def unpacked(tmp_path: Path) -> Path:
 
 def test_a_bundle_is_packed_even_where_the_same_suites_were_just_generated(unpacked: Path):
     assert (unpacked / "run.py").is_file()
+
+
+def test_evidence_of_an_untouched_bundle_is_of_the_version_that_made_it(unpacked: Path):
+    assert hash_of_checking(unpacked / "hardware") == hash_of_checking(ROOT / "hardware")
+    assert (unpacked / "hardware/workers/web/run.mjs").is_file()
+    page = unpacked / "hardware/workers/web/index.html"
+    page.write_text(page.read_text() + " ")
+    assert hash_of_checking(unpacked / "hardware") != hash_of_checking(ROOT / "hardware")
+
+
+def test_every_file_of_the_package_is_of_a_kind_that_is_packed():
+    done = subprocess.run(["git", "ls-files", "hardware"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("no checkout")
+    there = {name for name in done.stdout.splitlines() if (ROOT / name).is_file()}
+    assert there
+    assert there <= {f"hardware/{name}" for name in package_files(ROOT / "hardware")}
 
 
 def test_a_device_that_was_named_is_required_of_whoever_runs_the_bundle(unpacked: Path):
