@@ -232,7 +232,7 @@ def test_it_is_served_on_loopback_and_ends_on_an_interruption(
         while "http://127.0.0.1:" not in (out := (tmp_path / "out").read_text()) and time.monotonic() < until:
             assert process.poll() is None, (tmp_path / "err").read_text()
             time.sleep(0.2)
-        address = re.search(r"http://127\.0\.0\.1:\d+/", out)
+        address = re.search(r"http://127\.0\.0\.1:\d+/\S+", out)
         assert address, out
         found = opened(made, tmp_path, address[0])
     finally:
