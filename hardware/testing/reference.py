@@ -10,6 +10,7 @@ import inspect
 import json
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import metadata
@@ -23,6 +24,7 @@ from ..backends._decoding import greedy
 from ..backends._tensors import to_arrays, to_tensors
 from ..backends._torch import forward, loss_gradients
 from ..backends.base import Generation
+from .attributes import attributes_of
 from .checkpoints import revision_of
 from .parity import ReferenceNotFinite, is_meant
 from .widened import widen
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from .parity import Array, Outputs
 
 
+_LIBRARIES = frozenset({"torch", "transformers", "diffusers", __name__.partition(".")[0]})
+"""Packages of which only the files count that are named here or that hold a module's class: they are large, and what
+is loaded of them differs from process to process."""
 _OWN_SOURCES = (
     *("backends/_torch.py", "backends/_tensors.py", "backends/_outputs.py", "backends/_decoding.py"),
     *("testing/reference.py", "testing/widened.py"),
@@ -211,21 +216,23 @@ def _require_finite(arrays: Outputs) -> None:
 
 
 def identity_of(model: torch.nn.Module) -> str:
-    """A hash of a model's configuration, weights, modelling source and library versions, as hexadecimal text."""
+    """A hash of a model's configuration, modules with what they hold, weights, modelling source and library versions,
+    as hexadecimal text."""
     import torch
 
     digest = hashlib.sha256()
     config = getattr(model, "config", None)
     if config is not None and hasattr(config, "to_json_string"):
         digest.update(config.to_json_string(use_diff=False).encode())
-    digest.update(type(model).__qualname__.encode())
+    for line in attributes_of(model):
+        digest.update(f"{line}\n".encode(errors="surrogatepass"))
     digest.update(_sources(model))
     for package in ("torch", _library_of(model), "numpy"):
         digest.update(f"{package}=={metadata.version(package)}".encode())
     if revision := revision_of(model):
         digest.update(revision.encode())
         return digest.hexdigest()
-    for name, tensor in _all_tensors(model):
+    for name, tensor in sorted(_all_tensors(model), key=lambda named: named[0]):
         digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
         # As bytes: NumPy has no bfloat16, which a model may keep tables in.
         digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -251,13 +258,17 @@ def _library_of(model: torch.nn.Module) -> str:
 
 
 def _sources(model: torch.nn.Module) -> bytes:
-    """A hash of the source that computes: the files of all modules' classes, what the library shares, and our own
-    that run a model and read what it gives.
+    """A hash of the source that computes: the files of all modules' classes, what else is loaded of their packages,
+    what the library shares, and our own that run a model and read what it gives.
 
     An edit in an installation that one works on must not meet an export or a reference from before it.
     """
     files = {inspect.getsourcefile(type(module)) for module in model.modules()}
     files -= {None, *(f for f in files if f and "/torch/" in Path(f).as_posix())}
+    packages = {type(module).__module__.partition(".")[0] for module in model.modules()} - _LIBRARIES
+    for name, loaded in list(sys.modules.items()):
+        if name.partition(".")[0] in packages:
+            files.add(getattr(loaded, "__file__", None))
     with contextlib.suppress(ImportError):
         library = _library_of(model)
         root = Path(str(importlib.import_module(library).__file__)).parent

@@ -1,12 +1,28 @@
 """The key of references and exports: it changes with everything that computes."""
 
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tiny_models import tiny
 
+from hardware.evidence.record import Outcome
 from hardware.testing import reference
+
+ROOT = Path(__file__).parents[2]
 
 
 def model(scale: float = 1.0) -> torch.nn.Module:
@@ -44,6 +60,126 @@ def test_what_a_state_dictionary_leaves_out_counts_too():
         known = reference.identity_of(with_table(1.0, keep))
         assert known == reference.identity_of(with_table(1.0, keep))
         assert known != reference.identity_of(with_table(1.5, keep))
+
+
+class Holds(torch.nn.Module):
+    """One layer, and beside it whatever a factory put there."""
+
+    def __init__(self, held: Any) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+        torch.nn.init.ones_(self.layer.weight)
+        torch.nn.init.zeros_(self.layer.bias)
+        self._held = held
+
+
+@dataclass
+class Options:
+    scale: int
+
+
+def scaling(by: float) -> Any:
+    return lambda x: x * by
+
+
+def nested(last: Any) -> list[Any]:
+    found: list[Any] = [{"deep": (1, {last, "b"})}]
+    found.append(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (1, 2),
+        (1, 1.0),
+        (True, 1),
+        ("a", "b"),
+        (None, 0),
+        ([1, 2], [2, 1]),
+        (nested("a"), nested("c")),
+        ({"a": 1, "b": 2}, {"a": 2, "b": 1}),
+        (torch.float32, torch.float16),
+        (np.ones(2), np.ones(2, np.float32)),
+        ([torch.ones(2)], [torch.zeros(2)]),
+        (Options(1), Options(2)),
+        (SimpleNamespace(scale=1), SimpleNamespace(scale=2)),
+        (Outcome.PASSED, Outcome.FAILED),
+        (torch.relu, torch.tanh),
+        (lambda x: x + 1, lambda x: x - 1),
+        (scaling(1.0), scaling(2.0)),
+        (functools.partial(torch.sum, dim=0), functools.partial(torch.sum, dim=1)),
+    ],
+)
+def test_what_a_module_holds_beside_its_tensors_counts_too(one: Any, two: Any):
+    assert reference.identity_of(Holds(one)) == reference.identity_of(Holds(copy.deepcopy(one)))
+    assert reference.identity_of(Holds(one)) != reference.identity_of(Holds(two))
+
+
+def test_what_kinds_of_modules_a_model_has_counts_too():
+    with_relu, with_gelu = (torch.nn.Sequential(model(), one) for one in (torch.nn.ReLU(), torch.nn.GELU()))
+    assert reference.identity_of(with_relu) != reference.identity_of(with_gelu)
+    tanh = torch.nn.Sequential(model(), torch.nn.GELU(approximate="tanh"))
+    assert reference.identity_of(with_gelu) != reference.identity_of(tanh)
+
+
+def test_the_order_of_tensors_is_none_of_a_models_identity():
+    made = [model(), model()]
+    for one, names in zip(made, ("ab", "ba"), strict=True):
+        for name in names:
+            one.register_buffer(name, torch.ones(ord(name)), persistent=False)
+    assert reference.identity_of(made[0]) == reference.identity_of(made[1])
+
+
+def test_where_a_model_came_from_and_what_has_no_values_are_none_of_its_identity():
+    one, two = Holds(threading.Lock()), Holds(threading.Lock())
+    one.name_or_path, two.name_or_path = "here", "there"
+    assert reference.identity_of(one) == reference.identity_of(two)
+
+
+NAMES = ("bert", "gpt2", "whisper", "vit", "gemma4_text")
+ASK = """
+from tiny_models import tiny
+from hardware.testing.reference import identity_of
+print(*(identity_of(tiny(name)[0]) for name in {names}))
+"""
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])  # of which one gives gemma4_text another order
+def test_models_of_a_library_are_the_same_in_every_process(seed: str):
+    """Hashes of words differ from process to process, and with them the order of sets."""
+    here = [reference.identity_of(tiny(name)[0]) for name in NAMES]
+    done = subprocess.run(
+        [sys.executable, "-c", ASK.format(names=NAMES)],
+        env={
+            **os.environ,
+            "PYTHONHASHSEED": "7",
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "test/unit"))),
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert done.stdout.split() == here
+    assert len(set(here)) == len(NAMES)
+
+
+def test_an_edit_of_another_file_of_a_users_package_is_another_identity(tmp_path, monkeypatch):
+    package = tmp_path / "own_package_of_a_user"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .net import Net\n", encoding="utf-8")
+    (package / "scales.py").write_text("SCALE = 1\n", encoding="utf-8")
+    (package / "net.py").write_text(
+        "import torch\nfrom .scales import SCALE\n\nclass Net(torch.nn.Linear):\n    pass\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    net = importlib.import_module(package.name).Net(1, 1)
+    before = reference.identity_of(net)
+    assert reference.identity_of(net) == before
+    (package / "scales.py").write_text("SCALE = 2\n", encoding="utf-8")
+    assert reference.identity_of(net) != before
 
 
 def test_an_edit_of_shared_modelling_code_is_another_identity(tmp_path, monkeypatch):
