@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from hardware.cell import Cell
 from hardware.errors import UsageError
+from hardware.evidence.error_types import facts_of_error_types
 from hardware.evidence.record import EDITED, CheckLine, Outcome
 from hardware.evidence.versions import moved_versions
 from hardware.target import Target
@@ -141,7 +142,7 @@ def _sort(
     edited = {line.run_id for line in lines if EDITED in line.conditions}
     for line in lines:
         if line.run_id in edited:
-            set_aside.append("the suite was edited by hand, so what its checks assert isn't known")
+            set_aside.append(str(facts_of_error_types()["suite_edited"]["says"]))
         elif line.run_id in elsewhere:
             set_aside.append(_substituted(cell, elsewhere[line.run_id]))
         elif line.run_id not in there:

@@ -31,7 +31,8 @@ class Origin(StrEnum):
 
 
 EDITED = "suite edited"
-"""The condition that every line of an edited suite carries: what its checks assert isn't known."""
+"""The condition that every line of an edited suite carries, and of one beside which pytest loaded a conftest.py that
+isn't the generated one: what its checks assert isn't known."""
 
 COARSE = "coarse_functions"
 """The condition that names the functions of a graph that the target's own standard lets be coarser than its

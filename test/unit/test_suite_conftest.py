@@ -1,4 +1,5 @@
-"""The conftest.py beside generated suites: what it says where our package isn't the one that is found."""
+"""The conftest.py beside generated suites: what it says where our package isn't the one that is found, and that
+another one in its place is seen."""
 
 from __future__ import annotations
 
@@ -9,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from generators.suites.files import prepare_folder
+from generators.suites.files import prepare_folder, suite_conftest
+from hardware.evidence.record import EDITED
+from hardware.evidence.store import read_folder
+from hardware.testing.conftests import GENERATED, digest_of_text
+from hardware.testing.suite_file import stamp
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,3 +63,58 @@ def test_a_broken_installation_of_ours_keeps_its_own_error(tmp_path):
     done = plain_pytest(tmp_path)
     assert done.returncode != 0
     assert "a_library_that_is_missing" in done.stdout + done.stderr
+
+
+SUITE = stamp('CELL = "bert/fill-mask/cpu/float32"\n\n\ndef test_builds():\n    pass')
+CHEATS = """
+from hardware.testing.model_test import ModelTest
+from hardware.testing.plugin import pytest_configure
+
+ModelTest.error = ModelTest.recorded_error = lambda *_: 1e-9
+"""
+
+
+def test_the_text_that_is_written_is_known_where_suites_run():
+    """After a change of the template its hash goes before the others, which stay."""
+    assert digest_of_text(suite_conftest()) in GENERATED
+
+
+@pytest.mark.parametrize(
+    ("others", "options", "marked"),
+    [
+        ({}, [], False),
+        ({"tests/hwcompat/conftest.py": CHEATS}, [], True),
+        ({"tests/hwcompat/conftest.py": CHEATS}, ["--import-mode=importlib"], True),
+        ({"tests/hwcompat/conftest.py": suite_conftest() + "\n"}, [], True),
+        ({"tests/hwcompat/conftest.py": suite_conftest().replace("\n", "\r\n")}, [], False),
+        ({"tests/conftest.py": CHEATS}, [], True),
+        ({"tests/conftest.py": CHEATS}, ["--import-mode=importlib"], True),
+        ({"conftest.py": CHEATS, "tests/later/conftest.py": ""}, [], True),
+        ({"conftest.py": suite_conftest()}, [], False),
+        ({"tests/later/conftest.py": CHEATS}, [], False),
+        ({"tests/hwcompat/conftest.py": CHEATS}, ["--noconftest", "-p", "hardware.testing.plugin"], False),
+    ],
+)
+def test_what_ran_beside_another_conftest_is_marked_as_edited(tmp_path, others, options, marked):
+    folder = tmp_path / "tests" / "hwcompat"
+    prepare_folder(folder)
+    (folder / "test_bert.py").write_text(SUITE)
+    for name, text in others.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(text.encode())
+    later = (
+        tmp_path / "tests" / "later"
+    )  # collected after the suite: its conftest.py takes the place of others in sys.modules
+    later.mkdir(exist_ok=True)
+    (later / "test_later.py").write_text("def test_later():\n    assert True\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "tests", "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", *options],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HWCOMPAT_EVIDENCE": str(tmp_path / "evidence")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    (line,) = read_folder(tmp_path / "evidence").checks
+    assert (EDITED in line.conditions) is marked, done.stdout + done.stderr
