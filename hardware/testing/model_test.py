@@ -198,9 +198,8 @@ class ModelTest:
 
         A repository's own limit stands in the suite with its reason.
         """
-        limit = self._product_tolerance
-        if self._own_tolerance is not None and not self.substitution_reason:
-            limit = self._own_tolerance
+        own = self._own_tolerance
+        limit = self._product_tolerance if own is None or self.substitution_reason else own
         self.measured.tolerance = limit
         return limit
 
@@ -211,8 +210,7 @@ class ModelTest:
     @property
     def _conditions_of_graph(self) -> Mapping[str, str]:
         """What the target says of what it runs; nothing before it is loaded."""
-        loaded = self.__dict__.get("runnable")
-        return loaded.conditions if loaded is not None else NO_CONDITIONS
+        return getattr(self.__dict__.get("runnable"), "conditions", NO_CONDITIONS)
 
     def run(self, inputs: Mapping[str, Array]) -> Outputs:
         """One forward pass on the target."""
