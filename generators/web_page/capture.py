@@ -13,6 +13,7 @@ from typing import Any
 
 from hardware.errors import ModelError
 from hardware.plain_text import one_line
+from hardware.testing.pytest_environment import shield_pytest
 
 ROOT = Path(__file__).parents[2]
 _SUITE_INI = ROOT / "hardware" / "testing" / "suite.ini"
@@ -43,7 +44,8 @@ def capture(suite: Path, given: Mapping[str, str]) -> CapturedSuite:
     """
     folder = suite.parent
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, **given, "PYTHONPATH": os.pathsep.join(paths), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = {**os.environ, **given, "PYTHONPATH": os.pathsep.join(paths)}
+    shield_pytest(environment)
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", __name__, str(suite)],

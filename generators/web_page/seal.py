@@ -18,17 +18,20 @@ from typing import Any
 from generators.compatibility.verdict import Verdict
 from generators.models.given import GivenRecipe
 from generators.plan import PlannedSuite
-from hardware.backends import _web, _web_runnable, webgpu
+from hardware.backends._web import ERROR_PATTERNS, PASS_LIMIT_S, UNSEEN, WebBackend
+from hardware.backends._web_placement import MEMCPY_OPERATORS, REARRANGING_OPERATORS, WHOLE, operators_of
 from hardware.backends.factory import backend_class, get_backend
+from hardware.backends.webgpu import NATIVE
 from hardware.cell import Cell
-from hardware.errors import UsageError
-from hardware.evidence.pages import SEAL_VERSION, seal_text
+from hardware.errors import ModelError, UsageError
+from hardware.evidence.pages import BUILDS, SEAL_VERSION, seal_text
 from hardware.evidence.record import PlannedCell, plain
 from hardware.evidence.redaction import redact_all
 from hardware.evidence.versions import DRIVEN, relevant_versions
 from hardware.evidence.writer import now
 from hardware.export.exported import ONNX
 from hardware.export.onnx import output_name
+from hardware.software_adapters import SOFTWARE_ADAPTERS
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hardware.testing.suite_file import SuiteFile, read_suite
 from hardware.testing.tolerances import tolerance_for
@@ -72,10 +75,7 @@ def require_page(planned: Sequence[PlannedSuite]) -> PlannedSuite:
             fix="Name one model with one task, and one device; --select chooses among several.",
         )
     (one,) = planned
-    if (
-        not issubclass(backend_class(one.cell.target.name), _web.WebBackend)
-        or one.cell.target.variant == webgpu.NATIVE
-    ):
+    if not issubclass(backend_class(one.cell.target.name), WebBackend) or one.cell.target.variant == NATIVE:
         raise UsageError(
             f"no browser runs {one.cell.target}", fix="Name --device webgpu, webnn, webnn:gpu or webnn:npu."
         )
@@ -115,15 +115,23 @@ def sealed_page(
     runtime: Runtime,
     command: str,
 ) -> SealedPage:
-    """The seal over what was captured."""
+    """The seal over what was captured. Raises `ModelError` where a planned check asked nothing and says not why."""
     cell, asked = planned.cell, captured.asked
+    run = suite.planned(planned.verdict.to_dict())
+    if silent := [
+        one for one in run.checks if one != BUILDS and one not in {**asked["steps"], **asked["not_captured"]}
+    ]:
+        raise ModelError(
+            f"no page can be made: nothing is known of what {', '.join(silent)} asks",
+            why="its run asked nothing of a target, and gave no reason",
+        )
     conditions = {"optimisation": "O0", **asked["conditions"], **asked["facts"].get("conditions", {})}
     limit = tolerance_for(cell.target, cell.precision, conditions)
     own = planned.tolerance
     sealed = {
         "schema_version": SEAL_VERSION,
         "sealed_at": now(),
-        "run": redact_all(_run(suite.planned(planned.verdict.to_dict()), cell, versions, command)),
+        "run": redact_all(_run(run, cell, versions, command)),
         "check": {
             "cell_id": cell.id,
             "subject": suite.subject,
@@ -181,18 +189,22 @@ def _run(planned: PlannedCell, cell: Cell, versions: Mapping[str, str], command:
 def _target(cell: Cell) -> dict[str, Any]:
     """What the backend of the target knows and a page needs: its lists stay in one place."""
     backend = get_backend(cell.target)
-    assert isinstance(backend, _web.WebBackend)
+    assert isinstance(backend, WebBackend)
     return {
         "api": backend.API,
         "provider": dict(backend.provider()),
-        "provider_name": backend.PROVIDER,
-        "kind": getattr(backend, "kind", ""),
+        "placement": {
+            "provider": backend.PROVIDER,
+            "copies": list(MEMCPY_OPERATORS),
+            "rearranging": list(REARRANGING_OPERATORS),
+            "whole": WHOLE,
+        },
+        "device_type": backend.device_type,
         "host_allowed": sorted(backend.HOST_ALLOWED),
-        "copies": list(_web_runnable._COPIES),
-        "kinds": [list(one) for one in _web._KINDS],
-        "software": list(webgpu.SOFTWARE),
-        "unseen": _web_runnable.WebRunnable.unseen,
-        "limit_s": _web.PASS_LIMIT_S,
+        "error_patterns": [list(one) for one in ERROR_PATTERNS],
+        "software": list(SOFTWARE_ADAPTERS),
+        "unseen": UNSEEN,
+        "limit_s": PASS_LIMIT_S,
     }
 
 
@@ -203,7 +215,7 @@ def _file(data: bytes) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="hwcompat-page-") as name:
         path = Path(name) / ONNX
         path.write_bytes(data)
-        nodes = dict(_web_runnable._nodes(path))
+        nodes = dict(operators_of(path))
     graph = onnx.load_from_string(data).graph
     floating = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
     outputs = {one.name: output_name(one.name) for one in graph.output if one.type.tensor_type.elem_type in floating}

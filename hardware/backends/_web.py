@@ -21,14 +21,16 @@ from ..workers import WorkerError, environment_of, web_folder
 from ..workers.process import SCRIPT as ONNX_SCRIPT
 from ._in_worker import WorkerBackend, reason_of
 from ._outputs import ruled_out
+from ._web_placement import WHOLE
 from .base import ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
 
 PASS_LIMIT_S = 90.0
+UNSEEN = "what the browser does with a shader or a graph of WebNN, and what a kernel does inside itself"
 
-_KINDS = (
+ERROR_PATTERNS = (
     (r"device (was )?lost|context (is |was )?lost|device is destroyed|A valid external Instance", "context_lost"),
     (r"out of memory|bad_alloc|memory access out of bounds|Array buffer allocation failed", "out_of_memory"),
     (r"shader-f16|f16 (type )?(used )?without|float16.*not supported", "unsupported_dtype"),
@@ -37,6 +39,7 @@ _KINDS = (
         "unsupported_operator",
     ),
 )
+"""What a page's message holds, as a regular expression, and the error type of it; the first that fits counts."""
 
 _SHAPES_AND_MASKS = (
     *("Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "Clip", "Concat", "ConstantOfShape", "CumSum", "Div", "Equal"),
@@ -46,8 +49,6 @@ _SHAPES_AND_MASKS = (
     *("ReduceSum", "Reshape", "ScatterElements", "ScatterND", "Shape", "Sign", "Size", "Slice", "Split", "Squeeze"),
     *("Sub", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor"),
 )
-WHOLE = " of whole numbers"
-"""Behind an operator's name, that it reads no floating-point number: indices, shapes and masks, never activations."""
 
 
 class WebBackend(WorkerBackend):
@@ -75,6 +76,11 @@ class WebBackend(WorkerBackend):
 
     COARSE_OPERATORS: ClassVar[tuple[str, ...]] = ()
     """Operators that the API's standard lets be coarser than float32."""
+
+    @property
+    def device_type(self) -> str:
+        """The kind of context that is asked for, where the API has kinds; else empty."""
+        return ""
 
     @abstractmethod
     def provider(self) -> Mapping[str, Any]:
@@ -107,7 +113,6 @@ class WebBackend(WorkerBackend):
             "software": bool(self.described.get("software")),
             "bundle": self.BUNDLE,
             "provider": self.provider(),
-            "optimisation": "disabled",  # the file holds what is to run
             "limit_s": PASS_LIMIT_S,
         }
 
@@ -188,4 +193,4 @@ class WebBackend(WorkerBackend):
 
 
 def _kind_of(text: str) -> str:
-    return next((kind for pattern, kind in _KINDS if re.search(pattern, text, re.IGNORECASE)), "unknown")
+    return next((kind for pattern, kind in ERROR_PATTERNS if re.search(pattern, text, re.IGNORECASE)), "unknown")

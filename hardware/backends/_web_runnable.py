@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,25 +17,21 @@ from ._exported_runnable import ExportedRunnable
 from ._graph_decoding import decode
 from ._in_worker import shapes_of
 from ._onnx import COMPUTE
-from ._web import WHOLE
-from .base import Generation, ModelSubject, Unsupported, coarsest
+from ._torch import listed, what_raises
+from ._web import UNSEEN
+from ._web_placement import Incomplete, Placement, operators_of, placement
+from .base import STEPS, Execution, Generation, ModelSubject, Unsupported, coarsest
 
 if TYPE_CHECKING:
     from ..export.exported import Exported
     from ._web import WebBackend
     from .base import Inputs
 
-_OF_SHAPES = ("Shape", "Size")
-"""What reads no number of what it is given."""
-
-_COPIES = ("MemcpyToHost", "MemcpyFromHost")
-"""What the runtime puts between providers: it computes nothing."""
-
 
 class WebRunnable(ExportedRunnable):
     """One ONNX file for each shape, in a browser that meets no other model."""
 
-    unseen = "what the browser does with a shader or a graph of WebNN, and what a kernel does inside itself"
+    unseen = UNSEEN
     backend: WebBackend
 
     def __init__(self, backend: WebBackend, subject: ModelSubject, example: Inputs, precision: str) -> None:
@@ -43,6 +40,9 @@ class WebRunnable(ExportedRunnable):
             self.conditions = {**self.conditions, "quantised": "weights in 8 bits"}
         self.pass_of(self.example)
         self.actual_dtype = backend.computed_in(_products(self.files[shapes_of(self.example)]) or precision)
+        self.decoded: dict[str, dict[Path, Placement]] = {}
+        """By graph that decoded, where the nodes of each of its files were."""
+
         self.graphs = self._decoding() if subject.generates != "none" else {}
         self.can = frozenset({"generate"} if self.graphs else ())
 
@@ -60,21 +60,47 @@ class WebRunnable(ExportedRunnable):
 
         Raises `Unsupported` where a graph leaves more to the host than it may.
         """
-        graphs = {name: functools.partial(self._graph, file) for name, file in self.graphs.items()}
+        graphs = {name: functools.partial(self._graph, name) for name in self.graphs}
         return decode(self.subject.model, graphs, inputs, steps=steps)
 
-    def _graph(self, file: Path, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    def _graph(self, name: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        file = self.graphs[name]
         axes = axes_of(file)
         given = {name: arrays[name] for name in axes}
         if self.backend.FIXED_SHAPES and any(any(named) for named in axes.values()):
             file = with_sizes(file, {name: array.shape for name, array in given.items()}, self.folder)
         got, proof = self.backend.run_file(file, given, subject=self.subject.identity)
-        left = sorted(set(self._placed(file, proof)[1]) - self.backend.HOST_ALLOWED)
-        if left:
+        placed = self._placed(file, proof)
+        self.decoded.setdefault(name, {})[file] = placed
+        if left := sorted(set(placed.host) - self.backend.HOST_ALLOWED):
             raise Unsupported(
                 f"decoding leaves {', '.join(left)} to the host", error_type="silent_offload", stage=Stage.RUN
             )
         return got
+
+    def execution(self) -> Execution:
+        """Where the nodes of the forward pass are, and those of the graphs that decode: each graph as it was asked
+        last, with all that any of its files left to the host. Decodes where nothing was decoded yet."""
+        said = ""
+        if self.graphs and not self.decoded:
+            said = what_raises("decoding", lambda: self.generate(self.example, steps=STEPS))
+        found = super().execution()
+        native, host = Counter(found.native), Counter(found.offloaded)
+        files = [self.files[shapes_of(self.example)]]
+        for by_file in self.decoded.values():
+            files += by_file
+            native += Counter(list(by_file.values())[-1].native)
+            left: Counter[str] = Counter()
+            for one in by_file.values():
+                left |= Counter(one.host)
+            host += left
+        return replace(
+            found,
+            native=dict(native),
+            offloaded=dict(host),
+            dtype=self.backend.computed_in(coarsest(filter(None, map(_products, files))) or found.dtype),
+            unseen=listed(found.unseen, said),
+        )
 
     def compute(self, file: Path, arrays: Inputs) -> tuple[Any, Mapping[str, Any]]:
         got, proof = self.backend.compute(file, arrays, subject=self.subject.identity)
@@ -92,34 +118,19 @@ class WebRunnable(ExportedRunnable):
         return in_float16(file, self.folder) if self.precision == "float16" else file
 
     def placed(self, inputs: Inputs) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """The file's nodes, less those that the log puts elsewhere.
-
-        Raises `Unsupported` where the log says nothing of the target's provider: then nothing is proven.
-        """
+        """By the runtime's own word. Raises `Unsupported` where it doesn't tell of all nodes: that proves nothing."""
         shapes = shapes_of(inputs)
-        return self._placed(self.files[shapes], self.proofs[shapes])
+        found = self._placed(self.files[shapes], self.proofs[shapes])
+        return found.native, found.host
 
-    def _placed(self, file: Path, proof: Mapping[str, Any]) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        said: Mapping[str, list[list[str]]] = proof["nodes"]
-        if not said:
-            raise Unsupported(
-                "the runtime's log doesn't tell where the nodes ran", error_type="unknown", stage=Stage.RUN
-            )
-        nodes = _nodes(file)
-        native = Counter(nodes.values())
-        host: Counter[str] = Counter()
-        for provider, listed in said.items():
-            if provider == self.backend.PROVIDER:
-                continue
-            if any(not name for _, name in listed):
-                return {}, dict(native)  # all of them
-            for operator, name in listed:
-                if operator not in _COPIES:
-                    host[nodes.get(name, f"onnx.{operator}")] += 1
-        native.subtract(host)
-        return {name: count for name, count in native.items() if count > 0}, dict(host)
+    def _placed(self, file: Path, proof: Mapping[str, Any]) -> Placement:
+        try:
+            return placement(proof["placed"], operators_of(file), self.backend.PROVIDER)
+        except Incomplete as error:
+            raise Unsupported(str(error), error_type="unknown", stage=Stage.RUN) from error
 
 
+@functools.lru_cache(maxsize=16)
 def _products(file: Path) -> str:
     """What a file's products are computed in: the coarsest, empty where it has none."""
     import onnx
@@ -133,23 +144,3 @@ def _products(file: Path) -> str:
         onnx.TensorProto.DOUBLE: "float64",
     }
     return coarsest(names[kind] for kind in given if kind in names)
-
-
-@functools.lru_cache(maxsize=16)
-def _nodes(file: Path) -> Mapping[str, str]:
-    """By node, its operator's name in evidence: with `WHOLE` where it reads no floating-point number.
-
-    A node without a name has its place's.
-    """
-    import onnx
-
-    graph = onnx.shape_inference.infer_shapes(onnx.load(str(file))).graph
-    types = {one.name: one.type.tensor_type.elem_type for one in (*graph.input, *graph.output, *graph.value_info)}
-    types |= {one.name: one.data_type for one in graph.initializer}
-    floating = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
-    found = {}
-    for place, node in enumerate(graph.node):
-        kinds = [types.get(name, onnx.TensorProto.FLOAT) for name in node.input if name]
-        whole = node.op_type in _OF_SHAPES or not any(kind in floating for kind in kinds)
-        found[node.name or str(place)] = f"onnx.{node.op_type}{WHOLE if whole else ''}"
-    return found

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ..evidence.record import Stage
+from ..software_adapters import is_software
 from ..workers import Worker
 from ._native_webgpu import has_own_device, software_variables
 from ._web import WebBackend
 from .base import DeviceInfo, ModelSubject, Unsupported
 
-SOFTWARE = ("swiftshader", "llvmpipe", "lavapipe", "basic render driver", "warp")
 _F16 = "shader-f16"
 NATIVE = "native"
 
@@ -102,9 +102,3 @@ class WebGPUBackend(WebBackend):
                 f"the adapter has no {_F16}: {self.device}", error_type="unsupported_dtype", stage=Stage.LOAD
             )
         return super().load(subject, example_inputs, precision)
-
-
-def is_software(adapter: Mapping[str, Any]) -> bool:
-    """Whether an adapter says that it is a fallback, or is one that is known to be software."""
-    words = " ".join(str(adapter.get(name, "")) for name in ("vendor", "architecture", "device", "description"))
-    return bool(adapter.get("fallback")) or any(name in words.lower() for name in SOFTWARE)

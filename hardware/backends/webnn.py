@@ -30,28 +30,31 @@ class WebNNBackend(WebBackend):
     PROVIDER = "WebNNExecutionProvider"
 
     @property
-    def kind(self) -> str:
-        """The kind of context that is asked for."""
+    def device_type(self) -> str:
         return self.target.variant or _CPU
 
     def provider(self) -> Mapping[str, Any]:
-        return {"name": "webnn", "deviceType": self.kind}
+        return {"name": "webnn", "deviceType": self.device_type}
 
     @property
     def device(self) -> str:
-        return f"{self.kind} context" if self.kind == _CPU else f"{self.kind} context, as requested"
+        return (
+            f"{self.device_type} context" if self.device_type == _CPU else f"{self.device_type} context, as requested"
+        )
 
     def facts(self) -> dict[str, str]:
         here = self.described
         found = {"runtime": f"onnxruntime-web {here['onnxruntime_web']}, Chromium {here['browser']}"}
-        if self.kind != _CPU:
-            found["requested"] = f"a context of kind {self.kind}; the browser doesn't tell what executed"
+        if self.device_type != _CPU:
+            found["requested"] = f"a context of kind {self.device_type}; the browser doesn't tell what executed"
         return found
 
     def refused(self) -> str:
-        return str(self.described["contexts"][self.kind].get("reason", ""))
+        return str(self.described["contexts"][self.device_type].get("reason", ""))
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
-        context = self.described["contexts"][self.kind]
+        context = self.described["contexts"][self.device_type]
         name = f"WebNN's {self.device} in Chromium {self.described['browser']}"
-        return self.device_info(self.kind, name, accelerated=context["accelerated"], operators=context["operators"])
+        return self.device_info(
+            self.device_type, name, accelerated=context["accelerated"], operators=context["operators"]
+        )

@@ -12,13 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import BrokenInput, OutputError
+from ..errors import BrokenInput, OutputError, echo
 from ..whole_file import write_whole
 
-SEAL_VERSION = 1
+SEAL_VERSION = 2
 SEALS = "pages"
 """The folder of seals in a folder of evidence."""
 
+BUILDS = "builds"
+"""The check that asks no step: it opens the files."""
+
+_SCHEMA = Path(__file__).with_name("schemas") / "seal.json"
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
@@ -42,12 +46,13 @@ def keep_seal(folder: Path, text: str) -> Path:
 
 
 def read_seal(folder: Path, page_id: str) -> Mapping[str, Any]:
-    """The seal of that page. Raises `BrokenInput` where it isn't kept in `folder`, or was changed."""
+    """The seal of that page. Raises `BrokenInput` where it isn't kept in `folder`, was changed, or is
+    none that a page could have."""
     path = folder / SEALS / f"{page_id}.json"
     if not (len(page_id) == 64 and set(page_id) <= set("0123456789abcdef")):
         raise BrokenInput("a page's evidence names no page", why="a page's name has 64 hexadecimal digits")
     try:
-        text = path.read_text(encoding="utf-8")
+        data = path.read_bytes()
     except OSError as error:
         raise BrokenInput(
             f"the seal of page {page_id[:12]} isn't known here",
@@ -55,14 +60,37 @@ def read_seal(folder: Path, page_id: str) -> Mapping[str, Any]:
             fix=f"Merge it where the page was made, or bring {SEALS}/{page_id[:12]}….json of its evidence folder "
             f"into {folder / SEALS}.",
         ) from error
-    if _id_of(text) != page_id:
+    if hashlib.sha256(data).hexdigest() != page_id:
         raise BrokenInput(f"the seal of page {page_id[:12]} was changed", why="its hash isn't its name any more")
-    found: Mapping[str, Any] = json.loads(text)
-    if found.get("schema_version") != SEAL_VERSION:
+    try:
+        found: Mapping[str, Any] = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BrokenInput(f"the seal of page {page_id[:12]} is no JSON", why=str(error)[:160]) from error
+    if isinstance(found, Mapping) and found.get("schema_version") != SEAL_VERSION:
         raise BrokenInput(
             f"the seal of page {page_id[:12]} is of another version", why=f"this one reads {SEAL_VERSION}"
         )
+    if why := _wrong_in(found):
+        raise BrokenInput(f"the seal of page {page_id[:12]} is none that a page could have", why=why)
     return found
+
+
+def _wrong_in(seal: Mapping[str, Any]) -> str:
+    """Where a seal doesn't fit its schema, or names what isn't in it; empty for one that is whole."""
+    import jsonschema
+
+    schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))
+    error = next(jsonschema.Draft202012Validator(schema).iter_errors(seal), None)
+    if error is not None:
+        place = ".".join(str(part) for part in error.absolute_path) or "the seal"
+        return f"{place}: {error.message[:160]}"
+    for name, steps in seal["steps"].items():
+        for step in steps:
+            if step["pass"] >= len(seal["passes"]) or step.get("want", 0) >= max(len(seal["wanted"]), 1):
+                return f"a step of {echo(name)} names a pass or a reference that it doesn't have"
+    if any(one["file"] >= len(seal["files"]) for one in seal["passes"]):
+        return "a pass names a file that it doesn't have"
+    return ""
 
 
 def _id_of(text: str) -> str:

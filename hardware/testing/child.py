@@ -19,10 +19,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from .pytest_environment import shield_pytest
+
 _SUITE_INI = Path(__file__).with_name("suite.ini")
 _PR_SET_PDEATHSIG = 1
-_REWRITERS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
-"""Variables by which a shell that once ran other tests would deselect or rewrite ours."""
 
 PYTEST_INTERNAL = 3
 """pytest's exit code when it broke down itself."""
@@ -67,9 +67,7 @@ def run_child(task: ChildTask) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if task.memory_limit:
         resource.setrlimit(resource.RLIMIT_DATA, (task.memory_limit, task.memory_limit))
-    for name in _REWRITERS:
-        os.environ.pop(name, None)
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    shield_pytest(os.environ)
     _limit_threads(task.threads)
     code = 0
     for number, suite in enumerate(task.suites):

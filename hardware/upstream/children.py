@@ -25,6 +25,7 @@ from ..errors import BackendUnavailable, NothingMatched
 from ..evidence.error_types import current_name
 from ..evidence.record import Outcome
 from ..target import Target
+from ..testing.pytest_environment import REWRITERS
 from .checkout import Checkout
 from .device_spec import SPEC_VARIABLE, spec_name, spec_text, torch_backend
 from .plugin import LEFT_VARIABLE, RECORD_VARIABLE, TARGET_VARIABLE
@@ -38,7 +39,7 @@ LONGEST_START_S = 300.0
 _ROOT = Path(__file__).parents[2]
 _MOMENT_S = 0.05
 _LOG_TAIL = 6_000
-_OTHERS = ("TRANSFORMERS_TEST_DEVICE", "TRANSFORMERS_TEST_BACKEND", "PYTEST_ADDOPTS", "PYTEST_PLUGINS", LEFT_VARIABLE)
+_OTHERS = ("TRANSFORMERS_TEST_DEVICE", "TRANSFORMERS_TEST_BACKEND", *REWRITERS, LEFT_VARIABLE)
 """Variables that would choose another device or other tests."""
 
 

@@ -15,16 +15,9 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).parent
-_SESSIONS = 4
-"""Shapes of one model that stay open, here as in the page."""
 _LOUD = ("error", "warning")
 _MOST_SAID = 5
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-_PLACED = re.compile(
-    r"(?P<all>All nodes|Node\(s\)) placed on \[(?P<provider>\w+)\]\. Number of nodes: (?P<count>\d+)"
-)
-_NODE = re.compile(r"^\s*(?P<op>[\w.]+) \((?P<name>.*)\)\s*$")
-_LOGGED = re.compile(r"^(?:\x1b\[[0-9;]*m)?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ \[\w:onnxruntime:[^\]]*\] ?")
 
 
 class _Open:
@@ -62,13 +55,12 @@ class _Open:
         page = self.page_for(settings, subject)
         key = json.dumps([model, settings], sort_keys=True)
         if key not in self.sessions:
-            while len(self.sessions) >= _SESSIONS:
-                del self.sessions[next(iter(self.sessions))]
             place = f"/models/{len(self.site.given)}.onnx"
             self.site.given[place] = Path(model)
-            wanted = {name: settings[name] for name in ("bundle", "provider", "optimisation")}
+            wanted = {name: settings[name] for name in ("bundle", "provider")}
             opened = page.ask("open", {**wanted, "key": key, "model": place}, limit_s=settings["limit_s"])
-            self.sessions[key] = {**opened, "key": key, "nodes": placed(opened["log"])}
+            self.sessions[key] = {**opened, "key": key}
+            self.sessions = {one: self.sessions[one] for one in opened["open"]}
         return self.sessions[key]
 
     def _end(self) -> None:
@@ -113,29 +105,6 @@ def describe(*, settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def placed(lines: Any) -> dict[str, list[list[str]]]:
-    """By provider, the nodes (operator and name) that the runtime's log says it was given; a provider that was given
-    all has one entry for each, without names."""
-    found: dict[str, list[list[str]]] = {}
-    into: list[list[str]] | None = None
-    for text in lines:
-        for line in text.splitlines():
-            if match := _PLACED.search(line):
-                into = found.setdefault(match["provider"], [])
-                if match["all"] == "All nodes":
-                    into += [["", ""]] * int(match["count"])
-                    into = None
-                continue
-            if into is None:
-                continue
-            node = _NODE.match(_LOGGED.sub("", line))
-            if node:
-                into.append([node["op"], node["name"]])
-            else:
-                into = None
-    return found
-
-
 def run(
     *,
     model: str,
@@ -164,7 +133,7 @@ def run(
         raise kind(f"{error}; {told}" if told else str(error)) from error
     np.savez(outputs, **arrays)
     proof = {
-        "nodes": opened["nodes"],
+        "placed": opened["placed"],
         "where": {one["name"]: one["where"] for one in found["outputs"]},
         "seconds": found["took"] / 1000,
         "opened_s": opened["took"] / 1000,

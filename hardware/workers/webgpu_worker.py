@@ -9,12 +9,40 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 PROVIDER = "WebGpuExecutionProvider"
-_sessions: dict[str, Any] = {}
+_KERNEL = "_kernel_time"
+
+
+class _Open:
+    """A session, and where its nodes ran: by its record of the first run, which ends with that."""
+
+    def __init__(self, model: str) -> None:
+        runtime = _runtime()
+        self.folder = tempfile.TemporaryDirectory(prefix="hwcompat-profile-")
+        options = runtime.SessionOptions()
+        options.log_severity_level = 3
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.enable_profiling = True
+        options.profile_file_prefix = str(Path(self.folder.name) / "profile")
+        # Without this a session whose provider fails is made again on the CPU, with a line on standard output.
+        self.session = runtime.InferenceSession(model, options, providers=[PROVIDER], enable_fallback=0)
+        self.placed: dict[str, Any] = {}
+
+    def run(self, names: list[str], given: dict[str, Any]) -> Any:
+        results = self.session.run(names, given)
+        if not self.placed:
+            record = Path(self.session.end_profiling())
+            self.placed = placed_by(json.loads(record.read_text(encoding="utf-8")))
+            self.folder.cleanup()
+        return results
+
+
+_sessions: dict[str, _Open] = {}
 
 
 def _runtime() -> Any:
@@ -29,17 +57,18 @@ def describe(*, settings: dict[str, Any]) -> dict[str, Any]:
     return {"onnxruntime": runtime.__version__, "reason": ""}
 
 
-def _session(model: str, settings: dict[str, Any]) -> Any:
-    key = json.dumps([model, settings], sort_keys=True)
-    if key not in _sessions:
-        runtime = _runtime()
-        options = runtime.SessionOptions()
-        options.log_severity_level = 3
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-        # Without this a session whose provider fails is made again on the CPU, with a line on standard output.
-        _sessions[key] = runtime.InferenceSession(model, options, providers=[PROVIDER], enable_fallback=0)
-    return _sessions[key]
+def placed_by(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """Which provider ran each node, by operator and name, in the form in which a page tells it."""
+    ran: dict[str, dict[str, str]] = {}
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith(_KERNEL):
+            told = event["args"]
+            ran.setdefault(told["provider"], {})[event["name"][: -len(_KERNEL)]] = told["op_name"]
+    providers = {
+        provider: {"stated": len(nodes), "all": False, "listed": [[kind, name] for name, kind in nodes.items()]}
+        for provider, nodes in ran.items()
+    }
+    return {"providers": providers, "taken": {"stated": 0, "listed": []}}
 
 
 def run(
@@ -53,20 +82,20 @@ def run(
 ) -> dict[str, Any]:
     """One pass: arrays from the file `inputs`, arrays to the file `outputs`, and where it ran to `execution`."""
     np = importlib.import_module("numpy")
-    session = _session(model, settings)
+    key = json.dumps([model, settings], sort_keys=True)
+    if key not in _sessions:
+        _sessions[key] = _Open(model)
+    opened, session = _sessions[key], _sessions[key].session
     if session.get_providers()[0] != PROVIDER:
         raise RuntimeError(f"the session has {', '.join(session.get_providers())} alone")
     with np.load(inputs) as file:
         given = {one.name: file[one.name] for one in session.get_inputs()}
     names = [one.name for one in session.get_outputs()]
     started = time.perf_counter()
-    results = session.run(names, given)
+    results = opened.run(names, given)
     seconds = time.perf_counter() - started
     np.savez(outputs, **dict(zip(names, results)))  # noqa: B905 - also runs on Python 3.9
-    nodes: dict[str, list[list[str]]] = {}
-    for part in session.get_provider_graph_assignment_info():
-        nodes.setdefault(part.ep_name, []).extend([node.op_type, node.name] for node in part.get_nodes())
-    proof = {"nodes": nodes, "seconds": seconds, "said": []}
+    proof = {"placed": opened.placed, "seconds": seconds, "said": []}
     Path(execution).write_text(json.dumps(proof), encoding="utf-8")
     return proof
 

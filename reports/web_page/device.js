@@ -1,4 +1,4 @@
-// What the browser tells of itself and of its adapter or context, in the words that evidence has for them
+// What the browser tells of itself, and of its adapter or context in the words that evidence has for them
 // (hardware/backends/webgpu.py, webnn.py).
 
 const BROWSERS = [
@@ -27,22 +27,15 @@ async function browserTold() {
   }
 }
 
-function adapterTold(adapter) {
-  const { vendor = "", architecture = "", device = "", description = "" } = adapter.info ?? {};
-  const fallback = Boolean(adapter.info?.isFallbackAdapter ?? adapter.isFallbackAdapter ?? false);
-  return { vendor, architecture, device, description, fallback, features: [...adapter.features].sort() };
-}
-
+// The twin of hardware/software_adapters.py: a page is alone where it runs.
 function isSoftware(adapter, names) {
   const words = [adapter.vendor, adapter.architecture, adapter.device, adapter.description].join(" ").toLowerCase();
   return adapter.fallback || names.some((name) => words.includes(name));
 }
 
 async function webgpuTold(target) {
-  if (!navigator.gpu) return { reason: "this browser has no WebGPU" };
-  const adapter = await navigator.gpu.requestAdapter();
-  if (!adapter) return { reason: "this browser has WebGPU and offers no adapter" };
-  const facts = adapterTold(adapter);
+  const { reason, facts } = await adapterHere();
+  if (reason) return { reason };
   const software = isSoftware(facts, target.software);
   const names = [facts.vendor, facts.architecture].filter(Boolean).join(" ") || "an adapter without a name";
   const name = `${names}${software ? " (software)" : ""}`;
@@ -51,20 +44,12 @@ async function webgpuTold(target) {
   return { reason: "", facts, name, said: { adapter: name, ...stands }, software };
 }
 
-async function webnnTold({ kind }) {
-  if (!navigator.ml) return { reason: "this browser has no WebNN" };
-  try {
-    const context = await navigator.ml.createContext({ deviceType: kind });
-    const limits = context.opSupportLimits?.() ?? {};
-    const operators = Object.keys(limits).filter((name) => typeof limits[name] === "object").sort();
-    const facts = { kind, accelerated: context.accelerated ?? null, operators };
-    context.destroy?.();
-    const wish = `a context of kind ${kind}; the browser doesn't tell what executed`;
-    const name = `WebNN's ${kind} context${kind === "cpu" ? "" : ", as requested"}`;
-    return { reason: "", facts, name, said: kind === "cpu" ? {} : { requested: wish }, software: false };
-  } catch (error) {
-    return { reason: `WebNN gives no context of kind ${kind}: ${error.name}: ${error.message}` };
-  }
+async function webnnTold({ device_type: kind }) {
+  const { reason, facts } = await contextHere(kind);
+  if (reason) return { reason };
+  const wish = `a context of kind ${kind}; the browser doesn't tell what executed`;
+  const name = `WebNN's ${kind} context${kind === "cpu" ? "" : ", as requested"}`;
+  return { reason: "", facts, name, said: kind === "cpu" ? {} : { requested: wish }, software: false };
 }
 
 // `reason` says why nothing can run here; `name` is the accelerator; `said` what evidence has to say of the device.

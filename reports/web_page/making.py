@@ -55,8 +55,8 @@ def write_web_page(
     page = seal(one, versions_of(inventory), known_of(one, inventory, _evidence(asked.evidence)), runtime, command)
     text = render(page)
     name = f"hwcompat_{one.cell.slug}.html"
+    keep_seal(asked.evidence, page.text)  # first: a page without its seal could never come home
     write_page(path, name, text)
-    keep_seal(asked.evidence, page.text)
     click.echo(f"{path}  ({name}, {len(text) / 2**20:.1f} MiB; prediction sealed: {one.verdict.level})")
     note(
         f"Open it where the device is. What the page saves there comes home by: "

@@ -6,12 +6,14 @@ import base64
 import functools
 import gzip
 import hashlib
+import re
 from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
 
 from generators.web_page.seal import SealedPage
+from hardware import workers
 from hardware.errors import ModelError
 from hardware.testing.checks import all_checks
 from reports.html.page import moment
@@ -20,11 +22,18 @@ from reports.text import printable
 LARGEST = 64 * 2**20
 """Bytes of a page. A phone holds it several times over while it unpacks: larger ones end tabs before they say why."""
 
-SCRIPTS = ("parity.js", "placement.js", "runtime.js", "device.js", "checks.js", "page.js")
 _EVALUATED = {"webgpu": "'wasm-unsafe-eval'", "webnn": "'wasm-unsafe-eval' 'unsafe-eval'"}
 """What the runtime has evaluated: WebAssembly, and for WebNN the callers of a browser's methods, which it writes."""
 
 _FOLDER = Path(__file__).parent
+_OF_THE_WORKER = Path(workers.__file__).parent / "web"
+SCRIPTS = (
+    *(_OF_THE_WORKER / name for name in ("placement.mjs", "session.mjs", "adapters.mjs")),
+    *(_FOLDER / name for name in ("parity.js", "runtime.js", "device.js", "checks.js", "page.js")),
+)
+"""The page's script in order; what runs models is the same here as in the browsers of our own targets."""
+
+_EXPORT = re.compile(r"^export ", re.MULTILINE)
 _STYLES = (_FOLDER.parent / "html" / "style.css", _FOLDER / "page.css")
 _BUILDS = "the model's files are those that were sealed, and the runtime makes sessions of them on this device"
 
@@ -70,8 +79,12 @@ def render(page: SealedPage) -> str:
 
 def script_text() -> str:
     """The page's own script: its files one after the other."""
-    text = "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    return f'"use strict";\n{text}'
+    return '"use strict";\n' + "\n".join(map(plain_script, SCRIPTS))
+
+
+def plain_script(path: Path) -> str:
+    """A script's text as a page without modules takes it: what it exports stands there for all that follows."""
+    return _EXPORT.sub("", path.read_text(encoding="utf-8"))
 
 
 def embedded(page: SealedPage) -> dict[str, str]:

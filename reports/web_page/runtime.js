@@ -1,31 +1,10 @@
-// What is embedded, unpacked and held against its hashes; ONNX Runtime Web from memory; sessions and passes.
-
-const VIEWS = {
-  float64: Float64Array,
-  float32: Float32Array,
-  int64: BigInt64Array,
-  int32: Int32Array,
-  uint8: Uint8Array,
-  int8: Int8Array,
-  bool: Uint8Array,
-};
+// What is embedded, unpacked and held against its hashes; ONNX Runtime Web from memory; a model's passes.
 
 class CheckFailed extends Error {
   constructor(errorType, message, stage, outcome = "failed") {
     super(message);
     Object.assign(this, { errorType, stage, outcome });
   }
-}
-
-// What the runtime says: kept while a session is made, swallowed while it computes, since it prints every shader. It
-// keeps the console's functions when it starts, so these go first.
-const heard = { said: [], kept: false, quiet: false };
-for (const name of ["log", "info", "warn", "error", "debug"]) {
-  const original = console[name].bind(console);
-  console[name] = (...words) => {
-    if (heard.kept) heard.said.push(words.map(String).join(" "));
-    if (!heard.quiet) original(...words);
-  };
 }
 
 async function unpacked(id) {
@@ -63,15 +42,16 @@ async function opened(seal) {
 }
 
 function arrayAt(bytes, { type, dims, at, bytes: size }) {
-  const View = VIEWS[type];
-  if (!View) throw new CheckFailed("unsupported_dtype", `an input is of type ${type}`, "load");
-  return { type, dims, data: new View(bytes.buffer.slice(bytes.byteOffset + at, bytes.byteOffset + at + size)) };
+  const data = numbersOf(type, bytes.buffer.slice(bytes.byteOffset + at, bytes.byteOffset + at + size));
+  if (!data) throw new CheckFailed("unsupported_dtype", `an input is of type ${type}`, "load");
+  return { type, dims, data };
 }
 
 function arraysAt(bytes, places) {
   return Object.fromEntries(Object.entries(places).map(([name, place]) => [name, arrayAt(bytes, place)]));
 }
 
+// What the runtime promises, within its time; what fails meanwhile where nobody waits for it fails this.
 async function within(seconds, promise, stage) {
   let timer;
   const late = new Promise((_, reject) => {
@@ -80,60 +60,49 @@ async function within(seconds, promise, stage) {
       seconds * 1000,
     );
   });
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+  return Promise.race([watched(promise), late]).finally(() => clearTimeout(timer));
 }
 
 class Model {
   constructor(seal, files) {
-    Object.assign(this, { seal, files, ort: null, sessions: new Map(), lost: "" });
+    Object.assign(this, { seal, files, ort: null, sessions: new Sessions(), broken: new Map() });
   }
 
   async start() {
     const address = URL.createObjectURL(new Blob([this.files.bytes.script], { type: "text/javascript" }));
-    this.ort = await import(address);
+    this.ort = begin(await import(address));
     URL.revokeObjectURL(address);
-    Object.assign(this.ort.env.wasm, { numThreads: 1, proxy: false, wasmBinary: this.files.bytes.wasm.buffer });
-    this.ort.env.logLevel = "verbose";
+    Object.assign(this.ort.env.wasm, { proxy: false, wasmBinary: this.files.bytes.wasm.buffer });
   }
 
   // What a runtime raised, as a failure of a kind that evidence knows. Addresses of files stay out of it.
   failure(error, stage) {
     if (error instanceof CheckFailed || error instanceof ReferenceNotFinite) return error;
-    const told = `${error?.name ?? "Error"}: ${error?.message ?? error}${this.lost && ` (device lost: ${this.lost})`}`;
+    const told = `${saidOf(error)}${gpu.lost && ` (device lost: ${gpu.lost})`}`;
     const text = told.replace(/\b(?:file|blob|https?|content):\S+/g, "<address>").slice(0, 900);
-    const kind = this.seal.target.kinds.find(([pattern]) => new RegExp(pattern, "i").test(text))?.[1] ?? "unknown";
+    const kind = this.seal.target.error_patterns.find(([pattern]) => new RegExp(pattern, "i").test(text))?.[1] ?? "unknown";
     const outcome = kind === "out_of_memory" ? kind : "failed";
     return new CheckFailed(kind, `ONNX Runtime Web doesn't run the model: ${text}`, stage, outcome);
   }
 
-  // The session of a file with its log's placement; a failure is the same ever after.
-  session(number) {
-    if (!this.sessions.has(number)) this.sessions.set(number, this.created(number));
-    return this.sessions.get(number);
+  // The session of a file with where its nodes are; a failure is the same ever after.
+  async session(number) {
+    if (this.broken.has(number)) throw this.broken.get(number);
+    try {
+      const opening = this.sessions.with(number, () => this.created(number));
+      return await within(this.seal.target.limit_s, opening, "compile");
+    } catch (error) {
+      heard.keeps = false;
+      this.broken.set(number, this.failure(error, "compile"));
+      throw this.broken.get(number);
+    }
   }
 
   async created(number) {
     const { target, files } = this.seal;
-    try {
-      if (this.ort === null) await this.start();
-      Object.assign(heard, { said: [], kept: true });
-      const creating = this.ort.InferenceSession.create(this.files.bytes[`model-${number}`], {
-        executionProviders: [target.provider],
-        graphOptimizationLevel: "disabled",
-        logSeverityLevel: 0,
-        logVerbosityLevel: 0,
-      });
-      const session = await within(target.limit_s, creating, "compile");
-      heard.kept = false;
-      const proof = counted(placed(heard.said), files[number].nodes, target.provider_name, target.copies);
-      const device = target.api === "webgpu" ? await this.ort.env.webgpu.device : null;
-      device?.lost?.then((why) => (this.lost = `${why.reason}: ${why.message}`));
-      return { session, proof };
-    } catch (error) {
-      throw this.failure(error, "compile");
-    } finally {
-      heard.kept = false;
-    }
+    if (this.ort === null) await this.start();
+    const { session, said } = await created(this.ort, this.files.bytes[`model-${number}`], target.provider);
+    return { session, proof: counted(placed(said), files[number].nodes, target.placement) };
   }
 
   // One pass: floating-point outputs by the model's names, milliseconds, and where the file's nodes ran.

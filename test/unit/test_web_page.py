@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import re
+import subprocess
 import urllib.request
 import zipfile
 from dataclasses import replace
@@ -17,6 +18,7 @@ from made_page import RUNTIME, captured, made_page, planned, product_model
 
 from generators.options import Options
 from generators.options_together import refuse_together
+from generators.web_page.capture import capture
 from generators.web_page.case import Asked, NotCaptured
 from generators.web_page.case import captured as asked_so_far
 from generators.web_page.known import known_of
@@ -24,8 +26,8 @@ from generators.web_page.seal import require_page
 from hardware.detection import detect
 from hardware.errors import ModelError, OutputError, UsageError
 from hardware.evidence.pages import keep_seal, read_seal
-from reports.web_page import rendering
-from reports.web_page.making import serve, write_page
+from reports.web_page import making, rendering
+from reports.web_page.making import serve, write_page, write_web_page
 from reports.web_page.rendering import render, script_text
 
 
@@ -129,6 +131,39 @@ def test_the_seal_stays_where_the_page_was_made(tmp_path: Path) -> None:
     page = made_page()
     assert keep_seal(tmp_path, page.text).name == f"{page.id}.json"
     assert read_seal(tmp_path, page.id) == page.sealed
+
+
+def test_a_page_whose_seal_cannot_be_kept_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could never come home."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(making, "runtime_of", lambda _: RUNTIME)
+    monkeypatch.setattr(making, "seal", lambda *_: made_page())
+    options = asked(web_page=tmp_path / "p.zip", evidence=tmp_path / "file")
+    with pytest.raises(OutputError, match="seal cannot be kept"):
+        write_web_page(options, tmp_path / "p.zip", [planned()], detect(), "python made.py")
+    assert not (tmp_path / "p.zip").exists()
+
+
+def test_a_check_that_asked_nothing_and_says_not_why_makes_no_page() -> None:
+    with pytest.raises(ModelError, match="nothing is known of what honours_mask asks"):
+        made_page(suite=replace(captured(), asked={**captured().asked, "not_captured": {}}))
+
+
+def test_what_a_shell_says_to_its_own_pytest_changes_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, str] = {}
+
+    def ran(*_: object, env: dict[str, str], **__: object) -> subprocess.CompletedProcess[str]:
+        given.update(env)
+        return subprocess.CompletedProcess([], 2, "", "nothing ran")
+
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-k builds")
+    monkeypatch.setenv("PYTEST_PLUGINS", "none_such")
+    monkeypatch.setattr(subprocess, "run", ran)
+    with pytest.raises(ModelError, match="couldn't be computed"):
+        capture(tmp_path / "test_suite.py", {"GIVEN": "x"})
+    assert given["GIVEN"] == "x"
+    assert given["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] == "1"
+    assert not {"PYTEST_ADDOPTS", "PYTEST_PLUGINS"} & set(given)
 
 
 def test_the_page_is_served_on_loopback_until_it_is_interrupted(capsys: pytest.CaptureFixture[str]) -> None:

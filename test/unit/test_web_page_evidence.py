@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from generators.compatibility.current import measured_verdicts
 from hardware.detection import detect
 from hardware.errors import BrokenInput
 from hardware.evidence.merge import merge_evidence
-from hardware.evidence.pages import SEALS, keep_seal
+from hardware.evidence.pages import SEALS, keep_seal, seal_text
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import BROWSER_OF_PAGE, moved_versions
 
@@ -141,6 +142,14 @@ TAMPERED = {
         "ran on the host",
     ),
     "another proof": (edit("runs_natively", native_ops={"onnx.MatMul": 7}), "aren't those of the model's file"),
+    "a proof that says nothing of a node": (
+        edit("runs_natively", native_ops={"onnx.Transpose": 2}),
+        "aren't those of the model's file",
+    ),
+    "an error of what holds nothing against a reference": (
+        edit("matches_recorded", steps=[3e-6, 1.5], max_rel_error=1e-9),
+        "the largest",
+    ),
     "another precision": (edit(REFERENCE, actual_dtype="float16"), "in the precision"),
     "another target": (edit(REFERENCE, actual_target="cpu"), "on which target"),
     "a substitute": (edit(REFERENCE, outcome="passed_on_fallback"), "no page ends a check as"),
@@ -166,6 +175,89 @@ def test_what_was_tampered_with_is_refused_with_the_reason(tmp_path: Path, what:
         merged(tmp_path, change)
     assert reason in str(refused.value), str(refused.value)
     assert not list((tmp_path / "evidence").glob("*.jsonl"))
+
+
+def test_layouts_that_the_runtime_changed_are_no_other_proof(tmp_path: Path) -> None:
+    evidence = read_folder(
+        merged(tmp_path, edit("runs_natively", native_ops={"onnx.MatMul": 1, "onnx.Transpose": 2}))
+    )
+    assert not evidence.broken
+    assert len(evidence.checks) == 5
+
+
+@pytest.mark.parametrize(("error", "refused"), [(None, False), (1e-9, True)])
+def test_a_check_that_only_asks_whether_something_is_heard_has_no_error(
+    tmp_path: Path, error: float | None, refused: bool
+) -> None:
+    asked = captured().asked
+    steps = {**asked["steps"], "matches_recorded": asked["steps"]["matches_recorded"][1:]}
+    page = made_page(suite=replace(captured(), asked={**asked, "steps": steps}))
+    lines = written(page)
+    of(lines, "matches_recorded").update(max_rel_error=error, steps=[1.5])
+    keep_seal(tmp_path / "evidence", page.text)
+    path = saved(tmp_path, lines)
+    if refused:
+        with pytest.raises(BrokenInput, match="isn't the largest"):
+            merge_evidence(path, tmp_path / "evidence")
+    else:
+        assert [one.state for one in merge_evidence(path, tmp_path / "evidence")] == ["taken"]
+
+
+def without(*keys: str) -> Callable[[dict[str, Any]], Any]:
+    def change(seal: Any) -> None:
+        for key in keys[:-1]:
+            seal = seal[key]
+        del seal[keys[-1]]
+
+    return change
+
+
+DAMAGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "no limit": (without("tolerance", "limit"), "'limit' is a required property"),
+    "no steps": (without("steps"), "'steps' is a required property"),
+    "no names of software": (without("target", "software"), "'software' is a required property"),
+    "a step without a limit": (
+        lambda seal: seal["steps"]["matches_reference"][0].pop("at_most"),
+        "steps.matches_reference.0",
+    ),
+    "a pass that isn't there": (
+        lambda seal: seal["steps"]["runs_natively"][0].update({"pass": 7}),
+        "a step of 'runs_natively' names a pass",
+    ),
+    "a reference that isn't there": (
+        lambda seal: seal["steps"]["matches_reference"][0].update(want=1),
+        "a step of 'matches_reference' names a pass or a reference",
+    ),
+    "a file that isn't there": (lambda seal: seal["passes"][0].update(file=3), "a pass names a file"),
+    "two cells": (lambda seal: seal["run"]["plan"].append({"checks": []}), "run.plan"),
+    "another version": (lambda seal: seal.update(schema_version=1), "is of another version"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_seal_that_no_page_could_have_is_refused_with_the_reason(tmp_path: Path, what: str) -> None:
+    change, reason = DAMAGED[what]
+    page = made_page()
+    seal = json.loads(page.text)
+    change(seal)
+    refuse_sealed(tmp_path, seal_text(seal), reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("[]", "the seal: "), ("{", "is no JSON"), ("[" * 100_000, "is no JSON")]
+)
+def test_a_seal_that_is_none_is_refused(tmp_path: Path, text: str, reason: str) -> None:
+    refuse_sealed(tmp_path, text, reason)
+
+
+def refuse_sealed(folder: Path, text: str, reason: str) -> None:
+    """Evidence that names a page with that seal is refused for it."""
+    lines = written(made_page())
+    lines[0]["page"]["id"] = keep_seal(folder / "evidence", text).stem
+    path = saved(folder, lines)
+    with pytest.raises(BrokenInput) as refused:
+        merge_evidence(path, folder / "evidence")
+    assert reason in str(refused.value), str(refused.value)
 
 
 def test_a_second_file_of_a_pages_run_is_refused(tmp_path: Path) -> None:

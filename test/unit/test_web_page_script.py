@@ -1,49 +1,18 @@
-"""The page's script and its twins in Python, on the same arrays and the same log. Needs Node.js."""
+"""The page's script and its twins in Python, on the same arrays. Needs Node.js."""
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from in_node import asked, needs_node
 
-from hardware.backends import _web_runnable
 from hardware.testing.parity import ReferenceNotFinite, compare
-from hardware.workers.web_worker import placed
 from reports.web_page.rendering import SCRIPTS
 
-FOLDER = Path(__file__).parents[2] / "reports" / "web_page"
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js isn't here")
-
-PROGRAM = """
-const fs = require("fs"), vm = require("vm");
-vm.runInThisContext(fs.readFileSync(process.argv[1], "utf-8"));
-const numbers = { nan: NaN, inf: Infinity, "-inf": -Infinity };
-const read = JSON.parse(fs.readFileSync(0, "utf-8"), (_, value) => numbers[value] ?? value);
-const said = (value) => (typeof value === "number" && !Number.isFinite(value) ? String(value) : value);
-let found;
-try { found = vm.runInThisContext(process.argv[2])(read); }
-catch (error) { found = { error: error.constructor.name }; }
-console.log(JSON.stringify(found, (_, value) => said(value)));
-"""
-
-
-def asked(script: str, call: str, given: Any) -> Any:
-    """What a function of the page's script answers."""
-    data = (
-        json.dumps(given, default=float)
-        .replace("NaN", '"nan"')
-        .replace("Infinity", '"inf"')
-        .replace('-"inf"', '"-inf"')
-    )
-    command = ["node", "-e", PROGRAM, str(FOLDER / script), call]
-    done = subprocess.run(command, input=data, capture_output=True, text=True, check=True, timeout=60)
-    return json.loads(done.stdout)
+pytestmark = needs_node
 
 
 def flat(array: Any) -> dict[str, Any]:
@@ -134,49 +103,10 @@ def test_recorded_numbers_are_read_at_their_places() -> None:
     assert asked("parity.js", call, given)["rel"] == "Infinity"
 
 
-STAMP = "2026-11-23 08:02:39.512000 [V:onnxruntime:, session_state.cc:1280 VerifyEachNodeIsAssignedToAnEp]"
-LOGS = {
-    "all on the target": [f"{STAMP}  All nodes placed on [WebGpuExecutionProvider]. Number of nodes: 3"],
-    "all on the host": [f"{STAMP}  All nodes placed on [CPUExecutionProvider]. Number of nodes: 3"],
-    "on both, one message": [
-        f"{STAMP} Node(s) placed on [WebGpuExecutionProvider]. Number of nodes: 2\n  MatMul (product)\n  Add (sum)",
-        f"{STAMP} Node(s) placed on [CPUExecutionProvider]. Number of nodes: 1\n  Slice (part (1))",
-    ],
-    "on both, a message each": [
-        f"\x1b[0;93m{STAMP}  Node(s) placed on [WebGpuExecutionProvider]. Number of nodes: 1",
-        f"{STAMP}   MatMul (product)",
-        f"{STAMP} Node(s) placed on [CPUExecutionProvider]. Number of nodes: 2",
-        f"{STAMP}   Slice (part (1))",
-        f"{STAMP}   MemcpyToHost (Memcpy)",
-        f"{STAMP} Something else (that is no node) follows",
-        "  Softmax (not one of them)",
-    ],
-    "nothing": ["Shader compiled", f"{STAMP} Initializing session."],
-}
-NODES = {"product": "onnx.MatMul", "sum": "onnx.Add", "part (1)": "onnx.Slice of whole numbers"}
-
-
-@pytest.mark.parametrize("what", LOGS)
-def test_the_page_reads_the_runtimes_log_as_we_do(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = placed(LOGS[what])
-    assert asked("placement.js", "(lines) => placed(lines)", LOGS[what]) == own
-    given = {"said": own, "nodes": NODES, "copies": list(_web_runnable._COPIES)}
-    call = '({ said, nodes, copies }) => counted(said, nodes, "WebGpuExecutionProvider", copies)'
-    page = asked("placement.js", call, given)
-    runnable = object.__new__(_web_runnable.WebRunnable)
-    runnable.proofs, runnable.files = {(): {"nodes": own}}, {(): Path()}
-    runnable.backend = type("Backend", (), {"PROVIDER": "WebGpuExecutionProvider"})()
-    monkeypatch.setattr(_web_runnable, "_nodes", lambda _: NODES)
-    if not own:
-        assert page is None
-        return
-    native, host = runnable.placed({})
-    assert (page["native"], page["host"]) == (dict(native), dict(host))
-
-
 def test_the_scripts_are_small_and_none_fetches() -> None:
     for name in SCRIPTS:
-        text = (FOLDER / name).read_text(encoding="utf-8")
+        text = name.read_text(encoding="utf-8")
         assert len(text.splitlines()) <= 400, name
+        assert "import " not in text.replace("await import(address)", ""), name
         for word in ("fetch(", "XMLHttpRequest", "WebSocket", "sendBeacon", "innerHTML", "localStorage"):
             assert word not in text, (name, word)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from hardware.backends._web import WebBackend
+from hardware.backends import _web_runnable
+from hardware.backends._web import UNSEEN, WebBackend
+from hardware.backends._web_placement import WHOLE
 from hardware.backends._web_runnable import WebRunnable
-from hardware.backends.base import Unsupported
+from hardware.backends.base import STEPS, Unsupported
 
 onnx = pytest.importorskip("onnx")
 
@@ -41,10 +45,35 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
+def told(nodes: dict[str, list[list[str]]]) -> dict[str, Any]:
+    """What a runtime tells that lists all of these."""
+    providers = {name: {"stated": len(one), "all": False, "listed": one} for name, one in nodes.items()}
+    return {"placed": {"providers": providers, "taken": {"stated": 0, "listed": []}}}
+
+
+def runnable_of(proofs: dict[str, dict[str, Any]], files: dict[str, Path]) -> Any:
+    """A runnable whose backend answers with these proofs, by file."""
+    made: Any = object.__new__(WebRunnable)
+    by_file = {files[name]: proof for name, proof in proofs.items()}
+    made.subject, made.folder, made.example = SimpleNamespace(identity="x", model=torch.nn.Module()), Path(), {}
+    made.backend = SimpleNamespace(
+        PROVIDER=OWN,
+        FIXED_SHAPES=False,
+        HOST_ALLOWED=WebBackend.HOST_ALLOWED,
+        device="here",
+        run_file=lambda file, *_, **__: ({}, by_file[file]),
+        compute=lambda file, *_, **__: ({}, {**by_file[file], "said": []}),
+    )
+    made.graphs = {name: file for name, file in files.items() if name != "forward"}
+    made.decoded, made.proofs, made.actual_dtype = {}, {}, "float32"
+    made.files = {(): files["forward"]}
+    return made
+
+
 def placed(file: Path, nodes: dict[str, list[list[str]]]) -> tuple[Any, Any]:
-    runnable: Any = object.__new__(WebRunnable)
-    runnable.backend = SimpleNamespace(PROVIDER=OWN)
-    return runnable._placed(file, {"nodes": nodes})
+    runnable = runnable_of({}, {"forward": file})
+    found = runnable._placed(file, told(nodes))
+    return found.native, found.host
 
 
 def test_what_reads_no_floating_point_number_may_be_on_the_host_and_no_more(file: Path):
@@ -55,31 +84,73 @@ def test_what_reads_no_floating_point_number_may_be_on_the_host_and_no_more(file
 
 
 def test_a_node_that_the_runtime_put_in_is_allowed_by_no_name(file: Path):
-    _, host = placed(file, {OWN: [["MatMul", "product"]], HOST: [["Cast", "InsertedPrecisionFreeCast"]]})
+    _, host = placed(file, {OWN: ALL, HOST: [["Cast", "InsertedPrecisionFreeCast"]]})
     assert set(host) - WebBackend.HOST_ALLOWED == {"onnx.Cast"}
 
 
-def test_all_on_the_host_is_all_on_the_host(file: Path):
-    native, host = placed(file, {HOST: [["", ""]] * 4})
-    assert not native
-    assert host["onnx.MatMul"] == 1
+ALL = [["Cast", "cast"], ["Shape", "shape"], ["ArgMax", "choose"], ["MatMul", "product"]]
 
 
-def test_a_log_that_says_nothing_proves_nothing(file: Path):
-    with pytest.raises(Unsupported, match="doesn't tell where"):
-        placed(file, {})
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ({}, "doesn't tell where"),
+        ({HOST: ALL[:2], OWN: ALL[3:]}, r"incomplete: it has no place for ArgMax \(choose\)"),
+    ],
+)
+def test_a_log_that_lacks_nodes_proves_nothing(file: Path, nodes: dict[str, list[list[str]]], reason: str):
+    with pytest.raises(Unsupported, match=reason) as caught:
+        placed(file, nodes)
+    assert caught.value.error_type == "unknown"
 
 
-def test_decoding_that_leaves_products_to_the_host_is_refused(file: Path):
-    runnable: Any = object.__new__(WebRunnable)
-    proof = {"nodes": {HOST: [["MatMul", "product"]], OWN: [["Cast", "cast"]]}}
-    runnable.subject = SimpleNamespace(identity="x")
-    runnable.backend = SimpleNamespace(
-        PROVIDER=OWN,
-        FIXED_SHAPES=False,
-        HOST_ALLOWED=WebBackend.HOST_ALLOWED,
-        run_file=lambda *_, **__: ({}, proof),
-    )
+def test_decoding_that_leaves_products_to_the_host_is_refused_and_kept_in_the_proof(file: Path, tmp_path: Path):
+    step = Path(shutil.copy(file, tmp_path / "step.onnx"))
+    proofs = {"forward": told({OWN: ALL}), "step": told({HOST: ALL[3:], OWN: ALL[:3]})}
+    runnable = runnable_of(proofs, {"forward": file, "step": step})
     with pytest.raises(Unsupported, match=r"decoding leaves onnx\.MatMul to the host") as caught:
-        runnable._graph(file, {"values": 0, "mask": 0})
+        runnable._graph("step", {"values": 0, "mask": 0})
     assert caught.value.error_type == "silent_offload"
+    found = runnable.execution()
+    assert found.beyond_allowed == {"onnx.MatMul": 1}
+    assert found.native["onnx.MatMul"] == 1
+
+
+def test_the_proof_is_of_the_forward_pass_and_of_decoding(file: Path, tmp_path: Path, monkeypatch):
+    """Nothing was decoded before: it is, for the proof."""
+    step = Path(shutil.copy(file, tmp_path / "step.onnx"))
+    half = onnx.load(str(file))
+    for one in (*half.graph.input, *half.graph.output):
+        if one.name != "mask":
+            one.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    half.graph.node[0].attribute[0].i = onnx.TensorProto.FLOAT16
+    onnx.save(half, str(step))
+    runnable = runnable_of(
+        {"forward": told({OWN: ALL}), "step": told({HOST: ALL[1:2], OWN: [ALL[0], *ALL[2:]]})},
+        {"forward": file, "step": step},
+    )
+    asked: list[int] = []
+
+    def decode(_: Any, graphs: Any, __: Any, *, steps: int) -> None:
+        asked.append(steps)
+        graphs["step"]({"values": 0, "mask": 0})
+
+    monkeypatch.setattr(_web_runnable, "decode", decode)
+    found = runnable.execution()
+    assert asked == [STEPS]
+    assert found.native["onnx.MatMul"] == 2
+    assert found.offloaded == {f"onnx.Shape{WHOLE}": 1}
+    assert found.dtype == "float16", "the coarsest of all files"
+    assert found.unseen == UNSEEN
+    runnable.execution()
+    assert asked == [STEPS], "what was decoded once is proven"
+
+
+def test_decoding_that_fails_is_said_to_be_unseen(file: Path):
+    runnable = runnable_of({"forward": told({OWN: ALL})}, {"forward": file, "step": file.with_name("gone.onnx")})
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("no such graph")
+
+    runnable.generate = fails
+    assert runnable.execution().unseen == f"{UNSEEN}; decoding, raising ValueError"

@@ -17,33 +17,10 @@ from typing import Any
 import pytest
 
 from hardware.backends import _web
-from hardware.backends.webgpu import is_software
+from hardware.software_adapters import is_software
 from hardware.workers import environment_of
 from hardware.workers.browsers import SOFTWARE_ADAPTER, NoBrowser, arguments, executable
 from hardware.workers.web_site import Site
-from hardware.workers.web_worker import placed
-
-SAID = "2026-11-23 07:47:21.250459 [V:onnxruntime:, session_state.cc:1377 Verify] "
-LOG = [
-    f"{SAID}Node placements",
-    f"{SAID} Node(s) placed on [CPUExecutionProvider]. Number of nodes: 2",
-    f"{SAID}  Cast (/model/bert/Cast)",
-    f"{SAID}  Slice (/model/a (b)/Slice)",
-    f"{SAID} Node(s) placed on [WebGpuExecutionProvider]. Number of nodes: 1",
-    f"{SAID}  Gather (/model/Gather)",
-    f"{SAID}SaveMLValueNameIndexMapping",
-    f"{SAID}  Add (no node of ours)",
-]
-ALL = f"{SAID} All nodes placed on [WebNNExecutionProvider]. Number of nodes: 2"
-
-
-def test_the_log_tells_which_nodes_each_provider_was_given():
-    assert placed(LOG) == {
-        "CPUExecutionProvider": [["Cast", "/model/bert/Cast"], ["Slice", "/model/a (b)/Slice"]],
-        "WebGpuExecutionProvider": [["Gather", "/model/Gather"]],
-    }
-    assert placed([ALL]) == {"WebNNExecutionProvider": [["", ""], ["", ""]]}
-    assert placed(["nothing of the kind"]) == {}
 
 
 @pytest.fixture

@@ -1,0 +1,145 @@
+"""Where the nodes of a model's file ran, from what the runtime told of them.
+
+`counted` in `hardware/workers/web/placement.mjs` is the twin of `placement`: a page is alone where it runs. Tests
+hold both against the same logs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WHOLE = " of whole numbers"
+"""Behind an operator's name, that it reads no floating-point number: indices, shapes and masks, never activations."""
+
+MEMCPY_OPERATORS = ("MemcpyToHost", "MemcpyFromHost")
+"""What the runtime puts between providers: it computes nothing."""
+
+REARRANGING_OPERATORS = ("Transpose", "Reshape", "Squeeze", "Unsqueeze")
+"""What the runtime drops, merges and adds where a provider wants another layout, whatever is optimised. It moves
+numbers, and computes none."""
+
+_OF_SHAPES = ("Shape", "Size")
+"""What reads no number of what it is given."""
+
+
+class Incomplete(Exception):
+    """What the runtime told isn't all of it, and proves nothing. The message says what is missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """How often each operator, by its name in evidence, is on the target and on the host."""
+
+    native: Mapping[str, int]
+    host: Mapping[str, int]
+
+
+def operator_in(kind: str) -> str:
+    """ONNX's name of an operator of that name in evidence."""
+    return kind.removeprefix("onnx.").removesuffix(WHOLE)
+
+
+def placement(told: Mapping[str, Any], nodes: Mapping[str, str], target_provider: str) -> Placement:
+    """Of a file whose `nodes` (`operators_of`) are known.
+
+    `told` has `providers`, by name: how many nodes each was given (`stated`), whether they are `all`, and `listed`,
+    as operator and name; and `taken`, the same of what a provider says that it fuses. Nodes count for the target
+    where it was given them by name, or where it fuses and says that it takes them. A node that the runtime replaced
+    has another of its operator in its place. Raises `Incomplete`.
+    """
+    _require_what_is_stated(told)
+    needed = [name for name, kind in nodes.items() if operator_in(kind) not in REARRANGING_OPERATORS]
+    found = _Counting(nodes)
+    fused = False
+    listed_names = set()
+    for provider, one in told["providers"].items():
+        native = provider == target_provider
+        if one["all"] and (not native or one["stated"] >= len(needed)):
+            for name in nodes:
+                found.count(name, "", native=native)
+        fused |= one["all"] and native and one["stated"] < len(needed)
+        for operator, name in one["listed"]:
+            if operator in MEMCPY_OPERATORS:
+                continue
+            listed_names.add(name)
+            if native and name.startswith(f"{provider}_{operator}_"):
+                fused = True
+            else:
+                found.count(name, operator, native=native)
+    for operator, name in told["taken"]["listed"] if fused else ():
+        if name not in listed_names:
+            found.count(name, operator, native=True)
+    found.require(needed)
+    return Placement(native=dict(found.native), host=dict(found.host))
+
+
+def _require_what_is_stated(told: Mapping[str, Any]) -> None:
+    """A list that lost a line is shorter than what stands above it."""
+    if not told["providers"]:
+        raise Incomplete("the runtime's log doesn't tell where the nodes ran")
+    for provider, one in told["providers"].items():
+        if one["all"] and len(told["providers"]) > 1:
+            raise Incomplete(f"the runtime's log is incomplete: {provider} has all nodes, and others have some")
+        if not one["all"] and len(one["listed"]) != one["stated"]:
+            said = f"it lists {len(one['listed'])} of {one['stated']} nodes of {provider}"
+            raise Incomplete(f"the runtime's log is incomplete: {said}")
+    taken = told["taken"]
+    if len(taken["listed"]) != taken["stated"]:
+        said = f"it lists {len(taken['listed'])} of {taken['stated']} nodes that are fused"
+        raise Incomplete(f"the runtime's log is incomplete: {said}")
+
+
+class _Counting:
+    """What was met so far: `beyond` are nodes that aren't the file's."""
+
+    def __init__(self, nodes: Mapping[str, str]) -> None:
+        self.nodes = nodes
+        self.seen: set[str] = set()
+        self.native: Counter[str] = Counter()
+        self.host: Counter[str] = Counter()
+        self.beyond: Counter[str] = Counter()
+
+    def count(self, name: str, operator: str, *, native: bool) -> None:
+        if name in self.nodes:
+            self.seen.add(name)
+        else:
+            self.beyond[operator] += 1
+        (self.native if native else self.host)[self.nodes.get(name, f"onnx.{operator}")] += 1
+
+    def require(self, names: Iterable[str]) -> None:
+        """Each of the nodes was met, or another of its operator that isn't the file's."""
+        for name in names:
+            operator = operator_in(self.nodes[name])
+            if name in self.seen:
+                continue
+            if not self.beyond[operator]:
+                said = f"it has no place for {operator} ({name})"
+                raise Incomplete(f"the runtime's log is incomplete: {said}")
+            self.beyond[operator] -= 1
+
+
+@functools.lru_cache(maxsize=16)
+def operators_of(file: Path) -> Mapping[str, str]:
+    """By node of an ONNX file, its operator's name in evidence: with `WHOLE` where it reads no floating-point number.
+
+    A node without a name has its place's. Constants aren't among them: to the runtime they are no nodes.
+    """
+    import onnx
+
+    graph = onnx.shape_inference.infer_shapes(onnx.load(str(file))).graph
+    types = {one.name: one.type.tensor_type.elem_type for one in (*graph.input, *graph.output, *graph.value_info)}
+    types |= {one.name: one.data_type for one in graph.initializer}
+    floating = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
+    found = {}
+    for place, node in enumerate(graph.node):
+        if node.op_type == "Constant":
+            continue
+        kinds = [types.get(name, onnx.TensorProto.FLOAT) for name in node.input if name]
+        whole = node.op_type in _OF_SHAPES or not any(kind in floating for kind in kinds)
+        found[node.name or str(place)] = f"onnx.{node.op_type}{WHOLE if whole else ''}"
+    return found

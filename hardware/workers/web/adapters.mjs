@@ -1,0 +1,46 @@
+// What a browser tells of its WebGPU adapter and of its WebNN contexts. `reason` says why there is none.
+
+const LIMITS = ["maxBufferSize", "maxStorageBufferBindingSize", "maxStorageBuffersPerShaderStage"];
+
+export const saidOf = (error) => `${error?.name ?? "Error"}: ${error?.message ?? error}`;
+
+function told(adapter) {
+  const { vendor = "", architecture = "", device = "", description = "" } = adapter.info ?? {};
+  return {
+    vendor,
+    architecture,
+    device,
+    description,
+    fallback: Boolean(adapter.info?.isFallbackAdapter ?? adapter.isFallbackAdapter ?? false),
+    features: [...adapter.features].sort(),
+    limits: Object.fromEntries(LIMITS.map((name) => [name, adapter.limits?.[name] ?? null])),
+  };
+}
+
+export async function adapterHere() {
+  if (!navigator.gpu) return { reason: "this browser has no WebGPU" };
+  try {
+    const adapter = await navigator.gpu.requestAdapter();
+    return adapter ? { reason: "", facts: told(adapter) } : { reason: "this browser has WebGPU and offers no adapter" };
+  } catch (error) {
+    return { reason: `this browser has WebGPU and fails to offer an adapter: ${saidOf(error)}` };
+  }
+}
+
+export async function contextHere(kind) {
+  if (!navigator.ml) return { reason: "this browser has no WebNN" };
+  try {
+    const context = await navigator.ml.createContext({ deviceType: kind });
+    const limits = context.opSupportLimits?.() ?? {};
+    const facts = {
+      kind,
+      accelerated: context.accelerated ?? null,
+      operators: Object.keys(limits).filter((name) => typeof limits[name] === "object").sort(),
+      preferredInputLayout: limits.preferredInputLayout ?? null,
+    };
+    context.destroy?.();
+    return { reason: "", facts };
+  } catch (error) {
+    return { reason: `WebNN gives no context of kind ${kind}: ${saidOf(error)}` };
+  }
+}

@@ -1,0 +1,94 @@
+// Sessions of ONNX Runtime Web: what it is given and gives, what it says, and what becomes of a call that it forgets.
+
+const VIEWS = {
+  float64: Float64Array,
+  float32: Float32Array,
+  float16: globalThis.Float16Array ?? Uint16Array,
+  int64: BigInt64Array,
+  uint64: BigUint64Array,
+  int32: Int32Array,
+  uint32: Uint32Array,
+  int8: Int8Array,
+  uint8: Uint8Array,
+  bool: Uint8Array,
+};
+
+const MOST = 4; // sessions of one model that stay open
+
+// A buffer's numbers as the runtime takes them; null for a dtype that it doesn't take.
+export function numbersOf(type, buffer) {
+  const View = VIEWS[type];
+  return View ? new View(buffer) : null;
+}
+
+// What the console is told: kept while `keeps`, and shown where `shows` says so. A runtime that is verbose prints every
+// step and shader, and keeps the console's functions when it starts: this goes first.
+export const heard = { said: [], keeps: false, shows: () => true };
+for (const kind of ["log", "info", "debug", "warn", "error"]) {
+  const show = console[kind].bind(console);
+  console[kind] = (...words) => {
+    const text = words.map(String).join(" ");
+    if (heard.keeps) heard.said.push(text);
+    if (heard.shows(text)) show(...words);
+  };
+}
+
+// WebGPU's device: `lost` says how it was lost, and is empty while it is there.
+export const gpu = { lost: "" };
+
+// What the runtime awaits nowhere, or a device that is lost, fails the call that waits: else it would wait for ever.
+let fail = null;
+globalThis.addEventListener?.("unhandledrejection", (event) => fail?.(event.reason));
+export function watched(promise) {
+  const failed = new Promise((_, reject) => (fail = reject));
+  return Promise.race([promise, failed]).finally(() => (fail = null));
+}
+
+async function watchDevice(ort) {
+  const one = await ort.env.webgpu.device;
+  one?.lost?.then(({ reason, message }) => {
+    gpu.lost = `${reason}: ${message}`;
+    if (reason !== "destroyed") fail?.(new Error(`the device was lost: ${message}`));
+  });
+}
+
+export function begin(ort) {
+  ort.env.wasm.numThreads = 1;
+  ort.env.logLevel = "verbose";
+  return ort;
+}
+
+// A session of a file's bytes, and what the runtime said while it was made. Nothing is optimised: the file holds what is
+// to run.
+export async function created(ort, bytes, provider) {
+  Object.assign(heard, { said: [], keeps: true });
+  try {
+    const session = await ort.InferenceSession.create(bytes, {
+      executionProviders: [provider],
+      graphOptimizationLevel: "disabled",
+      logSeverityLevel: 0,
+      logVerbosityLevel: 0,
+    });
+    if (provider.name === "webgpu") await watchDevice(ort);
+    return { session, said: heard.said };
+  } finally {
+    Object.assign(heard, { said: [], keeps: false });
+  }
+}
+
+// Those that are open, by a key; the oldest is released for one too many.
+export class Sessions {
+  open = new Map();
+
+  async with(key, create) {
+    if (!this.open.has(key)) {
+      while (this.open.size >= MOST) {
+        const [oldest, { session }] = this.open.entries().next().value;
+        this.open.delete(oldest);
+        await session.release();
+      }
+      this.open.set(key, await create());
+    }
+    return this.open.get(key);
+  }
+}
