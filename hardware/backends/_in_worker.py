@@ -64,14 +64,15 @@ class WorkerBackend(BaseBackend):
         return self.describe()
 
     def call(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
-        """Have the worker do something. Raises `Unsupported` at `stage` where it ended, and `WorkerError` with what
-        it raised."""
+        """Have the worker do something. Raises `Unsupported` at `stage` where it ended, whose error type tells a hang,
+        a crash and want of memory apart, and `WorkerError` with what it raised."""
         try:
             return self._worker_here().call(do, **arguments)
         except WorkerTimeout as error:
             raise Unsupported(f"{self.runtime_name}: {error.message}", error_type="timeout", stage=stage) from error
         except WorkerDied as error:
-            raise Unsupported(f"{self.runtime_name}: {reason_of(error)}", error_type="crash", stage=stage) from error
+            kind = "out_of_memory" if "bad_alloc" in error.log else "crash"
+            raise Unsupported(f"{self.runtime_name}: {reason_of(error)}", error_type=kind, stage=stage) from error
 
     def exchange(
         self, do: str, arrays: Mapping[str, Inputs], *, stage: Stage, **arguments: Any

@@ -7,10 +7,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hardware.backends.base import Unsupported
 from hardware.backends.factory import get_backend
+from hardware.evidence.record import Outcome, Stage
+from hardware.testing.measurement import Measurement
+from hardware.testing.plugin import classify_error
 from hardware.workers import Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of, environment_versions
 from hardware.workers.process import SCRIPT
 
@@ -23,6 +28,9 @@ for line in sys.stdin:
         time.sleep(600)
     if do == "die":
         os.kill(os.getpid(), 11)
+    if do == "run out":
+        print("terminate called after throwing an instance of 'std::bad_alloc'", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), 6)
     if do == "fail":
         print("[E: libSomething.so: cannot open", file=sys.stderr, flush=True)
         answer = {"error": {"type": "ZeroDivisionError", "message": "division by zero"}}
@@ -76,6 +84,30 @@ def test_a_process_that_dies_is_told_with_its_signal(worker: Worker) -> None:
     with pytest.raises(WorkerDied, match=r"during die \(signal 11\)"):
         worker.call("die")
     assert worker.call("say")["pid"]
+
+
+@pytest.mark.parametrize(
+    ("do", "outcome"),
+    [("hang", Outcome.TIMEOUT), ("die", Outcome.CRASHED), ("run out", Outcome.OUT_OF_MEMORY)],
+)
+def test_a_breakdown_of_a_worker_is_the_outcome_that_a_child_s_would_be(
+    worker: Worker, do: str, outcome: Outcome
+) -> None:
+    backend: Any = get_backend("qnn")
+    backend._worker = worker
+    worker.timeout_s = 0.5 if do == "hang" else worker.timeout_s
+    with pytest.raises(Unsupported) as caught:
+        backend.call(do, stage=Stage.RUN)
+    found = classify_error(caught.value, "builds", Measurement())
+    assert found == (outcome, caught.value.error_type)
+    assert found[0].is_failure
+
+
+def test_what_a_runtime_refuses_is_no_breakdown() -> None:
+    refused = Unsupported("no kernel", error_type="unsupported_operator")
+    assert classify_error(refused, "builds", Measurement()) == (Outcome.FAILED, "unsupported_operator")
+    full = Unsupported("memory access past its end", error_type="out_of_memory")
+    assert classify_error(full, "builds", Measurement()) == (Outcome.OUT_OF_MEMORY, "out_of_memory")
 
 
 def test_closing_ends_the_process(worker: Worker) -> None:
