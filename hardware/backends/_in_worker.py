@@ -64,8 +64,8 @@ class WorkerBackend(BaseBackend):
         return self.describe()
 
     def call(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
-        """Have the worker do something. Raises `Unsupported` at `stage` where it ended, whose error type tells a hang,
-        a crash and want of memory apart, and `WorkerError` with what it raised."""
+        """Have the worker do something. Raises `WorkerError` with what it raised, and `Unsupported` at `stage` where
+        it ended: its error type tells a hang, a crash and want of memory apart."""
         try:
             return self._worker_here().call(do, **arguments)
         except WorkerTimeout as error:
