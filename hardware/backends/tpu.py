@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..accelerators.google import CLOUD, GoogleAccelerators
 from ..evidence.record import Stage
 from ..machine import LiveMachine, Machine
-from ..workers import WorkerError, environment_of
+from ..workers import WorkerError
 from ..workers.process import SCRIPT as ONNX_SCRIPT
 from ._in_worker import WorkerBackend, reason_of
 from ._xla_model import XLARunnable
@@ -83,7 +83,7 @@ class TPUBackend(WorkerBackend):
     # The device
 
     def _check_availability(self) -> str:
-        environment = environment_of(self.BACKEND_NAME)
+        environment = self.environment
         if environment.reason:
             return environment.reason
         if not self.stands_in and (missing := missing_tpu(environment.versions)):

@@ -49,7 +49,7 @@ class WebNNBackend(WebBackend):
         return found
 
     def refused(self) -> str:
-        return str(self.described["contexts"][self.kind].get("reason", ""))
+        return super().refused() or str(self.described["contexts"][self.kind].get("reason", ""))
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         context = self.described["contexts"][self.kind]

@@ -48,7 +48,8 @@ class _Open:
             started = time.perf_counter()
             driver = self.stack.enter_context(browsers.playwright())
             runtime = Path(settings["runtime"])
-            self.browser = browsers.launch(driver, settings["api"], runtime, software=settings["software"])
+            program = Path(settings["browser"])
+            self.browser = browsers.launch(driver, settings["api"], program, software=settings["software"])
             self.stack.callback(self._end)
             folders = {"/runtime/": runtime / "node_modules/onnxruntime-web/dist", "/": _HERE / "web"}
             self.site = importlib.import_module("web_site").Site(folders)

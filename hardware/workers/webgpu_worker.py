@@ -21,7 +21,7 @@ def _runtime() -> Any:
     return importlib.import_module("onnxruntime")
 
 
-def describe(*, settings: dict[str, Any]) -> dict[str, Any]:
+def describe() -> dict[str, Any]:
     """What is here. Which adapter the provider takes it doesn't tell; a session that can't be opened says so."""
     runtime = _runtime()
     if PROVIDER not in runtime.get_available_providers():

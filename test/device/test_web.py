@@ -17,15 +17,15 @@ import psutil
 import pytest
 from command_line import CommandLine, Ran
 
-from hardware.backends import _web, webgpu
+from hardware.backends import _native_webgpu, _web
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
 from hardware.export.onnx import missing_packages
 from hardware.known_answer import agrees
-from hardware.workers import environment_of
 
-REASON = environment_of("webgpu").reason or environment_of("webnn").reason or missing_packages()
+MISSING = [get_backend(name).missing() for name in ("webgpu", "webnn", "webgpu:native")]
+REASON = next(filter(None, [*MISSING, missing_packages()]), "")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(REASON), reason=f"no browsers for the web targets: {REASON}")]
 
 BERT = "bert/fill-mask/{}/float32"
@@ -70,10 +70,21 @@ def test_a_decoder_decodes_with_its_cache(command_line: CommandLine, tmp_path: P
 
 def test_without_an_adapter_the_native_provider_is_not_replaced_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX Runtime would open such a session on the CPU, after a printed line."""
-    monkeypatch.setattr(webgpu, "has_own_device", lambda: True)
+    monkeypatch.setattr(_native_webgpu, "has_own_device", lambda: True)
     monkeypatch.setenv("VK_ICD_FILENAMES", os.devnull)
     with get_backend("webgpu:native") as backend, pytest.raises(Unsupported, match="ONNX Runtime doesn't run"):
         backend.load(subject(), INPUTS, "float32")
+
+
+def test_float16_without_a_browser_is_decided_by_the_session() -> None:
+    """Nothing tells what the adapter has before it is asked; SwiftShader has no float16."""
+    with get_backend("webgpu:native") as backend:
+        if not backend.is_software:
+            assert backend.load(subject(), INPUTS, "float16").actual_dtype == "float16"
+            return
+        with pytest.raises(Unsupported, match="requires f16") as caught:
+            backend.load(subject(), INPUTS, "float16")
+    assert caught.value.error_type == "unsupported_dtype"
 
 
 def test_a_context_of_another_kind_is_requested_and_no_more(ran: Ran) -> None:
