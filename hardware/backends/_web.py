@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import BackendUnavailable
 from ..evidence.record import COARSE, Stage
-from ..workers import WorkerError, web_folder
+from ..workers import WorkerError, browsers, web_folder
 from ._in_worker import reason_of
 from ._onnx_in_worker import OnnxWorkerBackend
 from ._outputs import ruled_out
@@ -29,16 +29,25 @@ if TYPE_CHECKING:
 
 WORKERS = Path(__file__).parents[1] / "workers"
 PASS_LIMIT_S = 90.0
+_BESIDE_S = 20.0
+"""What a call may take beside what the page is waited for."""
 
+
+_REFUSED = "(not supported|unsupported|not implemented)"
 _KINDS = (
+    (
+        r"Web(GPU|NN) is not supported in|Failed to get GPU adapter|navigator\.(gpu|ml) is undefined",
+        "browser_required",
+    ),
     (r"device (was )?lost|context (is |was )?lost|device is destroyed|A valid external Instance", "context_lost"),
     (r"out of memory|bad_alloc|memory access out of bounds|Array buffer allocation failed", "out_of_memory"),
     (r"shader-f16|f16 (type )?(used )?without|requires f16|float16.*not supported", "unsupported_dtype"),
-    (
-        r"not implemented|unsupported|not supported|Could not find an implementation|Failed to find kernel",
-        "unsupported_operator",
-    ),
+    (r"Could not find an implementation|Failed to find kernel", "unsupported_operator"),
+    (rf"\b(op|operator|node|kernel|MLGraphBuilder)\b.{{0,200}}\b{_REFUSED}", "unsupported_operator"),
+    (rf"\b{_REFUSED}.{{0,80}}\b(op|operator|node|kernel)\b", "unsupported_operator"),
 )
+"""What a runtime's words mean, the first that fits: whatever else isn't supported than an operator is none. A page of
+checks reads these patterns too."""
 
 _SHAPES_AND_MASKS = (
     *("Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "Clip", "Concat", "ConstantOfShape", "CumSum", "Div", "Equal"),
@@ -129,7 +138,7 @@ class WebBackend(NodesBackend):
 
     RUNTIME = "ONNX Runtime Web"
     SCRIPT = WORKERS / "web_worker.py"
-    CALL_LIMIT_S = PASS_LIMIT_S + 60
+    CALL_LIMIT_S = browsers.START_LIMIT_S + 2 * PASS_LIMIT_S + _BESIDE_S  # a start, opening and a pass
 
     API: ClassVar[str]
     BUNDLE: ClassVar[str]

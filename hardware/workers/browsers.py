@@ -13,6 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+_LAUNCH_LIMIT_S = 40.0
+_PAGE_LIMIT_S = 20.0
+START_LIMIT_S = _LAUNCH_LIMIT_S + 2 * _PAGE_LIMIT_S
+"""Seconds that a browser and its first page may take: its launch, the page's arrival, and what it loads."""
+
 # Nothing but loopback: the proxy is dead, and nothing asks for updates. And nobody looks at it.
 _QUIET = (
     "--proxy-server=127.0.0.1:9",
@@ -53,8 +58,8 @@ class Page:
         found = cls(page=browser.new_context().new_page(), said=[])
         found.page.on("console", lambda message: found.said.append((message.type, message.text)))
         found.page.on("pageerror", lambda error: found.said.append(("error", str(error))))
-        found.page.goto(address)
-        found.page.wait_for_function("() => globalThis.hwcompat !== undefined", timeout=20_000)
+        found.page.goto(address, timeout=_PAGE_LIMIT_S * 1000)
+        found.page.wait_for_function("() => globalThis.hwcompat !== undefined", timeout=_PAGE_LIMIT_S * 1000)
         return found
 
     def ask(self, what: str, given: dict[str, Any], *, limit_s: float) -> Any:
@@ -96,4 +101,5 @@ def launch(driver: Any, api: str, program: Path, *, software: bool) -> Any:
         headless=True,
         args=arguments(api, software=software),
         handle_sigint=False,
+        timeout=_LAUNCH_LIMIT_S * 1000,
     )

@@ -161,7 +161,7 @@ def run(
     except Exception as error:
         told = "; ".join(one for one in _open.loud()[-3:] if one not in str(error))
         _open.close()
-        kind = TimeoutError if isinstance(error, TimeoutError) else RuntimeError
+        kind = TimeoutError if type(error).__name__ == "TimeoutError" else RuntimeError  # Playwright's is no other's
         raise kind(f"{error}; {told}" if told else str(error)) from error
     np.savez(outputs, **arrays)
     proof = {

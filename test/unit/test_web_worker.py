@@ -18,11 +18,11 @@ import pytest
 
 from hardware.backends import _web
 from hardware.backends._native_webgpu import software_variables
-from hardware.backends.factory import get_backend
+from hardware.backends.factory import backend_class, get_backend
 from hardware.backends.webgpu import is_software
 from hardware.cell import Cell
 from hardware.evidence.versions import expired_by, relevant_versions
-from hardware.workers import environment_of, environment_versions, installed_browsers
+from hardware.workers import browsers, environment_of, environment_versions, installed_browsers
 from hardware.workers.browsers import SOFTWARE_ADAPTER, arguments
 from hardware.workers.installed_browsers import Browser, find_browser
 from hardware.workers.web_site import Site
@@ -321,6 +321,16 @@ def test_software_adapters_are_known_by_their_names_too(adapter: dict[str, Any],
         ("Program Cast requires f16 but the device does not support it.", "unsupported_dtype"),
         ("RuntimeError: memory access out of bounds", "out_of_memory"),
         ("Error: [WebNN] Unsupported operator GridSample", "unsupported_operator"),
+        ("Could not find an implementation for GridSample(16) node with name 'a'", "unsupported_operator"),
+        (
+            "Non-zero status code returned while running Resize node. Mode cubic is not supported",
+            "unsupported_operator",
+        ),
+        ("Failed to execute 'conv2d' on 'MLGraphBuilder': Unsupported data type int4", "unsupported_operator"),
+        ("Error: WebGPU is not supported in current environment", "browser_required"),
+        ("Error: WebNN is not supported in current environment", "browser_required"),
+        ("Failed to get GPU adapter. You may need to enable flag", "browser_required"),
+        ("SharedArrayBuffer is not supported here", "unknown"),
         ("TypeError: x is undefined", "unknown"),
     ],
 )
@@ -380,3 +390,29 @@ def test_swiftshader_is_taken_of_the_browser_that_is_named(tmp_path, monkeypatch
     assert software_variables() == {}
     icd = put(tmp_path, "vk_swiftshader_icd.json")
     assert software_variables() == {"VK_ICD_FILENAMES": str(icd), "LD_LIBRARY_PATH": str(tmp_path)}
+
+
+def test_a_call_may_take_as_long_as_all_that_is_waited_for_in_it(monkeypatch):
+    """A browser that starts slowly, a session that opens slowly and a slow pass are no hang each."""
+    waited: list[float] = []
+
+    class Slow:
+        """A browser and a page that use up what they are given."""
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_, **given: self._waits(given)
+
+        def _waits(self, given: dict[str, Any]) -> Any:
+            waited.append(given.get("timeout", 0) / 1000)
+            return self
+
+    driver = Slow()
+    driver.chromium = Slow()
+    browser = browsers.launch(driver, "webgpu", Path("chromium"), software=False)
+    browsers.Page.open(browser, "http://127.0.0.1:1")
+    assert len([one for one in waited if one]) == 3, "each has a limit"
+    assert sum(waited) == browsers.START_LIMIT_S
+    for name in ("webgpu", "webnn"):
+        backend = backend_class(name)
+        assert backend.CALL_LIMIT_S > browsers.START_LIMIT_S + 2 * _web.PASS_LIMIT_S
+        assert backend.CALL_LIMIT_S < backend.DEADLINE_S, "the worker is ended before the child is"
