@@ -149,9 +149,9 @@ class WebBackend(NodesBackend):
         """The provider's options, as a session takes them."""
 
     def describe(self) -> Mapping[str, Any]:
-        return self.call("describe", stage=Stage.LOAD, settings=self._where())
+        return self.call("describe", stage=Stage.LOAD, settings=self.places())
 
-    def _where(self) -> dict[str, Any]:
+    def places(self) -> dict[str, Any]:
         """The environment's files as the worker takes them. Raises `BackendUnavailable` where one isn't here."""
         here = self.environment
         if here.python is None or here.browser is None or here.browser.path is None:
@@ -161,7 +161,7 @@ class WebBackend(NodesBackend):
 
     def session_settings(self) -> dict[str, Any]:
         return {
-            **self._where(),
+            **self.places(),
             "software": bool(self.described.get("software")),
             "bundle": self.BUNDLE,
             "provider": self.provider(),
