@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 from ..evidence.record import Stage
 from ..workers import Worker, environment_of
-from ._web import PASS_LIMIT_S, WORKERS, NodesBackend
+from ..workers.process import SCRIPTS
+from ._web import PASS_LIMIT_S, NodesBackend
 from .base import DeviceInfo
 
 _DRIVERS = Path("/dev/dri")
@@ -50,7 +51,7 @@ class NativeWebGPUBackend(NodesBackend):
     )
     VARIANTS = ("native",)
     RUNTIME = "ONNX Runtime"
-    SCRIPT = WORKERS / "webgpu_worker.py"
+    SCRIPT = SCRIPTS / "webgpu_worker.py"
     CALL_LIMIT_S = 2 * PASS_LIMIT_S
     FIXED_SHAPES = False
     PROVIDER = "WebGpuExecutionProvider"

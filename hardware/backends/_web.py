@@ -19,6 +19,7 @@ import numpy as np
 from ..errors import BackendUnavailable
 from ..evidence.record import COARSE, Stage
 from ..workers import WorkerError, browsers, web_folder
+from ..workers.process import SCRIPTS
 from ._in_worker import reason_of
 from ._onnx_in_worker import OnnxWorkerBackend
 from ._outputs import ruled_out
@@ -27,7 +28,6 @@ from .base import ModelSubject, Runnable, Unsupported
 if TYPE_CHECKING:
     from .base import Array, Inputs
 
-WORKERS = Path(__file__).parents[1] / "workers"
 PASS_LIMIT_S = 90.0
 _BESIDE_S = 20.0
 """What a call may take beside what the page is waited for."""
@@ -137,7 +137,7 @@ class WebBackend(NodesBackend):
     """Base of `webgpu` and `webnn`."""
 
     RUNTIME = "ONNX Runtime Web"
-    SCRIPT = WORKERS / "web_worker.py"
+    SCRIPT = SCRIPTS / "web_worker.py"
     CALL_LIMIT_S = browsers.START_LIMIT_S + 2 * PASS_LIMIT_S + _BESIDE_S  # a start, opening and a pass
 
     API: ClassVar[str]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..evidence.record import Stage
 from ..evidence.versions import SDK_VARIABLE
 from ..workers import WorkerError
-from ..workers.process import SCRIPT
+from ..workers.process import SCRIPTS
 from ._in_worker import reason_of
 from ._onnx_in_worker import OnnxWorkerBackend
 from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
@@ -56,7 +56,7 @@ class QNNBackend(OnnxWorkerBackend):
     SHARED = True
     RUNTIME = "QNN"
     PACKAGE = "onnxruntime-qnn"
-    SCRIPT = SCRIPT
+    SCRIPT = SCRIPTS / "onnx_worker.py"
     CALL_LIMIT_S = 120.0
     """The emulator compiles most tiny models in seconds; some operators take it minutes."""
 

@@ -17,7 +17,7 @@ from ..accelerators.google import CLOUD, GoogleAccelerators
 from ..evidence.record import Stage
 from ..machine import LiveMachine, Machine
 from ..workers import WorkerError
-from ..workers.process import SCRIPT as ONNX_SCRIPT
+from ..workers.process import SCRIPTS
 from ._in_worker import WorkerBackend, reason_of
 from ._xla_model import XLARunnable
 from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
@@ -42,7 +42,7 @@ class TPUBackend(WorkerBackend):
     PRECISIONS = ("float32", "bfloat16")
     VARIANTS = (XLA_CPU,)
     RUNTIME = "XLA"
-    SCRIPT = ONNX_SCRIPT.with_name("xla_worker.py")
+    SCRIPT = SCRIPTS / "xla_worker.py"
     CALL_LIMIT_S = 240.0
     WARM_IMPORTS: ClassVar[tuple[str, ...]] = ("torch._dynamo", "torch.export._trace")
 

@@ -17,7 +17,7 @@ from hardware.evidence.record import Outcome, Stage
 from hardware.testing.measurement import Measurement
 from hardware.testing.plugin import classify_error
 from hardware.workers import Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of, environment_versions
-from hardware.workers.process import SCRIPT
+from hardware.workers.process import SCRIPTS
 
 OURS = """
 import json, os, sys, time
@@ -120,14 +120,16 @@ def test_closing_ends_the_process(worker: Worker) -> None:
     assert not _is_alive(pid)
 
 
-def test_our_script_imports_nothing_of_ours() -> None:
-    text = SCRIPT.read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["onnx_worker", "onnx_files", "webgpu_worker", "web_worker", "browsers", "serving"])
+def test_what_runs_in_a_worker_imports_nothing_of_ours(name: str) -> None:
+    text = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
     lines = [line.strip() for line in text.splitlines()]
     assert not [line for line in lines if line.startswith(("from .", "import hardware", "from hardware"))]
 
 
 def test_our_script_tells_of_a_module_that_is_missing() -> None:
-    with Worker(Path(sys.executable), timeout_s=60) as worker, pytest.raises(WorkerError) as caught:
+    script = SCRIPTS / "onnx_worker.py"
+    with Worker(Path(sys.executable), timeout_s=60, script=script) as worker, pytest.raises(WorkerError) as caught:
         worker.call("describe", module="no_such_provider")
     assert caught.value.error_type == "ModuleNotFoundError"
     assert "no_such_provider" in caught.value.message
