@@ -128,7 +128,7 @@ def class_of(row: Row) -> tuple[str, str, Stage | None]:
     reasons = re.split(r"; (?=optimum-intel|convert_model)", text.removeprefix("Unsupported: "))
     cause = re.sub(r"^(NotApplicable: )?this model cannot generate on \S+: ", "", reasons[-1])
     named = next((name for sign, name in _CLASSES if re.search(sign, reasons[-1])), first.error_type)
-    if first.outcome in (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY):
+    if first.outcome.is_breakdown:
         named = str(first.outcome)
     return named, f"{first.check_name}: {one_line(cause, 220)}", first.stage
 

@@ -22,8 +22,8 @@ import click
 import psutil
 
 from generators.models.store import stored_recipes
-from hardware.workers import Worker, environment_of, web_folder
-from hardware.workers.process import SCRIPT
+from hardware.backends.factory import get_backend
+from hardware.workers import browsers
 
 _BARE = """
 import json, sys, time
@@ -36,7 +36,7 @@ with sync_playwright() as driver:
     print(time.perf_counter() - started)
     browser.close()
 """
-_WORKERS = Path(__file__).parents[1] / "hardware" / "workers"
+_LONGEST_S = 24 * 3600
 
 
 @click.group()
@@ -48,21 +48,18 @@ def main() -> None:
 @click.option("--runs", type=int, default=7, show_default=True)
 def start(runs: int) -> None:
     """A browser with a page that can run models, beside the same browser with an empty page."""
-    sys.path.append(str(_WORKERS))
-    import browsers  # type: ignore[import-not-found] # imports nothing of ours, as a worker has it
-
     for api in ("webgpu", "webnn"):
-        python = environment_of(api).python
-        if python is None:
-            raise click.ClickException(environment_of(api).reason)
-        folder = web_folder(python)
+        backend = get_backend(api)
+        if reason := backend.missing():
+            raise click.ClickException(reason)
+        python, settings = backend.environment.python, backend.places()
         bare, ours = [], []
-        asked = [str(browsers.executable(api, folder)), json.dumps(browsers.arguments(api, software=False))]
+        asked = [settings["browser"], json.dumps(browsers.arguments(api, software=False))]
         for _ in range(runs):
-            ran = subprocess.run([python, "-c", _BARE, *asked], capture_output=True, text=True, check=True)
+            bare_one = [str(python), "-c", _BARE, *asked]
+            ran = subprocess.run(bare_one, capture_output=True, text=True, check=True, timeout=120)
             bare.append(float(ran.stdout))
-            with Worker(python, timeout_s=60, script=SCRIPT.with_name("web_worker.py")) as worker:
-                settings = {"api": api, "runtime": str(folder.absolute()), "software": False}
+            with backend.new_worker(python) as worker:
                 ours.append(float(worker.call("describe", settings=settings)["started_s"]))
         one, other = statistics.median(ours), statistics.median(bare)
         click.echo(f"{api}: {one:.2f} s, a bare browser {other:.2f} s: {one - other:+.2f} s (medians of {runs})")
@@ -87,24 +84,33 @@ def models(count: int, device: str, out: Path | None) -> None:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     seen: list[int] = []
+    started_by_it: dict[int, psutil.Process] = {}
 
     def watch() -> None:
+        """The parent's memory, and who it started: a process keeps its number and its time of birth."""
         while process.poll() is None:
             try:
-                seen.append(psutil.Process(process.pid).memory_info().rss)
+                parent = psutil.Process(process.pid)
+                seen.append(parent.memory_info().rss)
+                started_by_it.update({one.pid: one for one in parent.children(recursive=True)})
             except psutil.NoSuchProcess:
                 return
             time.sleep(2)
 
     threading.Thread(target=watch, daemon=True).start()
-    process.wait()
+    try:
+        process.wait(timeout=_LONGEST_S)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # it ends its children, and closes its record
+        process.wait(timeout=60)
+        raise click.ClickException(f"{len(drawn)} types took longer than {_LONGEST_S / 3600:g} hours") from None
     took = time.monotonic() - started
     third = max(len(seen) // 3, 1)
     early, late = (statistics.median(part) / 2**20 for part in (seen[third : 2 * third] or seen, seen[-third:]))
-    left = [one for one in psutil.process_iter(["cmdline"]) if "headless" in " ".join(one.info["cmdline"] or ())]
+    _, left = psutil.wait_procs(list(started_by_it.values()), timeout=10)
     click.echo(f"{len(drawn)} types on {device}: {took / 60:.1f} min, {took / len(drawn):.1f} s each")
     click.echo(f"memory of the parent: {early:.0f} MiB in the second third, {late:.0f} MiB in the last")
-    click.echo(f"browsers left behind: {len(left)}")
+    click.echo(f"processes left behind: {len(left)}")
 
 
 if __name__ == "__main__":

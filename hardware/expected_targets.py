@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .target import Target
+from .workers import without_browser
 
 if TYPE_CHECKING:
     from .accelerators.base import AcceleratorInfo
@@ -42,10 +43,18 @@ def expected_targets(inventory: HardwareInfo, names: Iterable[str]) -> tuple[Tar
 
 def why_absent(target: Target, inventory: HardwareInfo) -> str:
     """Why a target with its variant can't be here; empty where it may be."""
+    if needed := _NEED_NO_MORE.get(str(target)):
+        package, command = needed
+        return "" if inventory.packages.get(package) else f"{package} has no environment here: {command}"
     (status,) = expected_targets(inventory, [target.name])
-    if target.name == "tpu" and target.variant and inventory.packages.get("torchax"):
-        return ""  # the variant is the host's processor
     return "" if status.expected else status.reason
+
+
+_NEED_NO_MORE = {
+    "tpu:xla-cpu": ("torchax", "make setup-xla"),  # the host's processor computes
+    "webgpu:native": ("onnxruntime-webgpu", "make setup-web"),  # without a browser
+}
+"""Variants that want a package in an environment, and nothing else of what their target wants."""
 
 
 def _cpu(inventory: HardwareInfo) -> TargetStatus:
@@ -177,20 +186,18 @@ def _qnn(inventory: HardwareInfo) -> TargetStatus:
 
 
 def _webgpu(inventory: HardwareInfo) -> TargetStatus:
-    browser = inventory.packages.get("chromium (webgpu)")
-    return _web(inventory, "webgpu", browser, "no Chromium is installed (or named by HWCOMPAT_CHROMIUM)")
+    return _web(inventory, "webgpu", inventory.packages.get("chromium (webgpu)"))
 
 
 def _webnn(inventory: HardwareInfo) -> TargetStatus:
-    browser = inventory.packages.get("@sparticuz/chromium (webnn)")
-    return _web(inventory, "webnn", browser, "no browser with WebNN has an environment here: make setup-web")
+    return _web(inventory, "webnn", inventory.packages.get("@sparticuz/chromium (webnn)"))
 
 
-def _web(inventory: HardwareInfo, target: str, browser: str | None, without: str) -> TargetStatus:
+def _web(inventory: HardwareInfo, target: str, browser: str | None) -> TargetStatus:
     """What a browser offers is told by the browser alone."""
     runtime = inventory.packages.get(f"onnxruntime-web ({target})")
     reason = "" if runtime else "onnxruntime-web has no environment here: make setup-web"
-    reason = reason or ("" if browser else without)
+    reason = reason or ("" if browser else without_browser(target))
     if reason:
         return TargetStatus(target=target, expected=False, reason=f"needs a browser: {reason}")
     here = f"onnxruntime-web {runtime} and Chromium {browser} are installed; only the browser tells its device"

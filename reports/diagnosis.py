@@ -79,7 +79,7 @@ def diagnose(checks: Sequence[CheckLine], before: Before | None = None) -> list[
         if found is not None
     ]
     causes = [one for one in sightings if not _kind(one).consequence]
-    broken = {(one.line.run_id, one.line.cell_id): one for one in causes if _ended_the_process(one)}
+    broken = {(one.line.run_id, one.line.cell_id): one for one in causes if one.line.outcome.is_breakdown}
     groups: dict[tuple[str, ...], list[_Sighting]] = {}
     for one in causes:
         groups.setdefault(_key(one), []).append(one)
@@ -152,10 +152,6 @@ def _kind_of(target: str) -> str:
 
 def _kind(one: _Sighting) -> ErrorType:
     return error_types()[one.diagnosis.error_type]
-
-
-def _ended_the_process(one: _Sighting) -> bool:
-    return one.line.outcome in (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY)
 
 
 def _key(one: _Sighting) -> tuple[str, ...]:

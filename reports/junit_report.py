@@ -19,7 +19,6 @@ from .finding import Finding, Severity, count
 from .report import Report
 from .text import xml
 
-_ERRORS = (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY)
 _OTHER_SUITE = "findings"
 _COUNTED = ("tests", "failures", "errors", "skipped")
 
@@ -150,7 +149,7 @@ def _result(case: ElementTree.Element, line: CheckLine, finding: Finding | None,
         told = _skipped(case, "accepted_failure", one_line(f"accepted failure: {accepted}; {message}", longest=600))
         told.text = _body(finding, said, own_frames(line))
         return
-    tag = "error" if line.outcome in _ERRORS else "failure"
+    tag = "error" if line.outcome.is_breakdown else "failure"
     kind = finding.error_type if finding else line.error_type or str(line.outcome)
     told = ElementTree.SubElement(case, tag, {"type": xml(kind), "message": message})
     told.text = _body(finding, said, own_frames(line))

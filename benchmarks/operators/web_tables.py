@@ -11,7 +11,6 @@ from hardware.export.onnx import OPSET
 
 _FILES = {"webgpu": "webgpu-operators.md", "webnn": "webnn-operators.md"}
 _ROW = re.compile(r"^\| *(?P<name>\w+) *\| *(?P<opsets>[^|]*?) *\|(?P<rest>.*)\|$")
-_NO_KERNEL = "no GPU kernel"
 
 
 def web_section(target: str, package: Path, made_on: str) -> Section:

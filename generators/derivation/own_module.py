@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,8 +27,6 @@ from .recorded import record
 
 if TYPE_CHECKING:
     import torch
-
-FACTORY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 _HOW = (
     "Let the factory return (module, inputs), or put example_inputs beside it in its module: "

@@ -12,7 +12,6 @@ from hardware.evidence.record import EDITED, CheckLine, Outcome
 from .finding import Kind, ProjectFinding
 from .project_file import AcceptedFailure, Project
 
-_BREAKDOWNS = (Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY)
 _DONE = (Outcome.PASSED, Outcome.SKIPPED)
 
 
@@ -111,7 +110,7 @@ def _passes(scope: Sequence[CheckLine]) -> bool:
 
 def _after(covered: Sequence[CheckLine], own: Sequence[CheckLine]) -> list[CheckLine]:
     """Checks that were never reached because a process broke down in an accepted way."""
-    if not any(line.outcome in _BREAKDOWNS for line in covered):
+    if not any(line.outcome.is_breakdown for line in covered):
         return []
     return [line for line in own if line.outcome is Outcome.NOT_RUN and line.error_type == "not_reached"]
 

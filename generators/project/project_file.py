@@ -15,9 +15,6 @@ from hardware.testing.tolerances import OwnTolerance
 
 from .positions import Span
 
-FILE_NAME = "hwcompat.toml"
-"""What the file is called unless somebody calls it something else."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectModel:

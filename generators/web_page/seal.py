@@ -18,7 +18,7 @@ from typing import Any
 from generators.compatibility.verdict import Verdict
 from generators.models.given import GivenRecipe
 from generators.plan import PlannedSuite
-from hardware.backends._web import ERROR_PATTERNS, PASS_LIMIT_S, UNSEEN, WebBackend
+from hardware.backends._web import ERROR_PATTERNS, PASS_LIMIT_S, WebBackend
 from hardware.backends._web_placement import MEMCPY_OPERATORS, REARRANGING_OPERATORS, WHOLE, operators_of
 from hardware.backends.factory import backend_class, get_backend
 from hardware.backends.webgpu import NATIVE
@@ -203,7 +203,7 @@ def _target(cell: Cell) -> dict[str, Any]:
         "host_allowed": sorted(backend.HOST_ALLOWED),
         "error_patterns": [list(one) for one in ERROR_PATTERNS],
         "software": list(SOFTWARE_ADAPTERS),
-        "unseen": UNSEEN,
+        "unseen": backend.UNSEEN,
         "limit_s": PASS_LIMIT_S,
     }
 

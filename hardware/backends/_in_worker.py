@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import BackendUnavailable
 from ..evidence.record import Stage
-from ..workers import Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of
+from ..workers import Environment, Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of
 from .base import BaseBackend, Unsupported
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ class WorkerBackend(BaseBackend):
     RUNTIME: ClassVar[str]
     """What a person calls the runtime in the worker."""
 
+    ENVIRONMENT: ClassVar[str] = ""
+    """Its name in `environments.toml`, where it isn't the target's."""
+
     SCRIPT: ClassVar[Path]
     CALL_LIMIT_S: ClassVar[float]
     INDEXED = False
@@ -50,9 +53,9 @@ class WorkerBackend(BaseBackend):
         self._worker: Worker | None = None
 
     @property
-    def runtime_name(self) -> str:
-        """What a person calls the runtime of this variant."""
-        return self.RUNTIME
+    def environment(self) -> Environment:
+        """Where the worker's Python is, or why there is none."""
+        return environment_of(self.ENVIRONMENT or self.BACKEND_NAME)
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
@@ -64,14 +67,15 @@ class WorkerBackend(BaseBackend):
         return self.describe()
 
     def call(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
-        """Have the worker do something. Raises `Unsupported` at `stage` where it ended, and `WorkerError` with what
-        it raised."""
+        """Have the worker do something. Raises `WorkerError` with what it raised, and `Unsupported` at `stage` where
+        it ended: its error type tells a hang, a crash and want of memory apart."""
         try:
             return self._worker_here().call(do, **arguments)
         except WorkerTimeout as error:
-            raise Unsupported(f"{self.runtime_name}: {error.message}", error_type="timeout", stage=stage) from error
+            raise Unsupported(f"{self.RUNTIME}: {error.message}", error_type="timeout", stage=stage) from error
         except WorkerDied as error:
-            raise Unsupported(f"{self.runtime_name}: {reason_of(error)}", error_type="crash", stage=stage) from error
+            kind = "out_of_memory" if "bad_alloc" in error.log else "crash"
+            raise Unsupported(f"{self.RUNTIME}: {reason_of(error)}", error_type=kind, stage=stage) from error
 
     def exchange(
         self, do: str, arrays: Mapping[str, Inputs], *, stage: Stage, **arguments: Any
@@ -95,7 +99,7 @@ class WorkerBackend(BaseBackend):
 
     def _worker_here(self) -> Worker:
         if self._worker is None:
-            environment = environment_of(self.BACKEND_NAME)
+            environment = self.environment
             if environment.python is None:
                 raise BackendUnavailable(f"{self.target} isn't here", why=environment.reason)
             self._worker = self.new_worker(environment.python)

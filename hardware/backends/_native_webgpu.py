@@ -1,15 +1,26 @@
-"""ONNX Runtime's WebGPU provider without a browser: which Vulkan it is given, and what can be said of its device."""
+"""`webgpu:native`: ONNX Runtime's WebGPU provider without a browser, in a worker of `make setup-web`'s environment.
+
+It takes a Vulkan device, or where there is none the SwiftShader that a Chromium brings along. Which adapter it took,
+and what that one can do, it doesn't tell: a session that can't be opened says so.
+"""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Mapping
 from ctypes.util import find_library
 from pathlib import Path
+from typing import Any, ClassVar
+
+from ..evidence.record import Stage
+from ..workers import Worker, environment_of
+from ..workers.process import SCRIPTS
+from ._web import PASS_LIMIT_S, NodesBackend
+from .base import DeviceInfo
 
 _DRIVERS = Path("/dev/dri")
 _ICD = "vk_swiftshader_icd.json"
+_IN_BROWSER = "webgpu"
 
 
 def has_own_device() -> bool:
@@ -20,10 +31,61 @@ def has_own_device() -> bool:
 
 
 def software_variables() -> Mapping[str, str]:
-    """What lets the provider find SwiftShader, which a Chromium brings along; empty where none is here."""
-    for name in ("chromium", "chromium-browser"):
-        if here := shutil.which(name):
-            for folder in (Path(here).resolve().parent, Path("/usr/lib") / name):
-                if (folder / _ICD).is_file():
-                    return {"VK_ICD_FILENAMES": str(folder / _ICD), "LD_LIBRARY_PATH": str(folder)}
+    """What lets the provider find SwiftShader, which the browser of `webgpu` brings; empty where none is here."""
+    browser = environment_of(_IN_BROWSER).browser
+    if browser is not None and browser.path is not None:
+        for folder in (browser.path.resolve().parent, Path("/usr/lib") / browser.path.name):
+            if (folder / _ICD).is_file():
+                return {"VK_ICD_FILENAMES": str(folder / _ICD), "LD_LIBRARY_PATH": str(folder)}
     return {}
+
+
+class NativeWebGPUBackend(NodesBackend):
+    """ONNX Runtime's own choice of adapter; nothing floating-point may run on the host."""
+
+    BACKEND_NAME = _IN_BROWSER
+    ENVIRONMENT = "webgpu:native"
+    EXPIRES_ON = (
+        *("onnxruntime-webgpu", "chromium (webgpu)"),  # SwiftShader is Chromium's
+        *("onnx", "onnxruntime", "torch", "transformers"),
+    )
+    VARIANTS = ("native",)
+    RUNTIME = "ONNX Runtime"
+    SCRIPT = SCRIPTS / "webgpu_worker.py"
+    CALL_LIMIT_S = 2 * PASS_LIMIT_S
+    FIXED_SHAPES = False
+    PROVIDER = "WebGpuExecutionProvider"
+    UNSEEN = "what a driver does with a shader, and what a kernel does inside itself"
+    COARSE_OPERATORS: ClassVar[tuple[str, ...]] = ("Sin", "Cos")
+
+    def new_worker(self, python: Path) -> Worker:
+        variables = {} if has_own_device() else software_variables()
+        return Worker(python, timeout_s=self.CALL_LIMIT_S, script=self.SCRIPT, variables=variables)
+
+    def describe(self) -> Mapping[str, Any]:
+        return self.call("describe", stage=Stage.LOAD)
+
+    def session_settings(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def is_software(self) -> bool:
+        """Whether the host's processor plays the adapter: where nothing else is here."""
+        return not has_own_device()
+
+    @property
+    def device(self) -> str:
+        return "google swiftshader (software)" if self.is_software else "an adapter without a name"
+
+    def facts(self) -> dict[str, str]:
+        found = {"runtime": self._runtime_told(), "adapter": self.device}
+        if self.is_software:
+            return {**found, "stands_in": "a software adapter (swiftshader), not a GPU"}
+        return {**found, "requested": "WebGPU's own choice of adapter, which ONNX Runtime doesn't tell"}
+
+    def _runtime_told(self) -> str:
+        return f"onnxruntime-webgpu {self.described['onnxruntime']}, without a browser"
+
+    def _get_device_info(self, device_id: int) -> DeviceInfo:
+        name = f"{self.device} through {self._runtime_told()}"
+        return self.device_info("webgpu", name, fallback=self.is_software)

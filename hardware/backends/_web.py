@@ -1,4 +1,5 @@
-"""What the web targets share: ONNX Runtime Web in a browser of its own for each model, driven by a worker.
+"""What the web targets share: ONNX Runtime Web in a browser of its own for each model, driven by a worker; and what
+they share with the same provider without a browser.
 
 The worker's environment (`make setup-web`) holds Playwright, ONNX Runtime Web and the Chromium that has WebNN; the
 browser reaches loopback alone.
@@ -7,19 +8,20 @@ browser reaches loopback alone.
 from __future__ import annotations
 
 import re
-import tempfile
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ..errors import BackendUnavailable
 from ..evidence.record import COARSE, Stage
-from ..workers import WorkerError, environment_of, web_folder
-from ..workers.process import SCRIPT as ONNX_SCRIPT
-from ._in_worker import WorkerBackend, reason_of
+from ..workers import WorkerError, browsers, web_folder
+from ..workers.process import SCRIPTS
+from ._in_worker import reason_of
+from ._onnx_in_worker import OnnxWorkerBackend
 from ._outputs import ruled_out
 from ._web_placement import WHOLE
 from .base import ModelSubject, Runnable, Unsupported
@@ -28,63 +30,67 @@ if TYPE_CHECKING:
     from .base import Array, Inputs
 
 PASS_LIMIT_S = 90.0
-UNSEEN = "what the browser does with a shader or a graph of WebNN, and what a kernel does inside itself"
+_BESIDE_S = 20.0
+"""What a call may take beside what the page is waited for."""
 
+_REFUSED = "(not supported|unsupported|not implemented)"
 ERROR_PATTERNS = (
+    (
+        r"Web(GPU|NN) is not supported in|Failed to get GPU adapter|navigator\.(gpu|ml) is undefined",
+        "browser_required",
+    ),
     (r"device (was )?lost|context (is |was )?lost|device is destroyed|A valid external Instance", "context_lost"),
     (r"out of memory|bad_alloc|memory access out of bounds|Array buffer allocation failed", "out_of_memory"),
-    (r"shader-f16|f16 (type )?(used )?without|float16.*not supported", "unsupported_dtype"),
-    (
-        r"not implemented|unsupported|not supported|Could not find an implementation|Failed to find kernel",
-        "unsupported_operator",
-    ),
+    (r"shader-f16|f16 (type )?(used )?without|requires f16|float16.*not supported", "unsupported_dtype"),
+    (r"Could not find an implementation|Failed to find kernel", "unsupported_operator"),
+    (rf"\b(op|operator|node|kernel|MLGraphBuilder)\b.{{0,200}}\b{_REFUSED}", "unsupported_operator"),
+    (rf"\b{_REFUSED}.{{0,80}}\b(op|operator|node|kernel)\b", "unsupported_operator"),
 )
-"""What a page's message holds, as a regular expression, and the error type of it; the first that fits counts."""
+"""What a runtime's words mean, as regular expressions with the error type of each: the first that fits counts.
+
+Whatever else isn't supported than an operator is none. A page of checks reads these patterns too.
+"""
 
 _SHAPES_AND_MASKS = (
     *("Abs", "Add", "And", "ArgMax", "ArgMin", "Cast", "Clip", "Concat", "ConstantOfShape", "CumSum", "Div", "Equal"),
-    *("Expand",),
-    *("Flatten", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max"),
-    *("Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot", "Or", "Pad", "Range", "ReduceMax", "ReduceMin"),
+    *(
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+    ),
+    *("Max", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot", "Or", "Pad", "Range", "ReduceMax", "ReduceMin"),
     *("ReduceSum", "Reshape", "ScatterElements", "ScatterND", "Shape", "Sign", "Size", "Slice", "Split", "Squeeze"),
     *("Sub", "Tile", "TopK", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor"),
 )
 
 
-class WebBackend(WorkerBackend):
-    """Base of `webgpu` and `webnn`."""
+class NodesBackend(OnnxWorkerBackend):
+    """Base of targets whose runtime's log says which node ran where: `WebRunnable` holds their models."""
 
     CAN = frozenset({"generate"})
     DEADLINE_S = 300.0
     PRECISIONS = ("float32", "float16", "int8")
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {"int8": "float32"}
     SHARED = True
-    RUNTIME = "ONNX Runtime Web"
-    SCRIPT = ONNX_SCRIPT.with_name("web_worker.py")
-    CALL_LIMIT_S = PASS_LIMIT_S + 60
     HOST_ALLOWED = frozenset(f"onnx.{name}{WHOLE}" for name in _SHAPES_AND_MASKS)
 
-    API: ClassVar[str]
     FIXED_SHAPES: ClassVar[bool]
     """Whether every axis of a file must have a size."""
-
-    BUNDLE: ClassVar[str]
-    """The file of ONNX Runtime Web that has the provider."""
 
     PROVIDER: ClassVar[str]
     """The provider's name in the runtime's log."""
 
+    UNSEEN: ClassVar[str]
+    """What the runtime doesn't tell."""
+
     COARSE_OPERATORS: ClassVar[tuple[str, ...]] = ()
     """Operators that the API's standard lets be coarser than float32."""
-
-    @property
-    def device_type(self) -> str:
-        """The kind of context that is asked for, where the API has kinds; else empty."""
-        return ""
-
-    @abstractmethod
-    def provider(self) -> Mapping[str, Any]:
-        """The provider's options, as a session takes them."""
 
     def coarse_in(self, file: Path) -> dict[str, str]:
         """The condition that says which functions of a file may be coarse here; empty where none is in it."""
@@ -97,77 +103,27 @@ class WebBackend(WorkerBackend):
 
     @abstractmethod
     def facts(self) -> dict[str, str]:
-        """What evidence says of browser, runtime and device, and what stands in for a device."""
+        """What evidence says of the runtime, of a browser and of the device, and what stands in for a device."""
 
-    def describe(self) -> Mapping[str, Any]:
-        return self.call("describe", stage=Stage.LOAD, settings=self._where())
-
-    def _where(self) -> dict[str, Any]:
-        python = environment_of(self.BACKEND_NAME).python
-        runtime = web_folder(python) if python else Path()
-        return {"api": self.API, "runtime": str(runtime.absolute()), "software": False}
-
-    def _settings(self) -> dict[str, Any]:
-        return {
-            **self._where(),
-            "software": bool(self.described.get("software")),
-            "bundle": self.BUNDLE,
-            "provider": self.provider(),
-            "limit_s": PASS_LIMIT_S,
-        }
+    @abstractmethod
+    def session_settings(self) -> dict[str, Any]:
+        """How a session is opened, as the worker takes it."""
 
     def ask(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
         try:
-            return self.call(do, stage=stage, settings=self._settings(), **arguments)
+            return self.call(do, stage=stage, settings=self.session_settings(), **arguments)
         except WorkerError as error:
             text = reason_of(error)
             kind = "timeout" if error.error_type == "TimeoutError" else _kind_of(text)
-            reason = f"{self.runtime_name} doesn't run the model: {text}"
+            reason = f"{self.RUNTIME} doesn't run the model: {text}"
             raise Unsupported(reason, error_type=kind, stage=stage) from error
 
-    def compute(self, file: Path, arrays: Inputs, *, subject: str) -> tuple[dict[str, Array], Mapping[str, Any]]:
-        """Floating-point outputs by name as float64, and the proof of where they were computed.
+    def belongs_to(self, subject: str) -> Mapping[str, str]:
+        """A browser is of one subject: nothing that another model broke is met."""
+        return {"subject": subject}
 
-        A browser is of one `subject`: nothing that another model broke is met.
-        """
-        got, proof = self.run_file(file, arrays, subject=subject)
-        numbers = {name: array for name, array in got.items() if array.dtype.kind == "f"}
-        return {name: ruled_out(array).astype(np.float64) for name, array in numbers.items()}, proof
-
-    def run_file(self, file: Path, arrays: Inputs, *, subject: str) -> tuple[dict[str, Array], Mapping[str, Any]]:
-        """The same with outputs as they are."""
-        from ..export.onnx import output_name
-
-        given = {"model": str(file.absolute()), "subject": subject}
-        got, proof = self.exchange("run", {"inputs": arrays}, stage=Stage.COMPILE, **given)
-        return {output_name(name): array for name, array in got.items()}, proof
-
-    def _check_availability(self) -> str:
-        from ..export.onnx import missing_packages
-
-        reason = environment_of(self.BACKEND_NAME).reason or missing_packages()
-        if reason:
-            return reason
-        try:
-            return str(self.described.get("reason") or "") or self.refused()
-        except (WorkerError, Unsupported) as error:
-            return f"{self.runtime_name} doesn't start: {error}"
-
-    def refused(self) -> str:
-        """Why this variant isn't offered by a browser that has the API; empty where it is."""
-        return ""
-
-    def known_answer(self) -> tuple[float, float, float]:
-        from ..export.exported import ONNX
-        from ..known_answer import question
-        from ._onnx_probe import write_question
-
-        left, right = question()
-        with tempfile.TemporaryDirectory(prefix="hwcompat-web-") as name:
-            file = Path(name) / ONNX
-            write_question(file, right)
-            answer = self.compute(file, {"left": left}, subject="question")[0]["answer"]
-        return float(answer[0]), float(answer[1]), float(answer[2])
+    def numbers(self, array: Array) -> Array:
+        return ruled_out(array).astype(np.float64)
 
     def computed_in(self, dtype: str) -> str:
         """What a file's products of `dtype` are computed in: a browser may do float16 in float32, which is asked."""
@@ -175,21 +131,64 @@ class WebBackend(WorkerBackend):
 
     @cached_property
     def _rounds_to_float16(self) -> bool:
-        from ..export.exported import ONNX
         from ._onnx_probe import SIZE, overflows, write_overflow
 
-        with tempfile.TemporaryDirectory(prefix="hwcompat-web-") as name:
-            file = Path(name) / ONNX
-            write_overflow(file)
-            values = np.full((SIZE, SIZE), 300, np.float16)
-            return overflows(self.run_file(file, {"values": values}, subject="float16")[0]["root"])
+        values = np.full((SIZE, SIZE), 300, np.float16)
+        return overflows(self.answer_of(write_overflow, {"values": values}, "float16")["root"])
 
     def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
         if precision not in self.PRECISIONS:
             raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
         from ._web_runnable import WebRunnable
 
-        return WebRunnable(self, subject, example_inputs, precision)
+        runnable: Callable[..., Runnable] = WebRunnable
+        return runnable(self, subject, example_inputs, precision)
+
+
+class WebBackend(NodesBackend):
+    """Base of `webgpu` and `webnn`."""
+
+    RUNTIME = "ONNX Runtime Web"
+    SCRIPT = SCRIPTS / "web_worker.py"
+    CALL_LIMIT_S = browsers.START_LIMIT_S + 2 * PASS_LIMIT_S + _BESIDE_S  # a start, opening and a pass
+
+    API: ClassVar[str]
+
+    @property
+    def device_type(self) -> str:
+        """The kind of context that is asked for, where the API has kinds; else empty."""
+        return ""
+
+    BUNDLE: ClassVar[str]
+    """The file of ONNX Runtime Web that has the provider."""
+
+    @abstractmethod
+    def provider(self) -> Mapping[str, Any]:
+        """The provider's options, as a session takes them."""
+
+    def describe(self) -> Mapping[str, Any]:
+        return self.call("describe", stage=Stage.LOAD, settings=self.places())
+
+    def places(self) -> dict[str, Any]:
+        """The environment's files as the worker takes them. Raises `BackendUnavailable` where one isn't here."""
+        here = self.environment
+        if here.python is None or here.browser is None or here.browser.path is None:
+            raise BackendUnavailable(f"{self.target} isn't here", why=self.missing())
+        places = {"runtime": web_folder(here.python), "browser": here.browser.path}
+        return {"api": self.API, "software": False, **{name: str(one.absolute()) for name, one in places.items()}}
+
+    def session_settings(self) -> dict[str, Any]:
+        return {
+            **self.places(),
+            "software": bool(self.described.get("software")),
+            "bundle": self.BUNDLE,
+            "provider": self.provider(),
+            "limit_s": PASS_LIMIT_S,
+        }
+
+    def missing(self) -> str:
+        here = self.environment
+        return here.reason or (here.browser.reason if here.browser else "")
 
 
 def _kind_of(text: str) -> str:

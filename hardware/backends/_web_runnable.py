@@ -18,7 +18,6 @@ from ._graph_decoding import decode
 from ._in_worker import shapes_of
 from ._onnx import COMPUTE
 from ._torch import listed, what_raises
-from ._web import UNSEEN
 from ._web_placement import Incomplete, Placement, operators_of, placement
 from .base import STEPS, Execution, Generation, ModelSubject, Unsupported, coarsest
 
@@ -31,8 +30,11 @@ if TYPE_CHECKING:
 class WebRunnable(ExportedRunnable):
     """One ONNX file for each shape, in a browser that meets no other model."""
 
-    unseen = UNSEEN
     backend: WebBackend
+
+    @property
+    def unseen(self) -> str:
+        return self.backend.UNSEEN
 
     def __init__(self, backend: WebBackend, subject: ModelSubject, example: Inputs, precision: str) -> None:
         super().__init__(backend, subject, example, precision)

@@ -250,6 +250,11 @@ class BaseBackend(ABC):
         return self._check_availability()
 
     @classmethod
+    def of_variant(cls, variant: str) -> type[BaseBackend]:
+        """The class behind a variant of this target: this one, unless a variant works otherwise."""
+        return cls
+
+    @classmethod
     def is_shared(cls, target: Target) -> bool:
         """Whether suites may run on `target` side by side; asked without setting up its runtime."""
         return cls.SHARED

@@ -137,6 +137,11 @@ def backend_class(name: str) -> type[BaseBackend]:
     return loaded
 
 
+def class_of(target: Target) -> type[BaseBackend]:
+    """The class behind a target with its variant. Raises as `backend_class`."""
+    return backend_class(target.name).of_variant(target.variant)
+
+
 @functools.cache
 def plugged_versions() -> dict[str, str]:
     """By the name of each target from outside, the version of its package and a hash of its sources."""
@@ -189,7 +194,7 @@ def get_backend(
     if name is None or str(name).strip().lower() == BackendType.AUTO:
         name = detect_best_backend()
     resolved = name if isinstance(name, Target) else resolve_target(str(name))
-    backend = backend_class(resolved.name)(resolved)
+    backend = class_of(resolved)(resolved)
     backend.configure(config or {})
     return backend
 

@@ -7,16 +7,16 @@ reaches the processor. Strict mode refuses a model of which any operator would r
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..evidence.record import Stage
 from ..evidence.versions import SDK_VARIABLE
-from ..workers import WorkerError, environment_of
-from ..workers.process import SCRIPT
-from ._in_worker import WorkerBackend, reason_of
+from ..workers import WorkerError
+from ..workers.process import SCRIPTS
+from ._in_worker import reason_of
+from ._onnx_in_worker import OnnxWorkerBackend
 from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _SDK_FOLDERS = {
 }
 
 
-class QNNBackend(WorkerBackend):
+class QNNBackend(OnnxWorkerBackend):
     """QNN's HTP backend, on the emulator or on a Snapdragon; nothing may run on the host."""
 
     BACKEND_NAME = "qnn"
@@ -55,7 +55,8 @@ class QNNBackend(WorkerBackend):
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {"float32": "float16"}
     SHARED = True
     RUNTIME = "QNN"
-    SCRIPT = SCRIPT
+    PACKAGE = "onnxruntime-qnn"
+    SCRIPT = SCRIPTS / "onnx_worker.py"
     CALL_LIMIT_S = 120.0
     """The emulator compiles most tiny models in seconds; some operators take it minutes."""
 
@@ -75,13 +76,14 @@ class QNNBackend(WorkerBackend):
             reason = f"QNN doesn't run the model: {why}{reason_of(error)}"
             raise Unsupported(reason, error_type="unsupported_operator", stage=stage) from error
 
-    def compute(self, file: Path, arrays: Inputs) -> tuple[dict[str, Array], Mapping[str, Any]]:
-        """Floating-point outputs by name as float64, and the proof of where they were computed."""
-        from ..export.onnx import output_name
+    def numbers(self, array: Array) -> Array:
+        """Minus infinity where an entry is float16's smallest number or less: it is ruled out."""
+        import numpy as np
 
-        got, proof = self.exchange("run", {"inputs": arrays}, stage=Stage.COMPILE, model=str(file.absolute()))
-        numbers = {output_name(name): array for name, array in got.items() if array.dtype.kind == "f"}
-        return {name: _numbers(array) for name, array in numbers.items()}, proof
+        from ._onnx_probe import FLOAT16_LARGEST
+
+        found: Array = np.where(array <= -FLOAT16_LARGEST, -np.inf, array).astype(np.float64)
+        return found
 
     def settings_of(self, config: Mapping[str, str]) -> dict[str, Any]:
         """How a session is opened, as the worker takes it."""
@@ -113,16 +115,8 @@ class QNNBackend(WorkerBackend):
 
     # The device
 
-    def _check_availability(self) -> str:
-        from ..export.onnx import missing_packages
-
-        reason = environment_of(self.BACKEND_NAME).reason or missing_packages()
-        if reason:
-            return reason
-        try:
-            return "" if self.described["devices"] else "onnxruntime-qnn offers no device"
-        except (WorkerError, Unsupported) as error:
-            return f"onnxruntime-qnn doesn't start: {error}"
+    def refused(self) -> str:
+        return "" if self.described["devices"] else "onnxruntime-qnn offers no device"
 
     def describe(self) -> Mapping[str, Any]:
         return self.call("describe", stage=Stage.LOAD, module="onnxruntime_qnn")
@@ -152,25 +146,12 @@ class QNNBackend(WorkerBackend):
         name = f"HTP emulator of QNN {here['qnn']} ({soc}) on {here['machine']}"
         return self.device_info(self.device, name if self.emulated else f"Hexagon NPU (HTP), QNN {here['qnn']}")
 
-    def known_answer(self) -> tuple[float, float, float]:
-        from ..export.exported import ONNX
-        from ..known_answer import question
-        from ._onnx_probe import write_question
-
-        left, right = question()
-        with tempfile.TemporaryDirectory(prefix="hwcompat-qnn-") as name:
-            file = Path(name) / ONNX
-            write_question(file, right)
-            answer = self.compute(file, {"left": left})[0]["answer"]
-        return float(answer[0]), float(answer[1]), float(answer[2])
-
     def arithmetic(self) -> str:
         """What HTP computes a float32 graph in, measured with numbers that only that precision gives.
 
         Raises `Unsupported` where a session like those of models doesn't give a known answer: then nothing that it
         gives means anything.
         """
-        from ..export.exported import ONNX
         from ..known_answer import agrees
         from ._onnx_probe import precision_of, values_to_copy, write_copy
 
@@ -182,10 +163,7 @@ class QNNBackend(WorkerBackend):
                     error_type="numerical_mismatch",
                     stage=Stage.RUN,
                 )
-            with tempfile.TemporaryDirectory(prefix="hwcompat-qnn-") as name:
-                file = Path(name) / ONNX
-                write_copy(file)
-                copy = self.compute(file, {"values": values_to_copy()})[0]["copy"]
+            copy = self.answer_of(write_copy, {"values": values_to_copy()}, "copy")["copy"]
             self._arithmetic = precision_of(copy)
         return self._arithmetic
 
@@ -195,16 +173,6 @@ class QNNBackend(WorkerBackend):
         from ._qnn_runnable import QNNRunnable
 
         return QNNRunnable(self, subject, example_inputs, precision)
-
-
-def _numbers(array: Array) -> Array:
-    """float64, and minus infinity where an entry is float16's smallest number or less: it is ruled out."""
-    import numpy as np
-
-    from ._onnx_probe import FLOAT16_LARGEST
-
-    found: Array = np.where(array <= -FLOAT16_LARGEST, -np.inf, array).astype(np.float64)
-    return found
 
 
 def _listed(counts: Mapping[str, int]) -> str:

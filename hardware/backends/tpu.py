@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..accelerators.google import CLOUD, GoogleAccelerators
 from ..evidence.record import Stage
 from ..machine import LiveMachine, Machine
-from ..workers import WorkerError, environment_of
-from ..workers.process import SCRIPT as ONNX_SCRIPT
+from ..workers import WorkerError
+from ..workers.process import SCRIPTS
 from ._in_worker import WorkerBackend, reason_of
 from ._xla_model import XLARunnable
 from .base import DeviceInfo, ModelSubject, Runnable, Unsupported
@@ -42,7 +42,7 @@ class TPUBackend(WorkerBackend):
     PRECISIONS = ("float32", "bfloat16")
     VARIANTS = (XLA_CPU,)
     RUNTIME = "XLA"
-    SCRIPT = ONNX_SCRIPT.with_name("xla_worker.py")
+    SCRIPT = SCRIPTS / "xla_worker.py"
     CALL_LIMIT_S = 240.0
     WARM_IMPORTS: ClassVar[tuple[str, ...]] = ("torch._dynamo", "torch.export._trace")
 
@@ -83,7 +83,7 @@ class TPUBackend(WorkerBackend):
     # The device
 
     def _check_availability(self) -> str:
-        environment = environment_of(self.BACKEND_NAME)
+        environment = self.environment
         if environment.reason:
             return environment.reason
         if not self.stands_in and (missing := missing_tpu(environment.versions)):

@@ -28,6 +28,7 @@ class WebNNBackend(WebBackend):
     FIXED_SHAPES = True
     BUNDLE = "ort.all.min.mjs"
     PROVIDER = "WebNNExecutionProvider"
+    UNSEEN = "what the browser does with a graph of WebNN, and what a kernel does inside itself"
 
     @property
     def device_type(self) -> str:
@@ -50,7 +51,7 @@ class WebNNBackend(WebBackend):
         return found
 
     def refused(self) -> str:
-        return str(self.described["contexts"][self.device_type].get("reason", ""))
+        return super().refused() or str(self.described["contexts"][self.device_type].get("reason", ""))
 
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         context = self.described["contexts"][self.device_type]

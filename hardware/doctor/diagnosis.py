@@ -22,6 +22,8 @@ _OF_TORCH = ("cpu", "cuda", "rocm", "mps", "xpu", "simulated")
 _BUILDS = ("cuda", "rocm", "xpu")
 _ALWAYS = ("cpu",)
 _OWN_ENVIRONMENT = ("qnn", "tpu", "webgpu", "webnn")
+_IN_BROWSERS = ("webgpu", "webnn")
+_SOFTWARE_ALONE = ("no_package", "no_environment", "no_browser")
 _INSTALL = re.compile(r"pip install [\w.\[\]=-]+")
 
 
@@ -134,7 +136,7 @@ def _target(status: TargetStatus, inventory: HardwareInfo, kinds: tuple[str, ...
     health = Health.UNUSABLE if present else Health.ABSENT
     state = _state(name, inventory)
     # What needs no hardware of its own is missing only as software; nobody has to have it.
-    if not present and state in ("no_package", "no_environment"):
+    if not present and state in _SOFTWARE_ALONE:
         health = Health.OPTIONAL
     torch = (inventory.torch.version or "").partition("+")[0]
     remedies = remedies_for(name, state, kinds, torch=torch) if state and health is not Health.ABSENT else ()
@@ -159,6 +161,8 @@ def _state(target: str, inventory: HardwareInfo) -> str:
             return "wrong_build"
         own = [one for one in inventory.accelerators if one.vendor == vendor_of(target) and one.device_type == "gpu"]
         return "hidden" if own and all("hidden_by" in one.extra_info for one in own) else ""
+    if target in _IN_BROWSERS and inventory.packages.get(f"onnxruntime-web ({target})"):
+        return "no_browser"
     return "no_environment" if target in _OWN_ENVIRONMENT else "no_package"
 
 

@@ -15,7 +15,7 @@ ANY = "*"
 
 VENDOR_STATES = ("driver_missing", "driver_denied", "driver_unknown", "library_missing")
 TARGET_STATES = (
-    *("no_torch", "wrong_build", "hidden", "no_package", "no_environment"),
+    *("no_torch", "wrong_build", "hidden", "no_package", "no_environment", "no_browser"),
     *("probe_failed", "probe_timeout"),
 )
 

@@ -65,10 +65,15 @@ class Outcome(StrEnum):
     @property
     def is_failure(self) -> bool:
         """Whether something was tried and didn't work."""
-        return self in _FAILURES
+        return self is Outcome.FAILED or self.is_breakdown
+
+    @property
+    def is_breakdown(self) -> bool:
+        """Whether what computed hung, died or ran out of memory, so that nothing was compared."""
+        return self in _BREAKDOWNS
 
 
-_FAILURES = frozenset({Outcome.FAILED, Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY})
+_BREAKDOWNS = frozenset({Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY})
 
 
 class Stage(StrEnum):

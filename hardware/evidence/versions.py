@@ -8,10 +8,11 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ..backends.factory import backend_class, known_targets, plugged_versions
+from ..backends.factory import backend_class, class_of, known_targets, plugged_versions
 from ..cell import DIFFUSION_TASKS, Cell
 from ..detection import HardwareInfo
 from ..package_files import package_files
+from ..target import Target
 
 FAULT_VARIABLE = "HWCOMPAT_SIMULATED_FAULT"
 """What the simulated device is told to do wrong: a version of that device, and gone when the variable is."""
@@ -115,9 +116,10 @@ def expired_by(name: str) -> tuple[str, ...]:
     """The targets some of whose evidence a change of this version invalidates."""
     found = []
     for target in known_targets():
-        backend = backend_class(target)
-        sometimes = [one for names in backend.EXPIRES_ALSO_ON.values() for one in names]
-        if name in (*backend.EXPIRES_ON, *sometimes, "hwcompat", "diffusers", _plugin(target)):
+        classes = [class_of(Target(name=target, variant=one)) for one in ("", *backend_class(target).VARIANTS)]
+        always = [one for backend in classes for one in backend.EXPIRES_ON]
+        sometimes = [one for backend in classes for names in backend.EXPIRES_ALSO_ON.values() for one in names]
+        if name in (*always, *sometimes, "hwcompat", "diffusers", _plugin(target)):
             found.append(target)
     return tuple(found)
 
@@ -129,7 +131,7 @@ def relevant_versions(cell: Cell, versions: Mapping[str, str]) -> dict[str, str]
     """
     if cell.target.name not in known_targets():
         return dict(versions)
-    backend = backend_class(cell.target.name)
+    backend = class_of(cell.target)
     names = {*backend.EXPIRES_ON, "hwcompat"}  # our own checks, tolerances and proofs too
     for kind in (cell.target.variant, cell.precision, cell.task):
         names |= set(backend.EXPIRES_ALSO_ON.get(kind, ()))

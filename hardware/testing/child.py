@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -41,7 +42,8 @@ class ChildTask:
     """What a child is told: the `suites` to run, in order, each with a log of its own (`log` and its number).
 
     `memory_limit` in bytes and `threads` of one runtime, 0 for none; `pipe` is where it says what it begins, `parent`
-    the process that it must not outlive.
+    the process that it must not outlive. `temporary` is its temporary directory, and that of what it starts: the
+    parent removes it. The empty string leaves it the system's.
     """
 
     suites: Sequence[str]
@@ -53,6 +55,7 @@ class ChildTask:
     parent: int
     pytest_arguments: Sequence[str]
     threads: int = 0
+    temporary: str = ""
 
 
 def run_child(task: ChildTask) -> int:
@@ -68,6 +71,8 @@ def run_child(task: ChildTask) -> int:
     if task.memory_limit:
         resource.setrlimit(resource.RLIMIT_DATA, (task.memory_limit, task.memory_limit))
     shield_pytest(os.environ)
+    if task.temporary:
+        os.environ["TMPDIR"] = tempfile.tempdir = task.temporary  # a forked child remembers its parent's
     _limit_threads(task.threads)
     code = 0
     for number, suite in enumerate(task.suites):

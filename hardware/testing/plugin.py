@@ -21,6 +21,7 @@ import pytest
 from ..backends.base import Unsupported
 from ..changes import current_changes
 from ..errors import BrokenInput
+from ..evidence.error_types import current_name
 from ..evidence.record import CheckLine, EndLine, Origin, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from ..paths import DEFAULT_EVIDENCE
@@ -47,6 +48,10 @@ _OUT_OF_MEMORY = (
     "cannot allocate memory",
     "mem_alloc",
 )
+_BROKE_DOWN = {current_name(str(one)): one for one in Outcome if one.is_breakdown}
+"""By error type, what becomes of a check whose worker hung, died or ran out of memory: the same as of one whose own
+process did."""
+
 _LONGEST_MESSAGE = 4_000
 _LONGEST_TRACEBACK = 12_000
 
@@ -73,7 +78,8 @@ def classify_error(error: BaseException, check: str, measured: Measurement) -> t
         or any(sign in text for sign in _OUT_OF_MEMORY)
     ):
         return Outcome.OUT_OF_MEMORY, "out_of_memory"
-    return Outcome.FAILED, _error_type(error, check, measured)
+    error_type = _error_type(error, check, measured)
+    return _BROKE_DOWN.get(error_type, Outcome.FAILED), error_type
 
 
 def _error_type(error: BaseException, check: str, measured: Measurement) -> str:

@@ -75,7 +75,10 @@ def run_suites(
     writer.write(run)
     progress.planned(len(suites))
     reason = "aborted"
-    with _terminate_interrupts(), tempfile.TemporaryDirectory(prefix="hwcompat-") as folder:
+    with (
+        _terminate_interrupts(),
+        tempfile.TemporaryDirectory(prefix="hwcompat-", ignore_cleanup_errors=True) as folder,
+    ):
         try:
             warm_up(suites)
             task = ChildTask(

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..backends.factory import backend_class
+from ..backends.factory import backend_class, class_of
 from ..errors import BrokenInput, HwCompatError
 from ..target import Target
 from .checkpoints import named_folders, weights_hash
@@ -41,7 +41,7 @@ def warm_up(suites: Sequence[SuiteFile]) -> None:
     names = {"torch", "transformers", "hardware.testing.plugin", "safetensors.numpy"}
     for target in {suite.cell.target for suite in suites}:
         with suppress(HwCompatError):  # the suite itself will say what the target lacks
-            backend_class(target.name)(target)  # sets what its runtime reads when it is imported
+            class_of(target)(target)  # sets what its runtime reads when it is imported
         names.update(backend_class(target.name).WARM_IMPORTS)
     for name in sorted(names):
         with suppress(Exception):  # the suite itself will say what is missing or broken

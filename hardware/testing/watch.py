@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,6 +24,7 @@ _GRACE_S = 0.3
 _MOMENT_S = 0.005
 _PYTEST_RAN = (0, 1, 5)
 _LOG_TAIL = 12_000
+_REMOVALS = 20
 _ROOT = Path(__file__).parents[2]
 
 
@@ -43,6 +46,8 @@ class Ending:
 class Watch:
     """One child, from its start to its end. Each suite and check that it names sets the clock anew.
 
+    What it and its own children leave in the temporary directory goes with it, however it ends: that is a folder
+    beside its logs.
     `timeouts_s` are the seconds that one check may take, for each suite of the task. `on_check` is told the suite's
     number and the check's name.
     """
@@ -63,7 +68,8 @@ class Watch:
         self._reader, pipe = os.pipe()
         os.set_blocking(self._reader, False)
         self._hears = True
-        self._child = _start(replace(task, pipe=pipe), fork=fork, reader=self._reader)
+        self._temporary = tempfile.mkdtemp(prefix="child-", dir=Path(task.log).absolute().parent)
+        self._child = _start(replace(task, pipe=pipe, temporary=self._temporary), fork=fork, reader=self._reader)
         self.pid = self._child.pid
         os.close(pipe)
         self._deadline = time.monotonic() + self.timeout_s
@@ -94,6 +100,7 @@ class Watch:
     def _close(self) -> None:
         if not self.over:
             os.close(self._reader)
+            _remove(self._temporary)
             self.over = True
 
     def _listen(self) -> list[Ending]:
@@ -232,6 +239,15 @@ def _kill_group(pid: int) -> None:
     for send in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             send(pid, signal.SIGKILL)
+
+
+def _remove(folder: str) -> None:
+    """Remove what a child left. Browsers end a moment after a child that was killed, and write until then."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not Path(folder).exists():
+            return
+        time.sleep(_MOMENT_S)
 
 
 def _oom_kills() -> int:

@@ -1,10 +1,12 @@
 """Runs models in other environments: a process of another Python takes model.onnx and inputs.npz, and gives
 outputs.npz and execution.json."""
 
-from .environments import Environment, environment_of, environment_versions, web_folder
+from .environments import Environment, environment_of, environment_versions, web_folder, without_browser
+from .installed_browsers import Browser
 from .process import Worker, WorkerDied, WorkerError, WorkerTimeout
 
 __all__ = [
+    "Browser",
     "Environment",
     "Worker",
     "WorkerDied",
@@ -13,4 +15,5 @@ __all__ = [
     "environment_of",
     "environment_versions",
     "web_folder",
+    "without_browser",
 ]

@@ -1,4 +1,4 @@
-"""Browsers that models run in: which one, how it is started, and one page of it with its console.
+"""Browsers that models run in: how one is started, and one page of it with its console.
 
 Imports nothing of ours: it runs with the Python of another environment.
 """
@@ -8,15 +8,15 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CHROMIUM_VARIABLE = "HWCOMPAT_CHROMIUM"
-WEBNN_CHROMIUM_VARIABLE = "HWCOMPAT_WEBNN_CHROMIUM"
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
+_LAUNCH_LIMIT_S = 40.0
+_PAGE_LIMIT_S = 20.0
+START_LIMIT_S = _LAUNCH_LIMIT_S + 2 * _PAGE_LIMIT_S
+"""Seconds that a browser and its first page may take: its launch, the page's arrival, and what it loads."""
 
 # Nothing but loopback: the proxy is dead, and nothing asks for updates. And nobody looks at it.
 _QUIET = (
@@ -35,28 +35,6 @@ _QUIET = (
 _WEBGPU = ("--enable-unsafe-webgpu", "--enable-features=Vulkan", "--ignore-gpu-blocklist")
 SOFTWARE_ADAPTER = "--use-webgpu-adapter=swiftshader"
 _WEBNN = ("--enable-features=WebMachineLearningNeuralNetwork", "--ignore-gpu-blocklist")
-
-
-class NoBrowser(Exception):
-    """There is none here, with what to do."""
-
-
-def executable(api: str, folder: Path) -> Path:
-    """The browser for `webgpu` or `webnn`; `folder` is where `make setup-web` puts WebNN's. Raises `NoBrowser`."""
-    variable = CHROMIUM_VARIABLE if api == "webgpu" else WEBNN_CHROMIUM_VARIABLE
-    if named := os.environ.get(variable):
-        if not Path(named).is_file():
-            raise NoBrowser(f"{variable} names no file")
-        return Path(named)
-    if api == "webnn":
-        found = folder / "chromium-webnn" / "chromium"
-        if not found.is_file():
-            raise NoBrowser("the Chromium that has WebNN isn't here (make setup-web)")
-        return found
-    for name in _NAMES:
-        if here := shutil.which(name):
-            return Path(here)
-    raise NoBrowser(f"no Chromium is installed (apt-get install chromium, or its path in {CHROMIUM_VARIABLE})")
 
 
 def arguments(api: str, *, software: bool) -> list[str]:
@@ -80,8 +58,8 @@ class Page:
         found = cls(page=browser.new_context().new_page(), said=[])
         found.page.on("console", lambda message: found.said.append((message.type, message.text)))
         found.page.on("pageerror", lambda error: found.said.append(("error", str(error))))
-        found.page.goto(address)
-        found.page.wait_for_function("() => globalThis.hwcompat !== undefined", timeout=20_000)
+        found.page.goto(address, timeout=_PAGE_LIMIT_S * 1000)
+        found.page.wait_for_function("() => globalThis.hwcompat !== undefined", timeout=_PAGE_LIMIT_S * 1000)
         return found
 
     def ask(self, what: str, given: dict[str, Any], *, limit_s: float) -> Any:
@@ -116,11 +94,12 @@ def playwright() -> Iterator[Any]:
         yield driver
 
 
-def launch(driver: Any, api: str, folder: Path, *, software: bool) -> Any:
-    """A fresh browser, headless. Raises `NoBrowser`."""
+def launch(driver: Any, api: str, program: Path, *, software: bool) -> Any:
+    """A fresh browser, headless, of the program at a path."""
     return driver.chromium.launch(
-        executable_path=str(executable(api, folder)),
+        executable_path=str(program),
         headless=True,
         args=arguments(api, software=software),
         handle_sigint=False,
+        timeout=_LAUNCH_LIMIT_S * 1000,
     )

@@ -7,20 +7,18 @@ import functools
 import importlib.util
 import json
 import os
-import shutil
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ..software import package_versions
+from .installed_browsers import Browser, find_browser
 
 _ROOT = Path(__file__).parents[2]
 _FILE = Path(__file__).with_name("environments.toml")
-_DPKG = Path("/var/lib/dpkg/status")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +26,14 @@ class Environment:
     """A target's environment: its interpreter, or `reason` why there is none, with the command that makes it.
 
     `versions` holds the target's own packages; it is read from their metadata, and nothing is started for it.
+    `browser` is that of a target that runs in one.
     """
 
     target: str
     python: Path | None
     reason: str
     versions: Mapping[str, str]
+    browser: Browser | None = None
 
 
 @functools.cache
@@ -51,14 +51,26 @@ def environment_of(target: str) -> Environment:
     if not python.is_file():
         where = f"{known['variable']} names no Python" if named else f"{known['package']} has no environment here"
         return Environment(target=target, python=None, reason=f"{where} ({known['command']})", versions={})
-    versions = {**_versions(python, known["versions"]), **_npm_versions(web_folder(python), known.get("npm", ()))}
-    absent = [name for name in (known["package"], *known.get("npm", ())) if name not in versions]
-    if "browser" in known and (browser := _browser_version(**known["browser"])):
-        versions[known["browser"]["name"]] = browser
+    folder, npm = web_folder(python), known.get("npm", ())
+    versions = {**_versions(python, known["versions"]), **_npm_versions(folder, npm)}
+    absent = [name for name in (known["package"], *npm) if name not in versions]
+    browser = _browser(known["browser"], folder) if "browser" in known else None
+    if browser is not None and browser.version:
+        versions[browser.name] = browser.version
     are = "isn't" if len(absent) == 1 else "aren't"
     missing = f"{' and '.join(absent)} {are} in its environment" if absent else ""
     reason = f"{missing} ({known['command']})" if missing else ""
-    return Environment(target=target, python=None if missing else python, reason=reason, versions=versions)
+    here = None if missing else python
+    return Environment(target=target, python=here, reason=reason, versions=versions, browser=browser)
+
+
+def _browser(known: Mapping[str, Any], folder: Path) -> Browser:
+    return find_browser(known, folder, _npm_versions(folder, [known["name"]] if "file" in known else ()))
+
+
+def without_browser(target: str) -> str:
+    """What is said of a target whose browser isn't here, with what to do; nothing is looked for."""
+    return str(_known()[target]["browser"]["missing"])
 
 
 def environment_versions() -> dict[str, str]:
@@ -82,27 +94,6 @@ def _npm_versions(folder: Path, packages: Sequence[str]) -> dict[str, str]:
             told = json.loads((folder / "node_modules" / package / "package.json").read_text(encoding="utf-8"))
             found[package] = str(told["version"])
     return found
-
-
-def _browser_version(name: str, variable: str) -> str:
-    """The version of the system's browser by its package, and of another by its size and date; nothing is started."""
-    named = os.environ.get(variable)
-    if not named and (found := _debian_version(name)):
-        return found
-    file = Path(named or shutil.which(name) or "")
-    if not file.is_file():
-        return ""
-    told = file.resolve().stat()
-    return f"{told.st_size} bytes of {datetime.fromtimestamp(told.st_mtime, UTC):%Y-%m-%d}"
-
-
-def _debian_version(package: str) -> str:
-    try:
-        listed = _DPKG.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    entry = listed.partition(f"\nPackage: {package}\n")[2].partition("\n\n")[0]
-    return next((line.partition(": ")[2] for line in entry.splitlines() if line.startswith("Version: ")), "")
 
 
 def _python_in(folder: Path) -> Path:

@@ -1,27 +1,27 @@
 """The worker's side: runs ONNX files with an execution provider that is registered as a plugin library.
 
-It runs with another environment's Python and imports nothing of ours but the loop that answers: onnxruntime, NumPy
-and, to quantise, onnx.
+It runs with another environment's Python and imports nothing of ours but what lies beside it: onnxruntime, NumPy and,
+to quantise, onnx.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import platform
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_sessions: dict[str, Any] = {}
+
+def _files() -> Any:
+    return importlib.import_module("onnx_files")
 
 
 def _runtime() -> Any:
-    return importlib.import_module("onnxruntime")
+    return _files().runtime()
 
 
 def _devices(module: str) -> list[Any]:
@@ -54,24 +54,13 @@ def describe(*, module: str) -> dict[str, Any]:
     }
 
 
-def _options(settings: dict[str, Any]) -> Any:
-    runtime = _runtime()
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = getattr(runtime.GraphOptimizationLevel, settings["optimisation"])
-    for name, value in settings["config"].items():
-        options.add_session_config_entry(name, value)
-    return options
-
-
 def _session(model: str, settings: dict[str, Any]) -> Any:
-    key = json.dumps([model, settings], sort_keys=True)
-    if key not in _sessions:
-        options = _options(settings)
-        options.add_provider_for_devices(_devices(settings["module"])[:1], settings["options"])
-        # Without this a session whose provider fails is made again on the CPU, with a line on standard output.
-        _sessions[key] = _runtime().InferenceSession(model, options, enable_fallback=0)
-    return _sessions[key]
+    def options() -> Any:
+        found = _files().options_of(settings["optimisation"], settings["config"])
+        found.add_provider_for_devices(_devices(settings["module"])[:1], settings["options"])
+        return found
+
+    return _files().session_of(model, settings, options)
 
 
 def _assigned(session: Any) -> dict[str, dict[str, int]]:
@@ -83,25 +72,19 @@ def _assigned(session: Any) -> dict[str, dict[str, int]]:
     return {provider: dict(counts) for provider, counts in found.items()}
 
 
-def run(*, model: str, settings: dict[str, Any], inputs: str, outputs: str, execution: str) -> dict[str, Any]:
-    """One pass: arrays from the file `inputs`, arrays to the file `outputs`, and where it ran to `execution`."""
-    np = importlib.import_module("numpy")
+def run(*, model: str, settings: dict[str, Any], **places: str) -> dict[str, Any]:
+    """One pass between the files `inputs`, `outputs` and `execution`, and where it ran."""
     session = _session(model, settings)
-    with np.load(inputs) as file:
-        given = {one.name: file[one.name] for one in session.get_inputs()}
-    names = [one.name for one in session.get_outputs()]
-    started = time.perf_counter()
-    results = session.run(names, given)
-    seconds = time.perf_counter() - started
-    np.savez(outputs, **dict(zip(names, results)))  # noqa: B905 - also runs on Python 3.9
-    proof = {
-        "assigned": _assigned(session),
-        "providers": session.get_providers(),
-        "options": session.get_provider_options(),
-        "seconds": seconds,
-    }
-    Path(execution).write_text(json.dumps(proof), encoding="utf-8")
-    return proof
+
+    def told() -> dict[str, Any]:
+        return {
+            "assigned": _assigned(session),
+            "providers": session.get_providers(),
+            "options": session.get_provider_options(),
+        }
+
+    found: dict[str, Any] = _files().run_pass(session, **places, told=told)
+    return found
 
 
 def placement(*, model: str, settings: dict[str, Any]) -> dict[str, Any]:

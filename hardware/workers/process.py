@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Self
 
-SCRIPT = Path(__file__).with_name("onnx_worker.py")
+SCRIPTS = Path(__file__).parent
 _LONGEST_LOG = 4000
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -53,7 +53,7 @@ class Worker:
         python: Path,
         *,
         timeout_s: float,
-        script: Path = SCRIPT,
+        script: Path,
         variables: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.python = python

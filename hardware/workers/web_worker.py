@@ -41,7 +41,8 @@ class _Open:
             started = time.perf_counter()
             driver = self.stack.enter_context(browsers.playwright())
             runtime = Path(settings["runtime"])
-            self.browser = browsers.launch(driver, settings["api"], runtime, software=settings["software"])
+            program = Path(settings["browser"])
+            self.browser = browsers.launch(driver, settings["api"], program, software=settings["software"])
             self.stack.callback(self._end)
             folders = {"/runtime/": runtime / "node_modules/onnxruntime-web/dist", "/": _HERE / "web"}
             self.site = importlib.import_module("web_site").Site(folders)
@@ -129,7 +130,7 @@ def run(
     except Exception as error:
         told = "; ".join(one for one in _open.loud()[-3:] if one not in str(error))
         _open.close()
-        kind = TimeoutError if isinstance(error, TimeoutError) else RuntimeError
+        kind = TimeoutError if type(error).__name__ == "TimeoutError" else RuntimeError  # Playwright's is no other's
         raise kind(f"{error}; {told}" if told else str(error)) from error
     np.savez(outputs, **arrays)
     proof = {

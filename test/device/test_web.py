@@ -17,21 +17,19 @@ import psutil
 import pytest
 from command_line import CommandLine, Ran
 
-from hardware.backends import _web, webgpu
+from hardware.backends import _native_webgpu, _web
 from hardware.backends._web_placement import WHOLE
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
 from hardware.export.onnx import missing_packages
 from hardware.known_answer import agrees
-from hardware.workers import environment_of
 
 
 def on(target: str) -> Any:
     """A parameter that is skipped by name where its target isn't here."""
-    api = target.partition(":")[0]
-    reason = environment_of(api).reason or missing_packages()
-    return pytest.param(target, marks=pytest.mark.skipif(bool(reason), reason=f"target {api} isn't here: {reason}"))
+    reason = get_backend(target).missing() or missing_packages()
+    return pytest.param(target, marks=pytest.mark.skipif(bool(reason), reason=f"{target} isn't here: {reason}"))
 
 
 TARGETS = [on("webgpu"), on("webnn")]
@@ -90,10 +88,22 @@ def test_without_an_adapter_the_native_provider_is_not_replaced_by_the_host(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ONNX Runtime would open such a session on the CPU, after a printed line."""
-    monkeypatch.setattr(webgpu, "has_own_device", lambda: True)
+    monkeypatch.setattr(_native_webgpu, "has_own_device", lambda: True)
     monkeypatch.setenv("VK_ICD_FILENAMES", os.devnull)
     with get_backend(target) as backend, pytest.raises(Unsupported, match="ONNX Runtime doesn't run"):
         backend.load(subject(), INPUTS, "float32")
+
+
+@pytest.mark.parametrize("target", KINDS[3:])
+def test_float16_without_a_browser_is_decided_by_the_session(target: str) -> None:
+    """Nothing tells what the adapter has before it is asked; SwiftShader has no float16."""
+    with get_backend(target) as backend:
+        if not backend.is_software:
+            assert backend.load(subject(), INPUTS, "float16").actual_dtype == "float16"
+            return
+        with pytest.raises(Unsupported, match="requires f16") as caught:
+            backend.load(subject(), INPUTS, "float16")
+    assert caught.value.error_type == "unsupported_dtype"
 
 
 @pytest.mark.parametrize("target", KINDS[2:3])

@@ -23,13 +23,14 @@ import numpy as np
 import pytest
 from command_line import REPOSITORY, CommandLine, Ran
 
+from hardware.backends.factory import get_backend
 from hardware.evidence.pages import SEALS, keep_seal, seal_text
 from hardware.export.onnx import missing_packages
-from hardware.workers import environment_of, web_folder
+from hardware.workers import environment_of
 
 ENVIRONMENT = environment_of("webgpu")
-REASON = ENVIRONMENT.reason or missing_packages()
-NO_WEBNN = environment_of("webnn").reason
+REASON = get_backend("webgpu").missing() or missing_packages()
+NO_WEBNN = get_backend("webnn").missing()
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.browser,
@@ -74,8 +75,9 @@ def made(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory) ->
 def opened(made: Made, folder: Path, page: str | Path = "", **more: Any) -> dict[str, Any]:
     """What a reader with a keyboard sees of the page."""
     address = page if isinstance(page, str) and page else Path(page or made.page).as_uri()
-    runtime = str(web_folder(ENVIRONMENT.python))
-    asked = {"page": address, "api": made.api, "runtime": runtime, "folder": str(folder), **more}
+    browser = environment_of(made.api).browser
+    assert browser is not None
+    asked = {"page": address, "api": made.api, "program": str(browser.path), "folder": str(folder), **more}
     done = subprocess.run(
         [str(ENVIRONMENT.python), str(READER), json.dumps(asked)], capture_output=True, text=True, timeout=300
     )

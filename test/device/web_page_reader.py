@@ -101,7 +101,7 @@ def main() -> None:
 
     asked = json.loads(sys.argv[1])
     with browsers.playwright() as driver:
-        browser = browsers.launch(driver, asked["api"], Path(asked["runtime"]), software=asked.get("software", True))
+        browser = browsers.launch(driver, asked["api"], Path(asked["program"]), software=asked.get("software", True))
         context = browser.new_context(
             viewport={"width": asked.get("width", 1000), "height": asked.get("height", 800)},
             accept_downloads=True,

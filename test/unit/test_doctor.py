@@ -19,13 +19,14 @@ from hardware.doctor import diagnosis as module
 from hardware.doctor.diagnosis import TIMEOUT, Finding, Health, diagnose_machine, with_probes
 from hardware.doctor.remedies import ANY, TARGET_STATES, VENDOR_STATES, entries, kinds_of, remedies_for
 from hardware.doctor.text import diagnosis_text
-from hardware.expected_targets import TargetStatus
+from hardware.expected_targets import TargetStatus, why_absent
 from hardware.front_door import open_door
 from hardware.machine import LiveMachine
 from hardware.recording import INDEX, Recorder, ReplayedMachine
 from hardware.software import HostInfo, TorchBuild
 from hardware.system.cpu import CPUInfo
 from hardware.system.memory import MemoryInfo
+from hardware.target import Target
 
 SCHEMA = json.loads((Path(module.__file__).parents[1] / "schemas" / "doctor.json").read_text(encoding="utf-8"))
 UBUNTU = ("ubuntu", "debian", "linux", ANY)
@@ -262,3 +263,29 @@ def test_a_present_gpu_of_a_recorded_machine_that_cant_be_used_is_exit_code_1(tm
 def test_a_finding_without_a_remedy_says_so() -> None:
     found = diagnose_machine(machine(facts(vendor="Nobody", driver=DriverState.MISSING)), (), UBUNTU)
     assert "Nobody has written down" in diagnosis_text(replace(found, checked=False))
+
+
+@pytest.mark.parametrize(
+    ("target", "packages", "kinds", "command"),
+    [
+        ("webgpu", {"onnxruntime-web (webgpu)": "1.27"}, ("debian", "linux", ANY), "apt-get install chromium"),
+        ("webgpu", {"onnxruntime-web (webgpu)": "1.27"}, UBUNTU, "google-chrome-stable"),
+        ("webgpu", {"onnxruntime-web (webgpu)": "1.27"}, ("darwin", ANY), "HWCOMPAT_CHROMIUM"),
+        ("webgpu", {}, UBUNTU, "make setup-web"),
+        ("webnn", {"onnxruntime-web (webnn)": "1.27"}, UBUNTU, "make setup-web"),
+    ],
+)
+def test_a_browser_that_is_missing_is_got_otherwise_than_its_environment(
+    target: str, packages: dict[str, str], kinds: tuple[str, ...], command: str
+) -> None:
+    found = diagnosed(machine(packages=packages), kinds)[target]
+    assert (found.health, found.is_problem) == (Health.OPTIONAL, False)
+    assert command in found.remedies[0].command
+
+
+@pytest.mark.parametrize(("target", "package"), [("webgpu:native", "onnxruntime-webgpu"), ("tpu:xla-cpu", "torchax")])
+def test_a_variant_may_need_less_than_its_target(target: str, package: str) -> None:
+    variant, here = Target.parse(target), machine(packages={package: "1.2"})
+    assert why_absent(variant, here) == ""
+    assert why_absent(Target(name=variant.name), here)
+    assert f"{package} has no environment here: make setup-" in why_absent(variant, machine(packages={}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -37,6 +38,28 @@ def test_third():
     pass
 """
 HANGS = "import time\n\n\ndef test_first():\n    time.sleep(600)\n\n\ndef test_second():\n    pass\n"
+LEAVES = """
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+def test_first():
+    worker = [sys.executable, "-I", "-c", "import tempfile; print(tempfile.mkdtemp())"]
+    its = subprocess.run(worker, check=True, capture_output=True, text=True).stdout.strip()
+    Path({note!r}).write_text("\\n".join([its, tempfile.mkdtemp()]))
+    {ends}
+"""
+LOOKS = """
+from pathlib import Path
+
+
+def test_first():
+    there = [name for name in Path({note!r}).read_text().splitlines() if Path(name).exists()]
+    Path({note!r}).with_name("there").write_text(str(len(there)))
+"""
 NOTES = """
 import os
 import time
@@ -153,6 +176,24 @@ def test_a_check_that_hangs_is_named_with_the_line_where_it_does(make, go):
     assert (hung.model, hung.check_name) == ("hangs", "first")
     assert "no sign of life for 10 s in first" in hung.error_message
     assert "test_first" in hung.traceback  # where it hung
+
+
+@pytest.mark.parametrize("ends", ["pass", "os._exit(0)", "os.kill(os.getpid(), 9)", "import time; time.sleep(600)"])
+def test_what_a_child_and_its_workers_left_is_gone_before_the_next_begins(make, go, tmp_path, monkeypatch, ends):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    note = tmp_path / "note"
+    leaves, looks = (
+        make("hangs", LEAVES.format(note=str(note), ends=ends)),
+        make("looks", LOOKS.format(note=str(note))),
+    )
+    go(leaves, looks, hung_after_s=3.0)
+    left = note.read_text(encoding="utf-8").splitlines()
+    assert len(left) == 2
+    assert all(Path(one).is_relative_to(folder) for one in left)
+    assert (tmp_path / "there").read_text(encoding="utf-8") == "0"
+    assert list(folder.iterdir()) == []
 
 
 def most_at_once(folder: Path) -> int:

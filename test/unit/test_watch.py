@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,7 @@ TASK = ChildTask(
     suites=["a", "b"],
     evidence="",
     run_id="run",
-    log="no-log-",
+    log="",
     pipe=-1,
     memory_limit=0,
     parent=0,
@@ -57,7 +59,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[Callable[[], tuple[Watch, Child]]]:
+def start(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, tmp_path: Path
+) -> Iterator[Callable[[], tuple[Watch, Child]]]:
     children: list[Child] = []
 
     def stand_in(task: ChildTask, **_: object) -> Child:
@@ -73,7 +77,8 @@ def start(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[Callable[[]
     monkeypatch.setattr(module.os, "kill", lambda *_: None)
 
     def start() -> tuple[Watch, Child]:
-        watch = Watch(TASK, fork=False, timeouts_s=[5.0, 50.0], on_check=lambda *_: None)
+        task = replace(TASK, log=str(tmp_path / "log-"))
+        watch = Watch(task, fork=False, timeouts_s=[5.0, 50.0], on_check=lambda *_: None)
         return watch, children[-1]
 
     yield start

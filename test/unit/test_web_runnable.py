@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hardware.backends import _web_runnable
-from hardware.backends._web import UNSEEN, WebBackend
+from hardware.backends._web import WebBackend
 from hardware.backends._web_placement import WHOLE
 from hardware.backends._web_runnable import WebRunnable
 from hardware.backends.base import STEPS, Unsupported
@@ -61,6 +61,8 @@ def runnable_of(proofs: dict[str, dict[str, Any]], files: dict[str, Path]) -> An
         FIXED_SHAPES=False,
         HOST_ALLOWED=WebBackend.HOST_ALLOWED,
         device="here",
+        UNSEEN="a kernel",
+        computed_in=lambda dtype: dtype,
         run_file=lambda file, *_, **__: ({}, by_file[file]),
         compute=lambda file, *_, **__: ({}, {**by_file[file], "said": []}),
     )
@@ -141,7 +143,7 @@ def test_the_proof_is_of_the_forward_pass_and_of_decoding(file: Path, tmp_path: 
     assert found.native["onnx.MatMul"] == 2
     assert found.offloaded == {f"onnx.Shape{WHOLE}": 1}
     assert found.dtype == "float16", "the coarsest of all files"
-    assert found.unseen == UNSEEN
+    assert found.unseen == "a kernel"
     runnable.execution()
     assert asked == [STEPS], "what was decoded once is proven"
 
@@ -153,4 +155,4 @@ def test_decoding_that_fails_is_said_to_be_unseen(file: Path):
         raise ValueError("no such graph")
 
     runnable.generate = fails
-    assert runnable.execution().unseen == f"{UNSEEN}; decoding, raising ValueError"
+    assert runnable.execution().unseen == "a kernel; decoding, raising ValueError"

@@ -7,12 +7,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hardware.backends.base import Unsupported
 from hardware.backends.factory import get_backend
+from hardware.evidence.record import Outcome, Stage
+from hardware.testing.measurement import Measurement
+from hardware.testing.plugin import classify_error
 from hardware.workers import Worker, WorkerDied, WorkerError, WorkerTimeout, environment_of, environment_versions
-from hardware.workers.process import SCRIPT
+from hardware.workers.process import SCRIPTS
 
 OURS = """
 import json, os, sys, time
@@ -23,6 +28,9 @@ for line in sys.stdin:
         time.sleep(600)
     if do == "die":
         os.kill(os.getpid(), 11)
+    if do == "run out":
+        print("terminate called after throwing an instance of 'std::bad_alloc'", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), 6)
     if do == "fail":
         print("[E: libSomething.so: cannot open", file=sys.stderr, flush=True)
         answer = {"error": {"type": "ZeroDivisionError", "message": "division by zero"}}
@@ -78,6 +86,30 @@ def test_a_process_that_dies_is_told_with_its_signal(worker: Worker) -> None:
     assert worker.call("say")["pid"]
 
 
+@pytest.mark.parametrize(
+    ("do", "outcome"),
+    [("hang", Outcome.TIMEOUT), ("die", Outcome.CRASHED), ("run out", Outcome.OUT_OF_MEMORY)],
+)
+def test_a_breakdown_of_a_worker_is_the_outcome_that_a_child_s_would_be(
+    worker: Worker, do: str, outcome: Outcome
+) -> None:
+    backend: Any = get_backend("qnn")
+    backend._worker = worker
+    worker.timeout_s = 0.5 if do == "hang" else worker.timeout_s
+    with pytest.raises(Unsupported) as caught:
+        backend.call(do, stage=Stage.RUN)
+    found = classify_error(caught.value, "builds", Measurement())
+    assert found == (outcome, caught.value.error_type)
+    assert found[0].is_failure
+
+
+def test_what_a_runtime_refuses_is_no_breakdown() -> None:
+    refused = Unsupported("no kernel", error_type="unsupported_operator")
+    assert classify_error(refused, "builds", Measurement()) == (Outcome.FAILED, "unsupported_operator")
+    full = Unsupported("memory access past its end", error_type="out_of_memory")
+    assert classify_error(full, "builds", Measurement()) == (Outcome.OUT_OF_MEMORY, "out_of_memory")
+
+
 def test_closing_ends_the_process(worker: Worker) -> None:
     pid = int(worker.call("say")["pid"])
     worker.close()
@@ -88,14 +120,16 @@ def test_closing_ends_the_process(worker: Worker) -> None:
     assert not _is_alive(pid)
 
 
-def test_our_script_imports_nothing_of_ours() -> None:
-    text = SCRIPT.read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["onnx_worker", "onnx_files", "webgpu_worker", "web_worker", "browsers", "serving"])
+def test_what_runs_in_a_worker_imports_nothing_of_ours(name: str) -> None:
+    text = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
     lines = [line.strip() for line in text.splitlines()]
     assert not [line for line in lines if line.startswith(("from .", "import hardware", "from hardware"))]
 
 
 def test_our_script_tells_of_a_module_that_is_missing() -> None:
-    with Worker(Path(sys.executable), timeout_s=60) as worker, pytest.raises(WorkerError) as caught:
+    script = SCRIPTS / "onnx_worker.py"
+    with Worker(Path(sys.executable), timeout_s=60, script=script) as worker, pytest.raises(WorkerError) as caught:
         worker.call("describe", module="no_such_provider")
     assert caught.value.error_type == "ModuleNotFoundError"
     assert "no_such_provider" in caught.value.message

@@ -9,7 +9,6 @@ from typing import Any
 
 from hardware.errors import UsageError, echo
 
-MODES = ("inference", "generation", "training")
 PRECISIONS = ("float32", "bfloat16", "float16")
 """Precisions that models are run in to be counted. Others are arithmetic on weights, in `changes.py`."""
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
