@@ -1,4 +1,4 @@
-"""`python -m benchmarks.fallbacks`: plant each of forty silent fallbacks into a real run, and see it caught.
+"""`python -m benchmarks.fallbacks`: plant each silent fallback of plants.toml into a real run, and see it caught.
 
 A plant is caught where the cell of the target isn't `high`. One that didn't take effect counts as not caught: nobody
 stepped on it. `--honest` runs models without any plant, where every cell must say that it ran on its target.
@@ -52,7 +52,7 @@ _BACKWARD = (
     *("embedding_dense_backward", "threshold_backward"),
 )
 _LEFT = {"boxed_all": ("*",), "boxed_product": _PRODUCTS, "boxed_norm": _NORMS, "boxed_backward": _BACKWARD}
-_NEVER_HIGH = ("qnn", "tpu")
+_NEVER_HIGH = ("qnn", "tpu", "webgpu")
 """Targets that something stands in for here, so that no cell of theirs is `high`."""
 _STUB = "cuda_management_stub"
 _STANDS_IN = {"tpu": "tpu:xla-cpu"}
@@ -212,7 +212,7 @@ def _build_device() -> Path:
 
 
 @click.command()
-@click.option("--plant", "names", multiple=True, help="Only these; default: all forty.")
+@click.option("--plant", "names", multiple=True, help="Only these; default: all.")
 @click.option("--target", "targets", multiple=True, help="Only plants of these targets.")
 @click.option("--honest", multiple=True, metavar="TARGET", help=f"Run {_HONEST} models there without any plant.")
 @click.option("--no-plants", is_flag=True, help="Honest runs alone.")

@@ -15,7 +15,10 @@ from typing import Any
 
 Patch = Callable[[ModuleType], None]
 
-_PLACES = ("planted_in_torch", "planted_in_openvino", "planted_in_qnn", "planted_in_xla", "planted_absent")
+_PLACES = (
+    *("planted_in_torch", "planted_in_openvino", "planted_in_qnn", "planted_in_web", "planted_in_xla"),
+    "planted_absent",
+)
 
 _patches: dict[str, list[Patch]] = {}
 

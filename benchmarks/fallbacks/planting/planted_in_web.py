@@ -1,0 +1,125 @@
+"""Fallbacks of ONNX Runtime in a browser: WebAssembly in the place of WebGPU, and logs that don't tell of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from planting_tools import after_import, took_effect, wrap
+
+_HOST = "CPUExecutionProvider"
+_STEP = "step"
+
+
+def web_in_wasm() -> None:
+    @after_import("hardware.backends.webgpu")
+    def patch(module: ModuleType) -> None:
+        @wrap(module.WebGPUBackend, "provider")
+        def provider(original: Any, self: Any) -> Any:
+            took_effect()
+            return {"name": "wasm"}
+
+
+def web_node_on_host() -> None:
+    @after_import("hardware.backends._exported_runnable")
+    def patch(module: ModuleType) -> None:
+        @wrap(module, "export_onnx")
+        def export_onnx(original: Any, *args: Any, **kwargs: Any) -> Any:
+            exported = original(*args, **kwargs)
+            folder = Path(tempfile.mkdtemp(dir=os.environ["HWCOMPAT_CACHE"]))
+            shutil.copytree(exported.folder, folder, dirs_exist_ok=True)
+            _through_the_host(folder / module.ONNX)
+            return dataclasses.replace(exported, folder=folder)
+
+
+def web_log_without_host() -> None:
+    web_node_on_host()
+
+    def cut(run: Callable[[], tuple[Any, Any]], file: Path) -> tuple[Any, Any]:
+        outputs, proof = run()
+        proof.get("placed", {}).get("providers", {}).pop(_HOST, None)
+        return outputs, proof
+
+    _around_each_pass(cut)
+
+
+def web_zeros() -> None:
+    def zeros(run: Callable[[], tuple[Any, Any]], file: Path) -> tuple[Any, Any]:
+        outputs, proof = run()
+        took_effect()
+        return {name: array * 0 for name, array in outputs.items()}, proof
+
+    _around_each_pass(zeros)
+
+
+def web_first_again() -> None:
+    first: dict[Path, Any] = {}
+
+    def again(run: Callable[[], tuple[Any, Any]], file: Path) -> tuple[Any, Any]:
+        outputs, proof = run()
+        if file in first:
+            took_effect()
+        return first.setdefault(file, outputs), proof
+
+    _around_each_pass(again)
+
+
+def web_tokens_on_host() -> None:
+    told: list[Any] = []
+
+    def hosted(run: Callable[[], tuple[Any, Any]], file: Path) -> tuple[Any, Any]:
+        outputs, proof = run()
+        if not file.stem.startswith(_STEP):
+            told.append(proof)
+            return outputs, proof
+        took_effect()
+        return outputs, told[-1]  # a log of another session, where the token's graph was in none of the page's
+
+    _around_each_pass(hosted)
+
+
+def _around_each_pass(change: Callable[[Callable[[], tuple[Any, Any]], Path], tuple[Any, Any]]) -> None:
+    @after_import("hardware.backends._onnx_in_worker")
+    def patch(module: ModuleType) -> None:
+        @wrap(module.OnnxWorkerBackend, "run_file")
+        def run_file(original: Any, self: Any, file: Path, arrays: Any, **told: str) -> Any:
+            subject = told.get("subject") not in (None, "question", "float16")
+            return (
+                change(lambda: original(self, file, arrays, **told), file)
+                if subject
+                else original(self, file, arrays, **told)
+            )
+
+
+def _through_the_host(file: Path) -> None:
+    """Send one product of a file through an operator that WebGPU's provider hasn't: sequences of one, reversed."""
+    import numpy as np
+    import onnx
+
+    model = onnx.load(str(file))
+    known = onnx.shape_inference.infer_shapes(model).graph.value_info
+    shapes = {one.name: one.type.tensor_type.shape.dim for one in known}
+    for place, node in enumerate(model.graph.node):
+        result = node.output[0]
+        if node.op_type == "MatMul" and len(shapes.get(result, ())) == 3:
+            node.output[0] = f"{result}.product"
+            lengths = np.ones(shapes[result][0].dim_value, np.int64)
+            model.graph.initializer.append(onnx.numpy_helper.from_array(lengths, f"{result}.lengths"))
+            through = onnx.helper.make_node(
+                "ReverseSequence",
+                [node.output[0], f"{result}.lengths"],
+                [result],
+                name=f"through.{result}",
+                batch_axis=0,
+                time_axis=1,
+            )
+            model.graph.node.insert(place + 1, through)
+            onnx.save(model, str(file))
+            took_effect()
+            return
