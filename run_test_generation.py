@@ -228,6 +228,7 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
         asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
     )
     profiles, refused, unmet = profiles_of(chosen, asked.tasks, dims=asked.dims)
+    left_out = list(refused)
     planned = plan_job(
         profiles,
         asked.devices,
@@ -237,8 +238,9 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
         skip=asked.skip,
         shard=Shard.parse(asked.shard) if asked.shard else None,
         template_folder=asked.template_dir,
+        on_note=left_out.append,
     )
-    return planned, refused, unmet
+    return planned, left_out, unmet
 
 
 def _project(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
@@ -247,7 +249,13 @@ def _project(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
         return None
     from generators.project.asked import plan_asked
 
-    return plan_asked(asked, asked.config, inventory, read_list=sys.stdin.readlines)
+    return plan_asked(
+        asked,
+        asked.config,
+        inventory,
+        read_list=sys.stdin.readlines,
+        on_note=lambda why: note(f"no suite for {why}"),
+    )
 
 
 def _key(asked: Options, inventory: HardwareInfo) -> str:
