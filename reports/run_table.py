@@ -147,7 +147,7 @@ def _basis(verdict: Verdict) -> str:
 
 def _prediction(verdict: Verdict) -> str:
     rules = ", ".join(verdict.rule_ids) or "no rule"
-    return f"{verdict.level} ({verdict.basis}: {rules}), sealed before the run"
+    return f"{verdict.level} ({verdict.basis.words}: {rules}), sealed before the run"
 
 
 def _troubles(cell: CellResult) -> Iterator[str]:
