@@ -38,7 +38,7 @@ from generators.options_together import refuse_together
 from hardware.errors import ModelError
 from hardware.evidence.redaction import LEFT_IN, turn_off
 from hardware.evidence.versions import RELEASE
-from hardware.front_door import note, open_door
+from hardware.front_door import interpreter, note, open_door
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
@@ -322,7 +322,7 @@ def _own_command() -> str:
 
 def _next_command() -> str:
     own, for_pytest = _split(sys.argv[1:])
-    return shlex.join(["python", sys.argv[0], *own, "--run", *(["--", *for_pytest] if for_pytest else [])])
+    return f"{interpreter()} {shlex.join([sys.argv[0], *own, '--run', *(['--', *for_pytest] if for_pytest else [])])}"
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -19,7 +19,8 @@ CONSOLE_WIDTH = 100
 NARROWEST = 60
 
 MARKS = {Basis.DECLARED: "*", Basis.PREDICTED: "~", Basis.MEASURED: "+", Basis.EXPIRED: "!"}
-LEGEND = "   ".join(f"{sign} {basis.words}" for basis, sign in MARKS.items())
+_SIGNS = [f"{sign} {basis.words}" for basis, sign in MARKS.items()]
+LEGEND = ("   ".join(_SIGNS[:2]), "   ".join(_SIGNS[2:]))
 COUNTS = "n/m: of m models that were measured there, n are high or medium; (n/m) of those that rules speak of"
 FORMATS = ("table", "markdown", "json", "csv")
 NOTES = "Notes, from the declared (*) levels of each family:"
@@ -144,7 +145,7 @@ def _table(table: Rows, width: int) -> list[str]:
 
 
 def _legend(notes: Sequence[str], width: int) -> list[str]:
-    parts: list[Sequence[str]] = [[LEGEND, COUNTS], notes]
+    parts: list[Sequence[str]] = [[*LEGEND, COUNTS], notes]
     return ["\n".join(textwrap.fill(line, width) for line in part) for part in parts if part]
 
 

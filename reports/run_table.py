@@ -13,6 +13,7 @@ from generators.compatibility.verdict import Level, Verdict
 from generators.job import CellResult, JobResult
 from generators.plan import PlannedSuite
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.front_door import interpreter
 from hardware.testing.progress import counted
 
 from .text import printable, told, working
@@ -137,7 +138,9 @@ def _choice(planned: PlannedSuite) -> list[tuple[str, str]]:
     taken, passed = planned.selection.steps[-1], planned.selection.steps[:-1]
     said = [("Chosen", f"{taken.target}: {taken.reason}")]
     if passed:
-        said.append(("Passed over", f"{', '.join(s.target for s in passed)} (python -m hardware list says why)"))
+        said.append(
+            ("Passed over", f"{', '.join(s.target for s in passed)} ({interpreter()} -m hardware list says why)")
+        )
     return said
 
 
