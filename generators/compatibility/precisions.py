@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hardware.backends.factory import backend_class, known_targets
+from hardware.backends.factory import backend_class, class_of, known_targets
 from hardware.errors import BrokenPlugin
 from hardware.target import Target
 
@@ -14,7 +14,7 @@ def not_computed(target: Target, precision: str) -> str:
     if precision == _EVERYWHERE or target.name not in known_targets():
         return ""
     try:
-        known = backend_class(target.name).PRECISIONS
+        known = class_of(target).PRECISIONS
     except BrokenPlugin:  # planning tells of it
         return ""
     return "" if precision in known else f"{target} in {precision}: hwcompat runs it in {', '.join(known)} only"
