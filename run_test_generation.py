@@ -38,7 +38,7 @@ from generators.options_together import refuse_together
 from hardware.errors import ModelError
 from hardware.evidence.redaction import LEFT_IN, turn_off
 from hardware.evidence.versions import RELEASE
-from hardware.front_door import note, open_door
+from hardware.front_door import interpreter, note, open_door
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
@@ -228,6 +228,7 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
         asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
     )
     profiles, refused, unmet = profiles_of(chosen, asked.tasks, dims=asked.dims)
+    left_out = list(refused)
     planned = plan_job(
         profiles,
         asked.devices,
@@ -237,8 +238,9 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
         skip=asked.skip,
         shard=Shard.parse(asked.shard) if asked.shard else None,
         template_folder=asked.template_dir,
+        on_note=left_out.append,
     )
-    return planned, refused, unmet
+    return planned, left_out, unmet
 
 
 def _project(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
@@ -247,7 +249,13 @@ def _project(asked: Options, inventory: HardwareInfo) -> ProjectRun | None:
         return None
     from generators.project.asked import plan_asked
 
-    return plan_asked(asked, asked.config, inventory, read_list=sys.stdin.readlines)
+    return plan_asked(
+        asked,
+        asked.config,
+        inventory,
+        read_list=sys.stdin.readlines,
+        on_note=lambda why: note(f"no suite for {why}"),
+    )
 
 
 def _key(asked: Options, inventory: HardwareInfo) -> str:
@@ -314,7 +322,7 @@ def _own_command() -> str:
 
 def _next_command() -> str:
     own, for_pytest = _split(sys.argv[1:])
-    return shlex.join(["python", sys.argv[0], *own, "--run", *(["--", *for_pytest] if for_pytest else [])])
+    return f"{interpreter()} {shlex.join([sys.argv[0], *own, '--run', *(['--', *for_pytest] if for_pytest else [])])}"
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -9,10 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from generators.compatibility.conclude import conclude
+from generators.compatibility.precisions import not_computed
 from generators.compatibility.required import required_checks
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Verdict
-from generators.plan import PlannedSuite, ToleranceFor, choose_targets, plan_suite, predicted_for
+from generators.plan import (
+    Choice,
+    PlannedSuite,
+    ToleranceFor,
+    choose_targets,
+    plan_suite,
+    predicted_for,
+    refuse_uncomputed,
+)
 from generators.profile import Profile
 from generators.suites.files import State, prepare_folder, write_suite
 from hardware.cells import Shard, choose_cells
@@ -101,15 +110,24 @@ def plan_job(
     shard: Shard | None = None,
     template_folder: Path | None = None,
     tolerance_for: ToleranceFor = lambda _cell: None,
+    on_note: Callable[[str], None] = lambda _text: None,
 ) -> tuple[PlannedSuite, ...]:
-    """Every suite that was asked for. Raises `NothingMatched` where selection or the shard leaves none."""
+    """Every suite that was asked for. Raises `NothingMatched` where selection or the shard leaves none.
+
+    A target among several that doesn't compute in a precision is left out, and `on_note` is told which and why;
+    where it is the only one that was named, that is a `UsageError`.
+    """
     rules = load_rules()
     statuses = targets(inventory)
     planned: dict[str, PlannedSuite] = {}
+    unasked: list[tuple[Choice, str]] = []
     for profile in profiles:
         for precision in precisions:
             predicted = predicted_for(profile, precision, rules, inventory)
             for choice in choose_targets(devices, profile, precision, statuses, predicted):
+                if not_computed(choice.target, precision):
+                    unasked.append((choice, precision))
+                    continue
                 suite = plan_suite(
                     profile,
                     choice,
@@ -122,6 +140,9 @@ def plan_job(
                 other = planned.setdefault(suite.cell.id, suite)
                 if other.profile is not profile:
                     raise _same_cell(other, suite)
+    named_alone = len(devices) == 1 and all(choice.required for choice, _ in unasked)
+    for why in refuse_uncomputed(unasked, alone=named_alone or not planned):
+        on_note(why)
     return tuple(planned[id_] for id_ in choose_cells(tuple(planned), select=select, skip=skip, shard=shard))
 
 

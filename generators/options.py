@@ -45,7 +45,12 @@ def _a_number(_context: click.Context, _option: click.Parameter, value: float | 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
 _OPTIONS = (
-    click.option("--model", "models", multiple=True, help="A type, checkpoint folder or Hub id; '-' reads a list."),
+    click.option(
+        "--model",
+        "models",
+        multiple=True,
+        help="A type, checkpoint folder or Hub id; '-' reads a list. Of the matrix: its rows, separated by commas.",
+    ),
     click.option(
         "--priority", type=click.Choice(PRIORITIES), help="Types of a priority; medium: OpenVINO exports them."
     ),

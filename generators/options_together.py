@@ -94,7 +94,7 @@ def _refuse_beside_a_threshold(asked: Options) -> None:
 
 
 def _refuse_two_jobs(asked: Options) -> None:
-    """What is printed of everything is printed alone, and of no model or device in particular."""
+    """What is printed of everything is printed alone, and of no device in particular; of models only the matrix."""
     jobs = {
         "--hardware-compatibility": asked.hardware_compatibility,
         "--coverage-report": asked.coverage_report,
@@ -107,9 +107,11 @@ def _refuse_two_jobs(asked: Options) -> None:
     if len(wanted) > 1:
         raise UsageError(f"{wanted[0]} and {wanted[1]} are two jobs", fix="Ask for one of them.")
     whole = [name for name in wanted if name in ("--hardware-compatibility", "--calibration", "--backlog")]
-    for option, given in (("--model", asked.models), ("--device", asked.devices)):
+    of_rows = asked.models and not asked.hardware_compatibility
+    for option, given in (("--model", of_rows), ("--device", asked.devices)):
         if whole and given:
             raise UsageError(
                 f"{option} doesn't go with {whole[0]}, which is about all that is known",
-                fix="Leave it out; of one cell --explain CELL tells, and --targets chooses columns of the matrix.",
+                fix="Leave it out; of one cell --explain CELL tells; of the matrix --model chooses rows, --targets "
+                "columns.",
             )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from generators.compatibility.facts import facts_here
+from generators.compatibility.precisions import computing, not_computed
 from generators.compatibility.rules import RuleSet, predict
 from generators.compatibility.selection import Selection, select
 from generators.compatibility.verdict import Verdict
@@ -71,7 +72,14 @@ def choose_targets(
         if device.lower() == "auto":
             needed = profile.memory_needed(precision)
             chosen = select(
-                recipe.family, recipe.architecture, recipe.traits, recipe.task, statuses, needed, predicted
+                recipe.family,
+                recipe.architecture,
+                recipe.traits,
+                recipe.task,
+                statuses,
+                needed,
+                predicted,
+                precision=precision,
             )
             choices = [Choice(target=Target.parse(chosen.target), required=False, selection=chosen)]
         elif device.lower() in ("all", "known"):
@@ -99,6 +107,21 @@ def _refuse_two_of_a_kind(targets: Iterable[Target]) -> None:
                 why="they are two devices of one kind, and evidence of one would pass for the other",
                 fix="Run them one after the other, with --machine NAME to tell them apart.",
             )
+
+
+def refuse_uncomputed(unasked: Sequence[tuple[Choice, str]], *, alone: bool) -> tuple[str, ...]:
+    """Why targets are left out that don't compute in a precision, each reason once.
+
+    Raises `UsageError` where nothing else was asked for (`alone`): nothing would be measured of the target.
+    """
+    left = {not_computed(choice.target, precision): precision for choice, precision in unasked}
+    if left and alone:
+        others = {precision: ", ".join(computing(precision)) for precision in left.values()}
+        fix = " ".join(
+            f"In {name} {f'compute {names}' if names else 'none computes'}." for name, names in others.items()
+        )
+        raise UsageError(f"no suite for {'; '.join(left)}", fix=fix)
+    return tuple(left)
 
 
 def predicted_for(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import click
 
@@ -67,6 +69,14 @@ def note(*texts: str) -> None:
     """Say what isn't the product: a line of its own on standard error for each."""
     for text in texts:
         click.echo(f"note: {one_line(text, longest=_LONGEST_NOTE)}", err=True)
+
+
+def interpreter() -> str:
+    """The Python that runs as a shell here takes it: `python` where that finds it, else its path."""
+    own, found = Path(sys.executable), shutil.which("python")
+    if found and Path(found).absolute().parent == own.parent:
+        return "python"
+    return shlex.quote(str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own))
 
 
 def terminal_width() -> int:

@@ -15,7 +15,7 @@ from .markdown_cells import cells_table
 from .markdown_report import counts_line, finding_section, measured_line
 from .places import place_of
 from .report import Report
-from .text import markdown, plain_paragraphs
+from .text import markdown, plain_paragraphs, working
 
 LARGEST_SUMMARY = 1024 * 1024
 MOST_ANNOTATIONS = 10
@@ -68,12 +68,12 @@ def _cells(report: Report, left: int) -> list[str]:
     """A table of the cells that aren't high, the worst first, as far as there is room."""
     order = {level: place for place, level in enumerate((Level.NONE, Level.LOW, Level.UNKNOWN, Level.MEDIUM))}
     cells = sorted((one for one in report.cells if one.verdict.level in order), key=lambda c: order[c.verdict.level])
-    high = f"{len(report.cells) - len(cells)} of {len(report.cells)} cells are high."
+    said = f"{working([one.verdict.level for one in report.cells])}."
     number = min(len(cells), _MOST_CELLS)
     while number and _size(cells_table(cells[:number])) > left:
         number //= 2
-    cut = f" Of the others {number} of {len(cells)} are shown here, the worst ones." if number < len(cells) else ""
-    return [cells_table(cells[:number]), high + cut] if report.cells else []
+    cut = f" Of the {len(cells)} that aren't high the {number} worst are shown here." if number < len(cells) else ""
+    return [cells_table(cells[:number]), said + cut] if report.cells else []
 
 
 def _size(text: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from hardware.evidence.record import CheckLine, RunLine
 
 from .cells import CellReport
-from .text import code, folded, markdown, markdown_table
+from .text import code, markdown, markdown_table, told
 
 _HEADINGS = ("cell", "verdict", "subject", "asked for", "ran on", "device", "checks", "because")
 _CHECK_HEADINGS = ("check", "outcome", "asked for", "ran on", "error / tolerance", "time")
@@ -22,7 +22,7 @@ def cells_table(cells: Sequence[CellReport]) -> str:
             markdown(cell.id),
             f"{cell.verdict.level} ({cell.basis})",
             *(_or_dash(text) for text in (cell.subjects, cell.requested, cell.actual, cell.device, cell.outcomes)),
-            markdown("; ".join(folded(cell.verdict.reasons)), longest=160) or "-",
+            markdown("; ".join(told(cell.verdict.reasons, ())[0]), longest=160) or "-",
         ]
         for cell in cells
     ]
@@ -36,9 +36,10 @@ def cell_section(cell: CellReport) -> str:
 
 def _facts(cell: CellReport) -> Iterator[str]:
     yield f"- verdict: **{cell.verdict.level}** ({cell.basis})"
-    for reason in folded(cell.verdict.reasons):
+    reasons, conditions = told(cell.verdict.reasons, cell.verdict.conditions)
+    for reason in reasons:
         yield f"- because: {markdown(reason)}"
-    for condition in cell.verdict.conditions:
+    for condition in conditions:
         yield f"- condition: {markdown(condition)}"
     yield f"- predicted before the run: {_or_dash(cell.prediction)}"
     yield f"- subject: {_or_dash(cell.subjects)}"

@@ -163,11 +163,15 @@ def check_words(words: Sequence[str]) -> None:
             raise UsageError(f"{echo(word)} is nothing that --fail-on knows", fix=f"{hint} {known}".strip())
 
 
-def compare_matrix(before: Mapping[str, Any], now: Matrix, targets: Sequence[str] = ()) -> MatrixChanges:
-    """What differs `now` from a matrix as JSON; where `targets` are named, in those columns alone."""
+def compare_matrix(
+    before: Mapping[str, Any], now: Matrix, targets: Sequence[str] = (), models: Sequence[str] = ()
+) -> MatrixChanges:
+    """What differs `now` from a matrix as JSON; where `targets` or `models` are named, in those columns or rows
+    alone."""
     then = {
         verdict["cell"]: State.of(verdict["level"], verdict["basis"])
-        for row in before["models"].values()
+        for id_, row in before["models"].items()
+        if not models or id_.partition("/")[0] in models
         for column, verdict in row["compatibility"].items()
         if not targets or column in targets
     }

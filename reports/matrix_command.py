@@ -11,6 +11,7 @@ import click
 from generators.compatibility.conclusions import Conclusions, conclusions_in
 from generators.compatibility.matrix_now import current_matrix
 from generators.options import Options
+from generators.profile import checkpoint_slug
 from hardware.basic_detection import inventory_here
 from hardware.errors import UsageError
 from hardware.evidence.writer import now
@@ -30,6 +31,8 @@ def report_matrix(asked: Options) -> int:
     check_words(asked.fail_on)
     if asked.baseline and asked.by:
         raise UsageError("--baseline compares all cells of models", fix="Leave out --by.")
+    if asked.models and asked.by not in (None, "model"):
+        raise UsageError(f"--model chooses rows of models, and --by {asked.by} shows groups", fix="Leave one out.")
     before = read_baseline(asked.baseline) if asked.baseline else None
     inventory = inventory_here()
     with _no_collecting():
@@ -37,13 +40,17 @@ def report_matrix(asked: Options) -> int:
         matrix = current_matrix(concluded, inventory, timestamp=now(), precision=asked.precision)
     if asked.targets:
         matrix = matrix.only(asked.targets)
+    models = _models(asked)
+    if models:
+        matrix = matrix.of_models(models)
     note(*_broken(concluded))
     if before is not None:
-        found = compare_matrix(before, matrix, asked.targets)
+        found = compare_matrix(before, matrix, asked.targets, models)
         width = terminal_width()
         click.echo(changes_text(found, asked.format_, fail_on=asked.fail_on, width=width), nl=False)
         return 1 if found.met(asked.fail_on) else 0
-    if asked.format_ == "csv" and not asked.by:
+    by = "model" if models else asked.by
+    if asked.format_ == "csv" and not by:
         raise UsageError("csv is one table", fix=f"Say which view: --by {', --by '.join(VIEWS)}.")
     one_view = asked.format_ in ("json", "csv")  # JSON holds all
     if asked.format_ == "html":
@@ -52,16 +59,22 @@ def report_matrix(asked: Options) -> int:
         from .html.matrix_html import VIEWS as ALL
         from .html.matrix_html import matrix_html
 
-        views = [asked.by] if asked.by else ALL
+        views = [by] if by else ALL
         click.echo(matrix_html(matrix.to_dict(), versions=versions_of(inventory), views=views), nl=False)
         return 0
-    views = [asked.by] if asked.by else ["family"] if one_view else ["family", "model"]
+    views = [by] if by else ["family"] if one_view else ["family", "model"]
     width = terminal_width()
     parts = [
         matrix_text(matrix, asked.format_, by=view, width=width, legend=view == views[-1]).rstrip() for view in views
     ]
     click.echo("\n\n".join(parts))
     return 0
+
+
+def _models(asked: Options) -> tuple[str, ...]:
+    """The models of `--model` as cells name them: a type by its name, a folder or Hub id by the slug of it."""
+    named = [part for text in asked.models for part in text.split(",") if part.strip()]
+    return tuple(dict.fromkeys(checkpoint_slug(part.strip()) for part in named))
 
 
 def _broken(concluded: Conclusions | None) -> list[str]:

@@ -19,10 +19,9 @@ CONSOLE_WIDTH = 100
 NARROWEST = 60
 
 MARKS = {Basis.DECLARED: "*", Basis.PREDICTED: "~", Basis.MEASURED: "+", Basis.EXPIRED: "!"}
-LEGEND = (
-    "* declared   ~ predicted by rules   + measured   ! measured with other versions",
-    "n/m: of m models that were measured there, n are high or medium; (n/m) of those that rules speak of",
-)
+_SIGNS = [f"{sign} {basis.words}" for basis, sign in MARKS.items()]
+LEGEND = ("   ".join(_SIGNS[:2]), "   ".join(_SIGNS[2:]))
+COUNTS = "n/m: of m models that were measured there, n are high or medium; (n/m) of those that rules speak of"
 FORMATS = ("table", "markdown", "json", "csv")
 NOTES = "Notes, from the declared (*) levels of each family:"
 SPLIT = "Cells that have another level elsewhere:"
@@ -146,7 +145,7 @@ def _table(table: Rows, width: int) -> list[str]:
 
 
 def _legend(notes: Sequence[str], width: int) -> list[str]:
-    parts: list[Sequence[str]] = [LEGEND, notes]
+    parts: list[Sequence[str]] = [[*LEGEND, COUNTS], notes]
     return ["\n".join(textwrap.fill(line, width) for line in part) for part in parts if part]
 
 
@@ -182,12 +181,9 @@ def _markdown(table: Rows) -> list[str]:
 
 
 def _markdown_legend(notes: Sequence[str]) -> list[str]:
-    legend = "\n".join(f"- `{m}` {basis}" for m, basis in zip(MARKS.values(), _MEANINGS, strict=True))
-    parts = [f"{legend}\n- {LEGEND[1]}"]
+    legend = "\n".join(f"- `{m}` {basis.words}" for basis, m in MARKS.items())
+    parts = [f"{legend}\n- {COUNTS}"]
     return parts + ([notes[0], "\n".join(f"- {note}" for note in notes[1:])] if notes else [])
-
-
-_MEANINGS = ("declared", "predicted by rules", "measured", "measured with other versions")
 
 
 def _csv(matrix: Matrix, by: str) -> str:

@@ -31,7 +31,7 @@ from hardware.testing.checkpoints import weights_hash
 from .advice import measuring_command, recommend
 from .diagnosis import Diagnosis, before_of, diagnose, identify
 from .finding import ANY_TARGET, Finding, worst_first
-from .text import folded
+from .text import told
 
 if TYPE_CHECKING:
     from generators.compatibility.standing import Standing
@@ -92,10 +92,10 @@ class ModelCheck:
             said = str(predicted.level)
             said += "" if predicted.level is Level.UNKNOWN else f" ({predicted.basis})"
             lines.append(f"rules say: {said}: {'; '.join(predicted.reasons)}")
+        reasons, conditions = told(verdict.reasons, verdict.conditions)
         if not self.cause.startswith(NOTHING):
-            reasons = [reason for reason in folded(verdict.reasons) if reason.rstrip(".") not in self.cause]
-            lines += [f"because: {reason}" for reason in reasons]
-        lines += [f"condition: {condition}" for condition in verdict.conditions]
+            lines += [f"because: {reason}" for reason in reasons if reason.rstrip(".") not in self.cause]
+        lines += [f"condition: {condition}" for condition in conditions]
         lines += [f"checks: {', '.join(finding.checks)}" for finding in self.findings[:1] if finding.checks]
         lines += [f"also: {text}" for finding in self.findings[:1] for text in finding.recommendations[1:]]
         lines += _suggestion_lines(self.suggestion, Cell.parse(verdict.cell)) if self.suggestion else []
@@ -243,7 +243,7 @@ def _cause(
     if measured.level is Level.UNKNOWN and not (planned and measured.reasons):
         where = f", and the device is not here: {absent}" if absent else ""
         return f"{NOTHING}{where}."
-    return f"{(folded(measured.reasons) or ('no reason was recorded',))[0].rstrip('.')}."
+    return f"{(told(measured.reasons, ())[0] or ('no reason was recorded',))[0].rstrip('.')}."
 
 
 def _change(

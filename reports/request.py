@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hardware.errors import UsageError, echo
+from hardware.errors import UsageError, did_you_mean, echo
 from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_SUITES
 
 _EXAMPLE = "python hardware_compatibility_reporter.py --collect-all --matrix"
@@ -67,6 +67,7 @@ class Request:
 
 
 _TOGETHER = ("--collect-all", "--matrix", "--test-hardware", "--check-model", "--merge", "--compact")
+_OF_REPORT = ("markdown", "json", "html", "junit", "sarif", "github", "gitlab")
 _OF_MATRIX = ("markdown", "json", "html")
 _ALONE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "--stress": ("stress", ("markdown", "json", "html")),
@@ -153,11 +154,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option(
         "--format",
-        type=click.Choice(["markdown", "json", "html", "junit", "sarif", "github", "gitlab", "text"]),
+        metavar="FORM",
         default="markdown",
         show_default=True,
-        help="github: a job's summary, into $GITHUB_STEP_SUMMARY where that is set, and annotations. text: of "
-        "--compare alone.",
+        help=f"Of a report: {', '.join(_OF_REPORT)}. Of --matrix: {', '.join(_OF_MATRIX)}. "
+        + " ".join(f"Of {option}: {', '.join(forms)}." for option, (_, forms) in _ALONE.items())
+        + " github: a job's summary, into $GITHUB_STEP_SUMMARY where that is set, and annotations.",
     ),
     click.option(
         "--output-dir", type=click.Path(path_type=Path), metavar="DIR", help="Write files instead of printing."
@@ -217,8 +219,8 @@ def refuse_together(request: Request) -> None:
     _refuse_beside(request)
     if request.matrix and request.format not in _OF_MATRIX:
         raise UsageError(
-            f"a matrix has no {request.format} form",
-            fix="Take --format markdown, json or html, or leave --matrix out.",
+            f"a matrix has no form {echo(request.format)}",
+            fix=f"Take --format {_listed(_OF_MATRIX)}, or leave --matrix out.",
         )
     if request.baseline and not (request.wants_report or request.models):
         raise UsageError(
@@ -237,8 +239,11 @@ def _refuse_beside(request: Request) -> None:
     if request.compare is None and request.machine:
         raise UsageError("--machine needs --compare", fix="For example: --compare last-green --machine lab")
     if not alone:
-        if request.format == "text":
-            raise UsageError("only --compare has the form text", fix="Take --format markdown.")
+        if request.format not in _OF_REPORT:
+            raise UsageError(
+                f"a report has no form {echo(request.format)}",
+                fix=did_you_mean(request.format, _OF_REPORT) or f"Take --format {_listed(_OF_REPORT)}.",
+            )
         return
     forms = _ALONE[alone[0]][1]
     if len(alone) > 1 or request.wants_evidence or request.wants_report or request.format not in forms:

@@ -14,7 +14,7 @@ from generators.job import CellResult, JobInterrupted, JobResult, WrittenSuite, 
 from generators.options import Options
 from hardware.errors import OutputError
 from hardware.evidence.record import Outcome
-from hardware.front_door import INTERRUPTED, note, terminal_width
+from hardware.front_door import INTERRUPTED, interpreter, note, terminal_width
 from hardware.testing.runner import Limits, default_memory_limit
 
 from .baseline import read_baseline
@@ -150,6 +150,6 @@ def _say_what_was_missing(result: JobResult, asked: Options) -> None:
         ending = "allowed by --allow-fallback" if mild else "exit code 1; --allow-fallback makes it 0"
         click.echo(
             f"{'note' if mild else 'error'}: {cell.written.planned.device} was asked for and isn't here "
-            f"({cell.substituted}); nothing counts for it ({ending}). python -m hardware doctor says more.",
+            f"({cell.substituted}); nothing counts for it ({ending}). {interpreter()} -m hardware doctor says more.",
             err=True,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from tabulate import tabulate
@@ -13,9 +13,10 @@ from generators.compatibility.verdict import Level, Verdict
 from generators.job import CellResult, JobResult
 from generators.plan import PlannedSuite
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.front_door import interpreter
 from hardware.testing.progress import counted
 
-from .text import printable
+from .text import printable, told, working
 
 _HEADINGS = ("check", "outcome", "asked for", "ran on", "error/tolerance", "time")
 _CELL_HEADINGS = ("cell", "verdict", "checks", "error/tolerance", "time")
@@ -30,9 +31,10 @@ def run_text(result: JobResult, report: Path, *, width: int = 100) -> str:
     reached = [cell for cell in result.cells if not _is_unreached(cell)]
     shown = [cell for cell in reached if few or cell.verdict.level is not Level.HIGH]
     parts = [] if few else [_overview(result.cells)]
-    parts += [part for cell in shown for part in (_table(cell), _conclusion(cell, width))]
+    shared = frozenset() if few else frozenset.intersection(*(frozenset(_told(cell)[1]) for cell in result.cells))
+    parts += [part for cell in shown for part in (_table(cell), _conclusion(cell, width, shared))]
     if not few:
-        parts.append(_levels(result.cells, width))
+        parts.append(_levels(result.cells, [cell for cell in result.cells if cell not in shown], shared, width))
     if unreached := [cell.written.planned.cell.id for cell in result.cells if cell not in reached]:
         more = f" and {len(unreached) - _EACH} more" if len(unreached) > _EACH else ""
         parts.append("\n" + _labelled("Not reached", ", ".join(unreached[:_EACH]) + more, width))
@@ -62,17 +64,18 @@ def _overview(cells: Sequence[CellResult]) -> str:
     return f"\n{tabulate(rows, headers=_CELL_HEADINGS, disable_numparse=True)}"
 
 
-def _levels(cells: Sequence[CellResult], width: int) -> str:
-    counts = Counter(cell.verdict.level for cell in cells)
-    said = ", ".join(f"{counts[level]} {level}" for level in Level if counts[level])
-    conditions = Counter(condition for cell in cells for condition in cell.verdict.conditions)
-    lines = [_labelled("Verdicts", f"{said} of {len(cells)} cells", width)]
-    lines += [_labelled("Condition", f"{text} ({_so_many(n, len(cells))})", width) for text, n in conditions.items()]
+def _levels(cells: Sequence[CellResult], high: Sequence[CellResult], shared: Collection[str], width: int) -> str:
+    """How many work, and the conditions that all share or that cells have of which nothing else is shown."""
+    lines = [_labelled("Verdicts", working([cell.verdict.level for cell in cells]), width)]
+    conditions = Counter(text for cell in high for text in _told(cell)[1] if text not in shared)
+    said = [(text, "all cells") for text in sorted(shared)]
+    said += [(text, f"{number} of the cells") for text, number in conditions.items()]
+    lines += [_labelled("Condition", f"{text} ({whose})", width) for text, whose in said]
     return "\n" + "\n".join(lines)
 
 
-def _so_many(some: int, cells: int) -> str:
-    return "all cells" if some == cells else f"{some} of the cells"
+def _told(cell: CellResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return told(cell.verdict.reasons, cell.verdict.conditions)
 
 
 def _evidence(result: JobResult, width: int) -> list[str]:
@@ -109,16 +112,18 @@ def _error(line: CheckLine | None) -> str:
     return f"{line.max_rel_error:.1e}/{line.tolerance:.0e}"
 
 
-def _conclusion(cell: CellResult, width: int) -> str:
+def _conclusion(cell: CellResult, width: int, shared: Collection[str]) -> str:
+    """What came of a cell; conditions that all cells share are said once, below."""
     planned, verdict = cell.written.planned, cell.verdict
+    reasons, conditions = _told(cell)
     said = []
     if planned.profile.stands_in_for:
         said.append(("Asked for", f"{planned.profile.stands_in_for}: unknown. {planned.profile.note}"))
     said += [("Verdict", f"{verdict.level} ({_basis(verdict)})")]
     if cell.taken_from:
         said.append(("Taken over", f"from run {cell.taken_from}, which had finished this cell"))
-    said += [("Reason", reason) for reason in verdict.reasons[:6]]
-    said += [("Condition", condition) for condition in verdict.conditions]
+    said += [("Reason", reason) for reason in reasons[:6]]
+    said += [("Condition", condition) for condition in conditions if condition not in shared]
     said.append(("Predicted", _prediction(planned.verdict)))
     said += [("Note", text) for text in _troubles(cell)]
     said += _choice(planned)
@@ -133,7 +138,9 @@ def _choice(planned: PlannedSuite) -> list[tuple[str, str]]:
     taken, passed = planned.selection.steps[-1], planned.selection.steps[:-1]
     said = [("Chosen", f"{taken.target}: {taken.reason}")]
     if passed:
-        said.append(("Passed over", f"{', '.join(s.target for s in passed)} (python -m hardware list says why)"))
+        said.append(
+            ("Passed over", f"{', '.join(s.target for s in passed)} ({interpreter()} -m hardware list says why)")
+        )
     return said
 
 
@@ -143,7 +150,7 @@ def _basis(verdict: Verdict) -> str:
 
 def _prediction(verdict: Verdict) -> str:
     rules = ", ".join(verdict.rule_ids) or "no rule"
-    return f"{verdict.level} ({verdict.basis}: {rules}), sealed before the run"
+    return f"{verdict.level} ({verdict.basis.words}: {rules}), sealed before the run"
 
 
 def _troubles(cell: CellResult) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hardware.cell import Cell
@@ -64,7 +64,10 @@ class Placed:
 
 
 def speaking(placed: Iterable[Placed]) -> tuple[CheckLine, ...]:
-    """Of lines in the order in which they were spoken, those that none replaces."""
+    """Of lines in the order in which they were spoken, those that none replaces.
+
+    That a device isn't here is replaced by a later line of the same place that the device itself wrote.
+    """
     places: dict[Place, dict[str, tuple[int, CheckLine]]] = {}
     for number, one in enumerate(placed):
         line, accelerator = one.line, one.accelerator
@@ -77,8 +80,16 @@ def speaking(placed: Iterable[Placed]) -> tuple[CheckLine, ...]:
         for older in [name for name, (_, kept) in own.items() if not name or is_silent(kept)]:
             del own[older]
         own[accelerator] = (number, line)
-    kept = sorted((pair for own in places.values() for pair in own.values()), key=lambda pair: pair[0])
+    kept = sorted((pair for own in places.values() for pair in _still_said(own.values())), key=lambda pair: pair[0])
     return tuple(line for _, line in kept)
+
+
+def _still_said(lines: Collection[tuple[int, CheckLine]]) -> Iterator[tuple[int, CheckLine]]:
+    """The numbered lines of one place without those of a substitute that an own line came after."""
+    own = [number for number, one in lines if not one.substitution_reason and one.outcome is not Outcome.NOT_RUN]
+    for number, one in lines:
+        if not one.substitution_reason or number > max(own, default=-1):
+            yield number, one
 
 
 def _spoken_at(line: CheckLine) -> str:

@@ -10,6 +10,7 @@ from hardware.target import Target
 
 from .conditions import Condition
 from .facts import Facts, Value
+from .precisions import not_computed
 from .rule import Rule
 from .rules import Reasoning, RuleSet, combined, reason
 from .verdict import Level
@@ -115,6 +116,8 @@ def _one(name: str, condition: Condition, facts: Facts) -> Asked:
 
 def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> Iterator[str]:
     """What the level would be without the limits that make it so, and what the nearest other rules would make it."""
+    if facts.precision and not_computed(target, facts.precision):
+        return
     if found.binding:
         rest = [other for other in found.limits if other not in found.binding]
         without = [

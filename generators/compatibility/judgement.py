@@ -13,6 +13,9 @@ from hardware.plain_text import one_line
 from .levels import level_rules
 from .verdict import Level
 
+ONLY_SO = "passes only so: "
+"""How each reason begins that is a condition without which nothing was shown."""
+
 _LONGEST_REASON = 200
 _SAID = {"dimensions": "dimensions", COARSE: "as coarse as the target's standard allows"}
 """Conditions of a run that are said with its level: what is real of a model whose weights aren't."""
@@ -59,7 +62,7 @@ def judge(
         return Judgement(level=Level.LOW, reasons=(*partial, *(text for _, text in gaps)), conditions=conditions)
     if caps:
         return Judgement(
-            level=Level.MEDIUM, reasons=tuple(f"passes only so: {text}" for text in caps), conditions=conditions
+            level=Level.MEDIUM, reasons=tuple(f"{ONLY_SO}{text}" for text in caps), conditions=conditions
         )
     where = next((line.accelerator for line in lines if line.accelerator), str(cell.target))
     return Judgement(

@@ -16,7 +16,10 @@ _PARTS = re.compile(r"[.:/]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """A condition of a run under which a pass is worth `medium` at most; `value` is `*` for any."""
+    """A condition of a run under which a pass is worth `medium` at most; `value` is `*` for any.
+
+    `condition` is said of it, with a value of any kind where it has a `{}`, else behind it.
+    """
 
     key: str
     value: str
@@ -63,7 +66,8 @@ class LevelRules:
         for limit in self.limits:
             value = conditions.get(limit.key)
             if value is not None and limit.value in ("*", value):
-                yield limit.condition if limit.value != "*" else f"{limit.condition}: {value}"
+                words = limit.condition if "{}" in limit.condition else f"{limit.condition}: {{}}"
+                yield limit.condition if limit.value != "*" else words.replace("{}", value)
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -59,8 +60,11 @@ class Matrix:
     )
 
     def family_notes(self, family: str) -> tuple[str, ...]:
-        """The notes of a family's rules, each once."""
-        return tuple(dict.fromkeys(note for cell in self.families[family].values() for note in cell.notes))
+        """The notes of a family's rules, each once; one that names targets alone that are no column is left out."""
+        notes = dict.fromkeys(note for cell in self.families[family].values() for note in cell.notes)
+        columns = {Target.parse(column).name for column in self.hardware_types}
+        named = {note: set(vocabulary().targets) & set(re.findall(r"[a-z0-9]+", note.lower())) for note in notes}
+        return tuple(note for note in notes if not named[note] or named[note] & columns)
 
     def only(self, targets: Sequence[str]) -> Matrix:
         """The same matrix with these columns alone, in their order. Raises `UsageError` for a target it hasn't."""
@@ -81,6 +85,32 @@ class Matrix:
             rows=tuple(
                 replace(row, verdicts={t: row.verdicts[t] for t in targets if t in row.verdicts}) for row in self.rows
             ),
+        )
+
+    def of_models(self, models: Sequence[str]) -> Matrix:
+        """The same matrix with the rows of these models alone, and of groups their families and architectures.
+
+        Accelerators and machines have measured others too, and are left out. Raises `UsageError` for a model that
+        has no row.
+        """
+        known = {row.model for row in self.rows}
+        for model in models:
+            if model not in known:
+                raise UsageError(
+                    f"{echo(model)} is no row of the matrix",
+                    why="no recipe of it is stored, and nothing was measured of it",
+                    fix=did_you_mean(model, sorted(known)) or "Without --model all rows are shown.",
+                )
+        rows = tuple(row for row in self.rows if row.model in models)
+        families = {row.family for row in rows}
+        kept = {row.architecture for row in rows}
+        by_architecture = {name: cells for name, cells in self.groups[GROUPS[0]].items() if name in kept}
+        return replace(
+            self,
+            rows=rows,
+            model_families=tuple(name for name in self.model_families if name in families),
+            families={name: cells for name, cells in self.families.items() if name in families},
+            groups={**{name: {} for name in GROUPS}, GROUPS[0]: by_architecture},
         )
 
     def to_dict(self) -> dict[str, Any]:

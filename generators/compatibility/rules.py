@@ -19,6 +19,7 @@ from hardware.target import Target
 
 from .conditions import all_covered, all_hold, all_overlap
 from .facts import Facts
+from .precisions import not_computed
 from .rule import Rule, read_rules
 from .verdict import Basis, Level, Verdict
 
@@ -46,7 +47,9 @@ class RuleSet:
         return self._of[target]
 
     def holding(self, target: Target, facts: Facts) -> tuple[Rule, ...]:
-        """The rules of a target whose conditions hold."""
+        """The rules of a target whose conditions hold; none in a precision that the target isn't asked for."""
+        if facts.precision and not_computed(target, facts.precision):
+            return ()
         return tuple(rule for rule in self.of(target) if all_hold(rule.when, facts))
 
     def winners(self, target: Target, facts: Facts) -> tuple[Rule, ...]:
@@ -187,12 +190,9 @@ def predict(cell: Cell, facts: Facts, rules: RuleSet) -> Verdict:
     rules can't tell."""
     found = reason(cell.target, facts, rules)
     if not found.counted:
-        return Verdict(
-            cell=cell.id,
-            level=Level.UNKNOWN,
-            basis=Basis.PREDICTED,
-            reasons=(f"no rule speaks of {facts.model_type or cell.model} on {cell.target}",),
-        )
+        why = not_computed(cell.target, cell.precision)
+        why = why or f"no rule speaks of {facts.model_type or cell.model} on {cell.target}"
+        return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, reasons=(why,))
     works = found.level in (Level.HIGH, Level.MEDIUM)  # what fails does so under no condition
     return Verdict(
         cell=cell.id,

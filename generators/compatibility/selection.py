@@ -14,6 +14,7 @@ from hardware.cell import Cell
 from hardware.target import Target
 
 from .facts import Facts, RecipeLike, facts_of
+from .precisions import not_computed
 from .rules import RuleSet, predict
 from .verdict import Basis, Level, Verdict
 from .vocabulary import vocabulary
@@ -43,6 +44,7 @@ class StepResult(StrEnum):
     TAKEN = "taken"
     NOT_HERE = "not_here"
     NOT_PREFERRED = "not_preferred"
+    NOT_COMPUTED = "not_computed"
     MEMORY_TOO_SMALL = "memory_too_small"
     PREDICTED_TO_FAIL = "predicted_to_fail"
 
@@ -100,9 +102,11 @@ def select(
     statuses: Sequence[TargetStatusLike],
     memory_needed: int | None,
     predicted: Callable[[Target], Verdict] | None = None,
+    *,
+    precision: str = "float32",
 ) -> Selection:
-    """The first target of the model's list that is here, large enough, and not predicted to fail; at last, always,
-    `cpu`.
+    """The first target of the model's list that is here, computes in `precision`, is large enough, and isn't
+    predicted to fail; at last, always, `cpu`.
 
     `memory_needed` is in bytes, `None` where it isn't known; `predicted` says what rules say of a target. What was
     merely declared of a family passes none over. `task` is part of the question, and no list depends on it yet.
@@ -112,7 +116,7 @@ def select(
     for target in (*(t for t in targets if t != LAST_RESORT), LAST_RESORT):
         own = [status for status in statuses if Target.parse(status.target).name == target]
         for status in own:
-            step = _consider(status, memory_needed, predicted)
+            step = _consider(status, memory_needed, predicted, precision)
             steps.append(step)
             if step.result is StepResult.TAKEN:
                 return Selection(target=step.target, list_name=name, steps=tuple(steps))
@@ -126,13 +130,18 @@ def select(
 
 
 def _consider(
-    status: TargetStatusLike, memory_needed: int | None, predicted: Callable[[Target], Verdict] | None
+    status: TargetStatusLike,
+    memory_needed: int | None,
+    predicted: Callable[[Target], Verdict] | None,
+    precision: str,
 ) -> Step:
     if not status.expected:
         return Step(target=status.target, result=StepResult.NOT_HERE, reason=status.reason or "it isn't here")
     why_not = _not_preferred(status)
     if why_not:
         return Step(target=status.target, result=StepResult.NOT_PREFERRED, reason=why_not)
+    if unasked := not_computed(Target.parse(status.target), precision):
+        return Step(target=status.target, result=StepResult.NOT_COMPUTED, reason=unasked)
     where = status.device_name or status.target
     if memory_needed is None:
         reason = f"{where} is here; how much memory the model needs isn't known"

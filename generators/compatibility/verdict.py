@@ -54,6 +54,19 @@ class Basis(StrEnum):
     EXPIRED = "expired"
     MEASURED = "measured"
 
+    @property
+    def words(self) -> str:
+        """What it means to a reader who sees a mark."""
+        return _BASIS_WORDS[self]
+
+
+_BASIS_WORDS = {
+    Basis.DECLARED: "declared of the family, nobody ran it",
+    Basis.PREDICTED: "predicted by rules",
+    Basis.EXPIRED: "measured with other versions",
+    Basis.MEASURED: "measured",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:

@@ -16,9 +16,14 @@ from .reading import read_project
 
 
 def plan_asked(
-    asked: Options, config: Path, inventory: HardwareInfo, *, read_list: Callable[[], Iterable[str]]
+    asked: Options,
+    config: Path,
+    inventory: HardwareInfo,
+    *,
+    read_list: Callable[[], Iterable[str]],
+    on_note: Callable[[str], None] = lambda _text: None,
 ) -> ProjectRun:
-    """The run of the project file `config`, under the options of the command line.
+    """The run of the project file `config`, under the options of the command line; `on_note` as in `plan_job`.
 
     `--architectures` without names or a priority narrows the models of the file. Raises as `read_project`,
     `choose_models` and `plan_run` do.
@@ -43,4 +48,5 @@ def plan_asked(
         skip=asked.skip,
         shard=Shard.parse(asked.shard) if asked.shard else None,
         template_folder=asked.template_dir,
+        on_note=on_note,
     )

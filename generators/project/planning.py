@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,8 +42,9 @@ def plan_project(
     override: Override,
     *,
     template_folder: Path | None = None,
+    on_note: Callable[[str], None] = lambda _text: None,
 ) -> tuple[PlannedSuite, ...]:
-    """Every suite of the project, in the order of the file.
+    """Every suite of the project, in the order of the file; `on_note` as in `plan_job`.
 
     Raises `UsageError` with all models that can't be planned, for a cell that two entries ask for, and for a pattern
     that fits no cell.
@@ -53,7 +54,7 @@ def plan_project(
     for model in _models(project, override):
         try:
             profiles = _profiles(project, model, override.dims)
-            suites = _suites(project, model, profiles, inventory, template_folder)
+            suites = _suites(project, model, profiles, inventory, template_folder, on_note)
         except HwCompatError as error:
             problems.append(_at(model.line, str(error)))
             continue
@@ -126,6 +127,7 @@ def _suites(
     profiles: Sequence[Profile],
     inventory: HardwareInfo,
     template_folder: Path | None,
+    on_note: Callable[[str], None],
 ) -> tuple[PlannedSuite, ...]:
     return plan_job(
         profiles,
@@ -134,6 +136,7 @@ def _suites(
         inventory,
         template_folder=template_folder,
         tolerance_for=project.tolerance_for,
+        on_note=on_note,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -66,9 +66,10 @@ def plan_run(
     skip: Sequence[str] = (),
     shard: Shard | None = None,
     template_folder: Path | None = None,
+    on_note: Callable[[str], None] = lambda _text: None,
 ) -> ProjectRun:
-    """Plan a run of the project. Raises as `plan_project` and `choose_cells` do."""
-    planned = plan_project(project, inventory, override, template_folder=template_folder)
+    """Plan a run of the project; `on_note` as in `plan_job`. Raises as `plan_project` and `choose_cells` do."""
+    planned = plan_project(project, inventory, override, template_folder=template_folder, on_note=on_note)
     kept = set(choose_cells([suite.cell.id for suite in planned], select=select, skip=skip, shard=shard))
     return ProjectRun(
         project=project,

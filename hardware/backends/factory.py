@@ -30,8 +30,9 @@ ALIASES = {
     "intel": "xpu",
     "apple": "mps",
     "google": "tpu",
+    **dict.fromkeys(("browser", "chrome", "chromium", "edge"), "webgpu"),
 }
-"""Vendor names that are accepted for targets."""
+"""Names of vendors and browsers that are accepted for targets; WebNN has to be named."""
 
 _NOT_TARGETS = {"base", "factory", "settings"}
 
@@ -54,7 +55,7 @@ def known_targets() -> tuple[str, ...]:
 
 
 def resolve_target(text: str) -> Target:
-    """The known target that a user's text names; vendor names are accepted.
+    """The known target that a user's text names; names of vendors and browsers are accepted.
 
     A variant is accepted in any case. Raises `UsageError` with did-you-mean for an unknown name (never a silent
     cpu), for a variant that the target doesn't have, and for an index where it has one device only.

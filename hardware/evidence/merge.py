@@ -48,7 +48,7 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
         read = {_right_name(path): _whole_lines(path) for path in paths}
     else:
         raise BrokenInput(
-            f"{echo(str(source))} is no folder of evidence",
+            f"{echo(str(source))}: no such file or folder",
             fix="Name the folder evidence of a bundle, or the file that a page saved.",
         )
     _check(read)
@@ -104,6 +104,12 @@ def _present(there: Path, data: bytes) -> bytes | None:
 def _whole_lines(path: Path) -> tuple[bytes, list[dict[str, Any]], bool]:
     """The bytes of a file's whole lines, the objects in them, and whether the last one was cut off."""
     data = path.read_bytes()
+    if data.startswith(b"PK\x03\x04") or data.lstrip()[:1] == b"<":
+        raise BrokenInput(
+            f"{echo(path.name)} is no evidence",
+            why="it is a page or a bundle itself, not what came of it",
+            fix="Name the file that the page saved where it was opened, or the folder evidence of the bundle.",
+        )
     whole, _, rest = data.rpartition(b"\n")
     objects = []
     for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):

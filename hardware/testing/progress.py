@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from ..evidence.record import Outcome
@@ -27,22 +27,66 @@ class Progress:
         """Nothing more is to come."""
 
 
-class ProgressLines(Progress):
-    """A line for each suite that ended, with what is left. Nothing moves, so that logs of CI stay readable."""
+class Pace:
+    """How far a run is: what runs and since when, and how long the rest takes, where that can be told."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._began: dict[str, float] = {}
+        self._at_a_time = 1
+        self.done = self.all = 0
+
+    def began(self, cell: str) -> bool:
+        """A check of a cell begins; returns whether it is the cell's first."""
+        first = cell not in self._began
+        self._began.setdefault(cell, self._clock())
+        self._at_a_time = max(self._at_a_time, len(self._began))
+        return first
+
+    def ended(self, cell: str) -> None:
+        """A cell is over."""
+        self._began.pop(cell, None)
+        self.done += 1
+
+    @property
+    def left(self) -> str:
+        """How long what is left takes at the pace so far; empty for the last cells, which all run at once: one of
+        them may take longer than all others."""
+        rest = self.all - self.done
+        if not self.done or rest <= self._at_a_time:
+            return ""
+        return in_words((self._clock() - self._started) / self.done * rest)
+
+    @property
+    def running(self) -> dict[str, str]:
+        """By the cells that run, for how long they have."""
+        return {cell: in_words(self._clock() - began) for cell, began in self._began.items()}
+
+
+class ProgressLines(Progress):
+    """A line for each suite that ended, with what is left, and for each of the last ones that begins. Nothing moves,
+    so that logs of CI stay readable."""
+
+    def __init__(self, stream: TextIO | None = None, pace: Pace | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._started = time.monotonic()
-        self._done = self._all = 0
+        self._pace = pace or Pace()
 
     def planned(self, suites: int) -> None:
-        self._all += suites
+        self._pace.all += suites
+
+    def began(self, suite: SuiteFile, check: str) -> None:
+        if self._pace.began(suite.cell.id) and self._pace.done and not self._pace.left:
+            self._say(f"{suite.cell.id} runs")
 
     def ended(self, suite: SuiteFile, outcomes: Mapping[Outcome, int]) -> None:
-        self._done += 1
-        left = (time.monotonic() - self._started) / self._done * (self._all - self._done)
-        place = f"{self._done}/{self._all}" + (f", {in_words(left)} left" if self._done < self._all else "")
-        print(f"[{place}] {suite.cell.id}  {counted(outcomes)}", file=self._stream, flush=True)
+        self._pace.ended(suite.cell.id)
+        running = ", ".join(f"{cell} for {time}" for cell, time in self._pace.running.items())
+        self._say(f"{suite.cell.id}  {counted(outcomes)}" + (f"; still running: {running}" if running else ""))
+
+    def _say(self, text: str) -> None:
+        left = f", about {self._pace.left} left" if self._pace.left else ""
+        print(f"[{self._pace.done}/{self._pace.all}{left}] {text}", file=self._stream, flush=True)
 
 
 def counted(outcomes: Mapping[Outcome, int]) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..text import printable
+from ..text import printable, told, working
 
 if TYPE_CHECKING:
     import jinja2
@@ -68,7 +68,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=finalize,
     )
-    made.filters |= {"moment": moment, "size": size, "embedded": _embedded}
+    made.filters |= {"moment": moment, "size": size, "embedded": _embedded, "told": told, "working": working}
     return made
 
 

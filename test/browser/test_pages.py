@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Verdict
-from hardware.evidence.record import CheckLine, Outcome
+from hardware.evidence.record import CheckLine, Outcome, RunLine
 from reports.cells import CellReport
 from reports.coverage.facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
 from reports.coverage.report import CoverageReport
@@ -194,7 +195,7 @@ def test_reset_shows_everything_again(browse: Browse):
     assert "2 of 2 rows" in document
 
 
-def report_page() -> str:
+def report_page(runs: tuple[RunLine, ...] = ()) -> str:
     lines = tuple(
         CheckLine(
             run_id="r1",
@@ -226,7 +227,7 @@ def report_page() -> str:
         )
         for one in lines
     )
-    return report_text(Report(timestamp="2026-01-02", findings=(), checks=lines, cells=cells), "html")
+    return report_text(Report(timestamp="2026-01-02", findings=(), checks=lines, cells=cells, runs=runs), "html")
 
 
 def cell_attributes(document: str) -> dict[str, str]:
@@ -328,3 +329,29 @@ def test_what_stands_below_a_check_is_folded_unless_it_failed(browse: Browse):
         "false",
     ]
     assert document.count('<tr class="more" hidden="">') == 4
+
+
+def test_the_report_of_a_run_fits_a_screen_of_320_pixels(browse: Browse):
+    run = RunLine(
+        run_id="r1",
+        started_at="2026-01-01",
+        command="python run_test_generation.py --model bert --device webgpu --run",
+        machine="lab",
+        inventory={},
+        versions={"chromium (webgpu)": "156.0.8078.79-1~deb12u1", "onnxruntime (qnn)": "1.31.1"},
+        plan=(),
+    )
+    frame = (
+        f'<iframe width="320" height="640" style="border: 0" srcdoc="{html.escape(report_page((run,)))}"></iframe>'
+    )
+    script = """
+        onload = () => {
+            const page = document.querySelector("iframe").contentDocument;
+            page.querySelectorAll("details").forEach((one) => { one.open = true; });
+            document.title = page.documentElement.scrollWidth + " of " + page.documentElement.clientWidth;
+        };
+    """
+    document = browse(f"<!doctype html><title>none</title><script>{script}</script>{frame}")
+    wide, narrow = map(int, re.findall(r"<title>(\d+) of (\d+)</title>", document)[0])
+    assert wide == narrow
+    assert 300 <= narrow <= 320

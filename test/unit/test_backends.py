@@ -94,6 +94,8 @@ def test_a_target_leads_to_the_one_class_of_its_name(name):
         ("OpenVINO:NPU", "openvino:NPU"),
         ("openvino:gpu.1", "openvino:GPU.1"),
         ("openvino:auto", "openvino:AUTO"),
+        ("Chrome", "webgpu"),
+        ("browser:native", "webgpu:native"),
     ],
 )
 def test_what_a_user_writes_is_resolved(text, target):

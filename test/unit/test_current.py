@@ -25,6 +25,7 @@ from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, Ru
 from hardware.evidence.store import Evidence
 from hardware.evidence.versions import RELEASE, hash_of_checking, own_version
 from hardware.software import TorchBuild
+from reports.diagnosis import diagnose
 
 CELL = Cell.parse("bert/fill-mask/cuda/float32")
 CHECKS = required_checks(CELL)
@@ -288,6 +289,23 @@ def test_the_newest_of_one_machine_and_accelerator_counts():
     assert says(ask(mended)) == HIGH
     broken = evidence(*runs, lines=[*passed(), replace(failed, **later(2)), *passed(**later(2))[1:]])
     assert ask(broken).level is Level.NONE
+
+
+def test_that_a_device_was_absent_is_no_longer_said_once_it_measured_the_cell():
+    elsewhere = {
+        "outcome": Outcome.PASSED_ON_FALLBACK,
+        "actual_target": "cpu",
+        "accelerator": "EPYC",
+        "substitution_reason": "needs a browser",
+    }
+    absent = [replace(one, **elsewhere) for one in passed()]
+    since = evidence(run(), run("r2", 2), lines=[*absent, *passed(**later(2))])
+    assert says(ask(since)) == HIGH
+    assert diagnose(current_checks(since)) == []
+    again = evidence(run(), run("r2", 2), lines=[*passed(), *(replace(one, **later(2)) for one in absent)])
+    assert {one.error_type for one in diagnose(current_checks(again))} == {"browser_required"}
+    unreached = [replace(one, outcome=Outcome.NOT_RUN, error_type="deselected") for one in passed(**later(2))]
+    assert diagnose(current_checks(evidence(run(), run("r2", 2), lines=[*absent, *unreached])))
 
 
 @pytest.mark.parametrize("where", [{"machine": "there"}, {"accelerator": "L4"}])

@@ -322,3 +322,14 @@ def test_copies_to_the_host_are_one_cause_only_among_models_of_one_architecture(
         return len(diagnose([line(**kept, **cell) for cell in cells]))
 
     assert (found("aten._to_copy"), found("aten.cumsum")) == (2, 1)
+
+
+@pytest.mark.parametrize("error_type", ["device_absent", "browser_required", "missing_dependency"])
+@pytest.mark.parametrize(("target", "command"), [("webgpu", "make setup-web"), ("webnn", "make setup-web")])
+def test_what_makes_an_environment_is_the_first_remedy_of_its_target(error_type, target, command):
+    assert f"`{command}`" in recommend(error_type, target)[0]
+
+
+def test_the_runtimes_of_qnn_and_tpu_are_made_first_too():
+    assert "`make setup-qnn`" in recommend("device_absent", "qnn")[0]
+    assert "`make setup-xla`" in recommend("device_absent", "tpu")[0]

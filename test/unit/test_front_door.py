@@ -11,7 +11,7 @@ import click
 import pytest
 
 from hardware import errors
-from hardware.front_door import open_door
+from hardware.front_door import interpreter, open_door
 
 ROOT = Path(__file__).parents[2]
 DOORS = (["run_test_generation.py"], ["-m", "hardware"])
@@ -169,3 +169,14 @@ def test_a_reader_that_has_enough_is_no_error(arguments):
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("is_on_path", [True, False])
+def test_a_command_that_is_shown_begins_with_the_interpreter_that_runs(tmp_path, monkeypatch, is_on_path):
+    own = tmp_path / "some where" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    own.touch(mode=0o755)
+    monkeypatch.setattr(sys, "executable", str(own))
+    monkeypatch.setenv("PATH", str(own.parent) if is_on_path else "")
+    monkeypatch.chdir(tmp_path)
+    assert interpreter() == ("python" if is_on_path else "'some where/bin/python'")

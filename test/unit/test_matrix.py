@@ -178,7 +178,7 @@ def test_a_reader_can_tell_declared_from_measured_without_colour():
     )
     families = matrix_text(found)
     assert "high* 1/1" in families
-    assert "* declared" in families
+    assert "* declared of the family, nobody ran it" in " ".join(families.split())
     assert "unknown" in families
     assert "unknown*" not in families
     models = matrix_text(found, by="model")
@@ -262,6 +262,32 @@ def test_chosen_columns_alone_in_their_order():
     matrix = build_matrix(load_rules(), timestamp="t").only(["openvino", "cuda"])
     assert matrix.hardware_types == ("openvino", "cuda")
     assert all(list(cells) == ["openvino", "cuda"] for cells in matrix.families.values())
+
+
+def test_chosen_models_alone_with_their_families_and_architectures():
+    cells = [verdict("bert/fill-mask/cuda/float32", Level.HIGH), verdict("vit/x/cuda/float32", Level.LOW)]
+    matrix = build_matrix(
+        load_rules(),
+        cells,
+        {"bert": "embedding", "vit": "vision"},
+        timestamp="t",
+        architecture_of={"bert": "encoder-only", "vit": "vision"},
+    ).of_models(["bert"])
+    assert [row.model for row in matrix.rows] == ["bert"]
+    assert list(matrix.families) == list(matrix.model_families) == ["embedding"]
+    assert list(matrix.groups["architecture"]) == ["encoder-only"]
+    jsonschema.validate(matrix.to_dict(), json.loads(SCHEMA.read_text()))
+    with pytest.raises(UsageError, match="'vt' is no row of the matrix"):
+        matrix.of_models(["vt"])
+
+
+def test_footnotes_speak_of_the_columns_that_are_shown():
+    whole = build_matrix(load_rules(), timestamp="t")
+    assert whole.family_notes("vision") == ("OpenVINO optimised",)
+    assert whole.only(["openvino"]).family_notes("vision") == ("OpenVINO optimised",)
+    web = whole.only(["webgpu", "webnn"])
+    assert web.family_notes("vision") == web.family_notes("audio") == ()
+    assert web.family_notes("text_generation") == ("memory critical",)
 
 
 def test_a_column_that_is_not_there_is_refused_with_a_suggestion():

@@ -173,3 +173,12 @@ def test_the_command_fails_on_what_was_asked_for_and_only_then(tmp_path, monkeyp
     assert open_door(door, ["--baseline", "old.json"], program="x") == 4
     assert open_door(door, [*matrix_here, "--fail-on", "worse"], program="x") == 4
     assert "--baseline FILE.json" in capsys.readouterr().err
+
+
+def test_of_chosen_models_others_are_not_gone():
+    before = json.loads(matrix_text(matrix(bert=(HIGH, MEASURED), vit=(HIGH, MEASURED)), "json"))
+    now = matrix(bert=(LOW, MEASURED), vit=(HIGH, MEASURED)).of_models(["bert"])
+    assert [one.cell for one in compare_matrix(before, now, models=["bert"]).changes] == [
+        "bert/fill-mask/qnn/float32"
+    ]
+    assert "vit/fill-mask/qnn/float32" in [one.cell for one in compare_matrix(before, now).changes]

@@ -162,8 +162,17 @@ def test_a_link_and_a_strange_name_are_refused(lab, home, tmp_path):
 
 
 def test_an_empty_or_missing_folder_is_refused(lab, home):
-    with pytest.raises(BrokenInput, match="no folder of evidence"):
+    with pytest.raises(BrokenInput, match="no such file or folder"):
         merge_evidence(lab, home)
     lab.mkdir()
     with pytest.raises(BrokenInput, match="holds no evidence"):
         merge_evidence(lab, home)
+
+
+@pytest.mark.parametrize("beginning", [b"PK\x03\x04\x14\xb6", b"<!doctype html>\n"])
+def test_a_page_is_not_what_a_page_saved(home, tmp_path, beginning):
+    page = tmp_path / "page.zip"
+    page.write_bytes(beginning)
+    with pytest.raises(BrokenInput, match=r"'page.zip' is no evidence: it is a page .* itself") as caught:
+        merge_evidence(page, home)
+    assert "the file that the page saved" in str(caught.value)

@@ -20,7 +20,9 @@ def refused(*arguments: str) -> str:
     [
         (("--hardware-compatibility", "--backlog", "qnn"), "two jobs"),
         (("--calibration", "--coverage-report"), "two jobs"),
-        (("--hardware-compatibility", "--model", "brt"), "--model doesn't go with --hardware-compatibility"),
+        (("--hardware-compatibility", "--model", "brt"), "'brt' is no row of the matrix"),
+        (("--hardware-compatibility", "--model", "bert", "--by", "family"), "--by family shows groups"),
+        (("--calibration", "--model", "bert"), "--model doesn't go with --calibration"),
         (("--backlog", "qnn", "--device", "qnn"), "--device doesn't go with --backlog"),
         (("--hardware-compatibility", "--baseline", "pyproject.toml", "--fail-on", ""), "given and empty"),
         (("--hardware-compatibility", "--targets", ","), "given and empty"),

@@ -127,9 +127,9 @@ def test_written_suites_are_the_planned_ones_and_an_edited_one_is_left(here, tmp
 def test_memory_that_auto_asks_for_is_that_of_the_precision(monkeypatch):
     asked = []
 
-    def watch(*arguments):
+    def watch(*arguments, **options):
         asked.append(arguments[5])
-        return SELECT(*arguments)
+        return SELECT(*arguments, **options)
 
     SELECT = plan.select
     monkeypatch.setattr(plan, "select", watch)
@@ -160,3 +160,29 @@ def test_two_models_that_would_be_one_cell_are_refused(here):
     profiles = [profile_of("bert"), replace(profile_of("bert"), asked="google/bert-nope")]
     with pytest.raises(UsageError, match="would be the same cell"):
         plan_job(profiles, ["cpu"], ["float32"], here)
+
+
+def test_a_precision_that_a_named_target_is_not_asked_for_is_refused_with_those_that_go(here):
+    with pytest.raises(UsageError, match=r"webgpu in int4: hwcompat runs it in float32, float16, int8 only"):
+        plan_job([profile_of("bert")], ["webgpu"], ["int4"], here)
+    with pytest.raises(UsageError, match="cpu in int8") as caught:
+        plan_job([profile_of("bert")], ["cpu"], ["int8"], here)
+    assert "In int8 compute openvino, qnn, webgpu, webnn." in str(caught.value)
+
+
+def test_among_several_targets_the_one_without_the_precision_is_left_out_and_told(here):
+    told: list[str] = []
+    suites = plan_job([profile_of("bert")], ["cpu", "webgpu"], ["bfloat16"], here, on_note=told.append)
+    assert ids(suites) == ["bert/fill-mask/cpu/bfloat16"]
+    assert told == ["webgpu in bfloat16: hwcompat runs it in float32, float16, int8 only"]
+    with pytest.raises(UsageError, match=r"cpu in int4.*webgpu in int4.*In int4 none computes"):
+        plan_job([profile_of("bert")], ["cpu", "webgpu"], ["int4"], here)
+
+
+def test_auto_passes_over_what_does_not_compute_in_the_precision():
+    (choice,) = choose_targets(["auto"], profile_of("bert"), "tf32", statuses("mps", "cuda", "cpu"))
+    assert str(choice.target) == "cuda"
+    (choice,) = choose_targets(["auto"], profile_of("bert"), "int8", statuses("mps", "cpu"))
+    assert choice.selection is not None
+    reasons = {step.target: step.reason for step in choice.selection.steps}
+    assert "in int8: hwcompat runs it in" in reasons["mps"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hardware.evidence.record import Outcome
-from hardware.testing.progress import ProgressLines, counted, in_words
+from hardware.testing.progress import Pace, ProgressLines, counted, in_words
 from hardware.testing.suite_file import SuiteFile, read_suite
 from reports.progress_bar import ProgressBar, progress_on
 
@@ -40,9 +40,32 @@ def test_a_log_gets_one_line_for_each_suite_with_its_outcomes_and_what_is_left(
     lines.ended(suites[0], {Outcome.PASSED: 6, Outcome.FAILED: 1})
     lines.ended(suites[1], {Outcome.NOT_RUN: 7})
     first, last = stream.getvalue().splitlines()
-    assert first.startswith("[1/2, ")
-    assert first.endswith(f" left] {suites[0].cell.id}  6 passed, 1 failed")
+    assert first == f"[1/2] {suites[0].cell.id}  6 passed, 1 failed"
     assert last == f"[2/2] {suites[1].cell.id}  7 not_run"
+
+
+def test_what_runs_is_named_with_its_time_and_the_last_cells_get_no_estimate(
+    suites: tuple[SuiteFile, SuiteFile],
+) -> None:
+    clock = 0.0
+    stream = io.StringIO()
+    lines = ProgressLines(stream, Pace(lambda: clock))
+    lines.planned(4)
+    lines.began(suites[0], "builds")
+    lines.began(suites[1], "builds")
+    clock = 10.0
+    lines.ended(suites[0], {Outcome.PASSED: 1})
+    lines.began(suites[0], "builds")
+    clock = 50.0
+    lines.ended(suites[0], {Outcome.PASSED: 1})
+    lines.began(suites[0], "builds")
+    lines.began(suites[0], "no_nan")
+    one, other = (suite.cell.id for suite in suites)
+    assert stream.getvalue().splitlines() == [
+        f"[1/4, about 30 s left] {one}  1 passed; still running: {other} for 10 s",
+        f"[2/4] {one}  1 passed; still running: {other} for 50 s",
+        f"[2/4] {one} runs",
+    ]
 
 
 def test_a_terminal_gets_a_bar_that_names_what_runs_and_counts_outcomes(suites: tuple[SuiteFile, SuiteFile]) -> None:

@@ -19,7 +19,7 @@ from reports.formats import FORMATS, report_text
 from reports.json_report import schema
 from reports.report import Report
 from reports.stack import StackResult
-from reports.text import advice_markdown, fenced, folded, markdown
+from reports.text import advice_markdown, fenced, folded, markdown, told, working
 
 HOSTILE = "a|b `c` <script>alert(1)</script>\n# head\x1b[31m \x9b2J \u202e [x](http://evil.example) @user ```"
 
@@ -185,6 +185,23 @@ def test_command_in_a_recommendation_can_be_copied():
 def test_reason_that_checks_share_is_said_once():
     reasons = ("builds failed at load: no", "gpu: a failed: b", "backward failed at load: no", "nothing was measured")
     assert folded(reasons) == ("builds, backward failed at load: no", "gpu: a failed: b", "nothing was measured")
+
+
+def test_what_a_pass_depends_on_is_one_sentence_and_no_condition_is_said_twice():
+    reasons = ("passes only so: static shapes", "passes only so: on a software adapter; so", "a failed: b")
+    conditions = ("static shapes", "on a software adapter; so", "tiny: operators and numerics, not size")
+    assert told(reasons, conditions) == (
+        ("passes, but only: static shapes; on a software adapter; so", "a failed: b"),
+        ("tiny: operators and numerics, not size",),
+    )
+    of_two = ("gpu a: passes only so: x", "gpu b: passes only so: x")
+    assert told(of_two, ("x",)) == (("gpu a: passes, but only: x", "gpu b: passes, but only: x"), ())
+
+
+def test_cells_are_counted_by_how_they_work():
+    levels = [Level.MEDIUM, Level.HIGH, Level.MEDIUM, Level.NONE, Level.UNKNOWN]
+    assert working(levels) == "5 cells: 1 works, 2 work under conditions, 1 doesn't work, 1 is unknown"
+    assert working([Level.MEDIUM]) == "1 cell: 1 works under conditions"
 
 
 def test_report_of_a_run_holds_its_result():

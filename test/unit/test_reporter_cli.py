@@ -20,6 +20,7 @@ from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, Planne
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter
 from hardware.testing.checkpoints import weights_hash
+from reports.formats import FORMATS
 from reports.json_report import schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -422,3 +423,18 @@ def test_compacted_evidence_says_what_it_said(capsys):
     assert "1 file(s), 9 line(s)" in shown.err
     assert [path.suffix for path in folder.iterdir()] == [".parquet"]
     assert door.main(["--compact", "--evidence", "none"]) == 4
+
+
+@pytest.mark.parametrize("form", ["text", "pdf"])
+def test_a_form_that_a_report_has_not_is_refused_with_those_that_it_has(capsys, form):
+    assert door.main(["--collect-all", "--format", form]) == 4
+    said = capsys.readouterr().err
+    assert f"a report has no form '{form}'" in said
+    assert "markdown, json, html, junit, sarif, github or gitlab" in said
+
+
+def test_the_forms_that_help_lists_are_those_of_each_document(capsys):
+    assert door.main(["--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"Of a report: {', '.join(FORMATS)}." in said
+    assert "Of --compare: text, markdown, json." in said

@@ -11,13 +11,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from generators.compatibility.explaining import explain
 from generators.compatibility.facts import Facts, facts_of
+from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rule import SCHEMA
 from generators.compatibility.rules import RULES_FOLDER, RuleSet, check_together, load_rules, predict
 from generators.compatibility.verdict import Basis, Level
 from generators.models.store import load_recipe
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
+from hardware.target import Target
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,11 +80,26 @@ def test_priors_are_the_declared_table(family):
         assert "no run" in verdict.reasons[0]
 
 
-@pytest.mark.parametrize("precision", ["float32", "tf32", "float16", "bfloat16", "float8", "int8", "int4"])
-def test_priors_speak_of_wide_floating_point_precisions_only(precision):
-    cell = Cell.parse(f"vit/image-classification/openvino/{precision}")
+@pytest.mark.parametrize(
+    ("target", "precision", "expected"),
+    [("cuda", wide, Level.HIGH) for wide in ("float32", "tf32", "float16", "bfloat16")]
+    + [("openvino", "float32", Level.HIGH), ("openvino", "int8", Level.UNKNOWN)],
+)
+def test_priors_speak_of_wide_floating_point_precisions_only(target, precision, expected):
+    cell = Cell.parse(f"vit/image-classification/{target}/{precision}")
     verdict = predict(cell, Facts(family="vision", precision=precision), load_rules())
-    assert verdict.level is (Level.UNKNOWN if precision in ("float8", "int8", "int4") else Level.HIGH)
+    assert verdict.level is expected
+
+
+def test_nothing_is_predicted_in_a_precision_that_the_target_is_not_asked_for():
+    facts = Facts(family="embedding", precision="bfloat16")
+    verdict = predict(Cell.parse("bert/fill-mask/webgpu/bfloat16"), facts, load_rules())
+    assert verdict.level is Level.UNKNOWN
+    assert verdict.reasons == ("webgpu in bfloat16: hwcompat runs it in float32, float16, int8 only",)
+    assert explain(Target(name="webgpu"), facts, load_rules()).changes == ()
+    matrix = build_matrix(load_rules(), timestamp="now", precision="bfloat16")
+    assert matrix.families["embedding"]["webgpu"].level is Level.UNKNOWN
+    assert matrix.families["embedding"]["openvino"].level is Level.MEDIUM
 
 
 def test_a_prior_is_the_weakest_of_all_rules(tmp_path):

@@ -101,6 +101,7 @@ def odd(draw: random.Random) -> dict[str, object]:
         "error_type": draw.choice(("not_reached", "interrupted", "else")) if silent else "",
         "accelerator": draw.choice(("A", "B™", None, "")),
         "requested_target": draw.choice(("cpu", "cuda:1")),
+        "substitution_reason": "" if silent else draw.choice(("", "", "it isn't here")),
         **({"started_at": "2999-01-01"} if draw.random() < 0.1 else {}),
     }
 
