@@ -240,6 +240,7 @@ def test_a_backend_from_outside_expires_with_its_package(monkeypatch):
     monkeypatch.setattr(versions, "plugged_versions", lambda: {"mychip": "1.0+abc"})
     monkeypatch.setattr(versions, "known_targets", lambda: ("mychip",))
     monkeypatch.setattr(versions, "backend_class", lambda name: BaseBackend)
+    monkeypatch.setattr(versions, "class_of", lambda target: BaseBackend)
     told = {**PACKAGES, "plug-in mychip": "1.0+abc", "plug-in other": "2"}
     found = versions.relevant_versions(cell, told)
     assert found["plug-in mychip"] == "1.0+abc"
