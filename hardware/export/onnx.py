@@ -64,20 +64,24 @@ def export_onnx(subject: ModelSubject, example: Inputs) -> Exported:
         refused=OPERATORS_REFUSED,
         best=_METHOD,
     )
-    return export_once(subject, example, lambda exported: OnnxModel(exported, subject), route)
+    return export_once(subject, example, lambda exported: OnnxModel(exported.folder / ONNX, subject), route)
+
+
+def session_on_host(file: Path) -> Any:
+    """A session of ONNX Runtime's CPU provider that computes a file as it is."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
 
 class OnnxModel:
-    """An export on ONNX Runtime's CPU provider."""
+    """A model's file on ONNX Runtime's CPU provider."""
 
-    def __init__(self, exported: Exported, subject: ModelSubject) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # the file as it is
-        file = str(exported.folder / ONNX)
-        self.session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    def __init__(self, file: Path, subject: ModelSubject) -> None:
+        self.session = session_on_host(file)
         self.subject = subject
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -19,7 +19,7 @@ from .decoding import DecodingGraph, decoding_graphs, recorded_calls, slots
 from .exported import ENCODER, PROMPT, RESULT, STEP, Exported
 from .keeping import Route, export_once, opened
 from .masks import arithmetic_masks
-from .onnx import OPERATORS_REFUSED, OPSET, PACKAGES, drop_empty, fold, output_name
+from .onnx import OPERATORS_REFUSED, OPSET, PACKAGES, drop_empty, fold, output_name, session_on_host
 from .onnx_operators import exportable_operators
 from .tracing import by_position
 from .verification import Proof
@@ -55,7 +55,9 @@ class DecodingOnnx:
 
     def __init__(self, exported: Exported, subject: ModelSubject) -> None:
         self.subject = subject
-        self.graphs = {name: functools.partial(_run, _session(file)) for name, file in graph_files(exported).items()}
+        self.graphs = {
+            name: functools.partial(_run, session_on_host(file)) for name, file in graph_files(exported).items()
+        }
 
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         raise NotImplementedError("these graphs decode, and the forward pass is a file of its own")
@@ -98,15 +100,6 @@ def with_sizes(file: Path, shapes: Mapping[str, tuple[int, ...]], folder: Path) 
         fold(whole, fixed)
         whole.unlink()
     return fixed
-
-
-def _session(file: Path) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
 
 def _run(session: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,12 +86,9 @@ class OnnxRuns(GraphRuns):
 
 def compute_on_cpu(file: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of a file on ONNX Runtime's CPU provider, without its optimisations of the graph."""
-    import onnxruntime
+    from ..export.onnx import session_on_host
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    session = session_on_host(file)
     given = {one.name: np.asarray(inputs[one.name], order="C") for one in session.get_inputs()}
     names = [one.name for one in session.get_outputs()]
     return dict(zip(names, map(np.asarray, session.run(names, given)), strict=True))

@@ -65,7 +65,7 @@ def _graph(folder: Path) -> Any:
 def test_an_export_gives_torchs_numbers_and_is_static() -> None:
     subject = _subject(Positions())
     exported = export_onnx(subject, VALUES)
-    got = exporting.OnnxModel(exported, subject)(VALUES)["output"]
+    got = exporting.OnnxModel(exported.folder / "model.onnx", subject)(VALUES)["output"]
     with torch.no_grad():
         want = subject.model(torch.as_tensor(VALUES["values"]))["output"].numpy()
     assert np.allclose(got, want, atol=1e-6)
@@ -112,7 +112,7 @@ def test_a_result_that_is_the_smallest_number_keeps_its_constant() -> None:
             return {"output": torch.where(values > 0, values, smallest)}
 
     subject = _subject(Ruled())
-    got = exporting.OnnxModel(export_onnx(subject, VALUES), subject)(VALUES)["output"]
+    got = exporting.OnnxModel(export_onnx(subject, VALUES).folder / "model.onnx", subject)(VALUES)["output"]
     assert np.array_equal(np.isneginf(got), VALUES["values"] <= 0)
 
 
