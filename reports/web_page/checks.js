@@ -4,8 +4,8 @@
 const moment = () => new Date().toISOString().replace("Z", "000+00:00");
 const number = (value) => (Number.isFinite(value) ? value : Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf");
 
-function runName() {
-  const stamp = new Date().toISOString().replace(/[-:]|\.\d+/g, "");
+function runName(begun) {
+  const stamp = begun.slice(0, 19).replace(/[-:]/g, "") + "Z";
   const bytes = crypto.getRandomValues(new Uint8Array(3));
   return `${stamp}-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
@@ -110,11 +110,12 @@ async function checked(check, model, common, why) {
 
 // The run line: what was sealed, and this device. The machine's name tells it from others and tells nobody whose it is.
 async function runLine(seal, pageId, files, { browser, device }) {
-  const told = new TextEncoder().encode(`${browser.agent} ${browser.model} ${device.name}`);
+  const begun = moment();
+  const told = new TextEncoder().encode(`${browser.agent} ${browser.model} ${device.name ?? ""}`);
   return {
     ...seal.run,
-    run_id: runName(),
-    started_at: moment(),
+    run_id: runName(begun),
+    started_at: begun,
     machine: `browser-${(await sha256(told)).slice(0, 8)}`,
     versions: { ...seal.run.versions, "browser of the page": `${browser.name} ${browser.version}` },
     inventory: inventoryOf(browser, device),
