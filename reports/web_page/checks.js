@@ -83,10 +83,10 @@ function ending({ errorType, message, stage = null, outcome }) {
 }
 
 // The line of one check. `why` says why it can't be asked: then it is not_run.
-async function checked(check, model, common, why) {
+async function checked(check, model, why) {
   const measured = { offloaded_ops: {}, native_ops: {}, steps: [], comparison: null };
   const started = performance.now();
-  const line = { ...common, check_name: check, started_at: moment(), outcome: "passed", error_type: "", error_message: "" };
+  const line = { check_name: check, started_at: moment(), outcome: "passed", error_type: "", error_message: "" };
   const reason = why ?? unasked(check, model.seal);
   if (reason) {
     const nowhere = { actual_target: null, actual_dtype: null, duration_s: 0 };
@@ -109,8 +109,7 @@ async function checked(check, model, common, why) {
 }
 
 // The run line: what was sealed, and this device. The machine's name tells it from others and tells nobody whose it is.
-async function runLine(seal, pageId, files, { browser, device }) {
-  const begun = moment();
+async function runLine(seal, pageId, files, begun, { browser, device }) {
   const told = new TextEncoder().encode(`${browser.agent} ${browser.model} ${device.name ?? ""}`);
   return {
     ...seal.run,
@@ -141,36 +140,41 @@ function commonOf(seal, run, { browser, device }) {
   };
 }
 
-// All lines of a run in this browser. `tell` is given each check's line when it is there.
+// All lines of a run in this browser. `tell` is given each check's outcome when it is there; what all lines say of the
+// device is known when it has computed.
 async function runAll(sealText, tell) {
+  Object.assign(gpu, { info: null, lost: "" });
+  const begun = moment();
   const seal = JSON.parse(sealText);
   const pageId = await sha256(new TextEncoder().encode(sealText));
-  const here = { browser: await browserTold(), device: await deviceTold(seal.target) };
-  const files = here.device.reason ? { bytes: {}, hashes: {}, changed: [] } : await opened(seal);
-  const run = await runLine(seal, pageId, files, here);
-  const common = commonOf(seal, run, here);
+  const [browser, told] = [await browserTold(), await deviceTold(seal.target)];
+  const files = told.reason ? { bytes: {}, hashes: {}, changed: [] } : await opened(seal);
   const model = new Model(seal, files);
   const changed = `not what was sealed: ${files.changed.join(", ")}`;
-  const lines = [];
-  let why = here.device.reason ? { errorType: "device_absent", message: here.device.reason } : null;
+  const asked = [];
+  let why = told.reason ? { errorType: "device_absent", message: told.reason } : null;
   if (files.changed.length) why = { errorType: "suite_edited", message: `the page's files are ${changed}` };
   for (const check of seal.run.plan[0].checks) {
     tell.begins(check);
-    const line = await checked(check, model, common, why);
+    const line = await checked(check, model, why);
     if (check === "builds" && files.changed.length) {
-      const where = { actual_target: common.actual_target, actual_dtype: common.actual_dtype };
-      Object.assign(line, where, ending({ ...why, stage: "build", outcome: "failed" }));
+      const { requested_target: actual_target, precision: actual_dtype } = seal.check;
+      Object.assign(line, { actual_target, actual_dtype }, ending({ ...why, stage: "build", outcome: "failed" }));
     }
     if (line.outcome === "timeout") {
       why = { errorType: "not_reached", message: `${check} didn't end, and nothing can be asked behind it` };
     }
-    lines.push(line);
+    asked.push(line);
     tell.ended(line);
   }
+  const device = deviceRan(told, seal.target);
+  const run = await runLine(seal, pageId, files, begun, { browser, device });
+  const common = commonOf(seal, run, { browser, device });
+  const lines = asked.map((line) => ({ ...common, ...line }));
   const counts = {};
   for (const { outcome } of lines) counts[outcome] = (counts[outcome] ?? 0) + 1;
   const end = { kind: "end", schema_version: 1, run_id: run.run_id, ended_at: moment(), reason: "finished", counts };
-  return { run, lines, end, browser: here.browser, device: { ...here.device, allowed: seal.target.host_allowed } };
+  return { run, lines, end, browser, device: { ...device, allowed: seal.target.host_allowed } };
 }
 
 function inventoryOf(browser, device) {

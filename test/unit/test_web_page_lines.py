@@ -174,6 +174,27 @@ def test_a_software_adapter_never_counts_as_a_gpu(tmp_path: Path, told: dict[str
     assert run.inventory["adapter"].items() >= told.items()
 
 
+def test_an_adapter_that_isnt_named_proves_no_gpu(tmp_path: Path) -> None:
+    nameless = {"vendor": "", "architecture": ""}
+
+    def called(lines: Lines) -> None:
+        name = "an adapter without a name"
+        lines[0]["machine"] = machine_of(name)
+        lines[0]["inventory"]["accelerators"][0]["model"] = name
+        for line in lines[1:-1]:
+            line["accelerator"] = f"{name} through {line['conditions']['runtime']}"
+            line["conditions"]["adapter"] = name
+
+    def said(lines: Lines) -> None:
+        called(lines)
+        for line in lines[1:-1]:
+            line["conditions"]["requested"] = "the browser's own choice of adapter, of which it tells no name"
+
+    with pytest.raises(BrokenInput, match="only requested"):
+        merged(tmp_path, called, **nameless)
+    assert read_folder(merged(tmp_path / "said", said, **nameless)).checks
+
+
 def test_a_context_that_was_only_requested_says_so(tmp_path: Path) -> None:
     def unsaid(lines: Lines) -> None:
         for line in lines[1:-1]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from in_node import asked, needs_node
 
+from hardware.software_adapters import SOFTWARE_ADAPTERS, TOLD, adapter_conditions, adapter_name, is_software
 from hardware.testing.parity import ReferenceNotFinite, compare
 from reports.web_page.rendering import SCRIPTS
 
@@ -101,6 +102,58 @@ def test_recorded_numbers_are_read_at_their_places() -> None:
     assert asked("parity.js", call, given)["rel"] == pytest.approx(0.25)
     given["got"]["logits"]["data"][-1] = math.nan
     assert asked("parity.js", call, given)["rel"] == "Infinity"
+
+
+ADAPTERS = [
+    ({"vendor": "google", "architecture": "swiftshader"}, True),
+    ({"vendor": "Google", "device": "0xC0DE"}, True),
+    ({"vendor": "microsoft", "device": "0x008c"}, True),
+    ({"vendor": "microsoft", "description": "Microsoft Basic Render Driver"}, True),
+    ({"vendor": "microsoft", "architecture": "warp"}, True),
+    ({"vendor": "mesa", "description": "llvmpipe (LLVM 19, 256 bits)"}, True),
+    ({"description": "softpipe"}, True),
+    ({"description": "Mesa Software Rasterizer"}, True),
+    ({"description": "Virtio-GPU Venus (llvmpipe (LLVM 19))"}, True),
+    ({"vendor": "intel", "architecture": "xe", "fallback": True}, True),
+    ({"vendor": "nvidia", "architecture": "ampere"}, False),
+    ({"vendor": "nvidia", "description": "GeForce WARPstation"}, False),
+    ({"vendor": "amd", "description": "AMD Software: Adrenalin Edition"}, False),
+    ({"vendor": "qualcomm", "device": "0x8c"}, False),
+    ({"vendor": "microsoft", "device": "0x8c0"}, False),
+    ({"description": "Virtio-GPU Venus (NVIDIA A10)"}, False),
+    ({"description": "Apple Paravirtual device"}, False),
+    ({"device": "0x1234"}, False),
+    ({}, False),
+]
+
+
+@pytest.mark.parametrize(("told", "software"), ADAPTERS)
+def test_the_page_says_of_an_adapter_what_we_say(told: dict[str, Any], software: bool) -> None:
+    facts = {**dict.fromkeys(TOLD, ""), "fallback": False, **told}
+    given = {"facts": facts, "target": {"software": SOFTWARE_ADAPTERS}}
+    page = asked("session.mjs adapters.mjs device.js", "({ facts, target }) => adapterTold(facts, target)", given)
+    assert is_software(facts) is page["software"] is software
+    assert adapter_name(facts) == page["name"]
+    assert adapter_conditions(facts) == page["said"]
+    assert bool({"stands_in", "requested"} & set(page["said"])) is (software or not told)
+
+
+def test_the_device_is_the_one_that_computed_whatever_adapter_was_described() -> None:
+    described = {**dict.fromkeys(TOLD, ""), "vendor": "nvidia", "architecture": "ampere", "fallback": False}
+    call = """({ described, target, info }) => {
+      gpu.info = info;
+      return deviceRan(adapterTold({ ...described, features: ["one"] }, target), target);
+    }"""
+    scripts, target = "session.mjs adapters.mjs device.js", {"software": SOFTWARE_ADAPTERS}
+    software = {"vendor": "google", "architecture": "swiftshader", "isFallbackAdapter": True}
+    given = {"described": described, "target": target, "info": software}
+    found = asked(scripts, call, given)
+    assert found["name"] == "google swiftshader (software)"
+    assert found["said"]["stands_in"]
+    assert "features" not in found["facts"]
+    for info in (None, {"vendor": "nvidia", "architecture": "ampere"}):
+        found = asked(scripts, call, {**given, "info": info})
+        assert (found["name"], found["facts"]["features"]) == ("nvidia ampere", ["one"])
 
 
 def test_the_scripts_are_small_and_none_fetches() -> None:
