@@ -74,7 +74,7 @@ async function asks(check, model, measured) {
 function unasked(check, seal) {
   const steps = check === "builds" || seal.steps[check];
   const reason = seal.not_captured[check] ?? (steps ? "" : "the page has no steps for it");
-  return reason ? { errorType: "not_implemented", message: `a page can't ask this check: ${reason}` } : null;
+  return reason ? { errorType: "not_measured", message: `a page can't ask this check: ${reason}` } : null;
 }
 
 // What a line says of how its check ended.
@@ -174,7 +174,7 @@ async function runAll(sealText, tell) {
   const counts = {};
   for (const { outcome } of lines) counts[outcome] = (counts[outcome] ?? 0) + 1;
   const end = { kind: "end", schema_version: 1, run_id: run.run_id, ended_at: moment(), reason: "finished", counts };
-  return { run, lines, end, browser, device: { ...device, allowed: seal.target.host_allowed } };
+  return { seal, run, lines, end, browser, device };
 }
 
 function inventoryOf(browser, device) {

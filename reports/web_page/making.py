@@ -62,6 +62,11 @@ def write_web_page(
         f"Open it where the device is. What the page saves there comes home by: "
         f"python hardware_compatibility_reporter.py --merge FILE --evidence {asked.evidence} --collect-all"
     )
+    if unasked := page.sealed["not_captured"]:
+        note(
+            f"no page can ask {', '.join(unasked)} ({'; '.join(dict.fromkeys(unasked.values()))}): whatever passes "
+            f"there, {one.cell.id} stays unknown until a run asks them"
+        )
     if asked.serve:
         serve(text)
     return 0

@@ -29,7 +29,7 @@ _FOLDER = Path(__file__).parent
 _OF_THE_WORKER = Path(workers.__file__).parent / "web"
 SCRIPTS = (
     *(_OF_THE_WORKER / name for name in ("placement.mjs", "session.mjs", "adapters.mjs")),
-    *(_FOLDER / name for name in ("parity.js", "runtime.js", "device.js", "checks.js", "page.js")),
+    *(_FOLDER / name for name in ("parity.js", "runtime.js", "device.js", "checks.js", "verdict.js", "page.js")),
 )
 """The page's script in order; what runs models is the same here as in the browsers of our own targets."""
 

@@ -231,7 +231,7 @@ def test_without_webgpu_nothing_passes_and_the_page_says_what_to_do(
 ) -> None:
     found = opened(made, tmp_path, before=["Object.defineProperty(navigator, 'gpu', { value: undefined });"])
     assert set(found["rows"].values()) == {"not run"}
-    assert "Nothing was shown: this browser has no WebGPU" in found["verdict"]
+    assert "Nothing was tested: this browser has no WebGPU" in found["verdict"]
     assert "chrome://flags" in found["text"]
     code, told, err = report(command_line, made, found["file"], tmp_path)
     assert "taken" in err, err

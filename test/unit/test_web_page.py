@@ -144,6 +144,32 @@ def test_a_page_whose_seal_cannot_be_kept_is_not_written(tmp_path: Path, monkeyp
     assert not (tmp_path / "p.zip").exists()
 
 
+def test_whoever_makes_a_page_hears_what_it_cannot_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(making, "runtime_of", lambda _: RUNTIME)
+    monkeypatch.setattr(making, "seal", lambda *_: made_page())
+    write_web_page(asked(evidence=tmp_path), tmp_path / "p.zip", [planned()], detect(), "python made.py")
+    assert "no page can ask honours_mask (it looks into outputs itself)" in capsys.readouterr().err
+    whole = {**captured().asked, "not_captured": {}}
+    whole["steps"] = {**whole["steps"], "honours_mask": whole["steps"]["matches_reference"]}
+    monkeypatch.setattr(making, "seal", lambda *_: made_page(suite=replace(captured(), asked=whole)))
+    write_web_page(asked(evidence=tmp_path), tmp_path / "p.zip", [planned()], detect(), "python made.py")
+    assert "no page can ask" not in capsys.readouterr().err
+
+
+def test_all_reasons_of_what_was_known_stand_in_the_page() -> None:
+    verdict = replace(planned().verdict, reasons=("passes only so: static shapes", "stands in:\n a software adapter"))
+    page = made_page(known=(verdict,))
+    (known,) = page.sealed["known"]
+    assert known["reason"] == "passes only so: static shapes; stands in: a software adapter"
+    assert known["reason"] in render(page)
+
+
+def test_what_limits_every_pass_is_sealed() -> None:
+    assert made_page().sealed["limited_by"] == ["static shapes"]
+
+
 def test_a_check_that_asked_nothing_and_says_not_why_makes_no_page() -> None:
     with pytest.raises(ModelError, match="nothing is known of what honours_mask asks"):
         made_page(suite=replace(captured(), asked={**captured().asked, "not_captured": {}}))

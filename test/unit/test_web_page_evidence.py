@@ -19,6 +19,8 @@ from hardware.evidence.merge import merge_evidence
 from hardware.evidence.pages import SEALS, keep_seal, seal_text
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import BROWSER_OF_PAGE, moved_versions
+from reports.diagnosis import diagnose
+from reports.finding import Severity
 
 
 def test_what_the_page_wrote_is_taken_in_and_read_as_evidence(tmp_path: Path) -> None:
@@ -32,7 +34,10 @@ def test_what_the_page_wrote_is_taken_in_and_read_as_evidence(tmp_path: Path) ->
         "runs_natively": "passed",
     }
     (verdict,) = measured_verdicts(evidence, detect())
-    assert verdict.level != "high"  # a check that couldn't run is no pass
+    assert verdict.level == "unknown"  # a check that couldn't run is no pass
+    (finding,) = diagnose(evidence.checks)
+    assert (finding.severity, finding.error_type) == (Severity.INFO, "not_measured")
+    assert "a page can't ask this check" in finding.message
 
 
 def test_a_file_that_was_renamed_on_its_way_gets_its_own_name(tmp_path: Path) -> None:

@@ -156,6 +156,68 @@ def test_the_device_is_the_one_that_computed_whatever_adapter_was_described() ->
         assert (found["name"], found["facts"]["features"]) == ("nvidia ampere", ["one"])
 
 
+GPU = {"name": "arm valhall", "said": {}, "facts": {}}
+PASSES = [{"check_name": name, "outcome": "passed"} for name in ("builds", "matches_reference", "runs_natively")]
+DECODING = {"check_name": "cache_matches", "outcome": "not_run"}
+HOST = {"onnx.Concat (of whole numbers)": 2}
+SOFTWARE = {"name": "google swiftshader (software)", "software": True, "said": {"stands_in": "…"}}
+WISH = {"name": "WebNN's npu context, as requested", "said": {"requested": "a context of kind npu"}}
+
+
+def verdict(
+    lines: list[dict[str, Any]], device: dict[str, Any], limits: tuple[str, ...] = ()
+) -> tuple[str, str, str]:
+    """The level, what is said in short, and the text."""
+    seal = {"limited_by": limits, "not_captured": {"cache_matches": "a page decodes nothing"}}
+    given = {"lines": lines, "device": {**GPU, **device}, "seal": {**seal, "target": {"host_allowed": list(HOST)}}}
+    found = asked("verdict.js", "({ lines, device, seal }) => verdictOf(lines, device, seal)", given)
+    return found["level"], found["short"], found["text"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "device", "limits", "level", "said"),
+    [
+        (PASSES, {}, (), "high", "It works here: all 3 checks passed on arm valhall. Level: high."),
+        (PASSES, {}, ("static shapes",), "medium", "Only so: static shapes. Level: medium."),
+        ([{**PASSES[0], "offloaded_ops": HOST}, *PASSES[1:]], {}, (), "medium", "on the processor: onnx.Concat"),
+        (
+            [*PASSES, DECODING],
+            {},
+            (),
+            "unknown",
+            "All 3 checks that a page can ask passed on arm valhall. Not tried ",
+        ),
+        ([*PASSES, DECODING], {}, (), "unknown", "cache_matches (a page decodes nothing), so that the level stays"),
+        ([{**PASSES[0], "outcome": "failed"}, *PASSES[1:], DECODING], {}, (), "none", "1 of 3 checks failed"),
+        ([{**PASSES[0], "outcome": "not_run"}, *PASSES[1:]], {}, (), "unknown", "Not proven: 1 of 3 checks"),
+        (PASSES, SOFTWARE, (), "medium", "nothing of a GPU. Level: medium."),
+        (PASSES, WISH, (), "medium", "As requested: a context of kind npu. Level: medium."),
+        (PASSES, {"facts": {"kind": "cpu"}}, (), "high", "says nothing of a GPU or an NPU. Level: high."),
+        ([DECODING], {"reason": "no WebGPU"}, (), "unknown", "Nothing was tested: no WebGPU."),
+        (
+            [
+                *PASSES[:2],
+                {**PASSES[2], "outcome": "failed", "error_type": "silent_offload", "offloaded_ops": {"Sin": 1}},
+            ],
+            {},
+            (),
+            "low",
+            "not of arm valhall alone: Sin ran on the processor",
+        ),
+    ],
+)
+def test_the_verdict_says_what_was_shown_on_what_and_at_which_level(
+    lines: list[dict[str, Any]], device: dict[str, Any], limits: tuple[str, ...], level: str, said: str
+) -> None:
+    found, short, text = verdict(lines, device, limits)
+    assert said in text
+    assert found == level
+    assert short.startswith("not tested" if device.get("reason") else f"{level}: ")
+    assert ("It works here" in text) is (
+        len(lines) == 3 and not {"software", "said"} & set(device) and "all 3" in text
+    )
+
+
 def test_the_scripts_are_small_and_none_fetches() -> None:
     for name in SCRIPTS:
         text = name.read_text(encoding="utf-8")
