@@ -30,7 +30,7 @@ function passed(lines, unasked, device, seal) {
   if (unasked.length) {
     const why = [...new Set(unasked.map((name) => seal.not_captured[name]))].join("; ");
     const beyond = `Not tried here: ${unasked.join(", ")} (${why}), so that the level stays unknown.`;
-    const short = "unknown: passes as far as a page can ask";
+    const short = "unknown: passes as far as asked";
     const text = `All ${all} that a page can ask passed on ${device.name}.`;
     return { ...verdict("unknown", text, beyond, notice, conditions), short };
   }
