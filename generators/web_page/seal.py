@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from generators.compatibility.levels import level_rules
 from generators.compatibility.verdict import Verdict
 from generators.models.given import GivenRecipe
 from generators.plan import PlannedSuite
@@ -145,6 +146,7 @@ def sealed_page(
             "architecture": suite.architecture,
         },
         "conditions": conditions,
+        "limited_by": list(level_rules().limiting(conditions)),
         "tolerance": {"limit": own.limit if own else limit.limit, "reason": own.stated if own else limit.reason},
         "parameters": asked["facts"].get("parameters"),
         **{name: asked[name] for name in ("steps", "passes", "wanted", "not_captured")},
@@ -157,7 +159,7 @@ def sealed_page(
             "script": _hashed(runtime.script),
             "wasm": _hashed(runtime.wasm),
         },
-        "known": [_known(one) for one in known],
+        "known": redact_all([_known(one) for one in known]),
     }
     return SealedPage(text=seal_text(sealed), sealed=sealed, suite=captured, runtime=runtime)
 
@@ -224,10 +226,10 @@ def _file(data: bytes) -> dict[str, Any]:
 
 def _known(verdict: Verdict) -> dict[str, str]:
     cell = Cell.parse(verdict.cell)
-    said = re.sub(r"\s+", " ", verdict.reasons[0]) if verdict.reasons else ""
+    said = "; ".join(re.sub(r"\s+", " ", one) for one in verdict.reasons)
     return {
         "target": str(cell.target),
         "level": str(verdict.level),
         "basis": str(verdict.basis),
-        "reason": said[:300],
+        "reason": said[:600],
     }

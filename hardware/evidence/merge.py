@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +119,7 @@ def _whole_lines(path: Path) -> tuple[bytes, list[dict[str, Any]], bool]:
         if len(line) > LONGEST_LINE:
             raise BrokenInput(f"{where} is refused", why="it is longer than 16 MiB")
         try:
-            found = json.loads(line, parse_constant=_no_number)
+            found = json.loads(line, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_each_once)
         except (ValueError, RecursionError) as error:
             raise BrokenInput(f"{where} is broken", why=str(error)[:120]) from error
         objects.append(found)
@@ -126,6 +128,22 @@ def _whole_lines(path: Path) -> tuple[bytes, list[dict[str, Any]], bool]:
 
 def _no_number(text: str) -> None:
     raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    """A number that JSON has and floating point hasn't would be read as infinite."""
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:40]} is beyond what a number can be")
+    return number
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two values under one name readers take the first or the last: nobody may choose what is checked."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"{echo(name)} stands there twice")
+    return found
 
 
 def _check(read: dict[str, tuple[bytes, list[dict[str, Any]], bool]]) -> None:

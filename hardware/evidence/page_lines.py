@@ -10,15 +10,15 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from ..errors import BrokenInput, echo
-from ..software_adapters import is_software
+from .page_device import WrongLine, check_described, check_ran_there, device_of
 from .pages import BUILDS, read_seal
-from .record import latest_moment
 from .versions import BROWSER_OF_PAGE
 
 Line = Mapping[str, Any]
@@ -27,11 +27,13 @@ _OUTCOMES = ("passed", "failed", "timeout", "out_of_memory", "not_run")
 """What a page can say of a check: it substitutes nothing, and whoever closes it saves nothing."""
 
 _SCHEMA = Path(__file__).with_name("schemas") / "page.json"
-_FIRST_CLOCK = datetime.timedelta(days=1)
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00", re.ASCII)
+"""As evidence has it: moments are compared as texts too."""
 
-
-class _Wrong(Exception):
-    """Why a line isn't one of the sealed page's."""
+_CLOCK_BEHIND = datetime.timedelta(days=1)
+_CLOCK_AHEAD = datetime.timedelta(minutes=10)
+"""By how much the clock of a browser's machine may be wrong. One that is ahead would outlive what was measured since,
+so that little is allowed: evidence that is refused for it can be taken in later."""
 
 
 def is_of_page(lines: Sequence[Line]) -> bool:
@@ -56,15 +58,20 @@ def check_page(name: str, lines: Sequence[Line], folder: Path) -> None:
     page = run["page"]
     page_id = str(page.get("id"))
     seal = read_seal(folder, page_id)
-    number = 0
+    number = 1
     try:
-        for number, line in enumerate(lines, start=1):
-            if number == 1:
-                _check_run(line, page, seal)
-            elif number < len(lines):
-                _check_check(line, run, page_id, seal)
+        device = device_of(run, page_id, seal)
+        _check_run(run, page, seal)
+        check_described(run, device, run["versions"].get(BROWSER_OF_PAGE))
+        for line in lines[1:-1]:
+            number += 1
+            _check_check(line, seal)
+            check_ran_there(line, device)
+            if line["outcome"] == "passed":
+                _check_pass(line, seal)
+        number = len(lines)
         _check_whole(lines, lines[1:-1], page, seal)
-    except _Wrong as error:
+    except WrongLine as error:
         raise BrokenInput(f"line {number} of {name} isn't what page {page_id[:12]} writes", why=str(error)) from error
 
 
@@ -85,18 +92,21 @@ def _check_run(run: Line, page: Line, seal: Line) -> None:
     sealed: Line = seal["run"]
     for key, value in sealed.items():
         if key != "versions" and run.get(key) != value:
-            raise _Wrong(f"its {key} is another than the one that was sealed")
+            raise WrongLine(f"its {key} is another than the one that was sealed")
     versions = _mapping(run.get("versions"))
     if {key: one for key, one in versions.items() if key != BROWSER_OF_PAGE} != sealed["versions"]:
-        raise _Wrong("its versions are others than those that were sealed")
+        raise WrongLine("its versions are others than those that were sealed")
     if not versions.get(BROWSER_OF_PAGE):
-        raise _Wrong("it doesn't say in which browser the page was opened")
+        raise WrongLine("it doesn't say in which browser the page was opened")
     if run.get("resumes"):
-        raise _Wrong("a page goes on with no run")
+        raise WrongLine("a page goes on with no run")
     hashes = _mapping(page.get("hashes"))
     if hashes and (changed := sorted(name for name, one in _hashes(seal).items() if hashes.get(name) != one)):
-        raise _Wrong(f"the page's files weren't those that were sealed: {', '.join(changed)}")
-    _check_moment(str(run["started_at"]), str(seal["sealed_at"]))
+        raise WrongLine(f"the page's files weren't those that were sealed: {', '.join(changed)}")
+    started_at = str(run["started_at"])
+    _check_moment(started_at, str(seal["sealed_at"]))
+    if not str(run["run_id"]).startswith(f"{re.sub('[-:]', '', started_at[:19])}Z-"):
+        raise WrongLine(f"it began at {started_at}, and its run is named {echo(str(run['run_id']))}")
 
 
 def _hashes(seal: Line) -> dict[str, str]:
@@ -113,62 +123,45 @@ def _hashes(seal: Line) -> dict[str, str]:
 def _check_moment(text: str, sealed_at: str) -> None:
     try:
         moment, sealed = datetime.datetime.fromisoformat(text), datetime.datetime.fromisoformat(sealed_at)
-        too_early = moment < sealed - _FIRST_CLOCK
-    except (ValueError, TypeError) as error:
-        raise _Wrong(f"{echo(text)} is no moment in UTC") from error
-    if too_early:
-        raise _Wrong(f"it began at {text}, before the page was sealed")
-    if text > latest_moment():
-        raise _Wrong(f"it is dated {text}, which is yet to come")
+    except ValueError:
+        moment = None
+    if moment is None or not _MOMENT.fullmatch(text):
+        raise WrongLine(f"{echo(text)} is no moment in UTC")
+    if moment < sealed - _CLOCK_BEHIND:
+        raise WrongLine(f"it is dated {text}, before the page was sealed")
+    if moment > datetime.datetime.now(datetime.UTC) + _CLOCK_AHEAD:
+        raise WrongLine(f"it is dated {text}, which is yet to come by the clock of this machine")
 
 
-def _check_check(line: Line, run: Line, page_id: str, seal: Line) -> None:
+def _check_check(line: Line, seal: Line) -> None:
     if line["kind"] != "check":
-        raise _Wrong(f"a line of kind {echo(str(line['kind']))} stands where a check's belongs")
+        raise WrongLine(f"a line of kind {echo(str(line['kind']))} stands where a check's belongs")
     for key, value in seal["check"].items():
         if line.get(key) != value:
-            raise _Wrong(f"its {key} is {echo(str(line.get(key)))}, and the sealed one is {echo(str(value))}")
+            raise WrongLine(f"its {key} is {echo(str(line.get(key)))}, and the sealed one is {echo(str(value))}")
     if line.get("outcome") not in _OUTCOMES:
-        raise _Wrong(f"no page ends a check as {echo(str(line.get('outcome')))}")
+        raise WrongLine(f"no page ends a check as {echo(str(line.get('outcome')))}")
     if line.get("substitution_reason"):
-        raise _Wrong("a page substitutes no target")
+        raise WrongLine("a page substitutes no target")
     _check_moment(str(line["started_at"]), str(seal["sealed_at"]))
-    conditions = _mapping(line.get("conditions"))
-    if conditions.get("page") != page_id:
-        raise _Wrong("its conditions name another page")
-    for key, value in seal["conditions"].items():
-        if conditions.get(key) != value:
-            raise _Wrong(f"its condition {echo(key)} is another than the one that was sealed")
-    _check_device(conditions, run, seal["target"])
-    if line["outcome"] == "passed":
-        _check_pass(line, seal)
-    elif line["outcome"] == "not_run" and line.get("actual_target") is not None:
-        raise _Wrong("it names where it ran, and says that it didn't")
-
-
-def _check_device(conditions: Line, run: Line, target: Line) -> None:
-    """A software adapter never counts as a GPU, and what was only requested is said to be."""
-    adapter = _mapping(_mapping(run.get("inventory")).get("adapter"))
-    if adapter.get("reason"):
-        return
-    if target["device_type"] not in ("", "cpu") and not conditions.get("requested"):
-        raise _Wrong(f"it doesn't say that a context of kind {target['device_type']} was only requested")
-    software = is_software(adapter, target["software"])
-    if target["api"] == "webgpu" and software and not conditions.get("stands_in"):
-        raise _Wrong("its adapter is software, and it doesn't say that it stands for no GPU")
+    if line["outcome"] == "not_run" and line.get("actual_target") is not None:
+        raise WrongLine("it names where it ran, and says that it didn't")
+    given = [(one.get("batch"), one.get("sequence_length")) for one in seal["passes"]]
+    if (line.get("batch"), line.get("sequence_length")) not in [(None, None), *given]:
+        raise WrongLine("its inputs have another batch or length than any that was sealed")
 
 
 def _check_pass(line: Line, seal: Line) -> None:
     name = line["check_name"]
     if name in seal["not_captured"] or (name != BUILDS and name not in seal["steps"]):
-        raise _Wrong(f"the page has no way of asking {echo(str(name))}, so that it can't have passed")
-    if line.get("actual_target") != seal["check"]["requested_target"] or not line.get("accelerator"):
-        raise _Wrong("a pass says on which target and device")
+        raise WrongLine(f"the page has no way of asking {echo(str(name))}, so that it can't have passed")
+    if line.get("actual_target") != seal["check"]["requested_target"]:
+        raise WrongLine("a pass says on which target")
     if line.get("actual_dtype") != seal["check"]["precision"] or line.get("error_type"):
-        raise _Wrong("a pass is in the precision that was sealed, and has no error")
+        raise WrongLine("a pass is in the precision that was sealed, and has no error")
     offloaded = _mapping(line.get("offloaded_ops"))
     if beyond := sorted(set(offloaded) - set(seal["target"]["host_allowed"])):
-        raise _Wrong(f"it passed, and {echo(', '.join(beyond))} ran on the host")
+        raise WrongLine(f"it passed, and {echo(', '.join(beyond))} ran on the host")
     steps: Sequence[Line] = seal["steps"].get(name, ())
     if any(step["what"] == "execution" for step in steps):
         _check_proof(line, offloaded, seal, steps)
@@ -186,7 +179,7 @@ def _check_proof(line: Line, offloaded: Line, seal: Line, steps: Sequence[Line])
     moving = {f"onnx.{name}{end}" for name in rules["rearranging"] for end in ("", rules["whole"])}
     others = [name for name in ran.keys() | nodes.keys() if ran[name] != nodes[name] and name not in moving]
     if not native or others or any(offloaded[name] > nodes[name] for name in offloaded):
-        raise _Wrong("the operators of its proof aren't those of the model's file")
+        raise WrongLine("the operators of its proof aren't those of the model's file")
 
 
 def _check_numbers(line: Line, steps: Sequence[Line], limit: float) -> None:
@@ -195,20 +188,20 @@ def _check_numbers(line: Line, steps: Sequence[Line], limit: float) -> None:
     if not comparing:
         return
     if not isinstance(measured, list) or len(measured) != len(comparing):
-        raise _Wrong(f"it passed with {len(measured)} of {len(comparing)} numbers")
+        raise WrongLine(f"it passed with {len(measured)} of {len(comparing)} numbers")
     for value, step in zip(measured, comparing, strict=True):
         if not _is_number(value):
-            raise _Wrong(f"it passed with {echo(str(value))}, which is no error")
+            raise WrongLine(f"it passed with {echo(str(value))}, which is no error")
         if not (value <= step["at_most"] if "at_most" in step else value > step["more_than"]):
-            raise _Wrong(f"it passed with {value:g}, which isn't what was sealed: {_said(step)}")
+            raise WrongLine(f"it passed with {value:g}, which isn't what was sealed: {_said(step)}")
     held = [value for value, step in zip(measured, comparing, strict=True) if step["what"] != "difference"]
     error = line.get("max_rel_error")
     if not held and error is None:
         return  # it asks whether something is heard, and nothing is held against a reference
     if not _is_number(error) or not error <= limit or line.get("tolerance") != limit:
-        raise _Wrong(f"it passed with an error of {echo(str(error))}, and the sealed tolerance is {limit:g}")
+        raise WrongLine(f"it passed with an error of {echo(str(error))}, and the sealed tolerance is {limit:g}")
     if error != max(held, default=None):
-        raise _Wrong("its error isn't the largest of those that it measured")
+        raise WrongLine("its error isn't the largest of those that it measured")
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
@@ -223,17 +216,18 @@ def _check_whole(lines: Sequence[Line], checks: Sequence[Line], page: Line, seal
     """A page saves everything at once: a line for each check, and an end that counts them."""
     end = lines[-1]
     if end["kind"] != "end":
-        raise _Wrong("it was cut off: it has no end")
+        raise WrongLine("it was cut off: it has no end")
     planned = [name for cell in seal["run"]["plan"] for name in cell["checks"]]
     if [line["check_name"] for line in checks] != planned:
-        raise _Wrong(f"its checks aren't those of the plan, each once: {', '.join(planned)}")
+        raise WrongLine(f"its checks aren't those of the plan, each once: {', '.join(planned)}")
     counts = dict(Counter(str(line["outcome"]) for line in checks))
     if end.get("counts") != counts:
-        raise _Wrong("its end counts other outcomes than its checks have")
-    if len({(line.get("accelerator"), line["run_id"]) for line in checks}) > 1:
-        raise _Wrong("its checks name several devices")
+        raise WrongLine("its end counts other outcomes than its checks have")
+    _check_moment(str(end["ended_at"]), str(seal["sealed_at"]))
+    if end["ended_at"] < lines[0]["started_at"]:
+        raise WrongLine("it ended before it began")
     if not page.get("hashes") and set(counts) - {"not_run"}:
-        raise _Wrong("it says of no file what it was, and yet something ran")
+        raise WrongLine("it says of no file what it was, and yet something ran")
 
 
 def _mapping(value: Any) -> Line:

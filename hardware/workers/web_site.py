@@ -107,6 +107,10 @@ class _Handler(BaseHTTPRequestHandler):
             404 if body is None else 200, body or b"", _TYPES.get(Path(path).suffix, "application/octet-stream")
         )
 
+    def do_HEAD(self) -> None:
+        """As GET, without content: browsers and those who look whether a page is there ask so."""
+        self.do_GET()
+
     def do_POST(self) -> None:
         path = self._path()
         if path is None:
@@ -177,7 +181,8 @@ class _Handler(BaseHTTPRequestHandler):
         ):
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a server's log isn't evidence."""

@@ -4,8 +4,8 @@
 const moment = () => new Date().toISOString().replace("Z", "000+00:00");
 const number = (value) => (Number.isFinite(value) ? value : Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf");
 
-function runName() {
-  const stamp = new Date().toISOString().replace(/[-:]|\.\d+/g, "");
+function runName(begun) {
+  const stamp = begun.slice(0, 19).replace(/[-:]/g, "") + "Z";
   const bytes = crypto.getRandomValues(new Uint8Array(3));
   return `${stamp}-${[...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }
@@ -74,7 +74,7 @@ async function asks(check, model, measured) {
 function unasked(check, seal) {
   const steps = check === "builds" || seal.steps[check];
   const reason = seal.not_captured[check] ?? (steps ? "" : "the page has no steps for it");
-  return reason ? { errorType: "not_implemented", message: `a page can't ask this check: ${reason}` } : null;
+  return reason ? { errorType: "not_measured", message: `a page can't ask this check: ${reason}` } : null;
 }
 
 // What a line says of how its check ended.
@@ -83,10 +83,10 @@ function ending({ errorType, message, stage = null, outcome }) {
 }
 
 // The line of one check. `why` says why it can't be asked: then it is not_run.
-async function checked(check, model, common, why) {
+async function checked(check, model, why) {
   const measured = { offloaded_ops: {}, native_ops: {}, steps: [], comparison: null };
   const started = performance.now();
-  const line = { ...common, check_name: check, started_at: moment(), outcome: "passed", error_type: "", error_message: "" };
+  const line = { check_name: check, started_at: moment(), outcome: "passed", error_type: "", error_message: "" };
   const reason = why ?? unasked(check, model.seal);
   if (reason) {
     const nowhere = { actual_target: null, actual_dtype: null, duration_s: 0 };
@@ -109,12 +109,12 @@ async function checked(check, model, common, why) {
 }
 
 // The run line: what was sealed, and this device. The machine's name tells it from others and tells nobody whose it is.
-async function runLine(seal, pageId, files, { browser, device }) {
-  const told = new TextEncoder().encode(`${browser.agent} ${browser.model} ${device.name}`);
+async function runLine(seal, pageId, files, begun, { browser, device }) {
+  const told = new TextEncoder().encode(`${browser.agent} ${browser.model} ${device.name ?? ""}`);
   return {
     ...seal.run,
-    run_id: runName(),
-    started_at: moment(),
+    run_id: runName(begun),
+    started_at: begun,
     machine: `browser-${(await sha256(told)).slice(0, 8)}`,
     versions: { ...seal.run.versions, "browser of the page": `${browser.name} ${browser.version}` },
     inventory: inventoryOf(browser, device),
@@ -140,36 +140,41 @@ function commonOf(seal, run, { browser, device }) {
   };
 }
 
-// All lines of a run in this browser. `tell` is given each check's line when it is there.
+// All lines of a run in this browser. `tell` is given each check's outcome when it is there; what all lines say of the
+// device is known when it has computed.
 async function runAll(sealText, tell) {
+  Object.assign(gpu, { info: null, lost: "" });
+  const begun = moment();
   const seal = JSON.parse(sealText);
   const pageId = await sha256(new TextEncoder().encode(sealText));
-  const here = { browser: await browserTold(), device: await deviceTold(seal.target) };
-  const files = here.device.reason ? { bytes: {}, hashes: {}, changed: [] } : await opened(seal);
-  const run = await runLine(seal, pageId, files, here);
-  const common = commonOf(seal, run, here);
+  const [browser, told] = [await browserTold(), await deviceTold(seal.target)];
+  const files = told.reason ? { bytes: {}, hashes: {}, changed: [] } : await opened(seal);
   const model = new Model(seal, files);
   const changed = `not what was sealed: ${files.changed.join(", ")}`;
-  const lines = [];
-  let why = here.device.reason ? { errorType: "device_absent", message: here.device.reason } : null;
+  const asked = [];
+  let why = told.reason ? { errorType: "device_absent", message: told.reason } : null;
   if (files.changed.length) why = { errorType: "suite_edited", message: `the page's files are ${changed}` };
   for (const check of seal.run.plan[0].checks) {
     tell.begins(check);
-    const line = await checked(check, model, common, why);
+    const line = await checked(check, model, why);
     if (check === "builds" && files.changed.length) {
-      const where = { actual_target: common.actual_target, actual_dtype: common.actual_dtype };
-      Object.assign(line, where, ending({ ...why, stage: "build", outcome: "failed" }));
+      const { requested_target: actual_target, precision: actual_dtype } = seal.check;
+      Object.assign(line, { actual_target, actual_dtype }, ending({ ...why, stage: "build", outcome: "failed" }));
     }
     if (line.outcome === "timeout") {
       why = { errorType: "not_reached", message: `${check} didn't end, and nothing can be asked behind it` };
     }
-    lines.push(line);
+    asked.push(line);
     tell.ended(line);
   }
+  const device = deviceRan(told, seal.target);
+  const run = await runLine(seal, pageId, files, begun, { browser, device });
+  const common = commonOf(seal, run, { browser, device });
+  const lines = asked.map((line) => ({ ...common, ...line }));
   const counts = {};
   for (const { outcome } of lines) counts[outcome] = (counts[outcome] ?? 0) + 1;
   const end = { kind: "end", schema_version: 1, run_id: run.run_id, ended_at: moment(), reason: "finished", counts };
-  return { run, lines, end, browser: here.browser, device: { ...here.device, allowed: seal.target.host_allowed } };
+  return { seal, run, lines, end, browser, device };
 }
 
 function inventoryOf(browser, device) {

@@ -28,20 +28,35 @@ async function browserTold() {
 }
 
 // The twin of hardware/software_adapters.py: a page is alone where it runs.
-function isSoftware(adapter, names) {
-  const words = [adapter.vendor, adapter.architecture, adapter.device, adapter.description].join(" ").toLowerCase();
-  return adapter.fallback || names.some((name) => words.includes(name));
+function isSoftware({ vendor, architecture, device, description, fallback }, names) {
+  const number = device.toLowerCase().replace(/^0x0+/, "0x");
+  const words = `${vendor} ${architecture} ${number} ${description}\n${vendor} ${number}`.toLowerCase();
+  const has = (name) => new RegExp(`(^|[^a-z0-9])${name}([^a-z0-9]|$)`).test(words);
+  return fallback || names.some(has);
+}
+
+function adapterTold(facts, { software: names }) {
+  const { vendor, architecture, device, description } = facts;
+  const software = isSoftware(facts, names);
+  const known = [vendor, architecture].filter(Boolean).join(" ") || description || device;
+  const name = `${known || "an adapter without a name"}${software ? " (software)" : ""}`;
+  const said = { adapter: name };
+  if (software) said.stands_in = `a software adapter (${architecture || description || "fallback"}), not a GPU`;
+  else if (!known) said.requested = "the browser's own choice of adapter, of which it tells no name";
+  return { reason: "", facts, name, said, software };
 }
 
 async function webgpuTold(target) {
   const { reason, facts } = await adapterHere();
-  if (reason) return { reason };
-  const software = isSoftware(facts, target.software);
-  const names = [facts.vendor, facts.architecture].filter(Boolean).join(" ") || "an adapter without a name";
-  const name = `${names}${software ? " (software)" : ""}`;
-  const kind = facts.architecture || facts.description || "fallback";
-  const stands = software ? { stands_in: `a software adapter (${kind}), not a GPU` } : {};
-  return { reason: "", facts, name, said: { adapter: name, ...stands }, software };
+  return reason ? { reason } : adapterTold(facts, target);
+}
+
+// The device that the runtime computed on, by its own words: it may be of another adapter than the one that was asked.
+function deviceRan(device, target) {
+  if (!gpu.info || device.reason) return device;
+  const names = namesOf(gpu.info, device.facts.fallback);
+  const same = Object.keys(names).every((name) => names[name] === device.facts[name]);
+  return same ? device : adapterTold(names, target);
 }
 
 async function webnnTold({ device_type: kind }) {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import re
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Sequence
@@ -15,7 +17,7 @@ import click
 
 from generators.options import Options
 from generators.web_page.known import known_of
-from generators.web_page.seal import Runtime, require_page, seal
+from generators.web_page.seal import PRECISION, Runtime, require_page, seal
 from hardware.backends._web import WebBackend
 from hardware.backends.factory import get_backend
 from hardware.errors import BackendUnavailable, OutputError, UsageError
@@ -29,7 +31,7 @@ from hardware.whole_file import write_whole
 from hardware.workers import environment_of, web_folder
 from hardware.workers.web_site import Site
 
-from .rendering import render
+from .rendering import render, require_small
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
@@ -45,11 +47,14 @@ def write_web_page(
 ) -> int:
     """Make the page of the cell that was chosen, write the zip file, and keep the page's seal beside the evidence.
 
-    Returns the exit code. Raises `UsageError` for what has no page, `BackendUnavailable` without ONNX Runtime Web.
+    Returns the exit code. Raises `UsageError` for what has no page, `BackendUnavailable` without ONNX Runtime Web;
+    before anything is exported `ModelError` where the page would be too large, `OutputError` where it has no place.
     """
     if path.suffix != ".zip":
         raise UsageError(f"{path} is not the name of a zip file", fix="For example: --web-page page.zip")
     one = require_page(planned)
+    require_small(one.profile.memory_needed(PRECISION))
+    require_place(path)
     runtime = runtime_of(one.cell.target)
     note(f"exporting {one.cell.model} and computing its reference …")
     page = seal(one, versions_of(inventory), known_of(one, inventory, _evidence(asked.evidence)), runtime, command)
@@ -62,6 +67,11 @@ def write_web_page(
         f"Open it where the device is. What the page saves there comes home by: "
         f"python hardware_compatibility_reporter.py --merge FILE --evidence {asked.evidence} --collect-all"
     )
+    if unasked := page.sealed["not_captured"]:
+        note(
+            f"no page can ask {', '.join(unasked)} ({'; '.join(dict.fromkeys(unasked.values()))}): whatever passes "
+            f"there, {one.cell.id} stays unknown until a run asks them"
+        )
     if asked.serve:
         serve(text)
     return 0
@@ -96,6 +106,18 @@ def runtime_of(target: Target) -> Runtime:
     return Runtime(version=version, script=_MAP.sub(b"\n", script), wasm=wasm)
 
 
+def require_place(path: Path) -> None:
+    """Hold on before a model is exported where its page can't be written. Raises `OutputError`."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        fix = "" if path.parent.is_dir() else f"Make the folder {path.parent} first, or name another."
+        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error), fix=fix) from error
+
+
 def write_page(path: Path, name: str, text: str) -> None:
     """The zip file with the one page in it. Raises `OutputError`."""
     data = io.BytesIO()
@@ -105,7 +127,6 @@ def write_page(path: Path, name: str, text: str) -> None:
         entry.external_attr = 0o644 << 16
         archive.writestr(entry, text)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data.getvalue())
     except OSError as error:
         raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error

@@ -1,14 +1,6 @@
 // What a reader sees and does: starts the checks, says what came of them, hands the evidence over.
 
 const SAID = { out_of_memory: "out of memory", not_run: "not run" };
-const IN_SHORT = {
-  high: "works",
-  medium: "under a condition",
-  low: "in part",
-  none: "doesn't work",
-  unknown: "not shown",
-};
-
 function element(id) {
   return document.getElementById(id);
 }
@@ -16,30 +8,6 @@ function element(id) {
 function tag(node, outcome) {
   node.className = `tag ${outcome}`;
   node.textContent = SAID[outcome] ?? outcome;
-}
-
-// One sentence for all checks; `kind` is a word of the style. Only a device of its own is said to work.
-function verdictOf(lines, device) {
-  const all = lines.length;
-  const [passed, notRun] = ["passed", "not_run"].map((one) => lines.filter(({ outcome }) => outcome === one).length);
-  const failed = all - passed - notRun;
-  const said = (kind, text) => ({ kind, text });
-  if (device.reason) return said("unknown", `Nothing was shown: ${device.reason}.`);
-  const host = lines.filter((line) => line.error_type === "silent_offload");
-  if (failed && failed === host.length && !notRun) {
-    const names = new Set(host.flatMap((line) => Object.keys(line.offloaded_ops)));
-    const beyond = [...names].filter((name) => !device.allowed.includes(name)).join(", ");
-    return said("low", `The numbers are right here, and not of ${device.name} alone: ${beyond} ran on the processor.`);
-  }
-  if (failed) return said("none", `It doesn't work here: ${failed} of ${all} checks failed on ${device.name}.`);
-  if (notRun) return said("unknown", `Not proven: ${notRun} of ${all} checks were not run.`);
-  if (device.software) {
-    const what = "That is the processor playing a GPU: it says nothing of a GPU.";
-    return said("medium", `All ${all} checks passed on ${device.name}. ${what}`);
-  }
-  const { requested } = device.said;
-  if (requested) return said("medium", `All ${all} checks passed where it was requested: ${requested}.`);
-  return said("high", `It works here: all ${all} checks passed on ${device.name}.`);
 }
 
 function showLine({ check_name, outcome, error_message, max_rel_error, tolerance, offloaded_ops = {} }) {
@@ -80,6 +48,12 @@ function showDevice(device, browser) {
     ["As requested", device.said?.requested],
     ["Nothing runs because", device.reason],
   ]);
+  element("device-missing").hidden = !device.reason;
+  element("device-missing-why").textContent = device.reason ?? "";
+  element("device-software").hidden = !device.software;
+  const button = element("run");
+  button.classList.toggle("idle", Boolean(device.reason));
+  if (device.reason) button.textContent = "Try again";
 }
 
 function offer(found) {
@@ -93,14 +67,14 @@ function offer(found) {
 }
 
 function show(found) {
-  const verdict = verdictOf(found.lines, found.device);
-  element("verdict").className = `verdict tag ${verdict.kind}`;
-  element("verdict").textContent = verdict.text;
-  const here = element("here");
-  here.hidden = false;
-  tag(element("here-tag"), verdict.kind);
-  element("here-tag").textContent = IN_SHORT[verdict.kind];
-  element("here-said").textContent = verdict.text;
+  const { level, short, text } = verdictOf(found.lines, found.device, found.seal);
+  element("verdict").className = `verdict tag ${level}`;
+  element("verdict").textContent = text;
+  element("here").hidden = false;
+  element("here-tag").className = `tag ${level}`;
+  element("here-tag").textContent = short;
+  element("here-said").textContent = text;
+  element("run").textContent = "Run the checks again";
   showDevice(found.device, found.browser);
   offer(found);
 }
@@ -133,21 +107,15 @@ async function start() {
   heard.shows = () => true;
   bar.hidden = true;
   button.removeAttribute("aria-disabled");
-  button.textContent = "Run the checks again";
 }
 
 function prepare() {
-  element("needs-script").remove();
   const button = element("run");
   button.hidden = false;
   button.addEventListener("click", () => button.getAttribute("aria-disabled") || start());
   const { target } = JSON.parse(element("seal").textContent);
-  Promise.all([browserTold(), deviceTold(target)]).then(([browser, device]) => {
-    showDevice(device, browser);
-    element("device-missing").hidden = !device.reason;
-    element("device-missing-why").textContent = device.reason ?? "";
-    element("device-software").hidden = !device.software;
-  });
+  Promise.all([browserTold(), deviceTold(target)]).then(([browser, device]) => showDevice(device, browser));
+  element("needs-script").remove();
 }
 
 prepare();

@@ -22,6 +22,10 @@ from reports.text import printable
 LARGEST = 64 * 2**20
 """Bytes of a page. A phone holds it several times over while it unpacks: larger ones end tabs before they say why."""
 
+_PACKED_WEIGHTS = 0.5
+"""The part of its size to which no trained model's float32 weights are packed: gzip leaves 0.92 of them, and 0.55
+where they were float16 before. In base64 a third comes back."""
+
 _EVALUATED = {"webgpu": "'wasm-unsafe-eval'", "webnn": "'wasm-unsafe-eval' 'unsafe-eval'"}
 """What the runtime has evaluated: WebAssembly, and for WebNN the callers of a browser's methods, which it writes."""
 
@@ -29,7 +33,7 @@ _FOLDER = Path(__file__).parent
 _OF_THE_WORKER = Path(workers.__file__).parent / "web"
 SCRIPTS = (
     *(_OF_THE_WORKER / name for name in ("placement.mjs", "session.mjs", "adapters.mjs")),
-    *(_FOLDER / name for name in ("parity.js", "runtime.js", "device.js", "checks.js", "page.js")),
+    *(_FOLDER / name for name in ("parity.js", "runtime.js", "device.js", "checks.js", "verdict.js", "page.js")),
 )
 """The page's script in order; what runs models is the same here as in the browsers of our own targets."""
 
@@ -45,11 +49,7 @@ def render(page: SealedPage) -> str:
     total = sum(len(text) for text in data.values())
     if total > LARGEST:
         models = sum(map(len, page.suite.files))
-        raise ModelError(
-            f"the page would have {total / 2**20:.0f} MiB, and {LARGEST / 2**20:.0f} MiB is the most",
-            why=f"its {len(page.suite.files)} model files alone have {models / 2**20:.0f} MiB",
-            fix="Name the model's type instead of a checkpoint: its tiny model proves operators and numerics.",
-        )
+        raise _too_large(total, f"its {len(page.suite.files)} model files alone have {models / 2**20:.0f} MiB")
     script = script_text()
     style = "".join(path.read_text(encoding="utf-8") for path in _STYLES)
     says = {one.name: one.says for one in all_checks()} | {"builds": _BUILDS}
@@ -74,6 +74,22 @@ def render(page: SealedPage) -> str:
         page_id=page.id,
         command=sealed["run"]["command"],
         runtime=sealed["runtime"]["version"],
+    )
+
+
+def require_small(weights: int) -> None:
+    """Refuse a model whose weights, in bytes, alone make its page too large however well they are packed: exporting
+    it takes minutes. Raises `ModelError`."""
+    least = int(weights * _PACKED_WEIGHTS * 4 / 3)
+    if least > LARGEST:
+        raise _too_large(least, f"its weights alone have {weights / 2**20:.0f} MiB, before they are packed")
+
+
+def _too_large(size: int, why: str) -> ModelError:
+    return ModelError(
+        f"the page would have {size / 2**20:.0f} MiB or more, and {LARGEST / 2**20:.0f} MiB is the most",
+        why=why,
+        fix="Name the model's type instead of a checkpoint: its tiny model proves operators and numerics.",
     )
 
 

@@ -166,6 +166,29 @@ def test_by_keyboard_on_a_narrow_screen_it_passes_and_says_that_the_adapter_is_s
     assert any("stands in" in reason for reason in verdict["reasons"])
 
 
+LIES = """
+  const own = GPU.prototype.requestAdapter;
+  const info = { vendor: "nvidia", architecture: "ampere", device: "", description: "", isFallbackAdapter: false };
+  let asked = 0;
+  GPU.prototype.requestAdapter = async function (...given) {
+    const adapter = await own.apply(this, given);
+    if (asked++ < 2) Object.defineProperty(adapter, "info", { value: info });
+    return adapter;
+  };
+"""
+
+
+def test_the_device_that_computed_counts_and_not_the_adapter_that_was_described(
+    made: Made, command_line: CommandLine, tmp_path: Path
+) -> None:
+    found = opened(made, tmp_path, before=[LIES])
+    assert "swiftshader (software)" in found["verdict"]
+    assert "nvidia" not in found["facts"]
+    code, told, err = report(command_line, made, found["file"], tmp_path)
+    assert code == 0, err
+    assert any("stands in" in reason for reason in told["verdicts"][0]["reasons"])
+
+
 @pytest.mark.parametrize("change", [one_weight, one_expected_number])
 def test_a_page_with_something_wrong_in_it_fails_and_its_evidence_says_none(
     made: Made, command_line: CommandLine, tmp_path: Path, change: Callable[[dict[str, bytes]], None]
@@ -210,7 +233,7 @@ def test_without_webgpu_nothing_passes_and_the_page_says_what_to_do(
 ) -> None:
     found = opened(made, tmp_path, before=["Object.defineProperty(navigator, 'gpu', { value: undefined });"])
     assert set(found["rows"].values()) == {"not run"}
-    assert "Nothing was shown: this browser has no WebGPU" in found["verdict"]
+    assert "Nothing was tested: this browser has no WebGPU" in found["verdict"]
     assert "chrome://flags" in found["text"]
     code, told, err = report(command_line, made, found["file"], tmp_path)
     assert "taken" in err, err

@@ -68,7 +68,7 @@ def read(page: Any, asked: dict[str, Any]) -> dict[str, Any]:
     found["outline"] = outline(page)
     found["before"] = rows(page)
     page.keyboard.press("Enter")
-    page.get_by_role("button", name="Run the checks again").wait_for(timeout=240_000)
+    page.locator("#saving").wait_for(timeout=240_000)
     found |= {
         "verdict": page.inner_text("#verdict"),
         "rows": rows(page),

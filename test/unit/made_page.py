@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,20 @@ import numpy as np
 import pytest
 
 from generators.chosen import choose_models, profiles_of
+from generators.compatibility.verdict import Verdict
 from generators.job import plan_job
 from generators.plan import PlannedSuite
 from generators.web_page.capture import CapturedSuite
 from generators.web_page.seal import Runtime, SealedPage, sealed_page
 from hardware.detection import detect
+from hardware.evidence.merge import merge_evidence
+from hardware.evidence.pages import keep_seal
 from hardware.evidence.versions import BROWSER_OF_PAGE
 from hardware.evidence.writer import now
 from hardware.testing.suite_file import read_suite
 
-RUN = "20991121T120000Z-abcdef"
+Lines = list[dict[str, Any]]
+
 RUNTIME = Runtime(version="1.30.0", script=b"export const env = {};", wasm=b"\0asm")
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4) / 10
 ERROR = 3e-6
@@ -85,7 +90,9 @@ def captured(limit: float = 2e-5) -> CapturedSuite:
     )
 
 
-def made_page(device: str = "webgpu", suite: CapturedSuite | None = None) -> SealedPage:
+def made_page(
+    device: str = "webgpu", suite: CapturedSuite | None = None, known: tuple[Verdict, ...] = ()
+) -> SealedPage:
     """The sealed page."""
     one = planned(device)
     with tempfile.TemporaryDirectory() as name:
@@ -93,7 +100,9 @@ def made_page(device: str = "webgpu", suite: CapturedSuite | None = None) -> Sea
         path.write_text(one.text, encoding="utf-8")
         read = read_suite(path)
     assert read is not None
-    return sealed_page(one, read, suite or captured(), {"torch": "2.13"}, [one.verdict], RUNTIME, "python made.py")
+    return sealed_page(
+        one, read, suite or captured(), {"torch": "2.13"}, known or [one.verdict], RUNTIME, "python made.py"
+    )
 
 
 def adapter(**changes: Any) -> dict[str, Any]:
@@ -102,10 +111,45 @@ def adapter(**changes: Any) -> dict[str, Any]:
     return {**told, **changes}
 
 
-def written(page: SealedPage, *, told: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-    """The lines that the page saves where everything that it can ask passes; the rest is `not_run`."""
+def browser() -> dict[str, str]:
+    """A phone's browser as it tells of itself."""
+    told = {"name": "Chrome", "version": "150", "agent": "Mozilla/5.0 (Linux; Android 16) Chrome/150"}
+    return {**told, "platform": "Android 16", "model": "Phone 9", "architecture": "arm"}
+
+
+def context(kind: str) -> dict[str, Any]:
+    """A context of WebNN as a browser tells of it."""
+    return {"kind": kind, "accelerated": None, "operators": ["matmul"], "preferredInputLayout": "nchw"}
+
+
+def machine_of(device: str) -> str:
+    """What a page calls the machine with that device."""
+    told = f"{browser()['agent']} {browser()['model']} {device}"
+    return f"browser-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+
+
+def described(page: SealedPage, told: Mapping[str, Any]) -> tuple[str, dict[str, str], list[dict[str, str]]]:
+    """What the page says of an adapter or a context: its name, conditions, and its entry of the inventory."""
+    kind = page.sealed["target"]["device_type"]
+    if kind:
+        name = f"WebNN's {kind} context{'' if kind == 'cpu' else ', as requested'}"
+        wish = f"a context of kind {kind}; the browser doesn't tell what executed"
+        said = {} if kind == "cpu" else {"requested": wish}
+        return name, said, [{"vendor": "", "model": name, "device_type": kind}]
+    names = f"{told['vendor']} {told['architecture']}"
+    return names, {"adapter": names}, [{"vendor": told["vendor"], "model": names, "device_type": "gpu"}]
+
+
+def written(page: SealedPage, *, told: Mapping[str, Any] | None = None) -> Lines:
+    """The lines that the page saves on a GPU, or a context, where everything that it can ask passes; the rest is
+    `not_run`."""
     sealed: dict[str, Any] = json.loads(page.text)
-    run_id = f"{now()[:19].replace('-', '').replace(':', '')}Z-abcdef"
+    kind = sealed["target"]["device_type"]
+    facts = dict(told or (context(kind) if kind else adapter()))
+    device, said, listed = described(page, facts)
+    runtime = f"onnxruntime-web {RUNTIME.version}, Chrome 150"
+    begun = now()
+    run_id = f"{begun[:19].replace('-', '').replace(':', '')}Z-abcdef"
     hashes = {
         **{name: sealed["runtime"][name]["sha256"] for name in ("script", "wasm")},
         **{name: sealed[name]["sha256"] for name in ("inputs", "expected")},
@@ -114,10 +158,15 @@ def written(page: SealedPage, *, told: Mapping[str, Any] | None = None) -> list[
     run = {
         **sealed["run"],
         "run_id": run_id,
-        "started_at": now(),
-        "machine": "browser-00000000",
+        "started_at": begun,
+        "machine": machine_of(device),
         "versions": {**sealed["run"]["versions"], BROWSER_OF_PAGE: "Chrome 150"},
-        "inventory": {"adapter": dict(told or adapter())},
+        "inventory": {
+            "host": {"system": "Android 16", "release": "", "machine": "arm"},
+            "accelerators": listed,
+            "browser": browser(),
+            "adapter": facts,
+        },
         "page": {"id": page.id, "hashes": hashes},
     }
     checks = []
@@ -126,8 +175,8 @@ def written(page: SealedPage, *, told: Mapping[str, Any] | None = None) -> list[
             **sealed["check"],
             **{"kind": "check", "schema_version": 1, "run_id": run_id, "check_name": name, "origin": "hwcompat"},
             **{"started_at": now(), "duration_s": 0.1, "substitution_reason": "", "outcome": "passed"},
-            "conditions": {**sealed["conditions"], "page": page.id},
-            "accelerator": "arm valhall",
+            "conditions": {**sealed["conditions"], **said, "page": page.id, "runtime": runtime},
+            "accelerator": f"{device} through {runtime}",
             "actual_target": sealed["check"]["requested_target"],
             "actual_dtype": "float32",
         }
@@ -135,7 +184,8 @@ def written(page: SealedPage, *, told: Mapping[str, Any] | None = None) -> list[
         if name in sealed["not_captured"]:
             line |= {
                 "outcome": "not_run",
-                "error_type": "not_implemented",
+                "error_type": "not_measured",
+                "error_message": "a page can't ask this check: it looks into outputs itself",
                 "actual_target": None,
                 "actual_dtype": None,
             }
@@ -150,7 +200,7 @@ def written(page: SealedPage, *, told: Mapping[str, Any] | None = None) -> list[
     return [run, *checks, {**end, "counts": counts}]
 
 
-def saved(folder: Path, lines: list[dict[str, Any]], name: str = "") -> Path:
+def saved(folder: Path, lines: Lines, name: str = "") -> Path:
     """The file that a browser writes them to."""
     path = folder / (name or f"{lines[0]['run_id']}-1.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,3 +211,24 @@ def saved(folder: Path, lines: list[dict[str, Any]], name: str = "") -> Path:
 def resealed(page: SealedPage, **changes: Any) -> SealedPage:
     """The page with other embedded bytes than those that were sealed."""
     return dataclasses.replace(page, suite=dataclasses.replace(copy.copy(page.suite), **changes))
+
+
+def merged(folder: Path, change: Callable[[Lines], Any] = lambda _: None, **told: Any) -> Path:
+    """The folder of evidence after a page's lines, changed or not, were merged into it."""
+    page = made_page(told.pop("device", "webgpu"))
+    lines = written(page, told=adapter(**told) if told else None)
+    change(lines)
+    evidence = folder / "evidence"
+    keep_seal(evidence, page.text)
+    merge_evidence(saved(folder / "from-a-phone", lines), evidence)
+    return evidence
+
+
+def of(lines: Lines, check: str) -> dict[str, Any]:
+    """The line of a check."""
+    return next(line for line in lines if line.get("check_name") == check)
+
+
+def edit(check: str, **changes: Any) -> Callable[[Lines], None]:
+    """What changes fields of a check's line."""
+    return lambda lines: of(lines, check).update(changes)

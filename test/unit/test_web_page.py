@@ -117,14 +117,48 @@ def test_a_page_that_no_phone_could_hold_is_refused_with_the_reason(monkeypatch:
 def test_the_zip_holds_one_page_and_the_same_bytes_for_the_same_page(tmp_path: Path) -> None:
     text = render(made_page())
     for name in ("a.zip", "b.zip"):
-        write_page(tmp_path / "new" / name, "page.html", text)
-    with zipfile.ZipFile(tmp_path / "new" / "a.zip") as archive:
+        write_page(tmp_path / name, "page.html", text)
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
         assert archive.namelist() == ["page.html"]
         assert archive.read("page.html").decode() == text
-    assert (tmp_path / "new" / "a.zip").read_bytes() == (tmp_path / "new" / "b.zip").read_bytes()
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError):
         write_page(tmp_path / "file" / "c.zip", "page.html", text)
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("none/dir/p.zip", "No such file"), ("file/p.zip", "Not a directory"), ("folder.zip", "it is a folder")],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_anything_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, why: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.zip").mkdir()
+    monkeypatch.setattr(making, "seal", lambda *_: pytest.fail("it was exported"))
+    with pytest.raises(OutputError, match="cannot be written") as refused:
+        write_web_page(asked(evidence=tmp_path), tmp_path / place, [planned()], detect(), "python made.py")
+    assert why in refused.value.why
+    assert not (tmp_path / "none").exists()
+
+
+def test_weights_that_make_a_page_too_large_are_refused_before_they_are_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(making, "seal", lambda *_: pytest.fail("it was exported"))
+    profile = planned().profile
+    large = replace(profile, recipe=replace(profile.recipe, parameters=110_000_000))
+    with pytest.raises(ModelError, match="64 MiB is the most") as refused:
+        write_web_page(
+            asked(evidence=tmp_path),
+            tmp_path / "p.zip",
+            [replace(planned(), profile=large)],
+            detect(),
+            "python made.py",
+        )
+    assert "its weights alone have 420 MiB" in refused.value.why
+    rendering.require_small(64 * 2**20)
 
 
 def test_the_seal_stays_where_the_page_was_made(tmp_path: Path) -> None:
@@ -142,6 +176,32 @@ def test_a_page_whose_seal_cannot_be_kept_is_not_written(tmp_path: Path, monkeyp
     with pytest.raises(OutputError, match="seal cannot be kept"):
         write_web_page(options, tmp_path / "p.zip", [planned()], detect(), "python made.py")
     assert not (tmp_path / "p.zip").exists()
+
+
+def test_whoever_makes_a_page_hears_what_it_cannot_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(making, "runtime_of", lambda _: RUNTIME)
+    monkeypatch.setattr(making, "seal", lambda *_: made_page())
+    write_web_page(asked(evidence=tmp_path), tmp_path / "p.zip", [planned()], detect(), "python made.py")
+    assert "no page can ask honours_mask (it looks into outputs itself)" in capsys.readouterr().err
+    whole = {**captured().asked, "not_captured": {}}
+    whole["steps"] = {**whole["steps"], "honours_mask": whole["steps"]["matches_reference"]}
+    monkeypatch.setattr(making, "seal", lambda *_: made_page(suite=replace(captured(), asked=whole)))
+    write_web_page(asked(evidence=tmp_path), tmp_path / "p.zip", [planned()], detect(), "python made.py")
+    assert "no page can ask" not in capsys.readouterr().err
+
+
+def test_all_reasons_of_what_was_known_stand_in_the_page() -> None:
+    verdict = replace(planned().verdict, reasons=("passes only so: static shapes", "stands in:\n a software adapter"))
+    page = made_page(known=(verdict,))
+    (known,) = page.sealed["known"]
+    assert known["reason"] == "passes only so: static shapes; stands in: a software adapter"
+    assert known["reason"] in render(page)
+
+
+def test_what_limits_every_pass_is_sealed() -> None:
+    assert made_page().sealed["limited_by"] == ["static shapes"]
 
 
 def test_a_check_that_asked_nothing_and_says_not_why_makes_no_page() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from in_node import asked, needs_node
 
+from hardware.software_adapters import SOFTWARE_ADAPTERS, TOLD, adapter_conditions, adapter_name, is_software
 from hardware.testing.parity import ReferenceNotFinite, compare
 from reports.web_page.rendering import SCRIPTS
 
@@ -101,6 +102,120 @@ def test_recorded_numbers_are_read_at_their_places() -> None:
     assert asked("parity.js", call, given)["rel"] == pytest.approx(0.25)
     given["got"]["logits"]["data"][-1] = math.nan
     assert asked("parity.js", call, given)["rel"] == "Infinity"
+
+
+ADAPTERS = [
+    ({"vendor": "google", "architecture": "swiftshader"}, True),
+    ({"vendor": "Google", "device": "0xC0DE"}, True),
+    ({"vendor": "microsoft", "device": "0x008c"}, True),
+    ({"vendor": "microsoft", "description": "Microsoft Basic Render Driver"}, True),
+    ({"vendor": "microsoft", "architecture": "warp"}, True),
+    ({"vendor": "mesa", "description": "llvmpipe (LLVM 19, 256 bits)"}, True),
+    ({"description": "softpipe"}, True),
+    ({"description": "Mesa Software Rasterizer"}, True),
+    ({"description": "Virtio-GPU Venus (llvmpipe (LLVM 19))"}, True),
+    ({"vendor": "intel", "architecture": "xe", "fallback": True}, True),
+    ({"vendor": "nvidia", "architecture": "ampere"}, False),
+    ({"vendor": "nvidia", "description": "GeForce WARPstation"}, False),
+    ({"vendor": "amd", "description": "AMD Software: Adrenalin Edition"}, False),
+    ({"vendor": "qualcomm", "device": "0x8c"}, False),
+    ({"vendor": "microsoft", "device": "0x8c0"}, False),
+    ({"description": "Virtio-GPU Venus (NVIDIA A10)"}, False),
+    ({"description": "Apple Paravirtual device"}, False),
+    ({"device": "0x1234"}, False),
+    ({}, False),
+]
+
+
+@pytest.mark.parametrize(("told", "software"), ADAPTERS)
+def test_the_page_says_of_an_adapter_what_we_say(told: dict[str, Any], software: bool) -> None:
+    facts = {**dict.fromkeys(TOLD, ""), "fallback": False, **told}
+    given = {"facts": facts, "target": {"software": SOFTWARE_ADAPTERS}}
+    page = asked("session.mjs adapters.mjs device.js", "({ facts, target }) => adapterTold(facts, target)", given)
+    assert is_software(facts) is page["software"] is software
+    assert adapter_name(facts) == page["name"]
+    assert adapter_conditions(facts) == page["said"]
+    assert bool({"stands_in", "requested"} & set(page["said"])) is (software or not told)
+
+
+def test_the_device_is_the_one_that_computed_whatever_adapter_was_described() -> None:
+    described = {**dict.fromkeys(TOLD, ""), "vendor": "nvidia", "architecture": "ampere", "fallback": False}
+    call = """({ described, target, info }) => {
+      gpu.info = info;
+      return deviceRan(adapterTold({ ...described, features: ["one"] }, target), target);
+    }"""
+    scripts, target = "session.mjs adapters.mjs device.js", {"software": SOFTWARE_ADAPTERS}
+    software = {"vendor": "google", "architecture": "swiftshader", "isFallbackAdapter": True}
+    given = {"described": described, "target": target, "info": software}
+    found = asked(scripts, call, given)
+    assert found["name"] == "google swiftshader (software)"
+    assert found["said"]["stands_in"]
+    assert "features" not in found["facts"]
+    for info in (None, {"vendor": "nvidia", "architecture": "ampere"}):
+        found = asked(scripts, call, {**given, "info": info})
+        assert (found["name"], found["facts"]["features"]) == ("nvidia ampere", ["one"])
+
+
+GPU = {"name": "arm valhall", "said": {}, "facts": {}}
+PASSES = [{"check_name": name, "outcome": "passed"} for name in ("builds", "matches_reference", "runs_natively")]
+DECODING = {"check_name": "cache_matches", "outcome": "not_run"}
+HOST = {"onnx.Concat (of whole numbers)": 2}
+SOFTWARE = {"name": "google swiftshader (software)", "software": True, "said": {"stands_in": "…"}}
+WISH = {"name": "WebNN's npu context, as requested", "said": {"requested": "a context of kind npu"}}
+
+
+def verdict(
+    lines: list[dict[str, Any]], device: dict[str, Any], limits: tuple[str, ...] = ()
+) -> tuple[str, str, str]:
+    """The level, what is said in short, and the text."""
+    seal = {"limited_by": limits, "not_captured": {"cache_matches": "a page decodes nothing"}}
+    given = {"lines": lines, "device": {**GPU, **device}, "seal": {**seal, "target": {"host_allowed": list(HOST)}}}
+    found = asked("verdict.js", "({ lines, device, seal }) => verdictOf(lines, device, seal)", given)
+    return found["level"], found["short"], found["text"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "device", "limits", "level", "said"),
+    [
+        (PASSES, {}, (), "high", "It works here: all 3 checks passed on arm valhall. Level: high."),
+        (PASSES, {}, ("static shapes",), "medium", "Only so: static shapes. Level: medium."),
+        ([{**PASSES[0], "offloaded_ops": HOST}, *PASSES[1:]], {}, (), "medium", "on the processor: onnx.Concat"),
+        (
+            [*PASSES, DECODING],
+            {},
+            (),
+            "unknown",
+            "All 3 checks that a page can ask passed on arm valhall. Not tried ",
+        ),
+        ([*PASSES, DECODING], {}, (), "unknown", "cache_matches (a page decodes nothing), so that the level stays"),
+        ([{**PASSES[0], "outcome": "failed"}, *PASSES[1:], DECODING], {}, (), "none", "1 of 3 checks failed"),
+        ([{**PASSES[0], "outcome": "not_run"}, *PASSES[1:]], {}, (), "unknown", "Not proven: 1 of 3 checks"),
+        (PASSES, SOFTWARE, (), "medium", "nothing of a GPU. Level: medium."),
+        (PASSES, WISH, (), "medium", "As requested: a context of kind npu. Level: medium."),
+        (PASSES, {"facts": {"kind": "cpu"}}, (), "high", "says nothing of a GPU or an NPU. Level: high."),
+        ([DECODING], {"reason": "no WebGPU"}, (), "unknown", "Nothing was tested: no WebGPU."),
+        (
+            [
+                *PASSES[:2],
+                {**PASSES[2], "outcome": "failed", "error_type": "silent_offload", "offloaded_ops": {"Sin": 1}},
+            ],
+            {},
+            (),
+            "low",
+            "not of arm valhall alone: Sin ran on the processor",
+        ),
+    ],
+)
+def test_the_verdict_says_what_was_shown_on_what_and_at_which_level(
+    lines: list[dict[str, Any]], device: dict[str, Any], limits: tuple[str, ...], level: str, said: str
+) -> None:
+    found, short, text = verdict(lines, device, limits)
+    assert said in text
+    assert found == level
+    assert short.startswith("not tested" if device.get("reason") else f"{level}: ")
+    assert ("It works here" in text) is (
+        len(lines) == 3 and not {"software", "said"} & set(device) and "all 3" in text
+    )
 
 
 def test_the_scripts_are_small_and_none_fetches() -> None:

@@ -158,6 +158,9 @@ def test_a_site_that_awaits_nothing_takes_nothing():
     try:
         with fetch(site, "/") as answer:
             assert answer.read() == b"a page"
+        head = urllib.request.Request(f"{site.address}/", method="HEAD")
+        with urllib.request.urlopen(head, timeout=10) as answer:
+            assert (answer.read(), answer.headers["Content-Length"]) == (b"", "6")
         host = f"Host: 127.0.0.1:{site.port}"
         answer = raw(site, f"POST /{site.word}/results/0 HTTP/1.1", host, "Content-Length: 1", body=b"x")
         assert status(answer) == 405

@@ -4,23 +4,25 @@ const LIMITS = ["maxBufferSize", "maxStorageBufferBindingSize", "maxStorageBuffe
 
 export const saidOf = (error) => `${error?.name ?? "Error"}: ${error?.message ?? error}`;
 
+// Who an adapter is: of its own words, or of those of the device that a runtime made of it.
+export function namesOf(info, fallback = false) {
+  const { vendor = "", architecture = "", device = "", description = "" } = info ?? {};
+  return { vendor, architecture, device, description, fallback: Boolean(info?.isFallbackAdapter ?? fallback) };
+}
+
 function told(adapter) {
-  const { vendor = "", architecture = "", device = "", description = "" } = adapter.info ?? {};
   return {
-    vendor,
-    architecture,
-    device,
-    description,
-    fallback: Boolean(adapter.info?.isFallbackAdapter ?? adapter.isFallbackAdapter ?? false),
+    ...namesOf(adapter.info, adapter.isFallbackAdapter),
     features: [...adapter.features].sort(),
     limits: Object.fromEntries(LIMITS.map((name) => [name, adapter.limits?.[name] ?? null])),
   };
 }
 
+// The adapter that the runtime will be given too: where there are several, it asks for the fast one.
 export async function adapterHere() {
   if (!navigator.gpu) return { reason: "this browser has no WebGPU" };
   try {
-    const adapter = await navigator.gpu.requestAdapter();
+    const adapter = await navigator.gpu.requestAdapter({ powerPreference: "high-performance" });
     return adapter ? { reason: "", facts: told(adapter) } : { reason: "this browser has WebGPU and offers no adapter" };
   } catch (error) {
     return { reason: `this browser has WebGPU and fails to offer an adapter: ${saidOf(error)}` };

@@ -1,7 +1,7 @@
 // Runs an ONNX model in this browser for the worker that drives it: `hwcompat.describe`, `open` and `run`.
 // Arrays go as raw bytes over loopback: GET to read one, POST to give one back.
 
-import { adapterHere, contextHere } from "./adapters.mjs";
+import { adapterHere, contextHere, namesOf } from "./adapters.mjs";
 import { placed } from "./placement.mjs";
 import { Sessions, begin, created, gpu, heard, numbersOf, watched } from "./session.mjs";
 
@@ -45,8 +45,8 @@ async function describe({ api, contexts }) {
   return found;
 }
 
-// A session, which `run` names by `key`: `took` in milliseconds, where the runtime's log says that its nodes are, and
-// the keys of all that are open now.
+// A session, which `run` names by `key`: `took` in milliseconds, where the runtime's log says that its nodes are, the
+// adapter by the word of the device that it runs on (`null` without WebGPU), and the keys of all that are open now.
 async function open({ bundle, key, model, provider }) {
   const api = await runtime(bundle);
   const bytes = new Uint8Array(await fetched(model));
@@ -60,6 +60,7 @@ async function open({ bundle, key, model, provider }) {
     inputs: one.session.inputNames,
     outputs: one.session.outputNames,
     placed: one.placed,
+    adapter: gpu.info && namesOf(gpu.info),
     open: [...sessions.open.keys()],
   };
 }

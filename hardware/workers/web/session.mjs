@@ -33,8 +33,9 @@ for (const kind of ["log", "info", "debug", "warn", "error"]) {
   };
 }
 
-// WebGPU's device: `lost` says how it was lost, and is empty while it is there.
-export const gpu = { lost: "" };
+// WebGPU's device: `info` is what it says of its adapter, `null` before the runtime has one; `lost` says how it was lost,
+// and is empty while it is there.
+export const gpu = { info: null, lost: "" };
 
 // What the runtime awaits nowhere, or a device that is lost, fails the call that waits: else it would wait for ever.
 let fail = null;
@@ -46,6 +47,7 @@ export function watched(promise) {
 
 async function watchDevice(ort) {
   const one = await ort.env.webgpu.device;
+  gpu.info = one?.adapterInfo ?? null;
   one?.lost?.then(({ reason, message }) => {
     gpu.lost = `${reason}: ${message}`;
     if (reason !== "destroyed") fail?.(new Error(`the device was lost: ${message}`));

@@ -1,0 +1,58 @@
+// What all checks come to: one text, and the level that evidence of it has as far as a page knows
+// (generators/compatibility/judgement.py; what limits a level by itself stands in the seal).
+
+const IN_SHORT = {
+  high: "works",
+  medium: "works under a condition",
+  low: "works in part",
+  none: "doesn't work",
+  unknown: "not shown",
+};
+
+function verdict(level, ...texts) {
+  return { level, short: `${level}: ${IN_SHORT[level]}`, text: texts.filter(Boolean).join(" ") };
+}
+
+// What isn't said by the checks: on what they passed.
+function noticeOf({ software, said, facts }) {
+  if (software) return "That is the processor playing a GPU: it says nothing of a GPU.";
+  if (said.requested) return `As requested: ${said.requested}.`;
+  if (facts.kind === "cpu") return "That is WebNN on the processor: it says nothing of a GPU or an NPU.";
+  return "";
+}
+
+function passed(lines, unasked, device, seal) {
+  const all = `${lines.length} checks`;
+  const host = [...new Set(lines.flatMap(({ offloaded_ops }) => Object.keys(offloaded_ops ?? {})))];
+  const limits = [...(seal.limited_by ?? []), ...(host.length ? [`on the processor: ${host.join(", ")}`] : [])];
+  const conditions = limits.length ? `Only so: ${limits.join("; ")}.` : "";
+  const notice = noticeOf(device);
+  if (unasked.length) {
+    const why = [...new Set(unasked.map((name) => seal.not_captured[name]))].join("; ");
+    const beyond = `Not tried here: ${unasked.join(", ")} (${why}), so that the level stays unknown.`;
+    const short = "unknown: passes as far as asked";
+    const text = `All ${all} that a page can ask passed on ${device.name}.`;
+    return { ...verdict("unknown", text, beyond, notice, conditions), short };
+  }
+  const { stands_in, requested } = device.said;
+  const own = stands_in || requested ? "All" : "It works here: all";
+  const level = conditions || stands_in || requested ? "medium" : "high";
+  return verdict(level, `${own} ${all} passed on ${device.name}.`, notice, conditions, `Level: ${level}.`);
+}
+
+function verdictOf(lines, device, seal) {
+  if (device.reason) return { ...verdict("unknown", `Nothing was tested: ${device.reason}.`), short: "not tested" };
+  const unasked = lines.map(({ check_name }) => check_name).filter((name) => name in seal.not_captured);
+  const asked = lines.filter(({ check_name }) => !unasked.includes(check_name));
+  const notRun = asked.filter(({ outcome }) => outcome === "not_run").length;
+  const failed = asked.filter(({ outcome }) => outcome !== "passed").length - notRun;
+  const host = asked.filter(({ error_type }) => error_type === "silent_offload");
+  if (failed && failed === host.length && !notRun) {
+    const names = new Set(host.flatMap((line) => Object.keys(line.offloaded_ops)));
+    const beyond = [...names].filter((name) => !seal.target.host_allowed.includes(name)).join(", ");
+    return verdict("low", `The numbers are right here, and not of ${device.name} alone: ${beyond} ran on the processor.`);
+  }
+  if (failed) return verdict("none", `It doesn't work here: ${failed} of ${asked.length} checks failed on ${device.name}.`);
+  if (notRun) return verdict("unknown", `Not proven: ${notRun} of ${asked.length} checks were not run.`);
+  return passed(asked, unasked, device, seal);
+}
