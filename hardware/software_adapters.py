@@ -50,3 +50,13 @@ def adapter_conditions(adapter: Mapping[str, Any], names: Sequence[str] = SOFTWA
     if name == NAMELESS:
         return {"adapter": name, "requested": "the browser's own choice of adapter, of which it tells no name"}
     return {"adapter": name}
+
+
+def other_adapter(described: Mapping[str, Any] | None, ran: Mapping[str, Any] | None) -> str:
+    """Why a pass on the adapter `ran` proves nothing of the one that was `described`; empty where they are the same,
+    or where the runtime tells of none."""
+    if described is None or ran is None:
+        return ""
+    if all(described.get(name) == ran.get(name) for name in (*TOLD, "fallback")):
+        return ""
+    return f"{adapter_name(ran)} computed, and {adapter_name(described)} was described"

@@ -13,6 +13,7 @@ from ..evidence.record import Stage
 from ..export.compressing import in_float16, with_int8_weights_in
 from ..export.exported import ONNX
 from ..export.onnx_decoding import axes_of, export_onnx_decoding, graph_files, with_sizes
+from ..software_adapters import other_adapter
 from ._exported_runnable import ExportedRunnable
 from ._graph_decoding import decode
 from ._in_worker import shapes_of
@@ -126,6 +127,8 @@ class WebRunnable(ExportedRunnable):
         return found.native, found.host
 
     def _placed(self, file: Path, proof: Mapping[str, Any]) -> Placement:
+        if why := other_adapter(self.backend.described.get("adapter"), proof.get("adapter")):
+            raise Unsupported(why, error_type="unknown", stage=Stage.RUN)
         try:
             return placement(proof["placed"], operators_of(file), self.backend.PROVIDER)
         except Incomplete as error:

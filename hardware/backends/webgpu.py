@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..evidence.record import Stage
-from ..software_adapters import is_software
+from ..software_adapters import adapter_conditions, adapter_name, is_software
 from ._web import WebBackend
 from .base import BaseBackend, DeviceInfo, ModelSubject, Unsupported
 
@@ -56,14 +56,10 @@ class WebGPUBackend(WebBackend):
 
     @property
     def device(self) -> str:
-        names = [str(self.adapter[name]) for name in ("vendor", "architecture") if self.adapter[name]]
-        return f"{' '.join(names) or 'an adapter without a name'}{' (software)' if self.is_software else ''}"
+        return adapter_name(self.adapter)
 
     def facts(self) -> dict[str, str]:
-        found = {"runtime": self._runtime_told(), "adapter": self.device}
-        if self.is_software:
-            found["stands_in"] = f"a software adapter ({self.adapter['architecture']}), not a GPU"
-        return found
+        return {"runtime": self._runtime_told(), **adapter_conditions(self.adapter)}
 
     def _runtime_told(self) -> str:
         here = self.described

@@ -135,6 +135,7 @@ def run(
     np.savez(outputs, **arrays)
     proof = {
         "placed": opened["placed"],
+        "adapter": opened["adapter"],
         "where": {one["name"]: one["where"] for one in found["outputs"]},
         "seconds": found["took"] / 1000,
         "opened_s": opened["took"] / 1000,

@@ -62,6 +62,7 @@ def runnable_of(proofs: dict[str, dict[str, Any]], files: dict[str, Path]) -> An
         HOST_ALLOWED=WebBackend.HOST_ALLOWED,
         device="here",
         UNSEEN="a kernel",
+        described={},
         computed_in=lambda dtype: dtype,
         run_file=lambda file, *_, **__: ({}, by_file[file]),
         compute=lambda file, *_, **__: ({}, {**by_file[file], "said": []}),
@@ -156,3 +157,18 @@ def test_decoding_that_fails_is_said_to_be_unseen(file: Path):
 
     runnable.generate = fails
     assert runnable.execution().unseen == "a kernel; decoding, raising ValueError"
+
+
+def test_what_another_adapter_computed_than_was_described_proves_nothing(file: Path) -> None:
+    nodes = {OWN: [["Cast", "cast"], ["Shape", "shape"], ["ArgMax", "choose"], ["MatMul", "product"]]}
+    swift = {"vendor": "google", "architecture": "swiftshader", "device": "", "description": "", "fallback": True}
+    runnable = runnable_of({}, {"forward": file})
+    runnable.backend.described = {"adapter": {**swift, "features": []}}
+    assert runnable._placed(file, {**told(nodes), "adapter": swift}).native["onnx.MatMul"] == 1
+    runnable.backend.described = {
+        "adapter": {**swift, "vendor": "nvidia", "architecture": "ampere", "fallback": False}
+    }
+    with pytest.raises(
+        Unsupported, match=r"google swiftshader \(software\) computed, and nvidia ampere was described"
+    ):
+        runnable._placed(file, {**told(nodes), "adapter": swift})

@@ -26,6 +26,17 @@ def web_in_wasm() -> None:
             return {"name": "wasm"}
 
 
+def web_adapter_by_another_name() -> None:
+    @after_import("hardware.backends._web")
+    def patch(module: ModuleType) -> None:
+        @wrap(module.WebBackend, "describe")
+        def describe(original: Any, self: Any) -> Any:
+            took_effect()
+            told = {"vendor": "nvidia", "architecture": "ampere", "device": "", "description": "", "fallback": False}
+            found = original(self)
+            return {**found, "adapter": {**found["adapter"], **told}}
+
+
 def web_node_on_host() -> None:
     @after_import("hardware.backends._exported_runnable")
     def patch(module: ModuleType) -> None:
