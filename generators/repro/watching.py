@@ -243,7 +243,9 @@ def _watch_exports(recorder: Recorder) -> None:
     _around(onnx, "export_once", functools.partial(exporting, Way.ONNX_EXPORT))
     _around(verification.Proof, "_compare", compare)
     _around(verification, "torch_outputs", functools.partial(in_torch, Does.FORWARD))
-    _around(verification, "_decoded", functools.partial(_unless_none, functools.partial(in_torch, Does.GENERATE)))
+    _around(
+        verification, "decoded_by_torch", functools.partial(_unless_none, functools.partial(in_torch, Does.GENERATE))
+    )
 
 
 def _unless_none(watched: Any, before: Any, subject: Any, example: Any) -> Any:

@@ -49,7 +49,7 @@ class Proof:
     @classmethod
     def of(cls, subject: ModelSubject, example: Inputs, runtime: str, *, decodes: bool) -> Self:
         """Run the model in every way in which its export has to run; `decodes` says whether token by token too."""
-        decoded, why_not = _decoded_if_it_does(subject, example) if decodes else (None, "")
+        decoded, why_not = decoded_by_torch(subject, example) if decodes else (None, "")
         return cls(
             subject=subject,
             example=example,
@@ -161,7 +161,7 @@ def _decodes_as_kept(file: Path, subject: ModelSubject, inputs: Inputs) -> bool:
 
     if not file.is_file():
         return True
-    decoded, _ = _decoded_if_it_does(subject, inputs)
+    decoded, _ = decoded_by_torch(subject, inputs)
     with np.load(file) as kept:
         tokens, logits = kept["tokens"], kept["logits"]
     if decoded is None or not np.array_equal(decoded.tokens, tokens):
@@ -184,7 +184,7 @@ def torch_outputs(subject: ModelSubject, inputs: Inputs) -> dict[str, Array]:
         return to_arrays(forward(subject.model, to_tensors(inputs, "cpu", torch.float32)))
 
 
-def _decoded_if_it_does(subject: ModelSubject, example: Inputs) -> tuple[Generation | None, str]:
+def decoded_by_torch(subject: ModelSubject, example: Inputs) -> tuple[Generation | None, str]:
     """`STEPS` tokens that torch decodes with a cache; or None, and why it doesn't where it should."""
     import torch
 

@@ -151,7 +151,7 @@ def test_a_trace_that_is_right_for_its_example_alone_has_static_shapes(ways: Non
 def decodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model of which torch decodes token 2, four times."""
     want = Runs(2).generate(INPUTS, steps=4)
-    monkeypatch.setattr(verification, "_decoded_if_it_does", lambda subject, example: (want, ""))
+    monkeypatch.setattr(verification, "decoded_by_torch", lambda subject, example: (want, ""))
 
 
 class DecodesWrongly(Runs):
