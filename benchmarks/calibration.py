@@ -26,7 +26,7 @@ from hardware.target import Target
 from reports.calibration import Calibration, calibration_text
 
 KEPT = Path("docs/evidence")
-TARGETS = ("cpu", "simulated", "openvino", "qnn")
+TARGETS = ("cpu", "simulated", "openvino", "qnn", "webgpu", "webnn")
 
 OF_CODE = (
     *("padding_error", "mask_heard", "cache", "traced", "step_traced", "trace_operators", "largest_rank"),
@@ -51,8 +51,8 @@ target cpu that is the same code on the same kind of processor; the score there,
 recipes are right more than that rules can foresee. What today's rules would say without those facts stands at the
 end.
 
-qnn is HTP's emulator; simulated is torch's CPU kernels behind a device's interface. webgpu and webnn are still to be
-run over all types, and no other device was at hand.
+qnn is HTP's emulator; simulated is torch's CPU kernels behind a device's interface; webgpu is a browser's software
+adapter, webnn its CPU context. No other device was at hand.
 """
 
 
