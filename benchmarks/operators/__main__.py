@@ -9,6 +9,8 @@ import click
 
 from generators.compatibility.operators.table import Section, Table, table_of, write_table
 
+from .runs import TARGETS
+
 
 @click.group()
 def main() -> None:
@@ -75,9 +77,9 @@ def from_trials(what: str) -> None:
 
 
 @main.command("runs")
-@click.argument("target", type=click.Choice(("openvino", "qnn")))
+@click.argument("target", type=click.Choice(TARGETS))
 def from_runs(target: str) -> None:
-    """openvino or qnn, from the evidence that is kept in docs/evidence, without the types that are held out."""
+    """A target's, from the evidence that is kept in docs/evidence, without the types that are held out."""
     from generators.models.store import stored_recipes
     from hardware.evidence.kept import FOLDER
 

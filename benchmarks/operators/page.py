@@ -29,7 +29,7 @@ _COMMANDS = {
     "calls": "how the tiny model of each recipe calls each operator: dtypes, shapes, arguments",
     "trial onnx": "which ONNX types each operator becomes, or why torch's exporter refuses it",
     "trial openvino": "graphs of one operator, called as models call it, run and held against torch; also qnn",
-    "runs openvino": "what kept evidence shows of models that passed and failed; also qnn",
+    "runs openvino": "what kept evidence shows of models that passed and failed; also qnn, webgpu and webnn",
     "nodes qnn": "dtypes and shapes of the nodes that QNN refused in models",
 }
 

@@ -15,6 +15,7 @@ from generators.compatibility.operators import Section
 from generators.compatibility.operators.covered import GRAPHS, onnx_types
 from generators.compatibility.operators.named import operators_named
 from generators.models.recipe import Recipe
+from hardware.backends._web_placement import WHOLE
 from hardware.cell import Cell
 from hardware.evidence.kept import LAST_CHECK, last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome, RunLine
@@ -26,8 +27,14 @@ from .evidence import dates_and_versions
 _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "openvino": ("openvino", "optimum-intel", "torch", "transformers"),
     "qnn": ("onnxruntime-qnn", "torch", "transformers"),
+    "webgpu": ("onnxruntime-web (webgpu)", "chromium (webgpu)", "torch", "transformers"),
+    "webnn": ("onnxruntime-web (webnn)", "@sparticuz/chromium (webnn)", "torch", "transformers"),
 }
 """What a target's runs depend on, as evidence names it."""
+
+TARGETS = tuple(_PACKAGES)
+_VARIANTS: Mapping[str, tuple[str, ...]] = {"openvino": ("", "CPU"), "webgpu": ("",), "webnn": ("",)}
+"""The variants that the runs were of; of a target that isn't here, all."""
 
 
 def run_sections(
@@ -73,11 +80,11 @@ def run_sections(
             supported=tuple(sorted(plain)),
             conditions={name: f"also {', '.join(why[:3])}" for name, why in sorted(about.items()) if name in plain},
             missing={name: ", ".join(why[:5]) for name, why in sorted(about.items()) if name not in plain},
-            variants=("", "CPU") if target == "openvino" else None,
+            variants=_VARIANTS.get(target),
             left_out=left_out if leave_out is is_held_out else "types that were chosen",
         )
 
-    return section("aten", asked), section("onnx" if target == "qnn" else target, native)
+    return section("aten", asked), section(target if target == "openvino" else "onnx", native)
 
 
 def write_graphs(
@@ -107,7 +114,9 @@ def write_graphs(
 
 
 def _plain(name: str) -> str:
-    """`onnx.Conv` for `onnx.com.ms.internal.nhwc.Conv`: the same operator with its axes in another order."""
+    """`onnx.Conv` for `onnx.com.ms.internal.nhwc.Conv`: the same operator with its axes in another order; of whole
+    numbers it is the same too."""
+    name = name.removesuffix(WHOLE)
     return f"onnx.{name.rpartition('.')[2]}" if name.startswith("onnx.") else name
 
 
@@ -116,4 +125,6 @@ def _counts(cell: Cell, leave_out: Callable[[str], bool]) -> bool:
 
 
 def _passes(checks: Sequence[CheckLine]) -> bool:
-    return all(line.outcome is Outcome.PASSED and not line.offloaded_ops for line in checks)
+    return all(
+        line.outcome is Outcome.PASSED and all(name.endswith(WHOLE) for name in line.offloaded_ops) for line in checks
+    )
