@@ -39,6 +39,7 @@ def exportable_operators() -> Iterator[None]:
             (torch.Tensor, "cumsum", _running_sum(torch.Tensor.cumsum)),
             (torch, "full", _full_of(torch.full)),
             (functions, "max_pool2d", _pooled(functions.max_pool2d)),
+            (functions, "scaled_dot_product_attention", _each_head(functions.scaled_dot_product_attention)),
             (torch.Tensor, "__ior__", torch.Tensor.__or__),
             (torch.Tensor, "__iand__", torch.Tensor.__and__),
             (torch.Tensor, "__round__", lambda tensor, digits=None: round(tensor.item(), digits)),
@@ -59,6 +60,26 @@ def exportable_operators() -> Iterator[None]:
             stack.enter_context(replaced(owner, name, value))
         stack.enter_context(unfolding_from_the_front())
         yield
+
+
+def _each_head(attend: Any) -> Any:
+    """Attention whose keys and values are of groups of heads, with one for each head."""
+
+    def compute(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest: Any, enable_gqa: bool = False, **how: Any
+    ) -> Any:
+        if enable_gqa:
+            batch, groups, length, _ = key.shape
+            heads = query.shape[1] // groups
+            key, value = (
+                one[:, :, None]
+                .expand(batch, groups, heads, length, one.shape[-1])
+                .reshape(batch, groups * heads, length, one.shape[-1])
+                for one in (key, value)
+            )
+        return attend(query, key, value, *rest, **how)
+
+    return compute
 
 
 def _repeating(repeat: Any) -> Any:
