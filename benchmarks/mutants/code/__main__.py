@@ -1,0 +1,108 @@
+"""`python -m benchmarks.mutants.code`: our own code with one fault each, and which test saw it."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from queue import SimpleQueue
+
+import click
+
+from hardware.errors import UsageError
+from hardware.front_door import open_door
+
+from .copies import Copy, tree_copy
+from .covering import Covering, measure
+from .drawing import HERE, SEED, CodeMutant, frozen
+from .killing import Answer, Status, ask
+
+JOBS = 2
+
+
+@click.group()
+def main() -> None:
+    """Mutants of our own code."""
+
+
+@main.command(name="list")
+def list_mutants() -> None:
+    """Each mutant with its site."""
+    for one in frozen():
+        click.echo(f"{one.name}  {one.operator}  {one.file} {one.where}: {one.old[:40]!r} -> {one.new[:40]!r}")
+
+
+@main.command()
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+def cover(out: Path) -> None:
+    """Run all quick tests once, and write to OUT which of them come by which line."""
+    with tree_copy() as copy:
+        measure(copy, out)
+
+
+@main.command()
+@click.argument("covering", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True, help="One line of JSON each.")
+@click.option("--name", "names", multiple=True, help="A mutant, or an area; may be repeated.")
+@click.option("--draw", "drawn", type=click.IntRange(min=1), help="So many of them, drawn by seed.")
+@click.option("--clean", type=click.IntRange(min=0), default=0, show_default=True, help="Runs without a fault.")
+@click.option("--survivors", is_flag=True, help="Those alone that lived as OUT has it; their lines are replaced.")
+def run(covering: Path, out: Path, names: tuple[str, ...], drawn: int | None, clean: int, survivors: bool) -> int:
+    """Make each fault in a copy of the tree and ask the tests. COVERING is what `cover` wrote.
+
+    Exit code 1 if one lives, or if a clean run fails.
+    """
+    before = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.is_file() else []
+    alive = {one["mutant"] for one in before if one["status"] == Status.SURVIVED}
+    done = {one["mutant"] for one in before} - (alive if survivors else set())
+    chosen = [
+        one
+        for one in frozen()
+        if (not names or one.name in names or one.area in names)
+        and (one.name in alive if survivors else one.name not in done)
+    ]
+    if drawn:
+        chosen = random.Random(SEED).sample(chosen, min(drawn, len(chosen)))
+    if not chosen and not clean:
+        raise UsageError("nothing is left to be asked", fix="Name another OUT, or other mutants.")
+    kept = [one for one in before if one["mutant"] in done]
+    out.write_text("".join(json.dumps(one) + "\n" for one in kept), encoding="utf-8")
+    tests = Covering.read(covering)
+    order = [(one, False) for one in chosen]
+    order += [(one, True) for one in random.Random(SEED).sample(frozen(), clean)]
+    bad = 0
+    with tree_copy() as one, tree_copy() as other, ThreadPoolExecutor(JOBS) as pool:
+        free: SimpleQueue[Copy] = SimpleQueue()
+        free.put(one)
+        free.put(other)
+        also = {area["name"]: area.get("also", ()) for area in _areas()}
+
+        def judge(asked: tuple[CodeMutant, bool]) -> Answer:
+            copy = free.get()
+            try:
+                return ask(copy, asked[0], tests, also[asked[0].area], clean=asked[1])
+            finally:
+                free.put(copy)
+
+        for number, answer in enumerate(pool.map(judge, order), start=1):
+            with out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(answer)) + "\n")
+            bad += answer.status in (Status.SURVIVED, Status.FALSE_ALARM)
+            click.echo(
+                f"{number}/{len(order)} {answer.mutant} {answer.status} {answer.seconds:.0f} s {answer.by}", err=True
+            )
+    return 1 if bad else 0
+
+
+def _areas() -> list[dict[str, object]]:
+    with (HERE / "areas.toml").open("rb") as file:
+        found: list[dict[str, object]] = tomllib.load(file)["area"]
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants.code"))

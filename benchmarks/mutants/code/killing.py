@@ -1,0 +1,125 @@
+"""Asks the tests about one fault, and says whether one of them failed because of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .copies import Copy
+from .covering import QUICK, Covering
+from .drawing import CodeMutant
+
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - (.*))?$", re.MULTILINE)
+_NEAR_S, _ALL_S, _ALSO_S = 240.0, 900.0, 900.0
+_MOST_NEAR = 1500
+"""Tests beyond this number don't fit on a command line's time: then all are asked."""
+
+
+class Status(StrEnum):
+    """What came of a mutant, or of a clean run."""
+
+    KILLED = "killed"
+    HUNG = "hung"
+    SURVIVED = "survived"
+    GONE = "gone"
+    CLEAN = "clean"
+    FALSE_ALARM = "false alarm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the tests said: `by` is the first that failed, `asked` how many were named or which folders."""
+
+    mutant: str
+    status: Status
+    by: str = ""
+    message: str = ""
+    asked: str = ""
+    seconds: float = 0.0
+
+
+def ask(copy: Copy, mutant: CodeMutant, covering: Covering, also: Sequence[str], *, clean: bool = False) -> Answer:
+    """Make the fault in a copy and ask: the tests that come by its line, then all quick ones, then `also`.
+
+    A `clean` run makes none, and asks the first of these alone.
+    """
+    started = time.monotonic()
+    line = mutant.line((copy.folder / mutant.file).read_text(encoding="utf-8"))
+    near = covering.of(mutant.file, line) if line and mutant.file.endswith(".py") else []
+    steps = [(near, _NEAR_S)] if 0 < len(near) <= _MOST_NEAR else []
+    if not steps:
+        steps.append(([*QUICK], _ALL_S))
+    if also and not clean:
+        steps.append(([*also], _ALSO_S))
+    asked = ""
+    if clean:
+        ended = _run(copy, *steps[0])
+        status = Status.FALSE_ALARM if ended.by or ended.hung else Status.CLEAN
+        return _answer(mutant, status, ended, _words(steps[0][0]), started)
+    with copy.with_fault(mutant) as number:
+        if number is None:
+            return Answer(mutant=mutant.name, status=Status.GONE)
+        for tests, longest in steps:
+            ended = _run(copy, tests, longest)
+            asked = ", ".join(filter(None, [asked, _words(tests)]))
+            if ended.by or ended.hung:
+                return _answer(mutant, Status.HUNG if ended.hung else Status.KILLED, ended, asked, started)
+    return _answer(mutant, Status.SURVIVED, ended, asked, started)
+
+
+def _answer(mutant: CodeMutant, status: Status, ended: _Ended, asked: str, started: float) -> Answer:
+    return Answer(
+        mutant=mutant.name,
+        status=status,
+        by=ended.by,
+        message=ended.message,
+        asked=asked,
+        seconds=round(time.monotonic() - started, 1),
+    )
+
+
+def _words(tests: Sequence[str]) -> str:
+    return f"{len(tests)} tests" if "::" in tests[0] else " ".join(tests)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ended:
+    by: str = ""
+    message: str = ""
+    hung: bool = False
+
+
+def _run(copy: Copy, tests: Sequence[str], longest: float) -> _Ended:
+    many = ["-n", "2", "--dist", "loadfile"] if "::" not in tests[0] else []
+    listed = copy.folder / "asked.txt"
+    listed.write_text("\n".join(tests) + "\n", encoding="utf-8")
+    words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=line", *many, f"@{listed}"]
+    process = subprocess.Popen(
+        words,
+        cwd=copy.folder,
+        env=copy.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=longest)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return _Ended(hung=True, message=f"the tests took longer than {longest:.0f} s")
+    if process.returncode == 0:
+        return _Ended()
+    found = _FAILED.search(said)
+    if found is None:  # pytest itself ended otherwise: a conftest that can't be read, a signal
+        return _Ended(by="pytest itself", message=said[-300:])
+    return _Ended(by=found[1], message=(found[2] or "")[:200])
