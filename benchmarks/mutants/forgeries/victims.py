@@ -1,0 +1,145 @@
+"""Honest evidence that isn't green, made by the main job: of broken models, absent devices, edited suites, others' versions and
+killed runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from generators.mutants.order import ORDERS_VARIABLE, Order, write_orders
+
+from ..code.drawing import ROOT
+
+Files = dict[str, list[dict[str, Any]]]
+"""The lines of a folder of evidence, as JSON has them, by file name."""
+
+MODELS = ("bert", "gpt2", "vit", "resnet", "t5", "whisper")
+_BREAKS = ("attention_scale", "nan_row", "half_batch", "frozen_output", "attention_scale", "swapped_query_key")
+_CELL = {
+    "bert": "fill-mask",
+    "gpt2": "text-generation",
+    "vit": "image-classification",
+    "resnet": "image-classification",
+    "t5": "text2text-generation",
+    "whisper": "automatic-speech-recognition",
+}
+_LONGEST_S = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Victim:
+    """A folder's lines, the cell that isn't green in it, and why it isn't; `donor` is a cell in it that is green."""
+
+    state: str
+    cell_id: str
+    files: Files
+    donor: str = ""
+
+
+def cell_of(model: str, target: str = "cpu") -> str:
+    """The id of a model's cell."""
+    return f"{model}/{_CELL[model]}/{target}/float32"
+
+
+def victims(folder: Path) -> list[Victim]:
+    """Every state for every model; some minutes. Writes below `folder`."""
+    clean = _ran(folder / "clean")
+    found = [
+        Victim(state=state, cell_id=cell_of(model), files=change(clean, cell_of(model)))
+        for state, change in (("stale", _stale), ("killed", _killed))
+        for model in MODELS
+    ]
+    broken = _ran(folder / "broken", prepare=_break)
+    donors = _ran(folder / "donors", models=("mixtral",))
+    found += [
+        Victim(
+            state="broken",
+            cell_id=cell_of(model),
+            files={**broken, **donors},
+            donor="mixtral/text-generation/cpu/float32",
+        )
+        for model in MODELS
+    ]
+    absent = _ran(folder / "absent", device="cuda")
+    found += [Victim(state="fallback", cell_id=cell_of(model, "cuda"), files=absent) for model in MODELS]
+    edited = _ran(folder / "edited", prepare=_edit)
+    found += [Victim(state="edited", cell_id=cell_of(model), files=edited) for model in MODELS]
+    return found
+
+
+def _ran(
+    folder: Path,
+    *,
+    device: str = "cpu",
+    models: tuple[str, ...] = MODELS,
+    prepare: Callable[[Path], Mapping[str, str]] | None = None,
+) -> Files:
+    command = [sys.executable, "run_test_generation.py", "--device", device]
+    for name in ("output-dir", "evidence", "report-dir"):
+        command += [f"--{name}", str(folder / name)]
+    for model in models:
+        command += ["--model", model]
+    more: Mapping[str, str] = {}
+    if prepare is not None:
+        _call(command, {})
+        more = prepare(folder / "output-dir")
+    _call([*command, "--run", *(["--", "-p", "generators.mutants.plugin"] if more else [])], more)
+    return {path.name: _lines(path) for path in sorted((folder / "evidence").glob("*.jsonl"))}
+
+
+def _call(command: list[str], more: Mapping[str, str]) -> None:
+    ran = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, timeout=_LONGEST_S, check=False
+    )
+    if ran.returncode not in (0, 1):
+        raise RuntimeError(f"the main job ended with {ran.returncode}:\n{ran.stderr[-2000:]}")
+
+
+def _break(suites: Path) -> Mapping[str, str]:
+    orders = {
+        next(suites.glob(f"test_{model}_*.py")): Order(mutants=(f"{operator}@0",))
+        for model, operator in zip(MODELS, _BREAKS, strict=True)
+    }
+    for path, order in list(orders.items()):
+        orders[path] = Order(mutants=order.mutants, report=str(path.with_suffix(".made.json")))
+    write_orders(suites / "orders.json", orders)
+    return {ORDERS_VARIABLE: str(suites / "orders.json")}
+
+
+def _edit(suites: Path) -> Mapping[str, str]:
+    for path in suites.glob("test_*.py"):
+        path.write_text(path.read_text(encoding="utf-8") + "\n# changed by hand\n", encoding="utf-8")
+    return {}
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def copied(files: Files) -> Files:
+    """Lines that may be changed."""
+    made: Files = json.loads(json.dumps(files))
+    return made
+
+
+def _stale(files: Files, _cell: str) -> Files:
+    made = copied(files)
+    for line in (line for lines in made.values() for line in lines if line["kind"] == "run"):
+        line["versions"] = {**line["versions"], "torch": "2.9.0"}
+    return made
+
+
+def _killed(files: Files, cell: str) -> Files:
+    """Without the last checks of a cell, and without the run's end: as SIGKILL leaves it."""
+    made = copied(files)
+    for lines in made.values():
+        own = [line for line in lines if line["kind"] == "check" and line["cell_id"] == cell]
+        lost = own[len(own) // 2 :]
+        lines[:] = [line for line in lines if line not in lost and line["kind"] != "end"]
+    return made
