@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import BrokenInput, OutputError, echo
 from .columns import COLUMNS, LONGEST_LINE, connect, read_raw, unusual_paths
+from .seals import altered_files
 
 if TYPE_CHECKING:
     import duckdb
@@ -110,8 +111,11 @@ def _left(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], folder: 
     rows = connection.execute("SELECT path, list(DISTINCT run_id) FROM raw GROUP BY path").fetchall()
     runs = {Path(path).name: names for path, names in rows}
     unusual = {Path(path).name for path in unusual_paths(connection)}
+    altered = altered_files(paths)
     for path in paths:
-        if path.name in unusual:
+        if path in altered:
+            left[path.name] = altered[path]
+        elif path.name in unusual:
             left[path.name] = "not all of its lines are whole lines of this version"
         elif path.is_symlink() or path.name not in runs:
             left[path.name] = "it is a link or empty"

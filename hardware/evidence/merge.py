@@ -16,6 +16,7 @@ from ..whole_file import write_whole
 from .columns import LONGEST_LINE
 from .page_lines import check_page, is_of_page
 from .record import CheckLine, EndLine, Origin, PlannedCell, RunLine, from_dict
+from .seals import altered_files
 
 _SCHEMA = Path(__file__).with_name("schemas") / "evidence.json"
 _NAME = re.compile(r"(?P<run>[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6})-[0-9]+\.jsonl")
@@ -47,6 +48,8 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
         paths = sorted(source.glob("*.jsonl"))
         if not paths:
             raise BrokenInput(f"{echo(str(source))} holds no evidence", why="there is no .jsonl file in it")
+        for path, why in altered_files(paths).items():
+            raise BrokenInput(f"{echo(path.name)} is refused", why=why)
         read = {_right_name(path): _whole_lines(path) for path in paths}
     else:
         raise BrokenInput(

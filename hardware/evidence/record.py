@@ -199,12 +199,16 @@ class CheckLine:
 
 @dataclass(frozen=True, kw_only=True)
 class EndLine:
-    """Written when a run is over; a run without it was killed."""
+    """Written when a run is over; a run without it was killed.
+
+    `files` seals what the run wrote, and what the runs did that it resumes: SHA-256 by name (`seals.py`).
+    """
 
     run_id: str
     ended_at: str
     reason: str
     counts: Mapping[str, int]
+    files: Mapping[str, str] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
     kind: str = "end"
 

@@ -18,6 +18,7 @@ from ..errors import BrokenInput, HwCompatError
 from .columns import LONGEST_LINE
 from .compacted import compacted_files, compacted_lines
 from .record import CheckLine, EndLine, Line, Origin, RunLine, from_dict
+from .seals import altered_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,13 @@ def read_file(path: Path) -> tuple[list[Line], list[BrokenLine]]:
     """The whole lines of one file, and the broken ones: a process that was killed may leave half a line."""
     with path.open("rb") as file:
         return _read(file, path.name)
+
+
+def sealed_off(path: Path, altered: Mapping[Path, str]) -> tuple[list[Line], list[BrokenLine]] | None:
+    """Of a file that isn't what its run sealed, no line, and the reason; None for any other."""
+    if path not in altered:
+        return None
+    return [], [BrokenLine(file=path.name, number=1, reason=altered[path])]
 
 
 def _read(texts: Iterable[bytes], name: str) -> tuple[list[Line], list[BrokenLine]]:
@@ -108,7 +116,8 @@ def _files(folder: Path, run_id: str = "") -> Iterator[tuple[list[Line], list[Br
     """What each file of a folder holds, by name, whether it lies there itself or was compacted; of one run alone,
     where it is named. Of a file that is there in both forms the file itself counts, which may have grown."""
     raw = {path.name: path for path in folder.glob(f"{glob.escape(run_id)}-*.jsonl" if run_id else "*.jsonl")}
-    found = {name: read_file(path) for name, path in raw.items()}
+    altered = altered_files(list(raw.values()))
+    found = {name: sealed_off(path, altered) or read_file(path) for name, path in raw.items()}
     for path in compacted_files(folder):
         for name, rows in itertools.groupby(compacted_lines(path, run_id), key=lambda row: row[0]):
             if name not in found:

@@ -19,7 +19,8 @@ from ..errors import HwCompatError
 from .columns import PLAN, connect, read_raw, unusual_paths
 from .compacted import compacted_files, no_evidence, quoted
 from .record import CheckLine, EndLine, Line, RunLine
-from .store import BrokenLine, check_folder, read_file, read_line
+from .seals import altered_files
+from .store import BrokenLine, check_folder, read_file, read_line, sealed_off
 
 _FILE = 1 << 40
 """A line's place in a folder is one number: its file's, by name, times this, and its own in that file."""
@@ -115,6 +116,11 @@ class EvidenceTable:
         self.connection.execute(f"CREATE TABLE own_checks ({_CHECKS}); CREATE TABLE own_runs ({_RUNS})")
         self.connection.execute("CREATE TABLE ended (run_id VARCHAR)")
         checks, runs = ["SELECT * FROM own_checks"], ["SELECT * FROM own_runs"]
+        altered = altered_files(list(raw.values()))
+        for path in altered:
+            _, broken = sealed_off(path, altered) or ((), ())
+            self.broken += broken
+            del raw[path.name]
         if raw:
             self._take_raw(raw)
             checks.append("SELECT * FROM raw_checks")

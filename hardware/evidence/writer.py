@@ -6,11 +6,13 @@ import datetime
 import json
 import os
 import secrets
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..errors import OutputError
-from .record import Line, to_dict
+from .record import EndLine, Line, to_dict
 from .redaction import redact_all
+from .seals import digests
 
 
 def now() -> str:
@@ -51,6 +53,11 @@ class EvidenceWriter:
             raise OutputError(f"evidence cannot be written to {self.path}", why=error.strerror or "") from error
         if written != len(data):
             raise OutputError(f"evidence in {self.path} was cut short", why="the disk is full")
+
+    def end(self, reason: str, counts: Mapping[str, int], resumes: Iterable[str] = ()) -> None:
+        """Write that the run is over, and seal its files and those of the runs that it `resumes`."""
+        files = digests(self.folder, [self.run_id, *resumes])
+        self.write(EndLine(run_id=self.run_id, ended_at=now(), reason=reason, counts=dict(counts), files=files))
 
     def close(self) -> None:
         """Flush to the disk and close. A second call does nothing."""

@@ -22,7 +22,7 @@ from ..backends.base import Unsupported
 from ..changes import current_changes
 from ..errors import BrokenInput
 from ..evidence.error_types import current_name
-from ..evidence.record import CheckLine, EndLine, Origin, Outcome, RunLine, Stage
+from ..evidence.record import CheckLine, Origin, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from ..paths import DEFAULT_EVIDENCE
 from . import recording
@@ -278,9 +278,7 @@ class Recorder:
         if not self._owned or self._writer is None:
             return
         reason = "interrupted" if exitstatus == pytest.ExitCode.INTERRUPTED else "finished"
-        self._writer.write(
-            EndLine(run_id=self._writer.run_id, ended_at=now(), reason=reason, counts=dict(self._counts))
-        )
+        self._writer.end(reason, self._counts)
         self._writer.close()
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

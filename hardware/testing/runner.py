@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..backends.factory import backend_class
-from ..evidence.record import CheckLine, EndLine, RunLine
-from ..evidence.writer import EvidenceWriter, now
+from ..evidence.record import CheckLine, RunLine
+from ..evidence.writer import EvidenceWriter
 from ..target import Target
 from .accounts import account_for, close, settle
 from .child import ChildTask
@@ -100,7 +100,7 @@ def run_suites(
         finally:
             progress.closed()
             counts = settle(writer, suites, reason)
-            writer.write(EndLine(run_id=run.run_id, ended_at=now(), reason=reason, counts=dict(counts)))
+            writer.end(reason, counts, run.resumes)
     return counts
 
 

@@ -13,7 +13,7 @@ from ..cell import Cell
 from ..detection import HardwareInfo
 from ..errors import NothingMatched
 from ..evidence.machine import machine_label
-from ..evidence.record import CheckLine, EndLine, Origin, Outcome, PlannedCell, RunLine, Subject
+from ..evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine, Subject
 from ..evidence.versions import versions_of
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from ..target import Target
@@ -140,7 +140,7 @@ def _record(
         writer.write(_line(test, cell, target, run, writer.run_id, suite_hash, checkout))
     counts = Counter(str(test.outcome) for test in run.tests)
     reason = "interrupted" if run.interrupted else "done"
-    writer.write(EndLine(run_id=writer.run_id, ended_at=now(), reason=reason, counts=dict(counts)))
+    writer.end(reason, counts)
     writer.close()
 
 

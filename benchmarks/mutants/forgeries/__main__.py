@@ -17,7 +17,7 @@ from hardware.evidence.store import read_folder
 from hardware.front_door import open_door
 
 from .operators import FORGERIES
-from .victims import Files, Victim, copied, victims
+from .victims import Files, Victim, copied, victims, without_seals, written
 
 _WORKS = (Level.HIGH, Level.MEDIUM)
 
@@ -27,6 +27,7 @@ _WORKS = (Level.HIGH, Level.MEDIUM)
 def main(out: Path | None) -> int:
     """Change honest evidence of cells that aren't green in every way, and ask for their verdicts.
 
+    What takes no skill has to be seen in folders without seals too, as they were written before there were any.
     Exit code 1 if a forgery is believed, or if an honest folder doesn't say what it should.
     """
     results: list[dict[str, Any]] = []
@@ -39,6 +40,8 @@ def main(out: Path | None) -> int:
                 files = copied(victim.files)
                 if victim.state in forgery.states and forgery.apply(files, victim):
                     verdict = _verdict(files, victim, Path(name))
+                    if not forgery.needs_skill and not _is_green(verdict):
+                        verdict = _verdict(without_seals(files), victim, Path(name))
                     status = "survived" if _is_green(verdict) else "killed"
                     results.append(_row(forgery.name, victim, verdict, status))
     for row in results:
@@ -55,8 +58,7 @@ def main(out: Path | None) -> int:
 def _verdict(files: Files, victim: Victim, folder: Path) -> Verdict | None:
     with tempfile.TemporaryDirectory(dir=folder) as own:
         for name, lines in files.items():
-            text = "".join(json.dumps(line) + "\n" for line in lines)
-            (Path(own) / name).write_text(text, encoding="utf-8")
+            (Path(own) / name).write_bytes(written(lines))
         found = measured_verdicts(read_folder(Path(own)), detect())
     return next((one for one in found if one.cell == victim.cell_id), None)
 

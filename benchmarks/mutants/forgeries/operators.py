@@ -1,5 +1,7 @@
-"""The ways in which somebody may change evidence so that a cell looks green. Each changes lines in place and returns whether
-there was anything to change."""
+"""The ways in which somebody may change evidence so that a cell looks green.
+
+Each changes lines in place and returns whether there was anything to change.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +139,7 @@ def _added_file(files: Files, victim: Victim) -> bool:
 
 def _borrowed(files: Files, victim: Victim) -> bool:
     """A green cell's lines under the victim's name."""
-    model, task, target, precision = victim.cell_id.split("/")
+    model, task, _, _ = victim.cell_id.split("/")
     donors = list(_checks(files, victim.donor))
     for lines in files.values():
         lines[:] = [line for line in lines if not (line["kind"] == "check" and line["cell_id"] == victim.cell_id)]
