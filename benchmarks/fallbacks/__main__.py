@@ -114,8 +114,7 @@ class Bench:
         folder = self.folder / plant.name
         folder.mkdir()
         mark = folder / "took_effect"
-        environment = self._environment({"HWCOMPAT_PLANT": plant.name, "HWCOMPAT_PLANTED": str(mark)})
-        environment["PYTHONPATH"] = os.pathsep.join([str(HERE / "planting"), environment["PYTHONPATH"]])
+        environment = planted(self._environment({}), plant.name, mark, HERE / "planting")
         if plant.name in _LEFT:
             left = ",".join(one if one == "*" else f"aten::{one}" for one in _LEFT[plant.name])
             environment["HWCOMPAT_BOXED_LEFT"] = left
@@ -184,6 +183,14 @@ class Bench:
             said = (folder / "out").read_text(encoding="utf-8").strip().splitlines()
             return "no verdict", said[-1] if said else ""
         return verdicts[0]["level"], " ".join(verdicts[0]["reasons"][:1])
+
+
+def planted(environment: Mapping[str, str], names: str, mark: Path, *folders: Path) -> dict[str, str]:
+    """An environment in which every Python plants `names` (joined by `+`) out of `folders`, and leaves `mark`."""
+    path = [*dict.fromkeys([str(HERE / "planting"), *map(str, folders)]), environment["PYTHONPATH"]]
+    told = {"HWCOMPAT_PLANT": names, "HWCOMPAT_PLANTED": str(mark)}
+    told["HWCOMPAT_PLANTING"] = os.pathsep.join(str(folder) for folder in folders)
+    return {**environment, **told, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def _device(target: str) -> str:

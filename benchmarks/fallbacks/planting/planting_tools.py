@@ -15,11 +15,6 @@ from typing import Any
 
 Patch = Callable[[ModuleType], None]
 
-_PLACES = (
-    *("planted_in_torch", "planted_in_openvino", "planted_in_qnn", "planted_in_web", "planted_in_xla"),
-    "planted_absent",
-)
-
 _patches: dict[str, list[Patch]] = {}
 
 
@@ -71,13 +66,16 @@ def took_effect() -> None:
 
 
 def found(name: str) -> list[Callable[[], None]]:
-    """The functions of this name in the modules beside this one."""
-    modules = map(importlib.import_module, _PLACES)
+    """The functions of this name in the modules `planted_*` of the folders that are planted from."""
+    folders = [Path(one) for one in os.environ["HWCOMPAT_PLANTING"].split(os.pathsep)]
+    names = sorted(path.stem for folder in folders for path in folder.glob("planted_*.py"))
+    modules = map(importlib.import_module, names)
     return [getattr(module, name) for module in modules if callable(getattr(module, name, None))]
 
 
 def plant(name: str) -> None:
-    """Call the one function of this name, which patches what there is and what will be imported."""
+    """Call the functions of these names (joined by `+`), which patch what there is and what will be imported."""
     sys.meta_path.insert(0, _Patching())
-    for one in found(name):
-        one()
+    for each in name.split("+"):
+        for one in found(each):
+            one()

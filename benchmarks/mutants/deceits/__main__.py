@@ -1,0 +1,148 @@
+"""`python -m benchmarks.mutants.deceits`: real runs in which somebody deceives, and what their verdicts say."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hardware.front_door import open_door
+from hardware.paths import CACHE_VARIABLE
+
+from ...fallbacks.__main__ import planted
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+MODELS = ("bert", "gpt2", "vit", "resnet", "t5", "whisper")
+SITES, SEED, JOBS = 3, 10, 2
+_LONGEST_S = 400.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deceit:
+    """One deceit at one model type."""
+
+    name: str
+    side: str
+    model: str
+    target: str = "cpu"
+    broken_model: bool = True
+
+    @property
+    def plants(self) -> str:
+        """What is planted: the deceit, and a broken model where it hides one."""
+        return f"{self.name}+broken_model" if self.broken_model else self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a run came to; a deceit that took no effect isn't killed."""
+
+    deceit: Deceit
+    took_effect: bool
+    level: str
+    reason: str
+    seconds: float
+
+    @property
+    def status(self) -> str:
+        """`killed`, `survived`, or `no effect`."""
+        if not self.took_effect:
+            return "no effect"
+        return "survived" if self.level in ("high", "medium") else "killed"
+
+
+def deceits() -> list[Deceit]:
+    """All, each at its model types."""
+    with (HERE / "deceits.toml").open("rb") as file:
+        entries: dict[str, dict[str, Any]] = tomllib.load(file)
+    found = []
+    for name, entry in entries.items():
+        more = {field: entry[field] for field in ("target", "broken_model") if field in entry}
+        models = random.Random(f"{SEED}/{name}").sample(MODELS, SITES)
+        found += [Deceit(name=name, side=entry["side"], model=model, **more) for model in models]
+    return found
+
+
+def run(deceit: Deceit, folder: Path) -> Result:
+    """Run the main job with the deceit planted; writes below `folder`."""
+    own = folder / f"{deceit.name}-{deceit.model}"
+    own.mkdir(parents=True)
+    mark = own / "took_effect"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HWCOMPAT_")}
+    environment |= {CACHE_VARIABLE: str(own / "cache"), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "run_test_generation.py", "--model", deceit.model, "--device", deceit.target, "--run"]
+    for name in ("output-dir", "evidence", "report-dir"):
+        command += [f"--{name}", str(own / name)]
+    started = time.monotonic()
+    ran = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=planted(environment, deceit.plants, mark, HERE / "planting"),
+        capture_output=True,
+        text=True,
+        timeout=_LONGEST_S,
+        check=False,
+    )
+    (own / "out").write_text(ran.stdout + ran.stderr, encoding="utf-8")
+    level, reason = _verdict(own)
+    return Result(
+        deceit=deceit,
+        took_effect=mark.exists(),
+        level=level,
+        reason=reason or ran.stderr.strip()[-200:],
+        seconds=round(time.monotonic() - started, 1),
+    )
+
+
+def _verdict(folder: Path) -> tuple[str, str]:
+    """The worst level of the run's report, and its first reason. A run without a report says nothing."""
+    reports = sorted((folder / "report-dir").glob("*.json"))
+    verdicts = json.loads(reports[-1].read_text(encoding="utf-8"))["verdicts"] if reports else []
+    if not verdicts:
+        return "no verdict", ""
+    return verdicts[0]["level"], " ".join(verdicts[0]["reasons"][:1])
+
+
+def _all(chosen: Sequence[Deceit], folder: Path) -> Iterator[Result]:
+    with ThreadPoolExecutor(JOBS) as pool:
+        yield from pool.map(lambda one: run(one, folder), chosen)
+
+
+@click.command()
+@click.option("--name", "names", multiple=True, help="Only these; may be repeated.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write one line of JSON for each here.")
+@click.option("--keep", type=click.Path(path_type=Path), help="A folder in which everything stays.")
+def main(names: tuple[str, ...], out: Path | None, keep: Path | None) -> int:
+    """Plant every deceit; exit code 1 where a cell works all the same, or where a deceit took no effect."""
+    chosen = [one for one in deceits() if not names or one.name in names]
+    results = []
+    with tempfile.TemporaryDirectory(prefix="hwcompat-deceits-") as temporary:
+        for result in _all(chosen, (keep or Path(temporary)).resolve()):
+            results.append(result)
+            one = result.deceit
+            click.echo(f"{result.status}: {one.name} {one.model}/{one.target} {result.level}: {result.reason[:120]}")
+    killed = sum(result.status == "killed" for result in results)
+    click.echo(f"{killed} of {len(results)} are killed")
+    if out is not None:
+        rows = [
+            {**asdict(one.deceit), **asdict(one), "deceit": one.deceit.name, "status": one.status} for one in results
+        ]
+        out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return 0 if killed == len(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants.deceits"))
