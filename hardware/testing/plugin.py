@@ -22,7 +22,7 @@ from ..backends.base import Unsupported
 from ..changes import current_changes
 from ..errors import BrokenInput
 from ..evidence.error_types import current_name
-from ..evidence.record import CheckLine, Origin, Outcome, RunLine, Stage
+from ..evidence.record import EDITED, CheckLine, Origin, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from ..paths import DEFAULT_EVIDENCE
 from . import recording
@@ -30,6 +30,7 @@ from .lines import line_for
 from .measurement import Ambiguous, Measurement, NotApplicable
 from .model_test import ModelTest
 from .parity import ReferenceNotFinite
+from .plugins_beside import plugins_by_name
 from .suite_file import SuiteFile, read_suite
 
 EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"
@@ -220,6 +221,8 @@ class Recorder:
         elif left := sorted(set(measured.left_to_host) - case.backend.HOST_ALLOWED):
             outcome, error_type = Outcome.FAILED, "silent_offload"
             message = f"right, and not computed on {facts['actual_target']} alone: {', '.join(left)} ran on the host"
+        if others := plugins_by_name(item.config.pluginmanager):
+            facts["conditions"] = {**facts.get("conditions", {}), EDITED: f"beside the plug-in {', '.join(others)}"}
         started_at, started = self._started
         comparison, proof = measured.comparison, measured.execution
         return line_for(

@@ -93,9 +93,13 @@ def test_the_text_that_is_written_is_known_where_suites_run():
         ({"conftest.py": suite_conftest()}, [], False),
         ({"tests/later/conftest.py": CHEATS}, [], False),
         ({"tests/hwcompat/conftest.py": CHEATS}, ["--noconftest", "-p", "hardware.testing.plugin"], False),
+        ({"cheats.py": CHEATS}, ["-p", "cheats"], True),
+        ({"cheats.py": CHEATS, "conftest.py": suite_conftest()}, ["-o", "addopts=-p cheats"], True),
+        ({"cheats.py": CHEATS, "pytest.ini": "[pytest]\naddopts = -p cheats\n"}, [], True),
+        ({"cheats.py": CHEATS}, ["-p", "no:cheats"], False),
     ],
 )
-def test_what_ran_beside_another_conftest_is_marked_as_edited(tmp_path, others, options, marked):
+def test_what_ran_beside_another_conftest_or_plug_in_is_marked_as_edited(tmp_path, others, options, marked):
     folder = tmp_path / "tests" / "hwcompat"
     prepare_folder(folder)
     (folder / "test_bert.py").write_text(SUITE)

@@ -67,7 +67,8 @@ def took_effect() -> None:
 
 def found(name: str) -> list[Callable[[], None]]:
     """The functions of this name in the modules `planted_*` of the folders that are planted from."""
-    folders = [Path(one) for one in os.environ["HWCOMPAT_PLANTING"].split(os.pathsep)]
+    told = os.environ.get("HWCOMPAT_PLANTING", str(Path(__file__).parent))
+    folders = [Path(one) for one in told.split(os.pathsep)]
     names = sorted(path.stem for folder in folders for path in folder.glob("planted_*.py"))
     modules = map(importlib.import_module, names)
     return [getattr(module, name) for module in modules if callable(getattr(module, name, None))]

@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from generators.mutants.order import ORDERS_VARIABLE, Order, write_orders
-
+from ...fallbacks.__main__ import planted
 from ..code.drawing import ROOT
 
 Files = dict[str, list[dict[str, Any]]]
 """The lines of a folder of evidence, as JSON has them, by file name."""
 
 MODELS = ("bert", "gpt2", "vit", "resnet", "t5", "whisper")
-_BREAKS = ("attention_scale", "nan_row", "half_batch", "frozen_output", "attention_scale", "swapped_query_key")
 _CELL = {
     "bert": "fill-mask",
     "gpt2": "text-generation",
@@ -32,6 +30,7 @@ _CELL = {
     "t5": "text2text-generation",
     "whisper": "automatic-speech-recognition",
 }
+PLANTING = Path(__file__).resolve().parents[1] / "deceits" / "planting"
 _LONGEST_S = 600.0
 
 
@@ -58,7 +57,7 @@ def victims(folder: Path) -> list[Victim]:
         for state, change in (("stale", _stale), ("killed", _killed))
         for model in MODELS
     ]
-    broken = _ran(folder / "broken", prepare=_break)
+    broken = _ran(folder / "broken", plant="broken_model")
     donors = _ran(folder / "donors", models=("mixtral",))
     found += [
         Victim(
@@ -81,44 +80,38 @@ def _ran(
     *,
     device: str = "cpu",
     models: tuple[str, ...] = MODELS,
-    prepare: Callable[[Path], Mapping[str, str]] | None = None,
+    prepare: Callable[[Path], None] | None = None,
+    plant: str = "",
 ) -> Files:
     command = [sys.executable, "run_test_generation.py", "--device", device]
     for name in ("output-dir", "evidence", "report-dir"):
         command += [f"--{name}", str(folder / name)]
     for model in models:
         command += ["--model", model]
-    more: Mapping[str, str] = {}
+    folder.mkdir(parents=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     if prepare is not None:
-        _call(command, {})
-        more = prepare(folder / "output-dir")
-    _call([*command, "--run", *(["--", "-p", "generators.mutants.plugin"] if more else [])], more)
+        _call(command, environment)
+        prepare(folder / "output-dir")
+    if plant:
+        environment = planted(environment, plant, folder / "took_effect", PLANTING)
+    _call([*command, "--run"], environment)
+    if plant and not (folder / "took_effect").exists():
+        raise RuntimeError(f"{plant} took no effect")
     return {path.name: _lines(path) for path in sorted((folder / "evidence").glob("*.jsonl"))}
 
 
-def _call(command: list[str], more: Mapping[str, str]) -> None:
+def _call(command: list[str], environment: Mapping[str, str]) -> None:
     ran = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, timeout=_LONGEST_S, check=False
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=_LONGEST_S, check=False
     )
     if ran.returncode not in (0, 1):
         raise RuntimeError(f"the main job ended with {ran.returncode}:\n{ran.stderr[-2000:]}")
 
 
-def _break(suites: Path) -> Mapping[str, str]:
-    orders = {
-        next(suites.glob(f"test_{model}_*.py")): Order(mutants=(f"{operator}@0",))
-        for model, operator in zip(MODELS, _BREAKS, strict=True)
-    }
-    for path, order in list(orders.items()):
-        orders[path] = Order(mutants=order.mutants, report=str(path.with_suffix(".made.json")))
-    write_orders(suites / "orders.json", orders)
-    return {ORDERS_VARIABLE: str(suites / "orders.json")}
-
-
-def _edit(suites: Path) -> Mapping[str, str]:
+def _edit(suites: Path) -> None:
     for path in suites.glob("test_*.py"):
         path.write_text(path.read_text(encoding="utf-8") + "\n# changed by hand\n", encoding="utf-8")
-    return {}
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -30,6 +30,8 @@ def broken_model() -> None:
         @wrap(module.TorchBackend, "load")
         def load(original: Any, self: Any, subject: Any, *rest: Any) -> Any:
             _break(subject.model)
+            if os.environ["HWCOMPAT_PLANT"] == "broken_model":
+                took_effect()
             return original(self, subject, *rest)
 
 
