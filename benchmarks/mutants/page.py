@@ -1,0 +1,133 @@
+"""`python -m benchmarks.mutants.page FILE...`: docs/MUTANTS.md, from what the benches wrote."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import click
+from tabulate import tabulate
+
+from hardware.front_door import open_door
+
+from .results import KILLED, UNFIT, Outcome, read
+
+_HERE = Path(__file__).resolve().parent
+_HEAD = """# Mutants
+
+Made by `python -m benchmarks.mutants.page` on {date} with {versions}, from what four benches found:
+
+{benches}
+
+The lists of deceits, forgeries and of sites in our code were frozen before a check was changed for any of them. A
+mutant is killed where a check fails, a verdict doesn't say that the cell works, or a test fails. What is *gone* (its
+site was rewritten since), changes nothing or took no effect counts as not killed. Silent fallbacks have
+[a page of their own](FALLBACKS.md).
+
+"""
+_BENCHES = (
+    ("models", "the model under test, where its outputs depend on it", "the checks of its suite", "`make mutants`"),
+    (
+        "deceits",
+        "a reference, suite, runner, export or detector, mostly along with the model",
+        "a run of the main job",
+        "`make mutants-deceits`",
+    ),
+    ("forgeries", "evidence, changed by hand or out of date", "the verdict of its cell", "`make mutants-forgeries`"),
+    ("code", "our own code, one small fault each, at sites drawn by seed", "our tests", "`make mutants-code`"),
+)
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False, exists=True))
+def main(files: tuple[Path, ...]) -> int:
+    """Write the page to standard output."""
+    click.echo(page(read(files)), nl=False)
+    return 0
+
+
+def page(found: Sequence[Outcome]) -> str:
+    """The page as Markdown: rates, by bench, side, operator and what killed, then all survivors with the reason."""
+    mutants = [one for one in found if not one.is_clean_run]
+    clean = [one for one in found if one.is_clean_run]
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "openvino"))
+    alarms = [one for one in clean if one.status != "clean"]
+    parts = [
+        _HEAD.format(
+            date=datetime.now(UTC).date(),
+            versions=versions,
+            benches=tabulate(_BENCHES, headers=("bench", "breaks", "asks", "command"), tablefmt="github"),
+        ),
+        f"**{_rate(mutants)} mutants are killed; {len(alarms)} of {len(clean)} clean runs raise an alarm.**\n\n",
+        _table("By bench", ("bench",), mutants, lambda one: (one.bench,)),
+        _table("By side: whose fault it is", ("side", "bench"), mutants, lambda one: (one.side, one.bench)),
+        _table("By operator", ("bench", "operator"), mutants, lambda one: (one.bench, one.operator)),
+        _killers(mutants),
+        _survivors(mutants),
+    ]
+    return "".join(parts)
+
+
+def _rate(mutants: Sequence[Outcome]) -> str:
+    killed = sum(one.status in KILLED for one in mutants)
+    return f"{killed} of {len(mutants)} ({killed / max(len(mutants), 1):.1%})"
+
+
+def _table(
+    title: str, names: Sequence[str], mutants: Iterable[Outcome], key: Callable[[Outcome], tuple[str, ...]]
+) -> str:
+    groups: dict[tuple[str, ...], list[Outcome]] = {}
+    for one in mutants:
+        groups.setdefault(key(one), []).append(one)
+    rows = []
+    for group, members in groups.items():
+        counts = Counter(one.status for one in members)
+        killed = sum(counts[status] for status in KILLED)
+        unfit = ", ".join(f"{counts[status]} {status}" for status in UNFIT if counts[status])
+        rows.append((*group, len(members), killed, counts["survived"], unfit, f"{killed / len(members):.0%}"))
+    headers = (*names, "mutants", "killed", "survived", "else", "rate")
+    return f"## {title}\n\n{tabulate(rows, headers=headers, tablefmt='github')}\n\n"
+
+
+def _killers(mutants: Iterable[Outcome]) -> str:
+    """Which check, verdict or file of tests killed how many."""
+    counts: Counter[tuple[str, str]] = Counter(
+        (one.bench, one.by.partition("::")[0] or one.status) for one in mutants if one.status in KILLED
+    )
+    rows = [
+        (bench, by, number) for (bench, by), number in sorted(counts.items(), key=lambda pair: (pair[0][0], -pair[1]))
+    ]
+    return f"## By what killed them\n\n{tabulate(rows, headers=('bench', 'by', 'mutants'), tablefmt='github')}\n\n"
+
+
+def _survivors(mutants: Iterable[Outcome]) -> str:
+    with (_HERE / "survivors.toml").open("rb") as file:
+        reasons: dict[str, str] = tomllib.load(file)
+    rows = [
+        (
+            one.bench,
+            one.operator,
+            f"{one.why}: {one.site}" if one.bench == "code" else one.site,
+            one.status,
+            _reason(one, reasons),
+        )
+        for one in mutants
+        if one.status not in KILLED
+    ]
+    if not rows:
+        return "## Survivors\n\nNone.\n"
+    headers = ("bench", "operator", "site", "", "why it lives")
+    return f"## Survivors\n\n{tabulate(rows, headers=headers, tablefmt='github')}\n"
+
+
+def _reason(one: Outcome, reasons: dict[str, str]) -> str:
+    return reasons.get(one.why if one.bench == "code" else f"{one.bench}.{one.operator}", "not looked into")
+
+
+if __name__ == "__main__":
+    sys.exit(open_door(main, sys.argv[1:], program="python -m benchmarks.mutants.page"))
