@@ -21,7 +21,7 @@ VERSIONS ?= 5.23.0 4.57.6
 export HF_HUB_DISABLE_TELEMETRY = 1
 export ORT_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test test-gpu fuzz-inventory test-threads lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment clean
+.PHONY: help run test test-gpu fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-deceits mutants-forgeries mutants-page bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment clean
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -68,6 +68,21 @@ mutants-drawn: $(VENV)/.ready-dev
 
 mutants-all: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants --all --clean 20 $(ARGS)
+
+# Our own code, evidence and runs with one fault each; the results go into docs/evidence, `make mutants-page` tells them.
+FOUND := docs/evidence
+mutants-code: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.mutants.code cover .mutants-covering.json
+	$(OWN) -m benchmarks.mutants.code run .mutants-covering.json --out $(FOUND)/mutants-code.jsonl --clean 20 $(ARGS)
+
+mutants-deceits: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.mutants.deceits --out $(FOUND)/mutants-deceits.jsonl $(ARGS)
+
+mutants-forgeries: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.mutants.forgeries --out $(FOUND)/mutants-forgeries.jsonl $(ARGS)
+
+mutants-page: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.mutants.page $(wildcard $(FOUND)/mutants-*.json $(FOUND)/mutants-*.jsonl) > docs/MUTANTS.md
 
 bench: $(VENV)/.ready-dev
 	$(OWN) benchmarks/detection.py
