@@ -1,0 +1,152 @@
+"""Mutants of our own code: operators find their sites, frozen mutants theirs again, and what became of them is told."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.mutants.code.copies import Copy
+from benchmarks.mutants.code.drawing import ROOT, CodeMutant, frozen
+from benchmarks.mutants.code.operators import OPERATORS
+from benchmarks.mutants.page import page
+from benchmarks.mutants.results import Outcome
+
+CODE = '''"""A docstring with == in it."""
+LIMIT = 2
+
+
+def guarded(value: int, names: list[str]) -> bool:
+    if value < 0 and names:
+        raise ValueError("no")
+    print(value)
+    return value == LIMIT
+
+
+def chosen(names: list[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name != "ä")
+
+
+def found(name: str) -> str | None:
+    return Outcome.FAILED if name is not None else None
+'''
+DATA = """[[rule]]
+id = "one"
+level = "low"
+limit = 2e-5
+of = ["a", "b"]
+
+[[rule]]
+id = "two"
+at_most = "none"
+"""
+MADE = {
+    "guard_never": ["if False:"],
+    "guard_always": ["if True:"],
+    "comparison_turned": ["value >= 0", "value != LIMIT", 'name == "ä"', "name is None"],
+    "and_or": ["value < 0 or names"],
+    "error_swallowed": ["names:\n        pass"],
+    "call_dropped": ["    pass\n    return"],
+    "called_better": ["Outcome.PASSED"],
+    "filter_gone": ["in names if True)"],
+    "answer_fixed": ["return True", "return False", "return None"],
+    "item_lost": ['return (tuple(name for name in names if name != "ä"))[:-1]'],
+    "number_tenfold": ["LIMIT = 20"],
+    "table_lost": ["", ""],
+    "level_raised": ['level = "high"', 'at_most = "high"'],
+    "number_loosened": ["limit = 0.0002"],
+    "list_narrowed": ['of = ["a"]'],
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_each_operator_makes_its_faults_and_the_rest_of_the_text_stays(name):
+    text = CODE if OPERATORS[name].suffix == ".py" else DATA
+    edits = list(OPERATORS[name].sites(text))
+    assert len(edits) == len(MADE[name])
+    for edit in edits:
+        made = text[: edit.start] + edit.text + text[edit.end :]
+        assert made != text
+        assert any(one in made for one in MADE[name])
+        assert len(made) - len(text) == len(edit.text) - (edit.end - edit.start)
+        _ = ast.parse(made) if text is CODE else tomllib.loads(made)
+    wanted = {one for one in MADE[name] if one}
+    seen = {one for edit in edits for one in wanted if one in text[: edit.start] + edit.text + text[edit.end :]}
+    assert seen == wanted
+
+
+def test_a_site_is_named_by_its_function_or_table():
+    (edit,) = OPERATORS["number_tenfold"].sites(CODE)
+    assert edit.where == "the module"
+    assert {edit.where for edit in OPERATORS["filter_gone"].sites(CODE)} == {"chosen"}
+    assert [edit.where for edit in OPERATORS["table_lost"].sites(DATA)] == ["one", "two"]
+    assert [edit.where for edit in OPERATORS["level_raised"].sites(DATA)] == ["one", "two"]
+
+
+def mutant(**changes) -> CodeMutant:
+    values = {
+        "name": "rules-01",
+        "area": "rules",
+        "side": "rules",
+        "operator": "comparison_turned",
+        "file": "code.py",
+        "where": "guarded",
+        "nth": 0,
+        "old": "==",
+        "new": "!=",
+    }
+    return CodeMutant(**{**values, **changes})
+
+
+def test_a_mutant_finds_its_site_where_lines_have_moved():
+    moved = "import os\n\n" + CODE
+    assert mutant().line(moved) == CODE[: CODE.index("value == LIMIT")].count("\n") + 3
+    assert "value != LIMIT" in (mutant().made(moved) or "")
+
+
+@pytest.mark.parametrize("changes", [{"where": "gone"}, {"nth": 1}, {"old": "is"}])
+def test_one_whose_site_was_rewritten_is_gone(changes):
+    assert mutant(**changes).made(CODE) is None
+    assert mutant(**changes).line(CODE) is None
+
+
+def test_a_fault_is_made_for_a_while_only(tmp_path):
+    (tmp_path / "tree").mkdir()
+    path = tmp_path / "tree" / "code.py"
+    path.write_text(CODE)
+    with Copy(tmp_path).with_fault(mutant()) as line:
+        assert "value != LIMIT" in path.read_text()
+        assert line is not None
+    assert path.read_text() == CODE
+    with Copy(tmp_path).with_fault(mutant(file="not-there.py")) as line:
+        assert line is None
+
+
+def test_there_are_255_frozen_in_every_area_and_most_still_find_their_site():
+    mutants = frozen()
+    assert len({one.name for one in mutants}) == len(mutants) == 255
+    assert min(Counter(one.area for one in mutants).values()) >= 20
+    assert {one.operator for one in mutants} == set(OPERATORS)
+    there = [one for one in mutants if Path(ROOT / one.file).is_file() and one.made((ROOT / one.file).read_text())]
+    assert len(there) >= 245, "too many sites were rewritten: the list says little of the code as it is"
+
+
+def test_the_page_counts_what_lives_and_what_is_no_proof_as_not_killed():
+    found = [
+        Outcome(
+            bench="code", side="rules", operator="and_or", site="a", status="killed", by="test/unit/test_a.py::b"
+        ),
+        Outcome(bench="code", side="rules", operator="and_or", site="b", status="survived", why="rules-02"),
+        Outcome(bench="deceits", side="suite", operator="o", site="c", status="no effect"),
+        Outcome(bench="models", side="model", operator="", site="d", status="clean"),
+        Outcome(bench="models", side="model", operator="", site="d", status="false alarm"),
+    ]
+    text = page(found)
+    assert "**1 of 3 (33.3%) mutants are killed; 1 of 2 clean runs raise an alarm.**" in text
+    assert "| code    | test/unit/test_a.py |         1 |" in text
+    survivors = text.partition("## Survivors")[2]
+    assert "rules-02: b" in survivors
+    assert "no effect" in survivors
