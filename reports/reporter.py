@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from generators.compatibility.flaky import quarantined
 from generators.compatibility.second_opinion import SecondOpinion, second_opinions
+from hardware.cell import Cell
 from hardware.errors import HwCompatError, OutputError, UsageError, echo
 from hardware.evidence.error_types import current_name
 from hardware.evidence.redaction import redact
@@ -252,6 +254,11 @@ class HardwareCompatibilityReporter:
             self.add_error(ANY_TARGET, "broken_evidence", f"{name}: {len(why)} broken; {why[0]}", component=component)
             for name, why in by_file.items()
         ]
+        for cell_id, runs in self.gathered.standing.flaky.items():
+            cell = Cell.parse(cell_id)
+            found.append(
+                self.add_error(str(cell.target), "flaky", f"{cell_id}: {quarantined(runs)}", model_name=cell.model)
+            )
         for run_id in self.gathered.unfinished:
             text = f"run {run_id} has no end: it still goes on, or it was killed"
             found.append(self.add_error(ANY_TARGET, "interrupted", text, component=component))

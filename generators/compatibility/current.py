@@ -20,11 +20,12 @@ from hardware.evidence.store import Evidence, lines_by_cell
 from hardware.evidence.versions import relevant_versions, versions_of
 
 from .conclude import conclude
+from .flaky import quarantined
 from .made_from import made_from
 from .required import required_checks
 from .second_opinion import second_opinions, told_beside
 from .standing import Standing, standing_of
-from .verdict import Verdict
+from .verdict import Level, Verdict
 
 _NONE: Mapping[str, float] = MappingProxyType({})
 
@@ -112,7 +113,7 @@ def _verdict(
         or (line.run_id, cell.id, line.check_name) in index.standing.planned
     ]
     unplanned = [line.check_name for line in own if line.run_id not in runs]
-    return conclude(
+    verdict = conclude(
         cell,
         plan.checks if plan else tuple(dict.fromkeys(unplanned)),
         own,
@@ -124,6 +125,10 @@ def _verdict(
         required_checks=required_checks(cell, index.load),
         own_limit=own_limit,
     )
+    flaky = index.standing.flaky.get(cell.id)
+    if flaky is None or verdict.level in (Level.NONE, Level.UNKNOWN):
+        return verdict
+    return replace(verdict, level=Level.UNKNOWN, reasons=(quarantined(flaky),), conditions=())
 
 
 def _outdated(cell: Cell, plan: PlannedCell, load: Callable[[str, str], Recipe | None]) -> str:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from hardware.evidence.record import CheckLine, Line, PlannedCell, RunLine, latest_moment
 from hardware.evidence.store import BrokenLine, Evidence, read_folder
 from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
 
 from .current_checks import Placed, current_checks, never_ran, planned_checks, speaking
+from .flaky import flaky_cells, perhaps_flaky
 from .reduction import Reduced, newest_plans, plan_of, reduce_checks
 
 _TRIES = 5
@@ -29,6 +31,7 @@ class Standing:
     `cells` are all cells that lines or plans name, `plans` the newest of each without what was sealed in it;
     `versions` and `machines` are by run. `others` holds what others' tests showed, and nothing else. `broken` are the
     broken lines that were come across: all of them, but those that later ones replace and whose columns are whole.
+    `flaky` names the runs in which a cell passed and failed though nothing differed, by cell.
     `ahead` says that something is dated so far ahead that it isn't believed yet, and may be another day.
     """
 
@@ -40,6 +43,7 @@ class Standing:
     machines: Mapping[str, str]
     others: Evidence
     broken: tuple[BrokenLine, ...] = ()
+    flaky: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     ahead: bool = False
 
 
@@ -51,15 +55,18 @@ def standing_of(evidence: Evidence, checks: Sequence[CheckLine] | None = None) -
             plans.setdefault(one.cell_id, one)
     planned = planned_checks(evidence)
     speaking_now = tuple(current_checks(evidence) if checks is None else checks)
+    versions = {run.run_id: run.versions for run in evidence.runs}
+    machines = {run.run_id: run.machine for run in evidence.runs}
     return Standing(
         cells=frozenset({line.cell_id for line in evidence.checks} | set(plans)),
         checks=speaking_now,
         planned=frozenset(key for line in speaking_now if (key := _key(line)) in planned),
         plans={cell: replace(plan, verdict=None, selection=None) for cell, plan in plans.items()},
-        versions={run.run_id: run.versions for run in evidence.runs},
-        machines={run.run_id: run.machine for run in evidence.runs},
+        versions=versions,
+        machines=machines,
         others=_others(evidence.other_runs, evidence.other_checks),
         broken=evidence.broken,
+        flaky=flaky_cells((line for line in evidence.checks if _key(line) in planned), versions, machines),
         ahead=any(moment > latest_moment() for moment in _moments(evidence)),
     )
 
@@ -108,6 +115,8 @@ def standing_from(table: EvidenceTable) -> Standing:
     named = table.connection.execute("SELECT DISTINCT cell_id FROM suites").fetchall()
     checks = _speaking(table, reduced, lines)
     planned = {(row.run_id, row.where.cell_id, row.where.check_name) for row in reduced if row.where.planned}
+    perhaps = table.lines(perhaps_flaky(table.connection)).values()
+    flaky = flaky_cells((line for line in perhaps if isinstance(line, CheckLine)), versions, machines)
     return Standing(
         cells=frozenset({cell for (cell,) in named} | set(plans)),
         checks=checks,
@@ -117,6 +126,7 @@ def standing_from(table: EvidenceTable) -> Standing:
         machines=machines,
         others=others,
         broken=tuple(table.broken),
+        flaky=flaky,
         ahead=_any_ahead(table),
     )
 

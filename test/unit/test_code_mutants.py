@@ -1,4 +1,4 @@
-"""Mutants of our own code: operators find their sites, frozen mutants theirs again, and what became of them is told."""
+"""Mutants of our own code: operators find their sites, frozen ones theirs again, and what became of them is told."""
 
 from __future__ import annotations
 

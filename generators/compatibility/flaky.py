@@ -1,0 +1,85 @@
+"""Flaky cells: a check of theirs passed and failed while nothing that is recorded differed.
+
+Such a cell is quarantined by name: no later pass makes it green until something that is recorded has changed. What
+failed stays failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from hardware.cell import Cell
+from hardware.errors import HwCompatError
+from hardware.evidence.record import EDITED, CheckLine, Outcome
+from hardware.evidence.versions import relevant_versions
+
+from .conclude import ran_elsewhere
+from .levels import level_rules
+
+if TYPE_CHECKING:
+    import duckdb
+
+_BROKE = (Outcome.FAILED, Outcome.CRASHED)
+"""What a cell does by itself. Time and memory run out on a machine that has other work."""
+
+_PERHAPS = f"""
+WITH told AS (
+    SELECT place, cell_id, check_name, machine, suite_hash, outcome FROM checks JOIN machines USING (run_id)
+    JOIN (SELECT DISTINCT run_id, cell_id, suite_hash, unnest(checks) AS check_name FROM plans)
+        USING (run_id, cell_id, check_name)),
+alternating AS (
+    SELECT DISTINCT cell_id FROM (SELECT cell_id FROM told GROUP BY cell_id, check_name, machine, suite_hash
+    HAVING bool_or(outcome = 'passed') AND bool_or(outcome IN {tuple(str(one) for one in _BROKE)})))
+SELECT DISTINCT place FROM told SEMI JOIN alternating USING (cell_id) ORDER BY place
+"""
+
+
+def flaky_cells(
+    lines: Iterable[CheckLine], versions: Mapping[str, Mapping[str, str]], machines: Mapping[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """The runs of each flaky cell in which one check passed and failed by turns, by cell id, oldest first.
+
+    `lines` are of checks that their runs planned. `versions` and `machines` are by run; a run without them shows
+    nothing here. Two lines are of one condition where machine, accelerator, suite, conditions and the versions on
+    which the target depends are the same.
+    """
+    lines = tuple(lines)
+    accelerators = {(line.run_id, line.cell_id): line.accelerator for line in lines if line.accelerator}
+    seen: dict[tuple[object, ...], dict[str, bool]] = {}
+    for line in lines:
+        broke = line.outcome in _BROKE and line.error_type not in level_rules().not_the_target
+        if not (broke or line.outcome is Outcome.PASSED) or line.run_id not in versions or EDITED in line.conditions:
+            continue
+        try:
+            cell = Cell.parse(line.cell_id)
+        except HwCompatError:
+            continue
+        if ran_elsewhere(cell, line) or line.is_to_come:
+            continue
+        now = tuple(sorted(relevant_versions(cell, versions[line.run_id]).items()))
+        # What a parent writes for a child that died names no accelerator; the run's other lines of the cell do.
+        where = (machines.get(line.run_id), accelerators.get((line.run_id, line.cell_id)), *_where(line))
+        key = (line.cell_id, line.check_name, line.suite_hash, now, where)
+        runs = seen.setdefault(key, {})
+        runs[line.run_id] = runs.get(line.run_id, False) or broke
+    found: dict[str, set[str]] = {}
+    for (cell_id, *_), runs in seen.items():
+        if len(set(runs.values())) > 1:
+            found.setdefault(str(cell_id), set()).update(runs)
+    return {cell: tuple(sorted(runs)) for cell, runs in sorted(found.items())}
+
+
+def _where(line: CheckLine) -> tuple[object, ...]:
+    return line.requested_target, line.config_hash, line.model_revision, tuple(sorted(line.conditions.items()))
+
+
+def perhaps_flaky(connection: duckdb.DuckDBPyConnection) -> list[int]:
+    """Where the planned lines of the cells lie that may be flaky, as far as columns tell; after `reduce_checks`."""
+    return [place for (place,) in connection.execute(_PERHAPS).fetchall()]
+
+
+def quarantined(runs: tuple[str, ...]) -> str:
+    """The reason why a flaky cell is `unknown`."""
+    named = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+    return f"flaky, and quarantined: it passed and failed in runs between which nothing recorded differs ({named})"
