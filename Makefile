@@ -18,9 +18,6 @@ OWN := $(VENV)/bin/python
 BASE_PYTHON ?= python3
 VERSIONS ?= 5.23.0 4.57.6
 
-export HF_HUB_DISABLE_TELEMETRY = 1
-export ORT_DISABLE_TELEMETRY = 1
-
 .PHONY: help run test test-gpu fuzz-inventory test-threads lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment clean
 
 help:
