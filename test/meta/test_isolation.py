@@ -95,31 +95,58 @@ def test_what_a_test_starts_is_watched_whatever_it_is_written_in(name: str, netw
     assert {one.address for one in network.take()} == {"192.0.2.1 port 80"}
 
 
-def test_a_test_that_reaches_out_fails_even_where_it_swallows_the_error(tmp_path: Path, network) -> None:
-    """Pytest over a copy of our `conftest.py`, in this watch."""
+PLANTED = """
+import contextlib, socket
+
+
+def test_quiet():
+    pass
+
+
+def test_swallows():
+    with contextlib.suppress(OSError):
+        socket.create_connection(("192.0.2.1", 80))
+
+
+def test_asks(network):
+    assert network.take() == []
+"""
+
+
+def _pytest(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Pytest over a copy of our `conftest.py` and a test that swallows what it is refused."""
     root = Path(__file__).parents[2]
-    (tmp_path / "conftest.py").write_text((root / "test" / "conftest.py").read_text(encoding="utf-8"))
-    (tmp_path / "test_planted.py").write_text(
-        "import contextlib, socket\n\n"
-        "def test_quiet():\n    pass\n\n"
-        "def test_swallows():\n"
-        "    with contextlib.suppress(OSError):\n"
-        "        socket.create_connection(('192.0.2.1', 80))\n",
-        encoding="utf-8",
-    )
-    paths = os.pathsep.join([str(root), str(root / "test")])
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(tmp_path)],
+    (folder / "conftest.py").write_text((root / "test" / "conftest.py").read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "test_planted.py").write_text(PLANTED, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", str(folder)],
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**environment, "PYTHONPATH": os.pathsep.join([str(root), str(root / "test")])},
         check=False,
     )
-    assert "2 passed, 1 error" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_test_that_reaches_out_fails_even_where_it_swallows_the_error(tmp_path: Path, network) -> None:
+    done = _pytest(tmp_path, dict(os.environ))
+    assert "3 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "network: loopback only" in done.stdout
     assert "reached beyond this machine" in done.stdout
     assert "connect 192.0.2.1 port 80" in done.stdout
     assert done.returncode == 1
+    assert len(network.take()) == 1
+
+
+def test_where_nothing_can_be_watched_that_is_said_and_what_rests_on_it_is_skipped(tmp_path: Path, network) -> None:
+    """A process has one listener: below this watch there can't be another."""
+    unwatched = {name: value for name, value in os.environ.items() if not name.startswith("TEST_NETWORK")}
+    done = _pytest(tmp_path, unwatched)
+    assert "2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    why = "the kernel gives no notifications of seccomp: Device or resource busy"
+    assert f"not watched: {why}" in done.stderr
+    assert f"network: {why}" in done.stdout
+    assert f"the network isn't watched: {why}" in " ".join(done.stdout.split())
     assert len(network.take()) == 1
 
 
