@@ -5,7 +5,7 @@
 #   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
-# More: make lint | test-gpu | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | openvino-all | test-versions | test-newest | bench | recipes | clean
+# More: make lint | test-gpu | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | openvino-all | test-versions | test-newest | bench | recipes | audit | constraints | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -17,11 +17,13 @@ BUNDLE := .venv-bundle
 OWN := $(VENV)/bin/python
 BASE_PYTHON ?= python3
 VERSIONS ?= 5.23.0 4.57.6
+# What requirements bring along is pinned too: without hashes, since the same pins serve other systems, Pythons and builds.
+PIP := -m pip install --quiet --disable-pip-version-check
+PINNED := $(PIP) -c constraints.txt
 
-export HF_HUB_DISABLE_TELEMETRY = 1
-export ORT_DISABLE_TELEMETRY = 1
-
-.PHONY: help run test test-gpu fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-deceits mutants-forgeries mutants-page bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment clean
+.PHONY: help run test test-gpu fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code \
+    mutants-deceits mutants-forgeries mutants-page bench recipes test-versions test-newest setup setup-qnn run-qnn \
+    setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment audit constraints clean
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -104,14 +106,14 @@ test-newest: $(VENV)-transformers-$(firstword $(VERSIONS))/.ready
 
 setup: $(VENV)/.ready-dev
 
-$(VENV)/.ready: requirements.txt
+$(VENV)/.ready: requirements.txt constraints.txt
 	@echo "Setting up $(VENV): about 2 GB and some minutes, once" >&2
 	@test -x $(OWN) || $(BASE_PYTHON) -m venv $(VENV)
-	@$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@$(OWN) $(PINNED) -r requirements.txt
 	@touch $@
 
 $(VENV)/.ready-dev: requirements-dev.txt $(VENV)/.ready
-	@$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@$(OWN) $(PINNED) -r requirements-dev.txt
 	@touch $@
 
 # An environment for another version of transformers: it holds that and what it needs otherwise, the rest is .venv's.
@@ -119,21 +121,21 @@ $(VENV)-transformers-%/.ready: $(VENV)/.ready
 	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
 	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
 	    > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
-	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check transformers==$*
+	@$(@D)/bin/python $(PIP) transformers==$*
 	@touch $@
 
 # The environment of target qnn, and what exporting to ONNX needs in .venv: 450 MB, a minute on a fast line.
 setup-qnn: .venv-qnn/.ready
 
 .venv-qnn/.ready: requirements-qnn.txt requirements-onnx.txt $(VENV)/.ready
-	@$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements-onnx.txt
+	@$(OWN) $(PINNED) -r requirements-onnx.txt
 	@test -x .venv-qnn/bin/python || $(BASE_PYTHON) -m venv .venv-qnn
-	@.venv-qnn/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-qnn.txt
+	@.venv-qnn/bin/python $(PIP) --no-deps -r requirements-qnn.txt
 	@touch $@
 
 # What transformers' own tests import beyond the library: a second, and no more than a few hundred kB.
 setup-upstream: $(VENV)/.ready
-	@$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements-upstream.txt
+	@$(OWN) $(PINNED) -r requirements-upstream.txt
 
 # Two models on QNN's emulator, strictly: 1 where a check fails or anything would run on the host.
 run-qnn: setup-qnn
@@ -146,7 +148,7 @@ setup-xla: .venv-xla/.ready
 	@test -x .venv-xla/bin/python || $(BASE_PYTHON) -m venv .venv-xla
 	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
 	    > "$$(.venv-xla/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
-	@.venv-xla/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements-xla.txt
+	@.venv-xla/bin/python $(PIP) --no-deps -r requirements-xla.txt
 	@touch $@
 
 # Two models on XLA's CPU client, which stands for no TPU: 1 where a check fails or anything would run beside XLA.
@@ -159,12 +161,12 @@ WEB := hardware/workers/web
 
 setup-web: .venv-web/.ready
 
-.venv-web/.ready: requirements-web.txt requirements-onnx.txt $(WEB)/package.json $(WEB)/unpack.mjs $(VENV)/.ready
-	@$(OWN) -m pip install --quiet --disable-pip-version-check -r requirements-onnx.txt
+.venv-web/.ready: requirements-web.txt requirements-onnx.txt $(WEB)/package-lock.json $(WEB)/unpack.mjs $(VENV)/.ready
+	@$(OWN) $(PINNED) -r requirements-onnx.txt
 	@test -x .venv-web/bin/python || $(BASE_PYTHON) -m venv .venv-web
-	@.venv-web/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-web.txt
-	@mkdir -p .venv-web/web && cp $(WEB)/package.json .venv-web/web/
-	@cd .venv-web/web && npm install --ignore-scripts --no-audit --no-fund --no-package-lock --loglevel=error
+	@.venv-web/bin/python $(PIP) --no-deps -r requirements-web.txt
+	@mkdir -p .venv-web/web && cp $(WEB)/package.json $(WEB)/package-lock.json .venv-web/web/
+	@cd .venv-web/web && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@node $(WEB)/unpack.mjs .venv-web/web/node_modules/@sparticuz/chromium .venv-web/web/chromium-webnn
 	@touch $@
 
@@ -200,8 +202,21 @@ bundle-environment: $(BUNDLE)/.ready
 
 $(BUNDLE)/.ready: requirements-bundle.txt
 	@test -x $(BUNDLE)/bin/python || $(BASE_PYTHON) -m venv $(BUNDLE)
-	@$(BUNDLE)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-bundle.txt
+	@$(BUNDLE)/bin/python $(PIP) -r requirements-bundle.txt
 	@touch $@
+
+# Advisories about what we depend on. Exit code of the command: 0 none, 1 some, 5 a service couldn't be asked about all.
+audit: $(VENV)/.ready .venv-audit/.ready
+	$(OWN) -m benchmarks.dependencies audit --pip-audit .venv-audit/bin/pip-audit
+
+.venv-audit/.ready: requirements-audit.txt
+	@test -x .venv-audit/bin/python || $(BASE_PYTHON) -m venv .venv-audit
+	@.venv-audit/bin/python $(PIP) -r requirements-audit.txt
+	@touch $@
+
+# After a change of requirements: empty constraints.txt and remove .venv first, and read the diff.
+constraints: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.dependencies constraints > constraints.txt.new && mv constraints.txt.new constraints.txt
 
 clean:
 	rm -rf .mypy_cache .ruff_cache .pytest_cache test/.pytest_cache

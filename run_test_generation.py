@@ -149,6 +149,24 @@ def _verify(asked: Options, paths: Sequence[Path]) -> int:
     return found.exit_code
 
 
+def _publish(asked: Options, planned: Sequence[PlannedSuite]) -> int:
+    from generators.suites.publish import publish_suites
+    from generators.suites.verified import verify_asked
+    from reports.progress_bar import progress_on
+
+    progress = progress_on(sys.stderr)
+    found = publish_suites(
+        planned, asked.output_dir, force=asked.force, verify=lambda paths: verify_asked(asked, paths, progress)
+    )
+    click.echo(found.text())
+    left = (
+        f"{asked.output_dir / name} was edited by hand and is left alone (--force overwrites it)"
+        for name in found.edited
+    )
+    note(*left)
+    return found.exit_code
+
+
 def _generate(asked: Options) -> int:
     from hardware.basic_detection import inventory_here
 
@@ -188,11 +206,11 @@ def _done(
         return write_web_page(asked, asked.web_page, planned, inventory, _own_command())
     if asked.bundle:
         return _bundle(asked.bundle, planned, inventory)
+    if asked.verify is not None:
+        return _publish(asked, planned)
     written = write_suites(planned, asked.output_dir, force=asked.force)
     edited = [one for one in written if str(one.state) == "edited" and not asked.force]
     note(*(f"{one.path} was edited by hand and is left alone (--force overwrites it)" for one in edited))
-    if asked.verify is not None:
-        return _verify(asked, [one.path for one in written])
     if asked.run:
         from reports.run_command import run_suites
 

@@ -196,8 +196,8 @@ _OPTIONS = (
         is_flag=False,
         flag_value="",
         metavar="[DIR]",
-        help="Does each suite compile, get collected, pass on CPU, and fail when its model is broken? In DIR, of the "
-        "selection, or in --output-dir.",
+        help="Does each suite compile, get collected, pass on CPU, and fail when its model is broken? Of a selection "
+        "those alone are written that do; without one it says so of the suites in DIR, or in --output-dir.",
     ),
     click.option(
         "--upstream",

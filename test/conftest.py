@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import socket
 import sys
+import tempfile
+import uuid
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
+import network_watch
 import pytest
+from network_watch import QUIETING, Attempt, is_watched, is_watched_first, network_log, read_attempts, why_not_watched
 
 from hardware.evidence import redaction
 from hardware.paths import CACHE_VARIABLE
@@ -18,10 +21,6 @@ from hardware.testing.plugin import EVIDENCE_VARIABLE
 pytest_plugins = ("hardware.testing.contract.options",)
 
 collect_ignore = ["recorded/suites"]  # the product's output, compared as text; not tests of the product
-
-
-class NetworkBlocked(AssertionError):
-    """A test tried to reach beyond this machine."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,61 +33,73 @@ def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
 
 
-def is_loopback(host: Any) -> bool:
-    """Whether a host's name or address means this machine."""
-    if isinstance(host, bytes):
-        host = host.decode(errors="replace")
-    if host in (None, "", "localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(str(host).partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Start again under the watch of the network, with the same words, where it can be watched."""
+    if is_watched() or why_not_watched():
+        return
+    if capture := config.pluginmanager.get_plugin("capturemanager"):
+        capture.stop_global_capturing()  # what is printed from here on is for the one who called
+    log = Path(tempfile.gettempdir()) / f"hwcompat-network-{uuid.uuid4().hex}.jsonl"
+    own = (network_watch.__file__, str(log), sys.executable, *sys.orig_argv[1:])
+    clean = {name: value for name, value in os.environ.items() if name not in QUIETING}
+    os.execve(sys.executable, [sys.executable, *own], clean)
 
 
-def _refuse(host: Any) -> None:
-    if not is_loopback(host):
-        raise NetworkBlocked(f"a test tried to reach {host!r}")
+def pytest_report_header() -> str:
+    """Whether the network is watched, above the tests."""
+    return f"network: {why_not_watched() or 'loopback only, anything else is refused and fails the test'}"
 
 
-def _guard(patch: pytest.MonkeyPatch) -> None:
-    for name in ("connect", "connect_ex"):
-        real = getattr(socket.socket, name)
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """What nobody can be blamed for fails the session: a process that outlived the test that started it."""
+    if not is_watched_first():
+        return
+    log = network_log()
+    left = [one for one in read_attempts(log) if os.getpid() not in one.processes]
+    log.unlink(missing_ok=True)
+    if left:
+        print("\nthese reached beyond this machine after their test:", *left, sep="\n  ")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-        def connect(self: socket.socket, address: Any, _real: Any = real) -> Any:
-            if self.family in (socket.AF_INET, socket.AF_INET6):
-                _refuse(address[0])
-            return _real(self, address)
 
-        patch.setattr(socket.socket, name, connect)
-    real_send = socket.socket.sendto
+@dataclass
+class Network:
+    """What this process and all that it started tried to reach; what a test doesn't take fails it."""
 
-    def sendto(self: socket.socket, data: Any, *rest: Any) -> Any:
-        if self.family in (socket.AF_INET, socket.AF_INET6):
-            _refuse(rest[-1][0])
-        return real_send(self, data, *rest)
+    seen: int = 0
 
-    patch.setattr(socket.socket, "sendto", sendto)
-    for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex"):
-        real = getattr(socket, name)
+    def take(self) -> list[Attempt]:
+        """The attempts since the last call. Skips the test where nothing is watched."""
+        if why := why_not_watched():
+            pytest.skip(f"the network isn't watched: {why}")
+        found = read_attempts(network_log(), below=os.getpid())
+        new, self.seen = found[self.seen :], len(found)
+        return new
 
-        def look_up(host: Any, *rest: Any, _real: Any = real, **named: Any) -> Any:
-            _refuse(host)
-            return _real(host, *rest, **named)
 
-        patch.setattr(socket, name, look_up)
+@pytest.fixture(scope="session")
+def all_attempts() -> Network:
+    """The attempts of the whole session, those of its shared runs among them."""
+    return Network()
+
+
+@pytest.fixture(autouse=True)
+def network(all_attempts: Network) -> Iterator[Network]:
+    """Fails the test that reaches beyond this machine, by whatever it started, unless it takes the attempts."""
+    yield all_attempts
+    if is_watched() and (left := all_attempts.take()):
+        pytest.fail("reached beyond this machine:\n  " + "\n  ".join(map(str, left)), pytrace=False)
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _nothing_leaves(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Sockets reach this machine only; what session and module fixtures cache goes to a temporary folder."""
+def _session_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What session and module fixtures cache goes to a temporary folder."""
     with pytest.MonkeyPatch.context() as patch:
-        _guard(patch)
         folder = tmp_path_factory.mktemp("session")
         patch.setenv(CACHE_VARIABLE, str(folder / "cache"))
         patch.setenv(EVIDENCE_VARIABLE, str(folder / "evidence"))
-        patch.setenv("HF_HUB_OFFLINE", "1")
-        patch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
         yield
 
 

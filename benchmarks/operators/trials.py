@@ -175,11 +175,9 @@ def on_onnx(subject: OneOperator, folder: Path) -> tuple[str, ...]:
 
 def on_openvino(subject: OneOperator, folder: Path) -> tuple[str, ...]:
     """Convert with OpenVINO and compute with its CPU plug-in. Raises `Refused`."""
-    from hardware.export import quiet_telemetry
-    from hardware.export.operators import convertible_operators
-
-    quiet_telemetry()
     import openvino
+
+    from hardware.export.operators import convertible_operators
 
     with torch.no_grad(), convertible_operators():
         try:

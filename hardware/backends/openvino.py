@@ -51,11 +51,6 @@ class OpenVINOBackend(BaseBackend):
     VARIANTS = ("CPU", "GPU", "NPU", *CHOICES)
     DEADLINE_S = 600.0  # a model is exported, proven and compiled, for prompts and for tokens
 
-    def _setup_environment(self) -> None:
-        from ..export.openvino import quiet_telemetry
-
-        quiet_telemetry()
-
     @property
     def device(self) -> str:
         """OpenVINO's own name of the device: `CPU`, `GPU.1`, `HETERO:CPU`."""

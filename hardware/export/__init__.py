@@ -2,6 +2,6 @@
 
 from .exported import Exported, Opener
 from .onnx import export_onnx
-from .openvino import export_openvino, quiet_telemetry
+from .openvino import export_openvino
 
-__all__ = ["Exported", "Opener", "export_onnx", "export_openvino", "quiet_telemetry"]
+__all__ = ["Exported", "Opener", "export_onnx", "export_openvino"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,13 +27,6 @@ _OPERATORS = {
 """What OpenVINO's converter says before the operators that it can't convert, and what we say."""
 
 
-def quiet_telemetry() -> None:
-    """Switch off what OpenVINO and its tools would send, before they are imported."""
-    os.environ["CI"] = "true"  # `import openvino` looks for this very word
-    os.environ["NNCF_CI"] = "1"
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-
-
 def export_openvino(
     subject: ModelSubject, example: Inputs, open_on_cpu: Opener, *, traced_anew: bool = False
 ) -> Exported:
@@ -47,7 +39,6 @@ def export_openvino(
     `export_failed` or `unsupported_operator` (stage `export`), `export_failed` where the result doesn't run
     and `conversion_wrong` where it gives other numbers than torch (stage `convert`).
     """
-    quiet_telemetry()
     changes = current_changes()
     if traced_anew or changes.cache:
         subject = replace(subject, generates="none")

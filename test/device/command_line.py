@@ -11,12 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+from network_watch import QUIETING, Attempt, network_log, read_attempts, why_not_watched
+
 from generators.compatibility.verdict import Level
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.evidence.store import Evidence, read_folder
 
 REPOSITORY = Path(__file__).parents[2]
-NETWORK_WATCH = Path(__file__).with_name("network_watch")
+FEWER_IMPORTS = Path(__file__).with_name("fewer_imports")
 LIMIT_S = 240
 
 
@@ -27,8 +30,9 @@ def _can_be_interrupted() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """A process that ended: its exit code, its streams, and the folder that holds all that it wrote."""
+    """A process that ended: its id and exit code, its streams, and the folder that holds all that it wrote."""
 
+    pid: int
     code: int
     out: str
     err: str
@@ -52,9 +56,11 @@ class Ran:
         return run
 
     @property
-    def network(self) -> str:
-        log = self.folder / "network.log"
-        return log.read_text(encoding="utf-8") if log.exists() else ""
+    def network(self) -> list[Attempt]:
+        """What it and all that it started tried to reach elsewhere. Skips the test where nothing watches."""
+        if why := why_not_watched():
+            pytest.skip(f"the network isn't watched: {why}")
+        return read_attempts(network_log(), below=self.pid)
 
     def lines(self, cell: str) -> dict[str, CheckLine]:
         """The last line of each check of a cell."""
@@ -80,16 +86,16 @@ class Ran:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandLine:
-    """How processes are started: with one cache for all, no network, and one thread for each."""
+    """How processes are started: with one cache for all, one thread each, and no variable that quiets libraries."""
 
     cache: Path
 
     def environment(self, folder: Path, given: Mapping[str, str] | None = None) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HWCOMPAT_")}
+        dropped = [name for name in os.environ if name.startswith("HWCOMPAT_") or name in QUIETING]
+        kept = {name: value for name, value in os.environ.items() if name not in dropped}
         return kept | {
             "HWCOMPAT_CACHE": str(self.cache),
-            "PYTHONPATH": os.pathsep.join([str(NETWORK_WATCH), str(REPOSITORY)]),
-            "TEST_NETWORK_LOG": str(folder / "network.log"),
+            "PYTHONPATH": os.pathsep.join([str(FEWER_IMPORTS), str(REPOSITORY)]),
             "OMP_NUM_THREADS": "1",
             **(given or {}),
         }
@@ -144,7 +150,7 @@ class CommandLine:
             process.wait()
             raise
         out, err = ((folder / name).read_text(encoding="utf-8") for name in ("out", "err"))
-        return Ran(code=code, out=out, err=err, folder=folder)
+        return Ran(pid=process.pid, code=code, out=out, err=err, folder=folder)
 
     def run(
         self,

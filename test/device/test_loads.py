@@ -63,7 +63,7 @@ def test_a_sound_device_is_measured_and_told_by_schema(runs: dict[str, Ran]) -> 
     assert found["rates"][0]["products"] > 0
     assert found["bandwidths"][0]["gbps"] > 0
     assert found["stability"]["slices"] > 0
-    assert ran.network == ""
+    assert ran.network == []
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_a_choice_between_devices_runs_and_says_on_which(hinted: Ran) -> None:
 
 
 def test_nothing_is_sent_by_the_runtime_or_its_tools(hinted: Ran) -> None:
-    assert hinted.network == ""
+    assert hinted.network == []
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ def test_each_test_has_its_outcome_and_none_is_ours(ran):
         "test_zz_last": Outcome.PASSED,
     }
     assert (got.evidence.checks, got.evidence.runs, got.code) == ((), (), 1)
-    assert got.network == ""
+    assert got.network == []
 
 
 def test_lines_say_where_it_ran_why_not_and_whose_it_is(ran):

@@ -199,7 +199,7 @@ def test_a_page_with_something_wrong_in_it_fails_and_its_evidence_says_none(
     assert found["rows"]["matches_reference"] == "failed"
     assert found["rows"]["honours_mask"] == "failed"
     assert "It doesn't work here" in found["verdict"]
-    own = Made(ran=Ran(code=0, out="", err="", folder=tmp_path), page=page, api="webgpu")
+    own = Made(ran=Ran(pid=0, code=0, out="", err="", folder=tmp_path), page=page, api="webgpu")
     keep_seal(own.evidence, re.search(r'id="seal">([^<]*)', page.read_text(encoding="utf-8"))[1])
     code, told, err = report(command_line, own, found["file"], tmp_path / "report")
     assert code == 1, err

@@ -2,26 +2,152 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
+import subprocess
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from network_watch import foreign
 
 from hardware.paths import cache_folder
 
+HOSTS = ("192.0.2.1", "10.0.0.1", "2001:db8::1", "::ffff:192.0.2.1")
 
-@pytest.mark.parametrize("host", ["example.org", "192.0.2.1", "2001:db8::1", "0.0.0.0", "10.0.0.1", b"example.org"])
-def test_a_test_cannot_look_up_or_reach_another_machine(host):
-    with pytest.raises(AssertionError, match="tried to reach"):
-        socket.getaddrinfo(host, 80)
-    with pytest.raises(AssertionError, match="tried to reach"):
-        socket.create_connection((host, 80), timeout=0.1)
-    with socket.socket() as one, pytest.raises(AssertionError, match="tried to reach"):
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _connect(host: str) -> None:
+    with socket.socket(_family(host)) as one:
         one.connect((host, 80))
-    with socket.socket(type=socket.SOCK_DGRAM) as one, pytest.raises(AssertionError, match="tried to reach"):
+
+
+def _send_to(host: str) -> None:
+    with socket.socket(_family(host), socket.SOCK_DGRAM) as one:
         one.sendto(b"x", (host, 80))
+
+
+def _send_message(host: str) -> None:
+    with socket.socket(_family(host), socket.SOCK_DGRAM) as one:
+        one.sendmsg([b"x"], [], 0, (host, 80))
+
+
+def _native(host: str) -> None:
+    """By the C library alone: nothing of Python's is asked."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    family = _family(host)
+    port = (80).to_bytes(2, "big")
+    packed = socket.inet_pton(family, host)
+    address = (
+        family.to_bytes(2, sys.byteorder) + port + (packed if len(packed) == 4 else bytes(4) + packed + bytes(4))
+    )
+    one = libc.socket(int(family), 1, 0)
+    try:
+        if libc.connect(one, address, len(address)) < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    finally:
+        libc.close(one)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("reach", [_connect, _send_to, _send_message, _native])
+def test_a_test_cannot_reach_another_machine(reach: Callable[[str], None], host: str, network) -> None:
+    with pytest.raises(OSError, match="Network is unreachable"):
+        reach(host)
+    (attempt,) = network.take()
+    assert host.rpartition(":")[2] in attempt.address
+    assert attempt.address.endswith("port 80")
+
+
+@pytest.mark.parametrize("host", ["example.org", b"example.org"])
+def test_a_test_cannot_look_a_name_up(host: str | bytes, network) -> None:
+    with pytest.raises(socket.gaierror):
+        socket.getaddrinfo(host, 80)
+    assert {one.address.partition(" at ")[0] for one in network.take()} == {"look-up"}
+
+
+CONNECTS = 'import socket; socket.create_connection(("192.0.2.1", 80))'
+PROGRAMS = {
+    "python": [sys.executable, "-c", "import urllib.request; urllib.request.urlopen('http://192.0.2.1/')"],
+    "a grandchild": [
+        "sh",
+        "-c",
+        f"{sys.executable} -c 'import socket; socket.create_connection((\"192.0.2.1\", 80))'",
+    ],
+    "node": ["node", "-e", "require('net').connect(80, '192.0.2.1').on('error', () => process.exit(1))"],
+    "bash": ["bash", "-c", "echo > /dev/tcp/192.0.2.1/80"],
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_a_test_starts_is_watched_whatever_it_is_written_in(name: str, network) -> None:
+    try:
+        done = subprocess.run(PROGRAMS[name], capture_output=True, timeout=60, check=False)
+    except FileNotFoundError as error:
+        pytest.skip(f"{error.filename} isn't installed")
+    assert done.returncode != 0
+    assert {one.address for one in network.take()} == {"192.0.2.1 port 80"}
+
+
+PLANTED = """
+import contextlib, socket
+
+
+def test_quiet():
+    pass
+
+
+def test_swallows():
+    with contextlib.suppress(OSError):
+        socket.create_connection(("192.0.2.1", 80))
+
+
+def test_asks(network):
+    assert network.take() == []
+"""
+
+
+def _pytest(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Pytest over a copy of our `conftest.py` and a test that swallows what it is refused."""
+    root = Path(__file__).parents[2]
+    (folder / "conftest.py").write_text((root / "test" / "conftest.py").read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / "test_planted.py").write_text(PLANTED, encoding="utf-8")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**environment, "PYTHONPATH": os.pathsep.join([str(root), str(root / "test")])},
+        check=False,
+    )
+
+
+def test_a_test_that_reaches_out_fails_even_where_it_swallows_the_error(tmp_path: Path, network) -> None:
+    done = _pytest(tmp_path, dict(os.environ))
+    assert "3 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "network: loopback only" in done.stdout
+    assert "reached beyond this machine" in done.stdout
+    assert "connect 192.0.2.1 port 80" in done.stdout
+    assert done.returncode == 1
+    assert len(network.take()) == 1
+
+
+def test_where_nothing_can_be_watched_that_is_said_and_what_rests_on_it_is_skipped(tmp_path: Path, network) -> None:
+    """A process has one listener: below this watch there can't be another."""
+    unwatched = {name: value for name, value in os.environ.items() if not name.startswith("TEST_NETWORK")}
+    done = _pytest(tmp_path, unwatched)
+    assert "2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    why = "the kernel gives no notifications of seccomp: Device or resource busy"
+    assert f"not watched: {why}" in done.stderr
+    assert f"network: {why}" in done.stdout
+    assert f"the network isn't watched: {why}" in " ".join(done.stdout.split())
+    assert len(network.take()) == 1
 
 
 def test_a_test_can_reach_this_machine():
@@ -31,6 +157,21 @@ def test_a_test_can_reach_this_machine():
             client.sendall(b"x")
             with server.accept()[0] as accepted:
                 assert accepted.recv(1) == b"x"
+
+
+@pytest.mark.parametrize(
+    ("address", "connects", "named"),
+    [
+        (socket.AF_UNIX, b"/tmp/own.sock\0", ""),
+        (socket.AF_UNIX, b"/run/systemd/resolve/io.systemd.Resolve\0", "look-up at /run/systemd"),
+        (socket.AF_INET, bytes([0, 53, 127, 0, 0, 53]), "look-up at 127.0.0.53"),
+        (socket.AF_INET, bytes([0, 80, 127, 0, 0, 53]), ""),
+        (socket.AF_PACKET, bytes(18), "family 17"),
+        (socket.AF_UNSPEC, bytes(14), ""),
+    ],
+)
+def test_what_counts_as_leaving(address: int, connects: bytes, named: str) -> None:
+    assert foreign(int(address).to_bytes(2, sys.byteorder) + connects, connects=True).startswith(named)
 
 
 def test_caches_and_evidence_lie_in_a_temporary_folder():

@@ -1,0 +1,183 @@
+"""Our dependencies: what requirements bring along, in the versions that were tested, and what is known against them.
+
+`python -m benchmarks.dependencies constraints` prints `constraints.txt` for the environment that it runs in; `audit`
+asks services of advisories. A package that a service didn't look at is never taken for one that nothing is known of.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+WEB = ROOT / "hardware" / "workers" / "web"
+CONSTRAINTS = ROOT / "constraints.txt"
+NOT_ASKED = 5
+_AUDIT = ("--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off")
+_HEAD = """\
+# What our requirements bring along, in the versions that were tested (Linux on x86-64, Python 3.11, torch for CPU).
+# pip heeds them by -c, and installs nothing because of this file. Made by: make constraints
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a service answered: how many packages it looked at, what is known against them, and why others weren't."""
+
+    of: str
+    looked_at: int = 0
+    known: tuple[str, ...] = ()
+    not_asked: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """1 where something is known, 5 where anything wasn't looked at, 0 where all was and nothing is known."""
+        return 1 if self.known else NOT_ASKED if self.not_asked else 0
+
+    def text(self) -> str:
+        """One line, and one more for each advisory."""
+        said = f"{self.of}: {self.looked_at} package(s) looked at, {len(self.known)} advisories"
+        return "\n  ".join([f"{said}; NOT ASKED: {self.not_asked}" if self.not_asked else said, *self.known])
+
+
+def requirement_files() -> list[Path]:
+    """Every file of requirements, constraints apart."""
+    return sorted(ROOT.glob("requirements*.txt"))
+
+
+def requirements_in(path: Path) -> Iterator[Requirement]:
+    """The requirements of one file; those of files that it names by -r are theirs."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        text = line.partition("#")[0].strip()
+        if text and not text.startswith("-"):
+            yield Requirement(text)
+
+
+def pinned_names() -> set[str]:
+    """The packages that our requirements name themselves."""
+    return {canonicalize_name(one.name) for path in requirement_files() for one in requirements_in(path)}
+
+
+def brought_along() -> dict[str, str]:
+    """Versions by name of what our requirements bring along in this environment, and don't name themselves.
+
+    Raises `PackageNotFoundError` where it lacks a package of `requirements-dev.txt`, or of what that names.
+    """
+    dev = ("requirements.txt", "requirements-onnx.txt", "requirements-diffusion.txt", "requirements-dev.txt")
+    waiting = [(one.name, tuple(one.extras)) for name in dev for one in requirements_in(ROOT / name)]
+    seen: dict[tuple[str, tuple[str, ...]], str] = {}
+    while waiting:
+        name, extras = waiting.pop()
+        key = (canonicalize_name(name), extras)
+        if key in seen:
+            continue
+        found = importlib.metadata.distribution(name)
+        seen[key] = found.version
+        for text in found.requires or ():
+            one = Requirement(text)
+            if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+                waiting.append((one.name, tuple(sorted(one.extras))))
+    return {name: version for (name, _), version in sorted(seen.items()) if name not in pinned_names()}
+
+
+def audit_python(tool: Sequence[str], service: str) -> Asked:
+    """Ask a service of pip-audit's about every version that we name or constrain."""
+    paths = [*requirement_files(), CONSTRAINTS]
+    pins = sorted(
+        {f"{canonicalize_name(one.name)}{one.specifier}" for path in paths for one in requirements_in(path)}
+    )
+    with tempfile.TemporaryDirectory(prefix="hwcompat-audit-") as folder:
+        file = Path(folder) / "pins.txt"
+        file.write_text("\n".join(pins) + "\n", encoding="utf-8")
+        done = _run([*tool, "--requirement", str(file), "--vulnerability-service", service, *_AUDIT], ROOT)
+    return read_pip_audit(done, f"Python ({service})")
+
+
+def read_pip_audit(done: subprocess.CompletedProcess[str], of: str) -> Asked:
+    """What pip-audit's JSON says. It ends with 0 also where its service knew none of the packages."""
+    rows = _json(done.stdout).get("dependencies")
+    if not isinstance(rows, list):
+        return Asked(of=of, not_asked=_last_line(done))
+    skipped = [row for row in rows if "skip_reason" in row]
+    known = [
+        f"{row['name']} {row['version']}: {one['id']}, mended in {', '.join(one['fix_versions']) or 'no version'}"
+        for row in rows
+        for one in row.get("vulns", ())
+    ]
+    why = f"{len(skipped)} of {len(rows)}, first {skipped[0]['skip_reason']}" if skipped else ""
+    return Asked(of=of, looked_at=len(rows) - len(skipped), known=tuple(known), not_asked=why)
+
+
+def audit_npm(tool: Sequence[str]) -> Asked:
+    """Ask npm's registry about the lock of what runs in browsers."""
+    return read_npm_audit(_run([*tool, "audit", "--json", "--package-lock-only"], WEB), "npm")
+
+
+def read_npm_audit(done: subprocess.CompletedProcess[str], of: str) -> Asked:
+    """What `npm audit --json` says; where its registry didn't answer, there is an error and no count."""
+    told = _json(done.stdout)
+    counted = told.get("metadata", {}).get("dependencies", {}).get("total")
+    if counted is None or "vulnerabilities" not in told:
+        return Asked(of=of, not_asked=str(told.get("message") or _last_line(done)))
+    rows: Mapping[str, Mapping[str, object]] = told["vulnerabilities"]
+    return Asked(of=of, looked_at=counted, known=tuple(f"{name}: {row['severity']}" for name, row in rows.items()))
+
+
+def _run(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error))
+
+
+def _json(text: str) -> dict[str, object] | dict:  # type: ignore[type-arg]
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+    lines = done.stderr.strip().splitlines() or [f"it ended with {done.returncode} and said nothing"]
+    return lines[-1].strip()[:300]
+
+
+@click.group(help=__doc__)
+def main() -> None:
+    """The two commands below."""
+
+
+@main.command("constraints", help="Print constraints.txt for this environment.")
+def constraints_command() -> None:
+    """Print what requirements bring along here."""
+    click.echo(_HEAD + "\n".join(f"{name}=={version}" for name, version in brought_along().items()))
+
+
+@main.command("audit", help="Ask services of advisories. Exit codes: 0 nothing known, 1 something, 5 not all asked.")
+@click.option("--pip-audit", default="pip-audit", show_default=True, help="The program.")
+@click.option("--npm", default="npm", show_default=True, help="The program.")
+def audit_command(pip_audit: str, npm: str) -> None:
+    """Ask about Python's packages, of a second service where the first can't be asked, and about npm's."""
+    python = audit_python([pip_audit], "pypi")
+    if python.not_asked:
+        click.echo(python.text(), err=True)
+        python = audit_python([pip_audit], "osv")
+    found = [python, audit_npm([npm])]
+    click.echo("\n".join(one.text() for one in found))
+    codes = {one.exit_code for one in found}
+    sys.exit(1 if 1 in codes else max(codes))
+
+
+if __name__ == "__main__":
+    main()

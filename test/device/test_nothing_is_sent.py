@@ -1,0 +1,201 @@
+"""No command of ours reaches beyond this machine, with nothing in its environment or home that keeps libraries quiet.
+
+What a command starts counts as its own: children, workers, browsers, node. `conftest.py` holds every other test to
+the same; this file is where no command can be forgotten.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from command_line import REPOSITORY, CommandLine, Ran
+
+import run_test_generation
+from hardware.__main__ import main as hardware_command
+from hardware.backends.factory import get_backend
+from hardware.export.onnx import missing_packages
+from reports.request import with_options
+
+pytestmark = pytest.mark.slow
+
+OPENVINO = "bert/fill-mask/openvino/float32"
+FAILING = "git/image-text-to-text/cpu/float32"  # decoding with a cache, by a fault of the library
+FAULT = "{}/failing.log"
+
+GENERATE = "run_test_generation.py"
+REPORT = "hardware_compatibility_reporter.py"
+INVENTORY = "-m hardware"
+RUN = "--model bert --model git --device cpu --device openvino --run --skip git/*/openvino/*"
+
+# What each command is asked, and the exit code that says that it did its work.
+ASKED: dict[str, dict[str, int]] = {
+    GENERATE: {
+        "--list-devices": 0,
+        "--model bert --device all --list": 0,
+        "--priority high --architectures encoder-only --tasks all --precision bfloat16 --device known": 0,
+        "--model no-one/no-such-model --device cpu": 4,
+        "--model bert --device cpu --bundle {}/bundle.zip": 0,
+        "--model bert --device webgpu --web-page {}/page.zip": 0,
+        "--check {}/suites": 0,
+        "--update {}/suites": 0,
+        "--verify {}/suites --select bert/*": 0,
+        "--explain bert/fill-mask/qnn/float32": 0,
+        "--hardware-compatibility --format html --by model": 0,
+        "--coverage-report --targets cpu,openvino": 0,
+        "--calibration --format json": 0,
+        "--backlog openvino": 0,
+        "--refresh --dry-run": 0,
+    },
+    REPORT: {
+        "--collect-all --matrix --test-hardware --format html": 1,
+        "--check-model bert --device openvino --memory 8GiB": 0,
+        "--check-model git --device cpu": 1,
+        "--compare {}/evidence {}/evidence": 0,
+        f"--localize {OPENVINO}": 0,
+        f"--repro {FAILING} --output-dir {{}}/repro": 0,
+        f"--try-remedies {FAILING}": 0,
+        f"--diagnose {FAULT}": 1,
+        "--stress {}/stress.json": 0,
+        "--merge {}/evidence --compact --collect-all --evidence {}/merged": 1,
+    },
+    INVENTORY: {
+        "list --format json --smart": 0,
+        "monitor --format json --count 1": 0,
+        "doctor": 0,
+        "compare {}/inventory.json {}/inventory.json": 0,
+        "device-spec simulated": 0,
+    },
+}
+BEFORE = (
+    "list --format json --output {}/inventory.json",
+    "stress cpu ram --duration 1 --warmup 0 --format json --output {}/stress.json",
+)
+"""What `python -m hardware` makes for the others."""
+
+ELSEWHERE = {
+    "--dims": "test_real_dims.py",
+    "--config": "test_own_repository.py",
+    "--update-expected": "test_own_repository.py",
+    "--upstream": "test_upstream.py",
+    "--serve": "test_web_page_opened.py",
+}
+"""Jobs that another file runs, which `conftest.py` watches as it does this one."""
+
+HOW = {
+    GENERATE: "--shard --timeout --jobs --resume --allow-fallback --force --template-dir --no-redact --machine "
+    "--baseline --fail-on --previous --fail-under --output-dir --evidence --report-dir --debug --version",
+    REPORT: "--precision --batch --context --training --without-memory --machine --suites --fail-on --baseline "
+    "--anonymise-models --debug",
+}
+"""Options that start nothing of their own."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A home in which nobody has ever refused or agreed to anything."""
+    folder = tmp_path_factory.mktemp("home")
+    return {"HOME": str(folder), **{f"XDG_{name}_HOME": str(folder / name) for name in ("CONFIG", "DATA", "STATE")}}
+
+
+def _run(command_line: CommandLine, folder: Path, command: str, words: str, home: dict[str, str]) -> Ran:
+    own = words.replace("{}", str(folder)).split()
+    if command == GENERATE:
+        where = {"--output-dir": "suites", "--evidence": "evidence", "--report-dir": "reports"}
+        made = not any(option in own for option in ("--run", "--check", "--update", "--verify"))
+        where["--output-dir"] = "others" if made else "suites"
+        own += [word for option, name in where.items() for word in (option, str(folder / name))]
+    elif command == REPORT and not {"--evidence", "--compare", "--stress", "--diagnose"} & set(own):
+        own += ["--evidence", str(folder / "evidence")]
+    streams = folder / "streams"
+    return command_line.wait(command_line.start_python(streams, *command.split(), *own, env=home), streams)
+
+
+@pytest.fixture(scope="module")
+def ran(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory, home: dict[str, str]) -> Path:
+    """The folder of a run on cpu and openvino, and of what other commands read."""
+    folder = tmp_path_factory.mktemp("quiet")
+    run = _run(command_line, folder, GENERATE, RUN, home)
+    assert run.code == 1, run.err  # git
+    assert "failed" in run.err
+    assert run.network == []
+    for words in BEFORE:
+        made = _run(command_line, folder, INVENTORY, words, home)
+        assert made.code == 0, made.err
+        assert made.network == []
+    Path(FAULT.format(folder)).write_text("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), [(command, words) for command, asked in ASKED.items() for words in asked]
+)
+def test_a_command_reaches_nothing(
+    command: str, words: str, ran: Path, command_line: CommandLine, home: dict[str, str]
+) -> None:
+    if "--web-page" in words and (why := get_backend("webgpu").missing() or missing_packages()):
+        pytest.skip(f"target webgpu isn't here: {why}")
+    done = _run(command_line, ran, command, words, home)
+    assert done.code == ASKED[command][words], done.out[-2000:] + done.err
+    assert done.network == []
+
+
+def test_no_option_of_the_two_front_doors_is_forgotten() -> None:
+    reporter = click.command(with_options(lambda **_: 0))
+    for command, door in ((GENERATE, run_test_generation.main), (REPORT, reporter)):
+        there = {word for option in door.params for word in option.opts if word.startswith("--")}
+        texts = [*ASKED[command], *([RUN] if command == GENERATE else [])]
+        used = {word for text in texts for word in text.split() if word.startswith("--")}
+        named = used | set(HOW[command].split()) | set(ELSEWHERE)
+        assert there - named - {"--task"} == set()
+        assert used - there == set()
+
+
+def test_no_command_of_the_inventory_is_forgotten() -> None:
+    used = {words.split()[0] for words in (*ASKED[INVENTORY], *BEFORE)}
+    assert set(hardware_command.commands) == used
+
+
+PLANTED = {
+    "by Python": "import urllib.request; urllib.request.urlopen('http://192.0.2.1/')",
+    "by a C library": "import ctypes, socket, struct; libc = ctypes.CDLL(None); "
+    "name = struct.pack('@H', 2) + bytes([0, 80, 192, 0, 2, 1]) + bytes(8); "
+    "raise SystemExit(libc.connect(libc.socket(2, 1, 0), name, 16) != 0)",
+}
+
+
+@pytest.mark.parametrize("how", PLANTED)
+def test_a_command_that_does_reach_out_is_caught(
+    how: str, command_line: CommandLine, tmp_path: Path, network
+) -> None:
+    """As a module of a user's that a run imports in its child."""
+    (tmp_path / "mine.py").write_text(
+        f"import torch\n\n\ndef factory():\n    exec({PLANTED[how]!r})\n    return torch.nn.Linear(4, 4)\n",
+        encoding="utf-8",
+    )
+    words = ("--model", "mine:factory", "--device", "cpu", "--run")
+    paths = {"PYTHONPATH": f"{tmp_path}:{REPOSITORY}"}
+    done = command_line.run(tmp_path, *words, env=paths)
+    assert done.code != 0
+    assert {one.address for one in done.network} == {"192.0.2.1 port 80"}
+    assert network.take()
+
+
+def test_what_a_library_sends_by_itself_is_caught(
+    command_line: CommandLine, tmp_path: Path, home: dict[str, str], network
+) -> None:
+    """OpenVINO, without the product: silence under our commands means something."""
+    done = command_line.wait(command_line.start_python(tmp_path, "-c", "import openvino", env=home), tmp_path)
+    assert done.code == 0, done.err
+    assert {one.address.partition(" at ")[0] for one in done.network} == {"look-up"}
+    assert network.take()
+
+
+def test_it_sends_nothing_where_the_product_was_imported_before(
+    command_line: CommandLine, tmp_path: Path, home: dict[str, str]
+) -> None:
+    code = "import hardware, openvino, nncf, optimum.intel, onnxruntime, transformers, duckdb"
+    done = command_line.wait(command_line.start_python(tmp_path, "-c", code, env=home), tmp_path)
+    assert done.code == 0, done.err
+    assert done.network == []
