@@ -61,7 +61,7 @@ class EvidenceWriter:
         self._is_torn = False
 
     def _take_back(self, written: int) -> None:
-        """Cut off the part of a line that was written; where that fails, the next line begins on a line of its own."""
+        """Cut off the part of a line that was written; where that fails, the next line begins on its own."""
         torn_before, self._is_torn = self._is_torn, True
         with contextlib.suppress(OSError):
             end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
