@@ -84,6 +84,8 @@ class Watch:
 
     def poll(self) -> list[Ending]:
         """Look at the child once, without waiting: the suites that have ended since the last look."""
+        if self._child.returncode is None and _has_ended(self.pid):
+            _kill_group(self.pid)  # what it started and left; until it is waited for, its number is its own
         status = self._child.poll()
         endings = self._listen()
         if status is not None:
@@ -242,6 +244,13 @@ def _name_of(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child has ended that wasn't waited for yet. False where the system doesn't tell."""
+    with suppress(OSError, AttributeError):  # not every system has waitid
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return False
 
 
 def _kill_group(pid: int) -> None:

@@ -114,6 +114,18 @@ def test_second():
 def test_third():
     pass
 """
+STARTS = """
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_first():
+    started = subprocess.Popen([sys.executable, "-I", "-c", "import time; time.sleep(600)"])
+    Path({note!r}).write_text(str(started.pid))
+    {ends}
+"""
 NO_ROOM = """
 import errno
 
@@ -227,6 +239,34 @@ def test_what_a_child_and_its_workers_left_is_gone_before_the_next_begins(make, 
 def most_at_once(folder: Path) -> int:
     spans = [(int(path.name.rpartition("-")[2]), int(path.read_text())) for path in folder.iterdir()]
     return max(sum(start <= moment < end for start, end in spans) for moment, _ in spans)
+
+
+@pytest.mark.parametrize("ends", ["pass", "assert False", "os._exit(0)", "os.abort()"])
+@pytest.mark.parametrize("forked", [True, False])
+def test_what_a_child_started_ends_with_it(make, go, tmp_path, monkeypatch, forked, ends):
+    monkeypatch.setattr(runner, "may_fork", lambda _target: forked)
+    note = tmp_path / "note"
+    body = STARTS.format(note=str(note), ends=ends)
+    evidence = go(make("starts", body))
+    assert len(evidence.checks) == 1
+    for _ in range(200):
+        if not _is_alive(int(note.read_text())):
+            break
+        time.sleep(0.05)
+    assert not _is_alive(int(note.read_text()))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's list of processes")
+def test_a_process_is_told_from_one_that_is_gone():
+    assert _is_alive(os.getpid())
+    assert not _is_alive(2**22 + 1)
 
 
 @pytest.mark.parametrize(
