@@ -16,13 +16,17 @@ from pathlib import Path
 import click
 
 from .deaths import death_cases
+from .disks import disk_cases
 from .kills import Undisturbed, kill_cases
 from .page import page_text
 from .result import Case, Kept, keep, read_results
 from .running import Place
+from .together import together_cases
+from .writers import writer_cases
 
 RESULTS = "results.jsonl"
-PARTS = ("kills", "deaths")
+FOLDER = Path("hwcompat-out/crashes")
+PARTS = ("kills", "deaths", "disks", "together", "writers")
 
 
 def cases(parts: Sequence[str], kills: int, seed: int) -> Iterator[Case]:
@@ -31,13 +35,21 @@ def cases(parts: Sequence[str], kills: int, seed: int) -> Iterator[Case]:
         yield from kill_cases(kills, seed)
     if "deaths" in parts:
         yield from death_cases()
+    if "disks" in parts:
+        yield from disk_cases()
+    if "together" in parts:
+        yield from together_cases(seed)
+    if "writers" in parts:
+        yield from writer_cases(seed)
 
 
 @click.command()
 @click.option("--part", "parts", multiple=True, type=click.Choice(PARTS), help="Only these; default: all.")
 @click.option("--kills", default=205, show_default=True, type=click.IntRange(min=0))
 @click.option("--seed", default=1, show_default=True)
-@click.option("--keep", "folder", default=Path("hwcompat-out/crashes"), show_default=True, type=click.Path(path_type=Path))
+@click.option(
+    "--keep", "folder", default=Path("hwcompat-out/crashes"), show_default=True, type=click.Path(path_type=Path)
+)
 @click.option("--limit-s", default=0.0, help="Begin no case after so many seconds; 0: go on to the end.")
 @click.option("--only", help="Only the case of this id, anew.")
 @click.option("--page", type=click.Path(path_type=Path), help="Write the table there, as Markdown.")
@@ -55,7 +67,7 @@ def main(
     for case in left:
         if limit_s and time.monotonic() - started > limit_s:
             break
-        if undisturbed is None:
+        if undisturbed is None and case.part != "writers":
             shutil.rmtree(folder / "undisturbed", ignore_errors=True)
             undisturbed = Undisturbed(Place(folder=folder / "undisturbed"))
         known[case.id] = _tried(case, folder, undisturbed)

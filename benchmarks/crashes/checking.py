@@ -22,6 +22,7 @@ OUTCOMES = {
     *("timeout", "out_of_memory", "skipped", "not_run"),
 }
 BREAKDOWNS = {"crashed", "timeout", "out_of_memory"}
+Line = Mapping[str, Any]
 _WIDTHS = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}
 
 
@@ -98,11 +99,13 @@ def untold(raw: Raw) -> list[str]:
     return [*found, *(f"run {name} has lines and no plan" for name in sorted(strangers))]
 
 
-def _untold_of(run: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], end: Mapping[str, Any] | None) -> list[str]:
+def _untold_of(
+    run: Mapping[str, Any], lines: Sequence[Mapping[str, Any]], end: Mapping[str, Any] | None
+) -> list[str]:
     name = run["run_id"]
     hashes = {cell["cell_id"]: cell["suite_hash"] for cell in run["plan"]}
     planned = {(cell["cell_id"], check) for cell in run["plan"] for check in cell["checks"]}
-    told: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    told: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
         told.setdefault((line["cell_id"], line["check_name"]), []).append(line)
     found = [f"{name}: {key} was not planned" for key in sorted(set(told) - planned)]

@@ -25,7 +25,7 @@ GOOD = "vit"
 
 TIMEOUT_S = 10
 _CELL = re.compile(r'^CELL = "(?P<cell>[^"]+)"', re.MULTILINE)
-_SUITE = '''CELL = "{cell}"
+_SUITE = """CELL = "{cell}"
 
 
 def test_first():
@@ -37,7 +37,7 @@ def test_second():
 
 def test_third():
     pass
-'''
+"""
 _MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")
 _CGROUP_BYTES = 600 * 2**20
 

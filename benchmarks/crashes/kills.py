@@ -1,4 +1,4 @@
-"""One kill after another: a run is killed, all that it left is looked at, and `--resume` has to bring it to its end."""
+"""One kill after another: a run is killed, all that it left is looked at, and `--resume` brings it to its end."""
 
 from __future__ import annotations
 

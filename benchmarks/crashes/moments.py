@@ -71,7 +71,10 @@ def parent_points() -> tuple[str, ...]:
 def child_points() -> tuple[str, ...]:
     """Every point of the children's writing: each check's line, and the first references that each keeps."""
     lines = [
-        f"line:{cell}/{check}:{where}" for cell, checks in CHECKS.items() for check in checks for where in _LINE_POINTS
+        f"line:{cell}/{check}:{where}"
+        for cell, checks in CHECKS.items()
+        for check in checks
+        for where in _LINE_POINTS
     ]
     kept = [
         f"replace:child/{number}:{where}" for number in range(1, _REFERENCES + 1) for where in ("before", "after")

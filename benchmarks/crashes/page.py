@@ -14,5 +14,12 @@ def page_text(found: Sequence[Kept], *, command: str) -> str:
     rows = []
     for kind in sorted({one.kind for one in found}):
         own = [one for one in found if one.kind == kind]
-        rows.append((kind, len(own), sum(bool(one.facts.get("landed", True)) for one in own), sum(bool(one.wrong) for one in own)))
+        rows.append(
+            (
+                kind,
+                len(own),
+                sum(bool(one.facts.get("landed", True)) for one in own),
+                sum(bool(one.wrong) for one in own),
+            )
+        )
     return tabulate(rows, headers=("kind", "cases", "landed", "wrong"), tablefmt="github")

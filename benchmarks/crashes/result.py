@@ -11,8 +11,10 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What came of a case: what was counted, and what didn't hold, in words. `facts["landed"]` is False where what was
-    to be tried didn't come about."""
+    """What came of a case: what was counted, and what didn't hold, in words.
+
+    `facts["landed"]` is False where what was to be tried didn't come about.
+    """
 
     facts: dict[str, Any] = field(default_factory=dict)
     wrong: Sequence[str] = ()

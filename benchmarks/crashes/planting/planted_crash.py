@@ -1,11 +1,12 @@
 """Notes each line of evidence that was acknowledged, and ends a process by SIGKILL at one named point of its writing.
 
-A line is acknowledged when `EvidenceWriter.write` returned: then the SHA-256 of what was handed to the operating system
-goes into `<log>/<process>.ack`. What is killed before that note is not noted, so that the notes never say too much.
+A line is acknowledged when `EvidenceWriter.write` returned: then the SHA-256 of what was handed to the operating
+system goes into `<log>/<process>.ack`. What is killed before that note is not noted, so that the notes never say too
+much.
 
 A point is `<what>:<which>:<where>`: `line:<kind or cell/check>:<where>` for a line of evidence, or
-`replace:<role>/<number>:<where>` for the n-th file that a process of that role (`parent`, `child`) puts into its place.
-`where` is `before`, `half` (of a line alone), `after` (the call was made and hasn't returned) or `returned`.
+`replace:<role>/<number>:<where>` for the n-th file that a process of that role (`parent`, `child`) puts into its
+place. `where` is `before`, `half` (of a line alone), `after` (the call was made and hasn't returned) or `returned`.
 """
 
 import hashlib
