@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from ..changes import current_changes
 from ..errors import OutputError
 from ..evidence.record import Stage
 from ..paths import CACHE_VARIABLE, cache_folder
-from ..whole_file import one_at_a_time
+from ..whole_file import one_at_a_time, work_folder
 from .exported import Exported, Opened, Opener
 from .verification import Proof, held_inputs, keep_passes, was_of
 
@@ -150,8 +149,7 @@ def _read(folder: Path) -> Exported | None:
 
 
 def _export_into(kept: Path, subject: ModelSubject, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
-    work = Path(tempfile.mkdtemp(prefix="export-", dir=kept.parent))
-    try:
+    with work_folder(kept.parent, "export-") as work:
         started = time.perf_counter()
         with contextlib.redirect_stdout(None), _quiet_logging():
             proof = Proof.of(subject, example, route.runtime, decodes=route.decodes)
@@ -171,8 +169,6 @@ def _export_into(kept: Path, subject: ModelSubject, example: Inputs, open_on_cpu
                 f"the export could not be kept in {kept}", fix=f"Name another folder in {CACHE_VARIABLE}."
             )
         return found
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.whole_file import one_at_a_time, write_whole
+from hardware.whole_file import one_at_a_time, work_folder, write_whole
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,3 +96,30 @@ def test_refusals_that_two_processes_keep_at_once_are_all_kept(tmp_path):
         assert child.returncode == 0
     (path,) = tmp_path.glob("refused-*.json")
     assert path.read_text().count('"task"') == 120
+
+
+def test_a_folder_of_work_goes_with_its_block_and_those_of_killed_processes_with_the_next(tmp_path):
+    works = """
+        import sys, time
+        from pathlib import Path
+        from hardware.whole_file import work_folder
+        with work_folder(Path(sys.argv[1]), "work-") as folder:
+            (folder / "half").write_text("half")
+            print(folder.name, flush=True)
+            sys.stdin.readline()
+    """
+    (tmp_path / "kept").mkdir()
+
+    def there() -> set[str]:
+        return {path.name for path in tmp_path.iterdir() if path.is_dir()}
+
+    with start(works, tmp_path) as killed, start(works, tmp_path) as alive:
+        names = [one.stdout.readline().strip() for one in (killed, alive)]
+        assert there() == {"kept", *names}
+        killed.kill()
+        killed.wait()
+        assert there() == {"kept", *names}
+        with work_folder(tmp_path, "work-") as own:
+            assert there() == {"kept", names[1], own.name}
+        alive.communicate("\n", timeout=60)
+    assert there() == {"kept"}
