@@ -17,6 +17,7 @@ import click
 
 from .deaths import death_cases
 from .disks import disk_cases
+from .exports import export_cases
 from .kills import Undisturbed, kill_cases
 from .page import page_text
 from .result import Case, Kept, keep, read_results
@@ -26,7 +27,7 @@ from .writers import writer_cases
 
 RESULTS = "results.jsonl"
 FOLDER = Path("hwcompat-out/crashes")
-PARTS = ("kills", "deaths", "disks", "together", "writers")
+PARTS = ("kills", "deaths", "disks", "together", "writers", "exports")
 
 
 def cases(parts: Sequence[str], kills: int, seed: int) -> Iterator[Case]:
@@ -41,6 +42,8 @@ def cases(parts: Sequence[str], kills: int, seed: int) -> Iterator[Case]:
         yield from together_cases(seed)
     if "writers" in parts:
         yield from writer_cases(seed)
+    if "exports" in parts:
+        yield from export_cases(seed)
 
 
 @click.command()

@@ -229,8 +229,11 @@ def wrong_safetensors(name: str, data: bytes) -> str:
 
 
 def wrong_export(folder: Path) -> str:
-    """Why a folder of the cache isn't a whole export; empty for one, and for a folder of work, which nobody reads."""
-    if not folder.is_dir() or folder.name.startswith(("export-", "int8-")):
+    """Why a folder of the cache isn't a whole export; empty for one, and for a folder of work, which nobody reads.
+
+    What was compressed lies in one with the facts of the export that it was made from.
+    """
+    if not folder.is_dir() or folder.name.startswith(("export-", "int8-")) or "-int8-" in folder.name:
         return ""
     try:
         facts = json.loads((folder / "verified.json").read_bytes())

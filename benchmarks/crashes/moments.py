@@ -83,10 +83,10 @@ def child_points() -> tuple[str, ...]:
 
 
 def draw(kills: int, seed: int) -> tuple[Kill, ...]:
-    """So many kills: three tenths of the parent and two of a child at moments that are spread over the run, the rest
-    aimed at what is written, at all processes at once, and at the run that resumes. The same seed draws the same."""
+    """So many kills: over half of a parent or a child at moments that are spread over the run, the rest aimed at what
+    is written, at all processes at once, and at the run that resumes. The same seed draws the same."""
     chance = random.Random(seed)
-    shares = {"parent": 0.33, "child": 0.22, "parent aimed": 0.17, "child aimed": 0.17, "all": 0.06, "twice": 0.05}
+    shares = {"parent": 0.37, "child": 0.23, "parent aimed": 0.125, "child aimed": 0.165, "all": 0.06, "twice": 0.05}
     wanted = {name: max(1, round(kills * share)) for name, share in shares.items()}
     wanted["parent"] += kills - sum(wanted.values())
     drawn: list[dict[str, object]] = []
