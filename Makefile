@@ -5,7 +5,7 @@
 #   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
-# More: make lint | test-gpu | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | openvino-all | test-versions | test-newest | bench | recipes | clean
+# More: make lint | test-gpu | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | recipes | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -21,7 +21,7 @@ VERSIONS ?= 5.23.0 4.57.6
 export HF_HUB_DISABLE_TELEMETRY = 1
 export ORT_DISABLE_TELEMETRY = 1
 
-.PHONY: help run test test-gpu fuzz-inventory test-threads lint mutants mutants-drawn mutants-all bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment clean
+.PHONY: help run test test-gpu fuzz-inventory test-threads lint mutants mutants-drawn mutants-all crashes bench recipes test-versions test-newest setup setup-qnn run-qnn setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment clean
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -68,6 +68,10 @@ mutants-drawn: $(VENV)/.ready-dev
 
 mutants-all: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants --all --clean 20 $(ARGS)
+
+# Kills, full disks, dying suites, folders that two runs share; cut off, it goes on where it was. An hour or two.
+crashes: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.crashes --page docs/CRASHES.md $(ARGS)
 
 bench: $(VENV)/.ready-dev
 	$(OWN) benchmarks/detection.py

@@ -7,7 +7,6 @@ Each case has a folder of its own; what doesn't hold is printed, and its folder 
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ import click
 from .deaths import death_cases
 from .disks import disk_cases
 from .exports import export_cases
-from .kills import Undisturbed, kill_cases
+from .kills import Undisturbed, kill_cases, undisturbed_run
 from .page import page_text
 from .result import Case, Kept, keep, read_results
 from .running import Place
@@ -72,11 +71,11 @@ def main(
             break
         if undisturbed is None and case.part != "writers":
             shutil.rmtree(folder / "undisturbed", ignore_errors=True)
-            undisturbed = Undisturbed(Place(folder=folder / "undisturbed"))
+            undisturbed = undisturbed_run(Place(folder=folder / "undisturbed"))
         known[case.id] = _tried(case, folder, undisturbed)
         keep(folder / RESULTS, known[case.id])
     found = [known[case.id] for case in wanted if case.id in known]
-    text = page_text(found, command=" ".join(["python -m benchmarks.crashes", *sys.argv[1:]]))
+    text = page_text(found, command=f"python -m benchmarks.crashes --kills {kills} --seed {seed}")
     click.echo(text)
     if page is not None:
         page.write_text(text, encoding="utf-8")

@@ -23,7 +23,8 @@ from .running import Place, Process
 GOOD = "vit"
 """The model whose suite is left as it was generated."""
 
-TIMEOUT_S = 10
+TIMEOUT_S = 20
+"""For each check: far more than one takes, and what a hang costs."""
 _CELL = re.compile(r'^CELL = "(?P<cell>[^"]+)"', re.MULTILINE)
 _SUITE = """CELL = "{cell}"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .checking import changed, half_files, half_lines, leftovers, lost, read_raw, unfinished, untold
-from .kills import Undisturbed
+from .kills import Undisturbed, suites_in
 from .product import misread
 from .result import Case, Result
 from .running import Place, Process
@@ -69,11 +69,10 @@ class _Exporting:
 
 def _look(place: Place) -> list[str]:
     raw = read_raw(place.evidence)
-    suites = {path.name: path.read_bytes() for path in (place.folder / "suites").glob("*.py")}
     return [
         *lost(raw, place.folder / "log"),
         *half_lines(raw, killed=True),
         *untold(raw),
-        *half_files(place.folder, suites),
+        *half_files(place.folder, suites_in(place)),
         *misread(place.evidence, raw),
     ]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from .product import levels_in, misread
 from .result import Case, Result
 from .running import Killed, Place, Ran, run_and_kill, run_to_end
 
+_DONE = re.compile(r"(?P<done>[0-9]+) cell\(s\) are done")
 _TRIES = 4
 _SOONER = 0.7
 _FORMATS = {".md", ".json", ".html", ".xml", ".sarif"}
@@ -67,23 +69,33 @@ class _Cut:
             raw = later
         ran = run_to_end(place, "--resume", name="resumed")
         wrong += after_resuming(place, raw, ran, undisturbed)
-        facts |= {"resumed": _resumed(ran), "exit": ran.code, "left": len(leftovers(place.folder))}
+        facts |= {"taken over": _taken_over(ran), "exit": ran.code, "left": len(leftovers(place.folder))}
         return Result(facts=facts, wrong=wrong)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Undisturbed:
-    """A run that nobody disturbed: how long it takes, and the suites that every run has to write."""
+    """What a run comes to that nobody disturbs: how long it takes, and the suites that every run has to write."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        ran = run_to_end(place)
-        if ran.code != 0:
-            raise RuntimeError(f"a run that nobody disturbed ended with {ran.code}: {ran.err[-500:]}")
-        self.seconds = ran.seconds
-        self.suites = {path.name: path.read_bytes() for path in (place.folder / "suites").glob("*.py")}
-        wrong = look(place, read_raw(place.evidence), self, [], killed=False)
-        if wrong:
-            raise RuntimeError(f"what must hold doesn't where nobody was killed: {wrong}")
+    seconds: float
+    suites: Mapping[str, bytes]
+
+
+def undisturbed_run(place: Place) -> Undisturbed:
+    """Run to the end, and see that all that is looked for holds there."""
+    ran = run_to_end(place)
+    if ran.code != 0:
+        raise RuntimeError(f"a run that nobody disturbed ended with {ran.code}: {ran.err[-500:]}")
+    found = Undisturbed(seconds=ran.seconds, suites=suites_in(place))
+    wrong = look(place, read_raw(place.evidence), found, [], killed=False)
+    if wrong:
+        raise RuntimeError(f"what must hold doesn't where nobody was killed: {wrong}")
+    return found
+
+
+def suites_in(place: Place) -> dict[str, bytes]:
+    """The files of a run's folder of suites."""
+    return {path.name: path.read_bytes() for path in (place.folder / "suites").glob("*.py")}
 
 
 def look(
@@ -155,10 +167,10 @@ def _before(place: Place, raw: Raw) -> Mapping[str, int]:
     }
 
 
-def _resumed(ran: Ran) -> str:
-    """How `--resume` went on, in the words that it said."""
-    said = next((line for line in ran.err.splitlines() if "resum" in line), "nothing was said")
-    return said.removeprefix("note: ").partition(" run ")[0] if "there is no" not in said else "no run was there yet"
+def _taken_over(ran: Ran) -> int:
+    """Cells that `--resume` took over from what was killed, as it said; all of them where nothing was left to do."""
+    found = _DONE.search(ran.err)
+    return int(found["done"]) if found else len(CHECKS) if "nothing to resume" in ran.err else 0
 
 
 def _has_reports(folder: Path) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from .checking import half_files, half_lines, incomplete, lost, read_raw, untold
-from .kills import Undisturbed, look
+from .kills import Undisturbed, look, suites_in
 from .moments import CHECKS, MODELS
 from .product import misread
 from .result import Case, Result
@@ -115,7 +115,7 @@ def _same(place: Place, undisturbed: Undisturbed, _chance: random.Random) -> lis
 def _other_models(place: Place, _undisturbed: Undisturbed, _chance: random.Random) -> list[str]:
     rans = _both(place, place.command(), place.command(models=_OTHERS))
     raw = read_raw(place.evidence)
-    suites = {path.name: path.read_bytes() for path in (place.folder / "suites").glob("*.py")}  # another one is there
+    suites = suites_in(place)  # another one is there
     wrong = [*lost(raw, place.folder / "log"), *half_lines(raw, killed=False), *untold(raw)]
     wrong += [*half_files(place.folder, suites), *misread(place.evidence, raw)]
     return [*_ended(rans, 0), *_runs_whole(place, 2), *wrong]

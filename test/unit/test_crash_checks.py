@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import shutil
 import signal
@@ -325,15 +326,13 @@ def test_a_killed_parent_has_to_have_been_killed(tmp_path, run):
 
 def test_a_process_that_outlives_its_run_is_seen(whole, folder):
     place = Place(folder=folder)
-    undisturbed = Undisturbed.__new__(Undisturbed)
-    undisturbed.suites = SUITES
+    undisturbed = Undisturbed(seconds=1.0, suites=SUITES)
     (folder / "suites" / "test_a.py").write_bytes(SUITES["test_a.py"])
     assert kills.look(place, checking.read_raw(whole), undisturbed, [77]) == ["process 77 was left alive"]
 
 
 def test_a_run_that_resume_did_not_bring_to_its_end_is_seen(whole, folder):
-    undisturbed = Undisturbed.__new__(Undisturbed)
-    undisturbed.suites = SUITES
+    undisturbed = Undisturbed(seconds=1.0, suites=SUITES)
     ran = Ran(code=3, out="", err="it broke", seconds=1.0)
     found = after_resuming(Place(folder=folder), checking.read_raw(whole), ran, undisturbed)
     for words in ("was never carried out whole", "--resume ended with 3", "no report in all formats"):
@@ -371,7 +370,7 @@ def test_the_same_seed_draws_the_same_kills_spread_over_the_run_and_over_all_poi
     by_victim = {name: [kill for kill in one if kill.victim == name] for name in ("parent", "child", "all", "twice")}
     assert all(by_victim.values())
     shares = sorted(kill.share for kill in by_victim["parent"] if not kill.point)
-    assert max(b - a for a, b in zip(shares, shares[1:], strict=False)) < 2 / len(shares)
+    assert max(b - a for a, b in itertools.pairwise(shares)) < 2 / len(shares)
     points = [kill.point for kill in one if kill.point]
     assert set(parent_points()) <= set(points)
     assert len(set(points)) == len(points)

@@ -15,6 +15,9 @@ import os
 import signal
 import threading
 
+_OF_PARENTS = ("run", "end")
+"""Lines that the process writes that was started; its children write those of checks, but for what they left open."""
+
 FOLDERS = ("suites", "reports", "cache")
 """Parts of the paths of files that are counted: those that a run keeps."""
 
@@ -45,6 +48,7 @@ class Plant:
             return self.real_write(descriptor, data)
         self.writing.sent = data
         meant = self.what == "line" and self.which in self.names(data)
+        meant = meant and self.role == ("parent" if self.which in _OF_PARENTS else "child")
         if meant and self.where == "before":
             self.die()
         if meant and self.where == "half":
