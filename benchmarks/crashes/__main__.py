@@ -21,12 +21,13 @@ from .kills import Undisturbed, kill_cases, undisturbed_run
 from .page import page_text
 from .result import Case, Kept, keep, read_results
 from .running import Place
+from .sabotaged import sabotage_cases
 from .together import together_cases
 from .writers import writer_cases
 
 RESULTS = "results.jsonl"
 FOLDER = Path("hwcompat-out/crashes")
-PARTS = ("kills", "deaths", "disks", "together", "writers", "exports")
+PARTS = ("kills", "deaths", "disks", "together", "writers", "exports", "sabotage")
 
 
 def cases(parts: Sequence[str], kills: int, seed: int) -> Iterator[Case]:
@@ -43,6 +44,8 @@ def cases(parts: Sequence[str], kills: int, seed: int) -> Iterator[Case]:
         yield from writer_cases(seed)
     if "exports" in parts:
         yield from export_cases(seed)
+    if "sabotage" in parts:
+        yield from sabotage_cases()
 
 
 @click.command()

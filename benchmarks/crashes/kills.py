@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -98,9 +98,7 @@ def suites_in(place: Place) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (place.folder / "suites").glob("*.py")}
 
 
-def look(
-    place: Place, raw: Raw, undisturbed: Undisturbed, alive: list[int] | Any, *, killed: bool = True
-) -> list[str]:
+def look(place: Place, raw: Raw, undisturbed: Undisturbed, alive: Sequence[int], *, killed: bool = True) -> list[str]:
     """Everything that must hold of a run's folder at any moment when nothing runs."""
     return [
         *lost(raw, place.folder / "log"),

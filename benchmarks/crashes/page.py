@@ -119,6 +119,11 @@ def _exports(found: Sequence[Kept]) -> str:
     return f"{_text('exports')}\n{_table(rows, heads)}"
 
 
+def _sabotage(found: Sequence[Kept]) -> str:
+    rows = [(one.kind, "found" if one.facts["found"] else "NOT FOUND", one.facts["said"]) for one in found]
+    return f"{_text('sabotage')}\n{_table(rows, ('what was made worse', '', 'in these words'))}"
+
+
 _PARTS = {
     "kills": _kills,
     "deaths": _deaths,
@@ -126,6 +131,7 @@ _PARTS = {
     "together": _together,
     "writers": _writers,
     "exports": _exports,
+    "sabotage": _sabotage,
 }
 
 

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 PLANTING = Path(__file__).with_name("planting")
 LIMIT_S = 240
 _LOOK_S = 0.005
+_MOMENT_S = 3
 _ENDING_S = 10
 
 
@@ -117,11 +118,19 @@ class Process:
         out, err = (self._stream(name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
         return Ran(code=code, out=out, err=err, seconds=seconds)
 
+    def marked(self) -> list[int]:
+        """Processes of this run that are there, beside its own."""
+        return [pid for pid in _marked(self.mark) if pid != self.process.pid]
+
     def left_alive(self) -> list[int]:
-        """Processes of this run that are still there a while after its end."""
-        deadline = time.monotonic() + _ENDING_S
-        while found := [pid for pid in _marked(self.mark) if pid != self.process.pid]:
-            if time.monotonic() > deadline:
+        """Processes of this run that are still there a while after its end: those that run suites have to go with it,
+        and what asks a device whether it answers ends by itself."""
+        ended = time.monotonic()
+        while found := self.marked():
+            suites = [pid for pid in found if b"run_test_generation.py" in _command_of(pid)]
+            if suites and time.monotonic() > ended + _MOMENT_S:
+                return suites
+            if time.monotonic() > ended + _ENDING_S:
                 return found
             time.sleep(_LOOK_S * 10)
         return []

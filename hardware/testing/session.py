@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..changes import current_changes
 from ..detection import HardwareInfo
-from ..errors import NothingMatched
+from ..errors import NothingMatched, OutputError
 from ..evidence.machine import machine_label
 from ..evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine
 from ..evidence.versions import versions_of
@@ -104,4 +104,6 @@ def run_session(
         interrupted = True
     finally:
         writer.close()
+    if not writer.path.exists():
+        raise OutputError(f"the evidence of run {run.run_id} is gone", why=f"{writer.path} was removed while it ran")
     return Session(run_id=run.run_id, taken_over=found, interrupted=interrupted)

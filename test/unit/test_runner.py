@@ -20,6 +20,7 @@ from hardware.evidence.writer import EvidenceWriter
 from hardware.testing import runner
 from hardware.testing.device_state import DeviceState, Probed
 from hardware.testing.runner import Limits, run_suites
+from hardware.testing.session import run_session
 from hardware.testing.suite_file import SuiteFile, read_suite
 
 GOOD = "def test_first():\n    pass\n\n\ndef test_second():\n    pass\n"
@@ -367,6 +368,23 @@ def test_a_suite_that_was_changed_after_it_was_planned_is_not_run(make, go):
     assert {line.suite_hash for line in lines} == {suite.suite_hash}
     assert all("was changed after it was planned" in line.error_message for line in lines)
     assert outcomes(evidence, "other") == ["ambiguous"] * 2
+
+
+def test_evidence_that_somebody_removes_while_the_run_goes_on_is_an_output_error(make, tmp_path):
+    from hardware.basic_detection import inventory_here
+
+    removes = f"import shutil\n\n\ndef test_first():\n    shutil.rmtree({str(tmp_path / 'evidence')!r})\n"
+    suites = [make("removes", removes), make("good", GOOD)]
+    with pytest.raises(OutputError, match="was removed while it ran"):
+        run_session(
+            suites,
+            [suite.planned() for suite in suites],
+            inventory_here(),
+            evidence=tmp_path / "evidence",
+            command="",
+            limits=Limits(timeout_s=300.0),
+            jobs=1,
+        )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
