@@ -27,11 +27,11 @@ from .result import Case, Result
 from .running import Place, Process, run_to_end
 
 SIZES_K = {
-    "evidence": tuple(range(4, 52, 4)),
-    "tmp": (4, 12, 32, 64, 128),
-    "cache": (4, 64, 256, 512, 1024),
-    "reports": (4, 16, 48, 100),
-    "suites": (4, 8, 12, 16),
+    "evidence": (4, 8, 12, 16, 20, 24, 28, 32, 36),
+    "tmp": (4, 32, 128),
+    "cache": (64, 256, 1024),
+    "reports": (4, 48, 100),
+    "suites": (4, 12),
 }
 """Kilobytes of the disks that are tried, by what lies on them: from hardly any to nearly enough."""
 

@@ -33,7 +33,7 @@ def page_text(found: Sequence[Kept], *, command: str) -> str:
     for name, make in _PARTS.items():
         if name in by_part:
             parts.append(make(by_part[name]))
-    return "\n".join([*parts, _what_was_wrong(found)]).rstrip("\n") + "\n"
+    return "\n".join([*parts, _what_was_wrong(found), _text("not_tried")]).rstrip("\n") + "\n"
 
 
 def _summary(by_part: dict[str, list[Kept]]) -> str:

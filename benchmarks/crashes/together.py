@@ -17,12 +17,12 @@ from .result import Case, Result
 from .running import Place, Process, Ran, run_to_end
 
 _TIMES = {
-    "the same run": 8,
-    "other models": 4,
-    "one is killed": 8,
-    "resumed twice": 5,
-    "other suites": 5,
-    "compacted": 4,
+    "the same run": 5,
+    "other models": 3,
+    "one is killed": 6,
+    "resumed twice": 4,
+    "other suites": 4,
+    "compacted": 3,
 }
 _OTHERS = ("t5", "vit", "bert")
 _OWN_TOLERANCE = """schema_version = 1
