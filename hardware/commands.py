@@ -12,6 +12,7 @@ import click
 
 from .errors import OutputError, UsageError, did_you_mean, echo
 from .plain_text import printable
+from .whole_file import write_whole
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -27,12 +28,15 @@ _OUTPUT = click.option(
 
 
 def deliver(text: str, output: Path | None) -> None:
-    """Print a text, or write it to a file. Raises `OutputError`."""
+    """Print a text, or write it to a file, whole or not at all where that is a plain one. Raises `OutputError`."""
     if output is None:
         click.echo(text, nl=False)
         return
     try:
-        output.write_text(text, encoding="utf-8")
+        if output.is_symlink() or (output.exists() and not output.is_file()):  # /dev/stdout, a pipe
+            output.write_text(text, encoding="utf-8")
+        else:
+            write_whole(output, text)
     except OSError as error:
         raise OutputError(
             f"can't write {output}", why=error.strerror or str(error), fix="Name a file in an existing folder."

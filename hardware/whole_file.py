@@ -1,10 +1,19 @@
-"""Files that appear whole or not at all: a reader, and a process that is killed, never leave half of one behind."""
+"""Files that appear whole or not at all: a reader, and a process that is killed, never leave half of one behind.
+
+Who reads a file to write it anew, or removes what others may have made, does so under `one_at_a_time`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+_LOCK = ".lock"
 
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
@@ -18,3 +27,43 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
     except BaseException:
         Path(part).unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Hold other processes that ask for the same folder until this block is over. The hold ends with its process,
+    however that ends; where the system or the disk knows no locks, there is none. Raises `OSError`.
+    """
+    with (folder / _LOCK).open("ab") as file:
+        _lock(file, wait=True)
+        yield
+
+
+@contextlib.contextmanager
+def work_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """A new folder in `parent`, for what is renamed when it is whole; it is gone after the block. Those that killed
+    processes left are removed first. Raises `OSError`."""
+    with one_at_a_time(parent):
+        for left in parent.glob(f"{prefix}*"):
+            with contextlib.suppress(OSError), (left / _LOCK).open("ab") as file:
+                if _lock(file, wait=False):
+                    shutil.rmtree(left, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        held = (folder / _LOCK).open("ab")
+        _lock(held, wait=False)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        held.close()
+
+
+def _lock(file: BinaryIO, *, wait: bool) -> bool:
+    """Whether this process holds the file's lock now; False too where there are no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):  # Windows; a network's disk; another process
+        return False
+    return True

@@ -9,12 +9,11 @@ from pathlib import Path
 import click
 
 from generators.compatibility.run_evidence import RunEvidence
-from hardware.errors import NothingMatched, OutputError, UsageError, did_you_mean, echo
+from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
 from hardware.evidence.store import check_folder
 from hardware.front_door import note, terminal_width
 from hardware.paths import DEFAULT_EVIDENCE
-from hardware.plain_text import one_line, printable
-from hardware.whole_file import write_whole
+from hardware.plain_text import one_line
 
 from .comparison.changes import compare_last_green, compare_sides
 from .comparison.history import alike, since_green
@@ -33,6 +32,7 @@ from .comparison.sides import (
     side_of,
 )
 from .comparison.text import comparison_text
+from .delivery import print_or_write
 from .request import Request
 
 _SUFFIXES = {"text": "txt", "markdown": "md", "json": "json"}
@@ -54,7 +54,8 @@ def compare(request: Request) -> int:
             raise
         for evidence in shelf.opened.values():
             _tell_broken(evidence)
-    _deliver(request, comparison_text(found, request.format, width=terminal_width()))
+    text = comparison_text(found, request.format, width=terminal_width())
+    print_or_write(text, request.output_dir, f"comparison.{_SUFFIXES[request.format]}")
     return int(found.met(request.fail_on) > 0)
 
 
@@ -175,16 +176,3 @@ def _tell_broken(evidence: RunEvidence) -> None:
     if broken := evidence.broken:
         first = broken[0]
         note(f"{len(broken)} broken line(s) left out; {first.file}, line {first.number}: {first.reason}")
-
-
-def _deliver(request: Request, text: str) -> None:
-    if request.output_dir is None:
-        click.echo(text, nl=False)
-        return
-    file = request.output_dir / f"comparison.{_SUFFIXES[request.format]}"
-    try:
-        request.output_dir.mkdir(parents=True, exist_ok=True)
-        write_whole(file, text)
-    except OSError as error:
-        raise OutputError(f"can't write {printable(str(file))}", why=error.strerror or str(error)) from error
-    note(f"written: {file}")

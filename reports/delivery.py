@@ -1,4 +1,5 @@
-"""What becomes of a report that is ready: names that aren't to be told, and where a server's step wants it."""
+"""What becomes of a report that is ready: printed or written, names that aren't to be told, and where a server's
+step wants it."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ import click
 
 from hardware.errors import OutputError
 from hardware.front_door import note
+from hardware.plain_text import printable
+from hardware.whole_file import write_whole
 
 from .anonymous import Pseudonyms, names_in_command
 from .github_report import LARGEST_SUMMARY, github_annotations, github_summary
@@ -23,6 +26,24 @@ if TYPE_CHECKING:
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 SUMMARY_FILE = "job_summary.md"
+
+
+def print_or_write(text: str, folder: Path | None, name: str) -> None:
+    """Print a text, or write it whole into a folder under that name. Raises `OutputError`."""
+    if folder is None:
+        click.echo(text, nl=False)
+        return
+    file = folder / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(file, text)
+    except OSError as error:
+        raise OutputError(
+            f"can't write {printable(str(file))}",
+            why=error.strerror or str(error),
+            fix="Name another folder with --output-dir.",
+        ) from error
+    note(f"written: {file}")
 
 
 def pseudonyms_for(evidence: Evidence, asked: Iterable[str] = ()) -> Pseudonyms:

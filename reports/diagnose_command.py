@@ -6,15 +6,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import click
-
-from hardware.errors import BrokenInput, OutputError, UsageError, echo
+from hardware.errors import BrokenInput, UsageError, echo
 from hardware.evidence.redaction import redact
 from hardware.evidence.writer import now
 from hardware.front_door import note
 from hardware.plain_text import one_line, size_text
-from hardware.whole_file import write_whole
 
+from .delivery import print_or_write
 from .diagnosing import TextDiagnosis, diagnose_text
 from .diagnosis_text import diagnosis_json, diagnosis_markdown
 from .finding import Severity
@@ -39,7 +37,8 @@ def diagnose_pasted(request: Request, source: str) -> int:
         raise BrokenInput(f"{_name(source)} is empty", fix="Paste a traceback or the end of a log.")
     timestamp = now()
     found = _redacted(diagnose_text(text, source=_name(source), timestamp=timestamp))
-    _deliver(request, found, timestamp)
+    text = diagnosis_markdown(found) if request.format == "markdown" else diagnosis_json(found, timestamp)
+    print_or_write(text, request.output_dir, f"diagnosis.{_SUFFIXES[request.format]}")
     limit = Severity(request.fail_on).rank
     return int(any(finding.severity.rank >= limit for finding in found.findings))
 
@@ -92,19 +91,3 @@ def _decoded(data: bytes) -> str:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", errors="replace")
     return data.decode("utf-8", errors="replace")
-
-
-def _deliver(request: Request, found: TextDiagnosis, timestamp: str) -> None:
-    text = diagnosis_markdown(found) if request.format == "markdown" else diagnosis_json(found, timestamp)
-    if request.output_dir is None:
-        click.echo(text, nl=False)
-        return
-    file = request.output_dir / f"diagnosis.{_SUFFIXES[request.format]}"
-    try:
-        request.output_dir.mkdir(parents=True, exist_ok=True)
-        write_whole(file, text)
-    except OSError as error:
-        raise OutputError(
-            f"can't write {file}", why=error.strerror or str(error), fix="Name another folder with --output-dir."
-        ) from error
-    note(f"written: {file}")

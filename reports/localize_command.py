@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import click
-
 from generators.localizing.asking import checked_cell, localize_cell
-from hardware.errors import OutputError, UsageError
+from hardware.errors import UsageError
 from hardware.evidence.writer import now
 from hardware.front_door import note
 from hardware.localization.result import Finding, Localization, Place
 
+from .delivery import print_or_write
 from .formats import SUFFIXES
 from .request import Request
 from .text import code, markdown
@@ -38,16 +37,7 @@ def report_localization(request: Request, cell: str) -> int:
     note(f"localizing {checked.id}: some seconds to a minute")
     found = localize_cell(checked.id)
     text = localization_json(found, now()) if request.format == "json" else localization_markdown(found)
-    if request.output_dir is None:
-        click.echo(text)
-    else:
-        file = request.output_dir / f"localization.{SUFFIXES[request.format]}"
-        try:
-            request.output_dir.mkdir(parents=True, exist_ok=True)
-            file.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"can't write {file}", why=error.strerror or str(error)) from error
-        note(f"written: {file}")
+    print_or_write(text + "\n", request.output_dir, f"localization.{SUFFIXES[request.format]}")
     return exit_code(found)
 
 

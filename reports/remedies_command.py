@@ -7,20 +7,19 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-import click
-
 from generators.compatibility.current_checks import current_checks
 from generators.models.classifier import classify_type
 from generators.remedies.trying import CellTried, Workplace, try_cell
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell
 from hardware.detection import detect, targets
-from hardware.errors import HwCompatError, NothingMatched, OutputError, echo
+from hardware.errors import HwCompatError, NothingMatched, echo
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import new_run_id, now
 from hardware.front_door import note, terminal_width
 from hardware.paths import DEFAULT_EVIDENCE, OUTPUT
 
+from .delivery import print_or_write
 from .remedies_view import error_type_of, remedies_json, remedies_markdown, remedies_text
 from .request import Request
 
@@ -47,11 +46,11 @@ def try_remedies(request: Request) -> int:
         note(f"{cell.id}: as it is, then with what may turn it")
         found.append(try_cell(cell, place, here=here, error_type_of=error_type_of, on_note=note))
     if request.format == "json":
-        _deliver(remedies_json(found, str(folder), now()) + "\n", request.output_dir, "remedies.json")
+        print_or_write(remedies_json(found, str(folder), now()) + "\n", request.output_dir, "remedies.json")
     elif request.format == "markdown":
-        _deliver(remedies_markdown(found, str(folder)) + "\n", request.output_dir, "remedies.md")
+        print_or_write(remedies_markdown(found, str(folder)) + "\n", request.output_dir, "remedies.md")
     else:
-        _deliver(remedies_text(found, str(folder), terminal_width()) + "\n", request.output_dir, "remedies.txt")
+        print_or_write(remedies_text(found, str(folder), terminal_width()) + "\n", request.output_dir, "remedies.txt")
     return exit_code(found)
 
 
@@ -115,15 +114,3 @@ def _command(request: Request) -> str:
     """What goes into the evidence of each try."""
     named = [word for text in request.remedies for word in ("--try-remedies", text)]
     return shlex.join(["python", "hardware_compatibility_reporter.py", *named])
-
-
-def _deliver(text: str, folder: Path | None, name: str) -> None:
-    if folder is None:
-        click.echo(text, nl=False)
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OutputError(f"can't write {folder / name}", why=error.strerror or str(error)) from error
-    note(f"written: {folder / name}")

@@ -36,6 +36,7 @@ from hardware.front_door import note
 from hardware.paths import DEFAULT_EVIDENCE, OUTPUT
 from hardware.testing.checkpoints import named_folders, weights_hash
 from hardware.testing.runner import default_memory_limit
+from hardware.whole_file import write_whole
 
 from .repro_judgement import Judgement, judge
 from .repro_text import Issue, issue_text, story_of, title_of
@@ -168,7 +169,7 @@ def _written(
     python, arguments = python_of(captured), _checkpoint(source, planned)
     tried: list[tuple[str, Shown, Judgement]] = []
     for text in scripts(captured, source, folder, title=title, story=story):
-        (folder / SCRIPT).write_text(text, encoding="utf-8")
+        write_whole(folder / SCRIPT, text)
         note("running the script alone …")
         shown = run_script(
             folder,
@@ -181,11 +182,11 @@ def _written(
         if tried[-1][2].same:
             break
     text, shown, judgement = next((one for one in tried if one[2].same), tried[0])
-    (folder / SCRIPT).write_text(text, encoding="utf-8")
+    write_whole(folder / SCRIPT, text)
     tidy(captured, folder)
     issue = Issue(cell=cell, captured=captured, shown=shown, judgement=judgement, title=title, story=story)
     run = max(runs, key=lambda one: one.started_at, default=None)
-    (folder / README).write_text(issue_text(issue, text, run), encoding="utf-8")
+    write_whole(folder / README, issue_text(issue, text, run))
     return Repro(folder=folder, captured=captured, shown=shown, judgement=judgement)
 
 

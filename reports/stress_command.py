@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import click
-
-from hardware.errors import OutputError
-from hardware.front_door import note
-
+from .delivery import print_or_write
 from .formats import SUFFIXES
 from .html.stress_html import stress_html
 from .request import Request
@@ -23,14 +19,5 @@ def show_stress(request: Request, path: Path) -> int:
         text = stress_html(run)
     else:
         text = stress_markdown(run) if request.format == "markdown" else json.dumps(run, indent=2) + "\n"
-    if request.output_dir is None:
-        click.echo(text, nl=False)
-    else:
-        file = request.output_dir / f"stress_run.{SUFFIXES[request.format]}"
-        try:
-            request.output_dir.mkdir(parents=True, exist_ok=True)
-            file.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"can't write {file}", why=error.strerror or str(error)) from error
-        note(f"written: {file}")
+    print_or_write(text, request.output_dir, f"stress_run.{SUFFIXES[request.format]}")
     return int(any(one["ending"] not in ("measured", "skipped") for one in run["results"]))

@@ -10,7 +10,8 @@ from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell
 from hardware.evidence.store import Evidence
 
-SILENT = ("not_reached", "interrupted")
+SILENT = ("not_reached", "interrupted", "disk_full")
+"""Error types of `not_run` that tell only that a check wasn't come to, or couldn't be carried out here and now."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from hardware.errors import BrokenInput, OutputError, echo
 from hardware.paths import CACHE_VARIABLE, cache_folder
-from hardware.whole_file import write_whole
+from hardware.whole_file import one_at_a_time, write_whole
 
 from .libraries import catalog_of
 from .recipe import SHIPPED
@@ -104,11 +104,12 @@ def keep_code_facts(found: CodeFacts, folder: Path | None = None) -> None:
     """Store in `folder` (by default this machine's own). Raises `OutputError`."""
     library = catalog_of(found.model_type)
     path = _path(folder or cache_folder("recipes"), folder_name(library.library, library.version))
-    known = {**_read(path), (found.model_type, found.task): found}
-    text = json.dumps([known[key].to_dict() for key in sorted(known)], indent=0, ensure_ascii=False, allow_nan=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text + "\n")
+        with one_at_a_time(path.parent):
+            known = {**_read(path), (found.model_type, found.task): found}
+            listed = [known[key].to_dict() for key in sorted(known)]
+            write_whole(path, json.dumps(listed, indent=0, ensure_ascii=False, allow_nan=False) + "\n")
     except OSError as error:
         raise OutputError(f"{echo(str(path))} cannot be written", why=str(error)) from error
     _known.cache_clear()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hardware.errors import BrokenInput, ModelError, OutputError, echo
 from hardware.paths import cache_folder
-from hardware.whole_file import write_whole
+from hardware.whole_file import one_at_a_time, write_whole
 
 from .catalog import installed_version
 from .diffusion import LIBRARY, installed_diffusers
@@ -135,6 +135,10 @@ def _refusals_in(path: Path) -> dict[tuple[str, str], Refusal]:
 
 @functools.lru_cache(maxsize=8)
 def _read_refusals(path: Path, _changed: int, _size: int) -> dict[tuple[str, str], Refusal]:
+    return _refusals_now(path)
+
+
+def _refusals_now(path: Path) -> dict[tuple[str, str], Refusal]:
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))
         return {(one.model_type, one.task): one for one in map(Refusal.from_dict, listed)}
@@ -154,15 +158,19 @@ def keep_refusal(model_type: str, task: str | None, refusal: Refusal | None, fol
     folder = folder or cache_folder("recipes")
     catalog = catalog_of(model_type)
     path = _refused_path(folder, folder_name(catalog.library, catalog.version))
-    before = _refusals_in(path)
-    after = {key: one for key, one in before.items() if key != (model_type, task or "")}
-    if refusal is not None:
-        after[(model_type, task or "")] = refusal
-    if after == before:
-        return
-    text = json.dumps([after[key].to_dict() for key in sorted(after)], indent=1, ensure_ascii=False)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text + "\n")
+        with one_at_a_time(path.parent):
+            _refuse(path, (model_type, task or ""), refusal)
     except OSError as error:
         raise OutputError(f"{echo(str(path))} cannot be written", why=str(error)) from error
+
+
+def _refuse(path: Path, asked: tuple[str, str], refusal: Refusal | None) -> None:
+    before = _refusals_now(path) if path.is_file() else {}  # another process may have written in the same moment
+    after = {key: one for key, one in before.items() if key != asked}
+    if refusal is not None:
+        after[asked] = refusal
+    if after != before:
+        text = json.dumps([after[key].to_dict() for key in sorted(after)], indent=1, ensure_ascii=False)
+        write_whole(path, text + "\n")

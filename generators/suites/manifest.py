@@ -11,6 +11,7 @@ from typing import Any
 
 from hardware.errors import OutputError
 from hardware.paths import cache_folder
+from hardware.whole_file import write_whole
 
 _ROOT = Path(__file__).parents[2]
 _SOURCES = ("generators", "hardware", "templates")
@@ -86,7 +87,7 @@ def remember(folder: Path, key: str, said: Mapping[str, str], notes: Sequence[st
     files = [{"name": name, "sha256": _sha256(folder / name), "said": text} for name, text in said.items()]
     path = _path(folder)
     try:
-        path.write_text(json.dumps({"key": key, "files": files, "notes": list(notes)}), encoding="utf-8")
+        write_whole(path, json.dumps({"key": key, "files": files, "notes": list(notes)}))
     except OSError as error:
         raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
 

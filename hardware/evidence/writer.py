@@ -1,7 +1,12 @@
-"""Appends evidence lines to the file of this process, each whole and flushed before the next begins."""
+"""Appends evidence lines to the file of this process, each whole and flushed before the next begins.
+
+What is promised: a line is kept once `write` returned. From then on it is in the file for every other process,
+whatever becomes of this one. Nothing is promised of a machine that loses its power.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -35,7 +40,8 @@ class EvidenceWriter:
         self.path = folder / f"{run_id}-{os.getpid()}.jsonl"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._is_torn = _ends_in_half_a_line(self._descriptor)
         except OSError as error:
             raise OutputError(
                 f"evidence cannot be written to {folder}",
@@ -44,24 +50,53 @@ class EvidenceWriter:
             ) from error
 
     def write(self, line: Line) -> None:
-        """Append one line. It is whole in the file, or an `OutputError` is raised."""
+        """Append one line. It is whole in the file, or an `OutputError` is raised, and no later line suffers."""
         text = json.dumps(redact_all(to_dict(line)), ensure_ascii=True, allow_nan=False)
-        data = text.encode() + b"\n"
+        self._append(b"\n" * self._is_torn + text.encode() + b"\n")
+
+    def _append(self, data: bytes) -> None:
         try:
             written = os.write(self._descriptor, data)
         except OSError as error:
-            raise OutputError(f"evidence cannot be written to {self.path}", why=error.strerror or "") from error
+            raise self._unwritable(error) from error
         if written != len(data):
+            self._take_back(written)
             raise OutputError(f"evidence in {self.path} was cut short", why="the disk is full")
+        self._is_torn = False
+
+    def _take_back(self, written: int) -> None:
+        """Cut off the part of a line that was written; where that fails, the next line begins on its own."""
+        torn_before, self._is_torn = self._is_torn, True
+        with contextlib.suppress(OSError):
+            end = os.lseek(self._descriptor, 0, os.SEEK_CUR)
+            if os.fstat(self._descriptor).st_size == end:
+                os.ftruncate(self._descriptor, end - written)
+                self._is_torn = torn_before
 
     def end(self, reason: str, counts: Mapping[str, int], resumes: Iterable[str] = ()) -> None:
         """Write that the run is over, and seal its files and those of the runs that it `resumes`."""
+        if self._is_torn:  # what is sealed ends with a whole line
+            self._append(b"\n")
         files = digests(self.folder, [self.run_id, *resumes])
         self.write(EndLine(run_id=self.run_id, ended_at=now(), reason=reason, counts=dict(counts), files=files))
 
     def close(self) -> None:
-        """Flush to the disk and close. A second call does nothing."""
-        if self._descriptor >= 0:
-            os.fsync(self._descriptor)
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Flush to the disk and close. A second call does nothing. Raises `OutputError`."""
+        if self._descriptor < 0:
+            return
+        descriptor, self._descriptor = self._descriptor, -1
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            os.close(descriptor)
+
+    def _unwritable(self, error: OSError) -> OutputError:
+        return OutputError(f"evidence cannot be written to {self.path}", why=error.strerror or str(error))
+
+
+def _ends_in_half_a_line(descriptor: int) -> bool:
+    """Whether a process of the same number was killed in the middle of a line: the next one begins on its own."""
+    size = os.fstat(descriptor).st_size
+    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"

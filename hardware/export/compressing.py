@@ -6,13 +6,13 @@ import contextlib
 import hashlib
 import os
 import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..backends.base import Unsupported
 from ..evidence.record import Stage
+from ..whole_file import work_folder
 from .exported import Exported
 from .keeping import versions_of
 
@@ -40,9 +40,10 @@ def _compress_into(kept: Path, folder: Path) -> None:
         raise Unsupported(reason, error_type="missing_dependency", stage=Stage.CONVERT) from error
     import openvino
 
-    work = Path(tempfile.mkdtemp(prefix="int8-", dir=kept.parent))
     core = openvino.Core()
-    try:
+    with work_folder(kept.parent, "int8-") as parent:
+        work = parent / "0"
+        work.mkdir()
         compressed = 0
         for file in sorted(folder.iterdir()):
             if file.suffix == ".xml":
@@ -56,8 +57,6 @@ def _compress_into(kept: Path, folder: Path) -> None:
             raise Unsupported(reason, error_type="unsupported_dtype", stage=Stage.CONVERT)
         with contextlib.suppress(OSError):  # another process was faster
             os.replace(work, kept)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _weights_in_bytes(model: object) -> int:

@@ -13,7 +13,6 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from ..changes import current_changes
 from ..errors import OutputError
 from ..evidence.record import Stage
 from ..paths import CACHE_VARIABLE, cache_folder
+from ..whole_file import one_at_a_time, work_folder
 from .exported import Exported, Opened, Opener
 from .verification import Proof, held_inputs, keep_passes, was_of
 
@@ -79,7 +79,8 @@ def export_once(subject: ModelSubject, example: Inputs, open_on_cpu: Opener, rou
     found = _read(kept)
     if found is not None and not was_of(kept, subject):
         log.info("%s isn't of the module as it is in memory now", kept.name)
-        shutil.rmtree(kept, ignore_errors=True)
+        with one_at_a_time(kept.parent):
+            shutil.rmtree(kept, ignore_errors=True)
         found = None
     return found if found is not None else _export_into(kept, subject, example, open_on_cpu, route)
 
@@ -148,8 +149,7 @@ def _read(folder: Path) -> Exported | None:
 
 
 def _export_into(kept: Path, subject: ModelSubject, example: Inputs, open_on_cpu: Opener, route: Route) -> Exported:
-    work = Path(tempfile.mkdtemp(prefix="export-", dir=kept.parent))
-    try:
+    with work_folder(kept.parent, "export-") as work:
         started = time.perf_counter()
         with contextlib.redirect_stdout(None), _quiet_logging():
             proof = Proof.of(subject, example, route.runtime, decodes=route.decodes)
@@ -158,18 +158,17 @@ def _export_into(kept: Path, subject: ModelSubject, example: Inputs, open_on_cpu
         took = time.perf_counter() - started
         facts = {**made.facts(), "error": error, "seconds": took, "files": _files_in(made.folder)}
         (made.folder / _VERIFIED).write_text(json.dumps(facts), encoding="utf-8")
-        if kept.exists() and _read(kept) is None:
-            shutil.rmtree(kept, ignore_errors=True)  # left half-made by a process that was killed
-        with contextlib.suppress(OSError):  # another process was faster: its export is as good as ours
-            os.replace(made.folder, kept)
-        found = _read(kept)
+        with one_at_a_time(kept.parent):
+            if kept.exists() and _read(kept) is None:
+                shutil.rmtree(kept, ignore_errors=True)  # left half-removed by a process that was killed
+            with contextlib.suppress(OSError):  # another process was faster: its export is as good as ours
+                os.replace(made.folder, kept)
+            found = _read(kept)
         if found is None:
             raise OutputError(
                 f"the export could not be kept in {kept}", fix=f"Name another folder in {CACHE_VARIABLE}."
             )
         return found
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 @contextlib.contextmanager

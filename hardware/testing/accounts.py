@@ -9,6 +9,7 @@ from ..evidence.error_types import current_name
 from ..evidence.record import CheckLine, Outcome, Stage
 from ..evidence.store import lines_by_cell, read_file, read_run
 from ..evidence.writer import EvidenceWriter
+from . import full_disk
 from .device_state import DeviceState, Probed
 from .lines import line_for
 from .suite_file import SuiteFile
@@ -24,6 +25,8 @@ def account_for(
     left checks out.
     """
     lines = _lines_of(writer, pid, suite)
+    if ending.outcome is Outcome.NOT_RUN:
+        return [*lines, *close(suite, lines, writer, full_disk.ERROR_TYPE, ending.message)]
     if ending.outcome is not None and suite.checks:
         lines = [*lines, _victim(suite, lines, ending, device, writer)]
     if ending.outcome is not None:
@@ -89,6 +92,7 @@ def settle(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str) -> 
     written = read_run(writer.folder, writer.run_id)
     lines = [*written.checks, *written.other_checks]  # under a changed condition they are no measurement, and written
     by_cell = lines_by_cell(lines)
+    error_type = "not_reached" if reason == "finished" else "interrupted"
     for suite in suites:
-        lines += close(suite, by_cell.get(suite.cell.id, ()), writer, reason, f"the run was {reason}")
+        lines += close(suite, by_cell.get(suite.cell.id, ()), writer, error_type, f"the run was {reason}")
     return Counter(line.outcome for line in lines)

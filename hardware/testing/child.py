@@ -20,26 +20,31 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from .full_disk import is_full_disk
 from .pytest_environment import shield_pytest
 
 _SUITE_INI = Path(__file__).with_name("suite.ini")
 _PR_SET_PDEATHSIG = 1
+_LONGEST_REASON = 1000  # a line of a pipe is written whole
 
 PYTEST_INTERNAL = 3
 """pytest's exit code when it broke down itself."""
 
 
 class Word(StrEnum):
-    """How a line on the pipe begins: the number of a suite that begins, a check that begins, pytest's exit code."""
+    """How a line on the pipe begins: the number of a suite that begins, a check that begins, pytest's exit code, why
+    nothing can be written any more."""
 
     SUITE = "suite"
     CHECK = "check"
     OVER = "over"
+    FULL = "full"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChildTask:
-    """What a child is told: the `suites` to run, in order, each with a log of its own (`log` and its number).
+    """What a child is told: the `suites` to run, in order, each with a log of its own (`log` and its number), and the
+    `hashes` that they were planned with.
 
     `memory_limit` in bytes and `threads` of one runtime, 0 for none; `pipe` is where it says what it begins, `parent`
     the process that it must not outlive. `temporary` is its temporary directory, and that of what it starts: the
@@ -47,6 +52,7 @@ class ChildTask:
     """
 
     suites: Sequence[str]
+    hashes: Sequence[str]
     evidence: str
     run_id: str
     log: str
@@ -60,6 +66,15 @@ class ChildTask:
 
 def run_child(task: ChildTask) -> int:
     """Run the suites in this process and return pytest's last exit code. The process is of no use afterwards."""
+    try:
+        return _run_child(task)
+    except Exception as error:
+        if is_full_disk(error):
+            _tell_full_disk(task.pipe, error)
+        raise
+
+
+def _run_child(task: ChildTask) -> int:
     die_with_parent(task.parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})  # held while it was started
     _log_to(task, 0)
@@ -78,7 +93,7 @@ def run_child(task: ChildTask) -> int:
     for number, suite in enumerate(task.suites):
         _log_to(task, number)
         _tell(task.pipe, Word.SUITE, number)
-        code = _run_suite(task, Path(suite))
+        code = _run_suite(task, Path(suite), task.hashes[number])
         sys.stdout.flush()
         sys.stderr.flush()
         if code == PYTEST_INTERNAL:
@@ -88,14 +103,19 @@ def run_child(task: ChildTask) -> int:
     return code
 
 
-def _run_suite(task: ChildTask, suite: Path) -> int:
+def _run_suite(task: ChildTask, suite: Path, planned_hash: str) -> int:
     import pytest
 
     from ..evidence.writer import EvidenceWriter
     from .plugin import Recorder
 
     writer = EvidenceWriter(Path(task.evidence), task.run_id)
-    recorder = Recorder(writer, on_start=lambda check: _tell(task.pipe, Word.CHECK, check))
+    recorder = Recorder(
+        writer,
+        on_start=lambda check: _tell(task.pipe, Word.CHECK, check),
+        on_full_disk=lambda error: _tell_full_disk(task.pipe, error),
+        planned_hash=planned_hash,
+    )
     settings = [
         "-c",
         str(_SUITE_INI),
@@ -129,6 +149,10 @@ def _limit_threads(threads: int) -> None:
 def _tell(pipe: int, word: Word, text: object) -> None:
     with contextlib.suppress(OSError):  # the parent is gone, and this process with it in a moment
         os.write(pipe, f"{word} {text}\n".encode())
+
+
+def _tell_full_disk(pipe: int, error: BaseException) -> None:
+    _tell(pipe, Word.FULL, " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_REASON])
 
 
 def die_with_parent(parent: int) -> None:

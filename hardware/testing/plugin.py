@@ -25,7 +25,7 @@ from ..evidence.error_types import current_name
 from ..evidence.record import EDITED, CheckLine, Origin, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from ..paths import DEFAULT_EVIDENCE
-from . import recording
+from . import full_disk, recording
 from .lines import line_for
 from .measurement import Ambiguous, Measurement, NotApplicable
 from .model_test import ModelTest
@@ -72,6 +72,8 @@ def classify_error(error: BaseException, check: str, measured: Measurement) -> t
         return Outcome.SKIPPED, "not_applicable"
     if isinstance(error, pytest.skip.Exception):
         return Outcome.SKIPPED, "skipped"
+    if full_disk.is_full_disk(error):
+        return Outcome.NOT_RUN, full_disk.ERROR_TYPE
     text = str(error).lower()
     if (
         isinstance(error, MemoryError)
@@ -114,13 +116,22 @@ class Recorder:
     """Writes one evidence line for each check of each suite.
 
     With a `writer` it belongs to a run that somebody else planned; without, it opens a run of its own.
-    `on_start` is told the name of each check before it begins.
+    `on_start` is told the name of each check before it begins, `on_full_disk` why the session breaks down where that
+    is why. A suite whose hash isn't `planned_hash`, where one is given, is refused.
     """
 
-    def __init__(self, writer: EvidenceWriter | None = None, on_start: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        writer: EvidenceWriter | None = None,
+        on_start: Callable[[str], None] = lambda _name: None,
+        on_full_disk: Callable[[BaseException], None] = lambda _error: None,
+        planned_hash: str = "",
+    ) -> None:
         self._owned = writer is None
         self._writer = writer
-        self._on_start = on_start or (lambda _name: None)
+        self._on_start = on_start
+        self._on_full_disk = on_full_disk
+        self._planned_hash = planned_hash
         self._suites: dict[Path, SuiteFile | None] = {}
         self._not_imported: dict[SuiteFile, str] = {}
         self._counts: Counter[str] = Counter()
@@ -132,6 +143,11 @@ class Recorder:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         suites = {s.path: s for s in (self._suite(item.path) for item in session.items) if s is not None}
         suites |= {suite.path: suite for suite in self._not_imported}
+        for suite in suites.values() if self._planned_hash else ():
+            if suite.suite_hash != self._planned_hash:
+                raise pytest.UsageError(
+                    f"{suite.path.name} was changed after it was planned, by another run or by hand"
+                )
         if self._owned and suites and not session.config.option.collectonly:
             _register_devices(suites.values())
             self._open_run(list(suites.values()))
@@ -276,6 +292,11 @@ class Recorder:
             line = _import_failure(self._writer.run_id, suite, check, text)
             self._writer.write(line)
             self._counts[line.outcome] += 1
+
+    @pytest.hookimpl(tryfirst=True)  # others write what it was, where nothing can be written
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        if full_disk.is_full_disk(excinfo.value):
+            self._on_full_disk(excinfo.value)
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if not self._owned or self._writer is None:

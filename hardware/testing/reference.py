@@ -317,8 +317,12 @@ class ReferenceStore:
         os.close(handle)
         # Not ascontiguousarray, which makes an array of one element of a single number.
         arrays = {key: np.asarray(value, order="C") for key, value in outputs.items()}
-        save_file(arrays, name, metadata={"identity": identity, "checksum": digest_of(arrays)})
-        os.replace(name, self._path(identity, inputs))
+        try:
+            save_file(arrays, name, metadata={"identity": identity, "checksum": digest_of(arrays)})
+            os.replace(name, self._path(identity, inputs))
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
 
 def digest_of(arrays: Mapping[str, Array]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 from ..cell import Cell
 from ..evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine
 from ..evidence.redaction import redact
-from ..evidence.store import Evidence, read_folder
+from ..evidence.store import Evidence, read_folder, read_run
 from ..evidence.versions import moved_versions, relevant_versions
+from ..evidence.writer import EvidenceWriter
 from .devices import requested_device
 from .suite_file import SuiteFile
 
@@ -65,6 +67,24 @@ def find_resumable(folder: Path, suites: Sequence[SuiteFile], versions: Mapping[
         else:
             done[suite.cell.id] = run.run_id
     return Resumable(run_ids=tuple(run.run_id for run in chain), done=done, again=again)
+
+
+def close_run(folder: Path, run_id: str) -> None:
+    """Write the end of a run that has none though all that it planned has its line: it was killed after the last one.
+
+    Raises `OutputError`.
+    """
+    own = read_run(folder, run_id)
+    lines = (*own.checks, *own.other_checks)
+    planned = {
+        (cell.cell_id, check) for run in (*own.runs, *own.other_runs) for cell in run.plan for check in cell.checks
+    }
+    if own.ends or not planned or planned - {(line.cell_id, line.check_name) for line in lines}:
+        return
+    writer = EvidenceWriter(folder, run_id)
+    counts = Counter(str(line.outcome) for line in lines)
+    writer.end("finished", counts)
+    writer.close()
 
 
 def _chain(evidence: Evidence, machine: str, cells: Set[str]) -> tuple[RunLine, ...]:

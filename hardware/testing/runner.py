@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..backends.factory import backend_class
+from ..errors import OutputError
 from ..evidence.record import CheckLine, RunLine
 from ..evidence.writer import EvidenceWriter
 from ..target import Target
@@ -20,6 +21,7 @@ from .accounts import account_for, close, settle
 from .child import ChildTask
 from .device_state import DeviceState, Probe, Probed
 from .devices import requested_device
+from .full_disk import is_full_disk
 from .progress import Progress
 from .schedule import Group, groups_of, next_group, threads_for, usable_cores
 from .suite_file import SuiteFile
@@ -75,33 +77,44 @@ def run_suites(
     writer.write(run)
     progress.planned(len(suites))
     reason = "aborted"
-    with (
-        _terminate_interrupts(),
-        tempfile.TemporaryDirectory(prefix="hwcompat-", ignore_cleanup_errors=True) as folder,
-    ):
+    with _terminate_interrupts():
         try:
-            warm_up(suites)
-            task = ChildTask(
-                suites=(),
-                evidence=str(writer.folder.resolve()),
-                run_id=writer.run_id,
-                log=folder,
-                pipe=-1,
-                memory_limit=limits.memory_bytes,
-                parent=os.getpid(),
-                pytest_arguments=tuple(pytest_arguments),
-                threads=threads_for(jobs, usable_cores(), os.environ.get("OMP_NUM_THREADS", "")),
-            )
-            _Loop(task, suites, writer, jobs=jobs, limits=limits, progress=progress).run()
+            with tempfile.TemporaryDirectory(prefix="hwcompat-", ignore_cleanup_errors=True) as folder:
+                warm_up(suites)
+                task = ChildTask(
+                    suites=(),
+                    hashes=(),
+                    evidence=str(writer.folder.resolve()),
+                    run_id=writer.run_id,
+                    log=folder,
+                    pipe=-1,
+                    memory_limit=limits.memory_bytes,
+                    parent=os.getpid(),
+                    pytest_arguments=tuple(pytest_arguments),
+                    threads=threads_for(jobs, usable_cores(), os.environ.get("OMP_NUM_THREADS", "")),
+                )
+                _Loop(task, suites, writer, jobs=jobs, limits=limits, progress=progress).run()
             reason = "finished"
         except KeyboardInterrupt:
             reason = "interrupted"
+            raise
+        except OSError as error:
+            if is_full_disk(error):
+                raise _no_room(error) from error
             raise
         finally:
             progress.closed()
             counts = settle(writer, suites, reason)
             writer.end(reason, counts, run.resumes)
     return counts
+
+
+def _no_room(error: OSError) -> OutputError:
+    return OutputError(
+        f"nothing can be written to the temporary folder {tempfile.gettempdir()}",
+        why=error.strerror or str(error),
+        fix="Make room there, or name another folder in TMPDIR, and go on with --resume.",
+    )
 
 
 @contextmanager
@@ -202,6 +215,7 @@ class _Loop:
         task = replace(
             self.task,
             suites=tuple(str(suite.path.resolve()) for suite in group.suites),
+            hashes=tuple(suite.suite_hash for suite in group.suites),
             log=f"{self.task.log}{os.sep}{self.started}-",
         )
         return Watch(
@@ -219,7 +233,7 @@ class _Loop:
             return
         for ending in one.watch.poll():
             target = one.group.suites[ending.number].cell.target
-            if ending.outcome is not None:
+            if ending.outcome is not None and ending.outcome.is_breakdown:
                 one.broke, one.probe = ending, Probe(requested_device(target))
             elif one.watch.over:
                 self._end(one, ending, _WELL)

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from ..changes import current_changes
 from ..detection import HardwareInfo
-from ..errors import NothingMatched
+from ..errors import NothingMatched, OutputError
 from ..evidence.machine import machine_label
 from ..evidence.record import CheckLine, Origin, Outcome, PlannedCell, RunLine
 from ..evidence.versions import versions_of
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from .progress import Progress
-from .resume import Resumable, find_resumable
+from .resume import Resumable, close_run, find_resumable
 from .runner import Limits, run_suites
 from .schedule import default_jobs
 from .suite_file import SuiteFile
@@ -65,7 +65,8 @@ def run_session(
     """Run `suites`, whose entries in the plan are `plan` in the same order, and leave their evidence in a folder.
 
     `jobs` suites run at a time, None for as many as suit the machine. With `resume` only that is run which the newest
-    run in the folder didn't finish; `on_note` is told what and why. Raises `OutputError`.
+    run in the folder didn't finish, and it gets its end where that alone was missing; `on_note` is told what and why.
+    Raises `OutputError`.
     """
     machine = machine or machine_label()
     versions = versions_of(inventory)
@@ -75,6 +76,7 @@ def run_session(
     left = [suite for suite in suites if suite.cell.id not in found.done]
     waiting = {suite.cell.id for suite in left}
     if not left:
+        close_run(evidence, found.run_ids[0])
         return Session(run_id=found.run_ids[0], taken_over=found)
     run = RunLine(
         run_id=new_run_id(),
@@ -104,4 +106,6 @@ def run_session(
         interrupted = True
     finally:
         writer.close()
+    if not writer.path.exists():
+        raise OutputError(f"the evidence of run {run.run_id} is gone", why=f"{writer.path} was removed while it ran")
     return Session(run_id=run.run_id, taken_over=found, interrupted=interrupted)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,7 +31,8 @@ _ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How a suite ended. `outcome` is None where it ended by itself, in order; `running` is its last check.
+    """How a suite ended. `outcome` is None where it ended by itself, in order, and `not_run` where the child could
+    write nothing any more; `running` is its last check.
 
     `number` is its place in the task; `pytest_ran` is False where pytest refused its arguments.
     """
@@ -63,6 +65,7 @@ class Watch:
         self._running = ""
         self._code: int | None = None
         self._timed_out = False
+        self._full = ""
         self._buffer = b""
         self._kills_before = _oom_kills()
         self._reader, pipe = os.pipe()
@@ -81,6 +84,8 @@ class Watch:
 
     def poll(self) -> list[Ending]:
         """Look at the child once, without waiting: the suites that have ended since the last look."""
+        if self._child.returncode is None and _has_ended(self.pid):
+            _kill_group(self.pid)  # what it started and left; until it is waited for, its number is its own
         status = self._child.poll()
         endings = self._listen()
         if status is not None:
@@ -126,6 +131,8 @@ class Watch:
         elif word == Word.CHECK:
             self._running = text
             self.on_check(self._number, text)
+        elif word == Word.FULL:
+            self._full = text
         elif (number := int(text)) != self._number:
             before = self._ending(None, pytest_ran=self._code in _PYTEST_RAN)
             self._number, self._running, self._code = number, "", None
@@ -145,6 +152,8 @@ class Watch:
 
     def _last(self, status: int) -> Ending:
         """How the suite that was at work ended, given the child's exit code (a signal's number is negative)."""
+        if self._full:
+            return self._ending(Outcome.NOT_RUN, f"nothing can be written: {self._full}")
         if self._timed_out:
             where = self._running or "the start"
             return self._ending(Outcome.TIMEOUT, f"no sign of life for {self.timeout_s:g} s in {where}")
@@ -224,6 +233,8 @@ def _start(task: ChildTask, *, fork: bool, reader: int) -> _Forked | subprocess.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         code = run_child(task)
+    except BaseException:
+        traceback.print_exc()  # into its log; there is nobody else to tell
     finally:
         os._exit(code)
 
@@ -233,6 +244,13 @@ def _name_of(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a child has ended that wasn't waited for yet. False where the system doesn't tell."""
+    with suppress(OSError, AttributeError):  # not every system has waitid
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return False
 
 
 def _kill_group(pid: int) -> None:

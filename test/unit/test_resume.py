@@ -12,7 +12,7 @@ from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, Planne
 from hardware.evidence.store import read_cells, read_folder
 from hardware.evidence.writer import EvidenceWriter
 from hardware.testing.devices import DEVICES_VARIABLE
-from hardware.testing.resume import Resumable, find_resumable
+from hardware.testing.resume import Resumable, close_run, find_resumable
 from hardware.testing.suite_file import SuiteFile
 
 CHECKS = ("builds", "matches_reference")
@@ -216,6 +216,23 @@ def test_a_run_that_was_resumed_is_no_longer_unfinished(folder):
     assert read_folder(folder.path).unfinished() == ("run-1",)
     folder.write(replace(run_line("run-2", GPT2), resumes=("run-1",)), ended="finished")
     assert read_folder(folder.path).unfinished() == ()
+
+
+def test_a_run_that_was_killed_after_its_last_check_gets_its_end(folder):
+    folder.write(run_line("run-1", *ALL), *(x for one in ALL for x in whole(one, "run-1")))
+    assert folder.find().notes() == ("nothing to resume: run run-1 is complete",)
+    close_run(folder.path, "run-1")
+    close_run(folder.path, "run-1")
+    evidence = read_folder(folder.path)
+    assert evidence.unfinished() == ()
+    assert [(end.reason, end.counts) for end in evidence.ends] == [("finished", {"passed": 6})]
+
+
+def test_a_run_that_leaves_a_check_untold_gets_no_end(folder):
+    folder.write(run_line("run-1", *ALL), *whole(BERT, "run-1"), *whole(GPT2, "run-1"), line(VIT, "run-1", "builds"))
+    assert folder.find(BERT, GPT2).again == {}  # and it is complete for who asks for no more
+    close_run(folder.path, "run-1")
+    assert read_folder(folder.path).unfinished() == ("run-1",)
 
 
 def test_the_evidence_of_cells_is_that_of_the_run_each_was_taken_from(folder):

@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from hardware.backends.factory import backend_class
+from hardware.errors import OutputError
 from hardware.evidence.record import Outcome, RunLine
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.writer import EvidenceWriter
 from hardware.testing import runner
 from hardware.testing.device_state import DeviceState, Probed
 from hardware.testing.runner import Limits, run_suites
+from hardware.testing.session import run_session
 from hardware.testing.suite_file import SuiteFile, read_suite
 
 GOOD = "def test_first():\n    pass\n\n\ndef test_second():\n    pass\n"
@@ -97,6 +99,45 @@ def _light(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "Probe", _Asked)
     monkeypatch.setattr(_Asked, "found", Probed(state=DeviceState.ANSWERS))
 
+
+FULL = """
+import resource
+
+
+def test_first():
+    pass
+
+
+def test_second():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # nothing can be written any more
+
+
+def test_third():
+    pass
+"""
+STARTS = """
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_first():
+    started = subprocess.Popen([sys.executable, "-I", "-c", "import time; time.sleep(600)"])
+    Path({note!r}).write_text(str(started.pid))
+    {ends}
+"""
+NO_ROOM = """
+import errno
+
+
+def test_first():
+    raise RuntimeError("kept nowhere") from OSError({number}, "refused")
+
+
+def test_second():
+    pass
+"""
 
 Make = Callable[..., SuiteFile]
 
@@ -201,6 +242,34 @@ def most_at_once(folder: Path) -> int:
     return max(sum(start <= moment < end for start, end in spans) for moment, _ in spans)
 
 
+@pytest.mark.parametrize("ends", ["pass", "assert False", "os._exit(0)", "os.abort()"])
+@pytest.mark.parametrize("forked", [True, False])
+def test_what_a_child_started_ends_with_it(make, go, tmp_path, monkeypatch, forked, ends):
+    monkeypatch.setattr(runner, "may_fork", lambda _target: forked)
+    note = tmp_path / "note"
+    body = STARTS.format(note=str(note), ends=ends)
+    evidence = go(make("starts", body))
+    assert len(evidence.checks) == 1
+    for _ in range(200):
+        if not _is_alive(int(note.read_text())):
+            break
+        time.sleep(0.05)
+    assert not _is_alive(int(note.read_text()))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's list of processes")
+def test_a_process_is_told_from_one_that_is_gone():
+    assert _is_alive(os.getpid())
+    assert not _is_alive(2**22 + 1)
+
+
 @pytest.mark.parametrize(
     ("target", "jobs", "most"), [("cpu", 1, 1), ("cpu", 3, 3), ("simulated", 3, 1), ("cuda", 3, 1)]
 )
@@ -255,6 +324,67 @@ def test_what_is_left_for_a_lost_device_is_not_run_and_other_targets_go_on(make,
     left = [line for line in evidence.checks if line.model == "two"]
     assert {(line.outcome, line.error_type) for line in left} == {(Outcome.NOT_RUN, "device_lost")}
     assert "it hung" in left[0].error_message
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_child_that_can_write_nothing_is_no_crash_and_says_why(make, go, monkeypatch, forked):
+    monkeypatch.setattr(runner, "may_fork", lambda _target: forked)
+    evidence = go(make("full", FULL), make("good", GOOD))
+    full = {line.check_name: line for line in evidence.checks if line.model == "full"}
+    assert full.pop("first").outcome is Outcome.AMBIGUOUS  # what was kept before stays
+    assert {(line.outcome, line.error_type) for line in full.values()} == {(Outcome.NOT_RUN, "disk_full")}
+    assert {"second", "third"} == set(full)
+    assert all("File too large" in line.error_message for line in full.values())
+    assert outcomes(evidence, "good") == ["ambiguous"] * 2
+    assert evidence.broken == ()
+
+
+@pytest.mark.parametrize("number", ["errno.ENOSPC", "errno.EDQUOT", "errno.EROFS"])
+def test_a_check_that_finds_no_room_was_not_carried_out(make, go, number):
+    evidence = go(make("model", NO_ROOM.format(number=number)))
+    first, second = evidence.checks
+    assert (first.outcome, first.error_type) == (Outcome.NOT_RUN, "disk_full")
+    assert "kept nowhere" in first.error_message
+    assert second.outcome is Outcome.AMBIGUOUS
+
+
+def test_an_error_of_a_child_outside_of_any_check_is_in_its_log(make, go, monkeypatch, tmp_path):
+    def fails(*_arguments: object) -> None:
+        raise RuntimeError("a part is broken")
+
+    monkeypatch.setattr("hardware.testing.child._run_suite", fails)
+    (first, second) = go(make("good", GOOD)).checks
+    assert (first.outcome, second.outcome) == (Outcome.CRASHED, Outcome.NOT_RUN)
+    assert "RuntimeError: a part is broken" in first.traceback
+
+
+def test_a_suite_that_was_changed_after_it_was_planned_is_not_run(make, go):
+    """Two runs share a folder of suites, and the second one writes others."""
+    suite, other = make("good", GOOD), make("other", GOOD)
+    suite.path.write_text(suite.path.read_text(encoding="utf-8") + "\n# another\n", encoding="utf-8")
+    evidence = go(suite, other)
+    lines = [line for line in evidence.checks if line.model == "good"]
+    assert {(line.outcome, line.error_type) for line in lines} == {(Outcome.NOT_RUN, "not_reached")}
+    assert {line.suite_hash for line in lines} == {suite.suite_hash}
+    assert all("was changed after it was planned" in line.error_message for line in lines)
+    assert outcomes(evidence, "other") == ["ambiguous"] * 2
+
+
+def test_evidence_that_somebody_removes_while_the_run_goes_on_is_an_output_error(make, tmp_path):
+    from hardware.basic_detection import inventory_here
+
+    removes = f"import shutil\n\n\ndef test_first():\n    shutil.rmtree({str(tmp_path / 'evidence')!r})\n"
+    suites = [make("removes", removes), make("good", GOOD)]
+    with pytest.raises(OutputError, match="was removed while it ran"):
+        run_session(
+            suites,
+            [suite.planned() for suite in suites],
+            inventory_here(),
+            evidence=tmp_path / "evidence",
+            command="",
+            limits=Limits(timeout_s=300.0),
+            jobs=1,
+        )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -327,3 +457,27 @@ def test_suites_that_may_not_be_forked_run_in_fresh_interpreters(make, go, monke
     evidence = go(make("good", GOOD), make("dies", DIES), jobs=2)
     assert outcomes(evidence, "good") == ["ambiguous"] * 2
     assert sorted(outcomes(evidence, "dies")) == ["ambiguous", "crashed", "not_run"]
+
+
+@pytest.mark.parametrize("there_are", [0, 1, 2])
+def test_a_temporary_folder_without_room_is_an_output_error_and_the_run_can_be_gone_on_with(
+    make, go, tmp_path, monkeypatch, there_are
+):
+    real, made = tempfile.mkdtemp, []
+
+    def full(*words: object, **named: object) -> str:
+        if len(made) == there_are:
+            raise OSError(28, "No space left on device")
+        made.append(real(*words, **named))
+        return made[-1]
+
+    suites = [make("good", GOOD), make("other", GOOD)]
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(OutputError, match=r"temporary folder.*TMPDIR.*--resume"):
+        go(*suites)
+    evidence = read_folder(tmp_path / "evidence")
+    left = ["other"] if there_are == 2 else ["good", "other"]
+    silent = [line for line in evidence.checks if line.outcome is Outcome.NOT_RUN]
+    assert {(line.model, line.error_type) for line in silent} == {(name, "interrupted") for name in left}
+    assert len(evidence.checks) == 4
+    assert [end.reason for end in evidence.ends] == ["aborted"]

@@ -142,3 +142,18 @@ def test_what_ended_before_there_were_seals_counts_as_before(tmp_path):
     evidence = read_folder(tmp_path)
     assert evidence.broken == ()
     assert {line.cell_id for line in evidence.checks} == {BERT}
+
+
+def test_what_a_killed_process_of_the_same_number_left_is_sealed_too(tmp_path):
+    run = a_run(RUN, 1)
+    writer = EvidenceWriter(tmp_path, RUN)
+    writer.write(run)
+    writer.close()
+    with writer.path.open("ab") as file:
+        file.write(b'{"kind": "check", "run_')
+    again = EvidenceWriter(tmp_path, RUN)
+    again.end("finished", {})
+    again.close()
+    assert altered_files([writer.path]) == {}
+    assert [line.number for line in read_folder(tmp_path).broken] == [2]
+    assert [end.run_id for end in read_folder(tmp_path).ends] == [RUN]

@@ -16,6 +16,7 @@ from hardware.testing.watch import Watch
 
 TASK = ChildTask(
     suites=["a", "b"],
+    hashes=["", ""],
     evidence="",
     run_id="run",
     log="",

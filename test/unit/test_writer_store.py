@@ -231,7 +231,56 @@ def test_a_full_disk_is_an_output_error_and_earlier_lines_stay_whole(tmp_path):
     assert "evidence" in said[0]
     found = read_folder(tmp_path)
     assert len(found.ends) == 1
-    assert len(found.broken) == 1
+    assert found.broken == ()
+
+
+def test_a_line_after_one_that_was_cut_short_stands_alone(tmp_path):
+    """The disk has room again: what is written then is kept, and the half line is gone."""
+    code = f"""
+        import resource
+        from pathlib import Path
+        from hardware.errors import OutputError
+        from hardware.evidence.record import EndLine
+        from hardware.evidence.writer import EvidenceWriter
+        writer = EvidenceWriter(Path({str(tmp_path)!r}), "r")
+        line = lambda reason: EndLine(run_id="r", ended_at="now", reason=reason, counts={{}})
+        writer.write(line("first"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400, resource.RLIM_INFINITY))
+        try:
+            writer.write(line("x" * 600))
+        except OutputError as error:
+            print(error)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        writer.write(line("last"))
+        writer.close()
+    """
+    assert "cut short" in _python(code)
+    found = read_folder(tmp_path)
+    assert [end.reason for end in found.ends] == ["first", "last"]
+    assert found.broken == ()
+
+
+def test_a_line_after_another_process_was_killed_in_its_own_stands_alone(tmp_path):
+    """Process numbers come again: the file of an earlier child may be gone on with."""
+    path = written(tmp_path, check("a"), check("b"))
+    path.write_bytes(path.read_bytes()[:-40])
+    written(tmp_path, check("c"))
+    found = read_folder(tmp_path)
+    assert [line.check_name for line in found.checks] == ["a", "c"]
+    assert [one.number for one in found.broken] == [2]
+
+
+def test_a_disk_that_fails_when_a_file_is_closed_is_an_output_error(tmp_path, monkeypatch):
+    writer = EvidenceWriter(tmp_path, "r")
+    writer.write(check())
+
+    def fails(_descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OutputError, match="Input/output error"):
+        writer.close()
+    writer.close()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write into a read-only folder")

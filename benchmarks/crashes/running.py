@@ -1,0 +1,216 @@
+"""Starts real runs in processes of their own, ends them at a moment or a point, and goes on with them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .moments import MODELS, Kill
+
+ROOT = Path(__file__).parents[2]
+PLANTING = Path(__file__).with_name("planting")
+LIMIT_S = 240
+_LOOK_S = 0.005
+_MOMENT_S = 3
+_ENDING_S = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The folders of one run, below `folder`."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        for name in ("cache", "tmp", "log"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+
+    @property
+    def evidence(self) -> Path:
+        """Where its evidence lies."""
+        return self.folder / "evidence"
+
+    def environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        """That of its processes: a cache and a temporary folder of its own, and a mark by which they are found."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("HWCOMPAT_")}
+        return {
+            **kept,
+            "HWCOMPAT_CACHE": str(self.folder / "cache"),
+            "TMPDIR": str(self.folder / "tmp"),
+            "PYTHONPATH": os.pathsep.join([str(PLANTING), str(ROOT)]),
+            "HWCOMPAT_CRASH_LOG": str(self.folder / "log"),
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            **more,
+        }
+
+    def command(self, *words: str, models: Sequence[str] = MODELS, device: str = "cpu") -> list[str]:
+        """The command of its run."""
+        places = (("--output-dir", "suites"), ("--evidence", "evidence"), ("--report-dir", "reports"))
+        told = [word for option, name in places for word in (option, str(self.folder / name))]
+        asked = [word for model in models for word in ("--model", model)]
+        own = ["--jobs", "2", "--timeout", "120"]
+        return [sys.executable, "run_test_generation.py", *asked, "--device", device, "--run", *own, *told, *words]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """A process that ended: its exit code (a signal's number is negative) and what it said."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+
+
+class Process:
+    """A run that goes on."""
+
+    def __init__(
+        self, place: Place, command: Sequence[str], name: str = "run", more: Mapping[str, str] | None = None
+    ) -> None:
+        self.place = place
+        self.name = name
+        self.started = time.monotonic()
+        self.mark = f"{place.folder}/{name}"
+        environment = place.environment({**(more or {}), "HWCOMPAT_CRASH_MARK": self.mark})
+        with self._stream("out").open("wb") as out, self._stream("err").open("wb") as err:
+            self.process = subprocess.Popen(
+                list(command), cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+            )
+
+    def _stream(self, name: str) -> Path:
+        return self.place.folder / f"{self.name}.{name}"
+
+    def children(self) -> list[int]:
+        """The processes that its parent started: forked children, and what asks devices."""
+        return [pid for pid, parent in _parents() if parent == self.process.pid]
+
+    def suites_running(self) -> list[int]:
+        """The children that run suites: each leads a session of its own, and is a copy of the parent."""
+        return [pid for pid in self.children() if b"run_test_generation.py" in _command_of(pid)]
+
+    def wait_until(self, moment: float) -> bool:
+        """Wait until so many seconds after the start; False where it ended before."""
+        while time.monotonic() < self.started + moment:
+            if self.process.poll() is not None:
+                return False
+            time.sleep(_LOOK_S)
+        return self.process.poll() is None
+
+    def wait(self) -> Ran:
+        """Its end. It is killed where that takes too long."""
+        try:
+            code = self.process.wait(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            code = self.process.wait()
+        seconds = time.monotonic() - self.started
+        out, err = (self._stream(name).read_text(encoding="utf-8", errors="replace") for name in ("out", "err"))
+        return Ran(code=code, out=out, err=err, seconds=seconds)
+
+    def marked(self) -> list[int]:
+        """Processes of this run that are there, beside its own."""
+        return [pid for pid in _marked(self.mark) if pid != self.process.pid]
+
+    def left_alive(self) -> list[int]:
+        """Processes of this run that are still there a while after its end: those that run suites have to go with it,
+        and what asks a device whether it answers ends by itself."""
+        ended = time.monotonic()
+        while found := self.marked():
+            suites = [pid for pid in found if b"run_test_generation.py" in _command_of(pid)]
+            if suites and time.monotonic() > ended + _MOMENT_S:
+                return suites
+            if time.monotonic() > ended + _ENDING_S:
+                return found
+            time.sleep(_LOOK_S * 10)
+        return []
+
+
+def run_to_end(place: Place, *words: str, name: str = "run", models: Sequence[str] = MODELS) -> Ran:
+    """A run that nobody disturbs."""
+    return Process(place, place.command(*words, models=models), name).wait()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Killed:
+    """What became of a kill: `landed` where something was killed before the run ended, and who was left alive."""
+
+    ran: Ran
+    landed: bool
+    left: Sequence[int]
+
+
+def run_and_kill(place: Place, kill: Kill, lasts_s: float, *, name: str = "run", words: Sequence[str] = ()) -> Killed:
+    """Start a run and kill it as it was drawn; `lasts_s` is how long an undisturbed one takes."""
+    more = {"HWCOMPAT_CRASH_AT": kill.point} if kill.point else {}
+    share = kill.again if name == "again" else kill.share
+    running = Process(place, place.command(*words), name, more)
+    if kill.point:
+        landed = True
+    elif kill.victim == "child":
+        landed = _kill_a_child(running, share, lasts_s, random.Random(kill.number))
+    else:
+        landed = running.wait_until(share * lasts_s)
+        for pid in [running.process.pid, *(running.suites_running() if kill.victim == "all" else ())] * landed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    ran = running.wait()
+    if kill.point:
+        landed = ran.code == -signal.SIGKILL or "SIGKILL" in ran.out
+    return Killed(ran=ran, landed=landed, left=running.left_alive())
+
+
+def _kill_a_child(running: Process, share: float, lasts_s: float, chance: random.Random) -> bool:
+    """Kill one of the children that run at a moment, the next one where none does."""
+    first: float | None = None
+    while running.process.poll() is None:
+        there = running.suites_running()
+        if there and first is None:
+            first = time.monotonic() - running.started
+        # Children live from the first one on; the moments are spread over that part of the run.
+        if there and first is not None and time.monotonic() - running.started >= first + share * (lasts_s - first):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(chance.choice(there), signal.SIGKILL)
+                return True
+        time.sleep(_LOOK_S)
+    return False
+
+
+def clean(place: Place) -> None:
+    """Remove all that a run left, when nothing in it is of interest any more."""
+    shutil.rmtree(place.folder, ignore_errors=True)
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                told = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+                if told[0] != "Z":
+                    yield int(entry.name), int(told[1])
+
+
+def _command_of(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def _marked(mark: str) -> list[int]:
+    """Living processes in whose environment a mark stands."""
+    found = []
+    for pid, _ in _parents():
+        with contextlib.suppress(OSError):
+            if f"HWCOMPAT_CRASH_MARK={mark}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes() + b"\0":
+                found.append(pid)
+    return found

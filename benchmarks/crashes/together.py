@@ -1,0 +1,195 @@
+"""Two runs that share all their folders at once: both have to come out whole, as each would by itself."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from .checking import half_files, half_lines, incomplete, lost, read_raw, untold
+from .kills import Undisturbed, look, suites_in
+from .moments import CHECKS, MODELS
+from .product import misread
+from .result import Case, Result
+from .running import Place, Process, Ran, run_to_end
+
+_TIMES = {
+    "the same run": 5,
+    "other models": 3,
+    "one is killed": 6,
+    "resumed twice": 4,
+    "other suites": 4,
+    "compacted": 3,
+}
+_OTHERS = ("t5", "vit", "bert")
+_OWN_TOLERANCE = """schema_version = 1
+
+[defaults]
+targets = ["cpu"]
+
+[[model]]
+name = "bert"
+
+[[model]]
+name = "gpt2"
+
+[[model]]
+name = "vit"
+
+[[tolerance]]
+cells = "*"
+limit = 1e-3
+reason = "another text of the same suites"
+"""
+
+
+def together_cases(seed: int) -> Iterator[Case]:
+    """Each way of sharing, some times: they start together, and come apart by chance."""
+    ways: dict[str, Callable[[Place, Undisturbed, random.Random], list[str]]] = {
+        "the same run": _same,
+        "other models": _other_models,
+        "one is killed": _one_killed,
+        "resumed twice": _resumed_twice,
+        "other suites": _other_suites,
+        "compacted": _compacted,
+    }
+    for kind, times in _TIMES.items():
+        for number in range(times):
+            chance = random.Random(f"{seed} {kind} {number}")
+            name = f"together-{kind.replace(' ', '-')}-{seed}-{number}"
+            yield Case(part="together", id=name, kind=kind, run=_Shared(ways[kind], chance))
+
+
+class _Shared:
+    """What one case does."""
+
+    def __init__(self, way: Callable[[Place, Undisturbed, random.Random], list[str]], chance: random.Random) -> None:
+        self.way = way
+        self.chance = chance
+
+    def __call__(self, folder: Path, undisturbed: Undisturbed) -> Result:
+        """Let two processes share the folder, and look."""
+        place = Place(folder=folder)
+        wrong = self.way(place, undisturbed, self.chance)
+        raw = read_raw(place.evidence)
+        checks = raw.of_kind("check")
+        facts = {
+            "runs": len(raw.of_kind("run")),
+            "passed": sum(line["outcome"] == "passed" for line in checks),
+            "not_run": sum(line["outcome"] == "not_run" for line in checks),
+        }
+        return Result(facts=facts, wrong=wrong)
+
+
+def _both(place: Place, *commands: Sequence[str]) -> list[Ran]:
+    running = [Process(place, command, f"run{number}") for number, command in enumerate(commands)]
+    return [one.wait() for one in running]
+
+
+def _ended(rans: Sequence[Ran], *codes: int) -> list[str]:
+    return [f"a run ended with {ran.code}: {ran.err[-300:]}" for ran in rans if ran.code not in codes]
+
+
+def _runs_whole(place: Place, runs: int) -> list[str]:
+    """Each of so many runs carried out all that it planned, and passed."""
+    raw = read_raw(place.evidence)
+    found = [] if len(raw.of_kind("run")) == runs else [f"{len(raw.of_kind('run'))} runs are on record, not {runs}"]
+    for run in raw.of_kind("run"):
+        own = [line for line in raw.of_kind("check") if line["run_id"] == run["run_id"]]
+        planned = sum(len(cell["checks"]) for cell in run["plan"])
+        passed = sum(line["outcome"] == "passed" for line in own)
+        if not passed == len(own) == planned:
+            found.append(f"{run['run_id']} planned {planned}, has {len(own)} lines and {passed} passes")
+    return found
+
+
+def _same(place: Place, undisturbed: Undisturbed, _chance: random.Random) -> list[str]:
+    rans = _both(place, place.command(), place.command())
+    raw = read_raw(place.evidence)
+    return [*_ended(rans, 0), *_runs_whole(place, 2), *look(place, raw, undisturbed, [], killed=False)]
+
+
+def _other_models(place: Place, _undisturbed: Undisturbed, _chance: random.Random) -> list[str]:
+    rans = _both(place, place.command(), place.command(models=_OTHERS))
+    raw = read_raw(place.evidence)
+    suites = suites_in(place)  # another one is there
+    wrong = [*lost(raw, place.folder / "log"), *half_lines(raw, killed=False), *untold(raw)]
+    wrong += [*half_files(place.folder, suites), *misread(place.evidence, raw)]
+    return [*_ended(rans, 0), *_runs_whole(place, 2), *wrong]
+
+
+def _one_killed(place: Place, undisturbed: Undisturbed, chance: random.Random) -> list[str]:
+    running = [Process(place, place.command(), f"run{number}") for number in range(2)]
+    running[0].wait_until(chance.random() * 1.5 * undisturbed.seconds)  # two at once take longer
+    if running[0].process.poll() is None:
+        os.kill(running[0].process.pid, signal.SIGKILL)
+    survivor = [one.wait() for one in running][1]
+    raw = read_raw(place.evidence)
+    wrong = [*_ended([survivor], 0), *look(place, raw, undisturbed, running[0].left_alive())]
+    resumed = run_to_end(place, "--resume", name="resumed")
+    after = read_raw(place.evidence)
+    return [*wrong, *_ended([resumed], 0), *look(place, after, undisturbed, []), *_cells_whole(place)]
+
+
+def _resumed_twice(place: Place, undisturbed: Undisturbed, chance: random.Random) -> list[str]:
+    first = Process(place, place.command(), "first")
+    first.wait_until((0.3 + 0.6 * chance.random()) * undisturbed.seconds)
+    if first.process.poll() is None:
+        os.kill(first.process.pid, signal.SIGKILL)
+    first.wait()
+    rans = _both(place, place.command("--resume"), place.command("--resume"))
+    raw = read_raw(place.evidence)
+    return [*_ended(rans, 0), *look(place, raw, undisturbed, []), *incomplete(raw, CHECKS)]
+
+
+def _other_suites(place: Place, undisturbed: Undisturbed, chance: random.Random) -> list[str]:
+    """The second run writes other texts into the same files, so that the first one may meet suites that it didn't
+    plan: those it must not take for its own."""
+    config = place.folder / "hwcompat.toml"
+    config.write_text(_OWN_TOLERANCE, encoding="utf-8")
+    other = [word for word in place.command() if word not in ("--model", "--device", "cpu", *MODELS)]
+    running = [Process(place, place.command(), "run0")]
+    running[0].wait_until(chance.random() * 0.5 * undisturbed.seconds)
+    running.append(Process(place, [*other, "--config", str(config)], "run1"))
+    rans = [one.wait() for one in running]
+    raw = read_raw(place.evidence)
+    wrong = [*lost(raw, place.folder / "log"), *half_lines(raw, killed=False), *untold(raw)]
+    wrong += misread(place.evidence, raw)
+    not_run = [line for line in raw.of_kind("check") if line["outcome"] == "not_run"]
+    others = [line for line in raw.of_kind("check") if line["outcome"] not in ("passed", "not_run")]
+    wrong += [f"{line['cell_id']} {line['check_name']} is {line['outcome']}" for line in others]
+    wrong += [line["error_message"] for line in not_run if "after it was planned" not in line["error_message"]]
+    return [*wrong, *_ended(rans, 0, 1)]
+
+
+def _compacted(place: Place, undisturbed: Undisturbed, chance: random.Random) -> list[str]:
+    """Evidence is compacted while a run writes to the same folder: its lines stay where they are."""
+    first = run_to_end(place, name="first")
+    running = Process(place, place.command(), "run")
+    running.wait_until(chance.random() * undisturbed.seconds)
+    folder = str(place.evidence)
+    command = [sys.executable, "hardware_compatibility_reporter.py", "--compact", "--evidence", folder]
+    compacted = Process(place, command, "compacted").wait()
+    ran = running.wait()
+    last = Process(place, command, "compacted again").wait()
+    return [*_ended([first, ran, compacted, last], 0), *_in_parquet(place.evidence, runs=2)]
+
+
+def _in_parquet(folder: Path, runs: int) -> list[str]:
+    """All lines of so many runs are in compacted files or in files of their own, each once."""
+    from hardware.evidence.store import read_folder
+
+    evidence = read_folder(folder)
+    planned = sum(map(len, CHECKS.values()))
+    found = [] if len(evidence.runs) == runs else [f"{len(evidence.runs)} runs are left of {runs}"]
+    if len(evidence.checks) != runs * planned:
+        found.append(f"{len(evidence.checks)} lines are left of {runs * planned}")
+    return [*found, *(f"run {name} is not over" for name in evidence.unfinished())]
+
+
+def _cells_whole(place: Place) -> list[str]:
+    """Every cell was carried out whole by some run."""
+    return [text for text in incomplete(read_raw(place.evidence), CHECKS) if "never" in text]

@@ -1,0 +1,12 @@
+"""`python -m benchmarks.crashes.unprivileged SCRIPT …`: runs a script that may write only where modes allow it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .disks import drop_override
+
+if __name__ == "__main__":
+    drop_override()
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])

@@ -1,0 +1,83 @@
+"""Suites that die in several ways, a full disk, two runs in one folder: a few of what `make crashes` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.crashes import disks, together
+from benchmarks.crashes.checking import half_lines, lost, read_raw, untold
+from benchmarks.crashes.deaths import GOOD, TIMEOUT_S, Death, deaths, judge, models_for, put_suites
+from benchmarks.crashes.kills import Undisturbed, after_resuming, look, suites_in
+from benchmarks.crashes.moments import Kill
+from benchmarks.crashes.product import misread
+from benchmarks.crashes.running import Place, Process, Ran, run_and_kill, run_to_end
+
+pytestmark = pytest.mark.slow
+
+SOME = ("segfault", "stack_overflow", "exit_0", "hang_in_c", "bad_alloc", "memory", "no_room", "left_behind")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """The suites that each run has to write; how long a run takes isn't asked here."""
+    place = Place(folder=tmp_path_factory.mktemp("undisturbed"))
+    assert Process(place, [word for word in place.command() if word != "--run"]).wait().code == 0
+    return Undisturbed(seconds=0.0, suites=suites_in(place))
+
+
+@pytest.fixture(scope="module")
+def dying(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, dict[str, Death], Ran, list[int]]:
+    """One run whose suites die in these ways."""
+    place = Place(folder=tmp_path_factory.mktemp("dying"))
+    found = models_for(deaths(SOME))
+    command = place.command("--timeout", str(TIMEOUT_S), models=[*found, GOOD])
+    Process(place, [word for word in command if word != "--run"], "generated").wait()
+    put_suites(place.folder / "suites", found)
+    running = Process(place, command)
+    return place, found, running.wait(), running.left_alive()
+
+
+@pytest.mark.parametrize("name", [*SOME, "its neighbour"])
+def test_each_death_is_told_as_what_it_is(dying, name):
+    place, found, _, _ = dying
+    assert judge(place.evidence, found)[name] == []
+
+
+def test_deaths_lose_nothing_leave_nobody_and_fail_the_command(dying):
+    place, _, ran, alive = dying
+    raw = read_raw(place.evidence)
+    assert [*lost(raw, place.folder / "log"), *half_lines(raw, killed=False), *untold(raw)] == []
+    assert misread(place.evidence, raw) == []
+    assert alive == []
+    assert ran.code == 1
+    assert "Traceback" not in ran.err
+
+
+def test_a_child_killed_in_the_middle_of_a_line_loses_nothing_and_resume_ends_the_run(tmp_path, undisturbed):
+    point = "line:gpt2/text-generation/cpu/float32/backward:half"
+    place = Place(folder=tmp_path)
+    killed = run_and_kill(place, Kill(number=0, victim="child", point=point), undisturbed.seconds)
+    raw = read_raw(place.evidence)
+    assert len(raw.torn) == 1
+    assert look(place, raw, undisturbed, killed.left) == []
+    ran = run_to_end(place, "--resume", name="resumed")
+    assert after_resuming(place, raw, ran, undisturbed) == []
+
+
+@pytest.mark.skipif(not disks.may_mount(), reason="a small disk can't be mounted here without rights")
+def test_a_full_disk_loses_nothing_blames_no_model_and_resume_ends_it(tmp_path, undisturbed):
+    result = disks._Full("evidence", 16)(tmp_path, undisturbed)
+    assert result.facts["exit"] == 4
+    assert list(result.wrong) == []
+
+
+def test_two_runs_in_one_folder_are_both_whole(tmp_path, undisturbed):
+    assert together._same(Place(folder=tmp_path), undisturbed, None) == []
+
+
+def test_the_bench_has_a_folder_of_its_own_for_each_run(tmp_path: Path):
+    place = Place(folder=tmp_path / "one")
+    assert place.environment({})["HWCOMPAT_CACHE"].startswith(str(tmp_path))
+    assert all(str(tmp_path) in word for word in place.command()[-6:] if not word.startswith("--"))

@@ -1,0 +1,87 @@
+"""What is kept between runs is written whole: a process that is killed leaves no half file where one is read."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WRITERS = ("write_text", "write_bytes", "save_file", "save_model")
+
+MAY = {
+    "hardware/whole_file.py": "it is how files are written whole",
+    "hardware/evidence/writer.py": "lines are appended, each by one call",
+    "hardware/commands.py": "what isn't a plain file, as /dev/stdout, can't be replaced",
+    "reports/delivery.py": "GitHub's summary, which steps append to",
+    # Folders that appear by one rename when all is in them, and a file that is renamed like that
+    "hardware/export/keeping.py": "a folder of work, renamed when it proved right",
+    "hardware/export/tracing.py": "the same folder",
+    "hardware/export/other_ways.py": "the same folder",
+    "hardware/export/compressing.py": "a folder of work, renamed when it is whole",
+    "hardware/testing/reference.py": "a file of work, renamed when it is whole",
+    # Temporary folders, which go with their process
+    "hardware/backends/_saving.py": "a check's own temporary folder",
+    "hardware/backends/_openvino_model.py": "a check's own temporary folder",
+    "hardware/backends/_openvino_graph.py": "a check's own temporary folder",
+    "hardware/testing/warm.py": "a temporary folder",
+    "hardware/testing/child.py": "the logs of a child",
+    "hardware/stress/child.py": "a pipe",
+    "hardware/upstream/plugin.py": "a temporary folder",
+    "hardware/upstream/children.py": "a temporary folder",
+    "hardware/workers/xla_worker.py": "a worker's answer, read when it says that it is done",
+    "hardware/workers/onnx_files.py": "a worker's answer",
+    "hardware/workers/web_worker.py": "a worker's answer",
+    "hardware/workers/serving.py": "a pipe",
+    "hardware/doctor/checking.py": "a pipe",
+    "generators/derivation/child.py": "a child's answer",
+    "generators/localizing/child.py": "a child's answer",
+    "generators/mutants/plugin.py": "a child's answer",
+    "generators/mutants/order.py": "a temporary folder",
+    "generators/repro/running.py": "a log",
+    "generators/repro/capture.py": "a child's answer and its log",
+    "generators/repro/recorder.py": "a child's answer",
+    "generators/remedies/trying.py": "a log",
+    "generators/web_page/capture.py": "a child's answer",
+    "generators/web_page/seal.py": "a temporary folder",
+}
+"""Product files that may write otherwise, each with the reason."""
+
+
+def _opens_to_write(node: ast.Call) -> bool:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if name in WRITERS:
+        return True
+    if name not in ("open", "fdopen"):
+        return False
+    texts = [one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return any(text.rstrip("b") in ("w", "a", "x", "w+", "a+") for text in texts)
+
+
+def _writers() -> set[str]:
+    found = set()
+    for path in (p for floor in ("hardware", "generators", "reports") for p in (ROOT / floor).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if any(isinstance(node, ast.Call) and _opens_to_write(node) for node in ast.walk(tree)):
+            found.add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def test_only_these_files_write_otherwise_than_whole() -> None:
+    assert sorted(_writers() - set(MAY)) == []
+
+
+def test_none_of_them_is_excused_that_needs_no_excuse() -> None:
+    appends = {"hardware/evidence/writer.py"}  # with os.open
+    assert sorted(set(MAY) - _writers() - appends) == []
+
+
+@pytest.mark.parametrize("text", ["p.write_text('x')", "open(p, 'w')", "p.open('ab')", "save_file({}, p)"])
+def test_a_file_that_writes_otherwise_would_be_seen(text: str) -> None:
+    assert any(isinstance(node, ast.Call) and _opens_to_write(node) for node in ast.walk(ast.parse(text)))
+
+
+@pytest.mark.parametrize("text", ["write_whole(p, 'x')", "open(p)", "p.open('rb')"])
+def test_a_file_that_reads_or_writes_whole_is_let_be(text: str) -> None:
+    assert not any(isinstance(node, ast.Call) and _opens_to_write(node) for node in ast.walk(ast.parse(text)))
