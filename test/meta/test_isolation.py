@@ -190,7 +190,7 @@ def test_a_question_of_a_process_that_is_dead_is_no_end_of_the_watch(tmp_path: P
         question = struct.pack("@QII", 1, one.pid, 0) + struct.pack(
             "@iIQ6Q", processor.sendmsg, processor.audit, 0, *arguments
         )
-        with pytest.raises(OSError, match="ioctl|device"):
+        with pytest.raises(OSError, match=r"ioctl|device"):
             network_watch._answer(listener.fileno(), question, processor, tmp_path / "log")
     assert not (tmp_path / "log").exists()
 
