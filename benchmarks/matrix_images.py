@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from hardware.workers.browsers import QUIET
+
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 TARGETS = "cpu,cuda,rocm,mps,xpu,openvino,qnn,webnn,webgpu"
@@ -49,7 +51,7 @@ def main() -> int:
             with page.open("wb") as file:
                 subprocess.run(command, cwd=ROOT, check=True, stdout=file)
             options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={size}"]
-            options += [f"--user-data-dir={folder}/profile", f"--screenshot={IMAGES / name}", *colours]
+            options += [*QUIET, f"--user-data-dir={folder}/profile", f"--screenshot={IMAGES / name}", *colours]
             subprocess.run([browser, *options, page.as_uri() + fragment], check=True, capture_output=True)
         print(f"docs/images/{name}  {(IMAGES / name).stat().st_size // 1000} kB")
     return 0

@@ -238,34 +238,37 @@ def _serve(listener: int, processor: _Processor, log: Path) -> None:
     """Answer the kernel's questions until nobody is left who could ask."""
     poll = select.poll()
     poll.register(listener, select.POLLIN)
-    while True:
-        ((_, event),) = poll.poll()
-        if not event & select.POLLIN:
-            return
-        question = bytearray(80)
-        try:
-            fcntl.ioctl(listener, _RECEIVE, question, True)
-        except OSError:  # who asked is gone
-            continue
-        number, thread, _ = struct.unpack_from("@QII", question)
-        call, _, _, *arguments = struct.unpack_from("@iIQ6Q", question, 16)
+    try:
+        while True:
+            ((_, event),) = poll.poll()
+            if not event & select.POLLIN:
+                return
+            question = bytearray(80)
+            with contextlib.suppress(OSError):  # who asked is gone
+                fcntl.ioctl(listener, _RECEIVE, question, True)
+                _answer(listener, question, processor, log)
+    finally:
+        os.close(listener)  # whoever asks now is refused, and doesn't wait for ever
+
+
+def _answer(listener: int, question: bytes, processor: _Processor, log: Path) -> None:
+    """Let a call go on, or refuse it and note it. Raises `OSError` where its process is gone."""
+    number, thread, _ = struct.unpack_from("@QII", question)
+    call, _, _, *arguments = struct.unpack_from("@iIQ6Q", question, 16)
+    try:
         named = list(_foreign_of(thread, call, arguments, processor))
-        with contextlib.suppress(OSError):
-            fcntl.ioctl(listener, _STILL_THERE, struct.pack("@Q", number))
-            for address in named:
-                _note(log, thread, call, address, processor)
-            refused = -errno.ENETUNREACH if named else 0
-            answer = struct.pack("@QqiI", number, 0, refused, 0 if named else _CONTINUE)
-            fcntl.ioctl(listener, _SEND, answer)
+    except (OSError, struct.error) as error:
+        named = [f"(its memory can't be read: {error})"]
+    fcntl.ioctl(listener, _STILL_THERE, struct.pack("@Q", number))  # else what was read may be another's
+    for address in named:
+        _note(log, thread, call, address, processor)
+    refused = -errno.ENETUNREACH if named else 0
+    fcntl.ioctl(listener, _SEND, struct.pack("@QqiI", number, 0, refused, 0 if named else _CONTINUE))
 
 
 def _foreign_of(thread: int, call: int, arguments: Sequence[int], processor: _Processor) -> Iterator[str]:
     """What a call names that isn't this machine."""
-    try:
-        memory = os.open(f"/proc/{thread}/mem", os.O_RDONLY)
-    except OSError as error:
-        yield f"(its memory can't be read: {error.strerror})"
-        return
+    memory = os.open(f"/proc/{thread}/mem", os.O_RDONLY)
     try:
         for pointer, length in _addresses(memory, call, arguments, processor):
             if not pointer:

@@ -18,8 +18,7 @@ _PAGE_LIMIT_S = 20.0
 START_LIMIT_S = _LAUNCH_LIMIT_S + 2 * _PAGE_LIMIT_S
 """Seconds that a browser and its first page may take: its launch, the page's arrival, and what it loads."""
 
-# Nothing but loopback: the proxy is dead, and nothing asks for updates. And nobody looks at it.
-_QUIET = (
+QUIET = (
     "--proxy-server=127.0.0.1:9",
     "--proxy-bypass-list=<-loopback>;127.0.0.1",
     "--disable-background-networking",
@@ -32,6 +31,8 @@ _QUIET = (
     "--metrics-recording-only",
     "--disable-dev-shm-usage",
 )
+"""Nothing but loopback: the proxy is dead, and nothing asks for updates. And nobody looks at it."""
+
 _WEBGPU = ("--enable-unsafe-webgpu", "--enable-features=Vulkan", "--ignore-gpu-blocklist")
 SOFTWARE_ADAPTER = "--use-webgpu-adapter=swiftshader"
 _WEBNN = ("--enable-features=WebMachineLearningNeuralNetwork", "--ignore-gpu-blocklist")
@@ -42,7 +43,7 @@ def arguments(api: str, *, software: bool) -> list[str]:
     opens is ours alone."""
     own = (*_WEBGPU, *([SOFTWARE_ADAPTER] if software else [])) if api == "webgpu" else _WEBNN
     root = hasattr(os, "geteuid") and os.geteuid() == 0
-    return [*_QUIET, *own, *(["--no-sandbox"] if root else [])]
+    return [*QUIET, *own, *(["--no-sandbox"] if root else [])]
 
 
 @dataclass

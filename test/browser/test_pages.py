@@ -15,6 +15,7 @@ from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.evidence.record import CheckLine, Outcome, RunLine
+from hardware.workers.browsers import QUIET
 from reports.cells import CellReport
 from reports.coverage.facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
 from reports.coverage.report import CoverageReport
@@ -42,8 +43,7 @@ def browse(tmp_path: Path) -> Browse:
         page = tmp_path / "page.html"
         page.write_text(text, encoding="utf-8")
         command = [
-            *(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-sync", "--no-first-run"),
-            *("--disable-background-networking", "--disable-component-update", "--enable-logging=stderr", "--v=0"),
+            *(program, "--headless", "--no-sandbox", "--disable-gpu", *QUIET, "--enable-logging=stderr", "--v=0"),
             *(f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", f"{page.as_uri()}{fragment}"),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import network_watch
 import pytest
 from network_watch import foreign
 
@@ -159,8 +161,42 @@ def test_a_test_can_reach_this_machine():
                 assert accepted.recv(1) == b"x"
 
 
+SENDS = """
+import os, socket
+left, right = socket.socketpair()
+print("begun", flush=True)
+while True:
+    left.sendmsg([b"x"])
+    right.recv(1)
+"""
+
+
+def test_processes_that_are_killed_as_they_are_asked_about_stop_no_other() -> None:
+    for _ in range(6):
+        with subprocess.Popen([sys.executable, "-c", SENDS], stdout=subprocess.PIPE) as one:
+            assert one.stdout is not None
+            assert one.stdout.readline() == b"begun\n"
+            one.kill()
+    test_a_test_can_reach_this_machine()
+
+
+def test_a_question_of_a_process_that_is_dead_is_no_end_of_the_watch(tmp_path: Path) -> None:
+    """Its memory reads as empty: what is raised is what stands for a process that is gone."""
+    processor = network_watch._processor()
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as one, open(os.devnull) as listener:
+        one.kill()
+        os.waitid(os.P_PID, one.pid, os.WEXITED | os.WNOWAIT)
+        arguments = (3, 4096, 0, 0, 0, 0)
+        question = struct.pack("@QII", 1, one.pid, 0) + struct.pack(
+            "@iIQ6Q", processor.sendmsg, processor.audit, 0, *arguments
+        )
+        with pytest.raises(OSError, match=r"ioctl|device"):
+            network_watch._answer(listener.fileno(), question, processor, tmp_path / "log")
+    assert not (tmp_path / "log").exists()
+
+
 @pytest.mark.parametrize(
-    ("address", "connects", "named"),
+    ("family", "rest", "named"),
     [
         (socket.AF_UNIX, b"/tmp/own.sock\0", ""),
         (socket.AF_UNIX, b"/run/systemd/resolve/io.systemd.Resolve\0", "look-up at /run/systemd"),
@@ -170,8 +206,10 @@ def test_a_test_can_reach_this_machine():
         (socket.AF_UNSPEC, bytes(14), ""),
     ],
 )
-def test_what_counts_as_leaving(address: int, connects: bytes, named: str) -> None:
-    assert foreign(int(address).to_bytes(2, sys.byteorder) + connects, connects=True).startswith(named)
+def test_what_counts_as_leaving(family: int, rest: bytes, named: str) -> None:
+    found = foreign(int(family).to_bytes(2, sys.byteorder) + rest, connects=True)
+    assert found.startswith(named)
+    assert bool(found) == bool(named)
 
 
 def test_caches_and_evidence_lie_in_a_temporary_folder():
