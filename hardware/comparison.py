@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import BrokenInput
+from .errors import BrokenInput, echo
 from .evidence.versions import ABSENT, expired_by, machine_versions
 from .plain_text import columns, size_text
+from .untrusted import read_json, reason_of
 
 SCHEMA_VERSION = 1
+
+_LARGEST = 64 * 1024 * 1024
 
 Inventory = Mapping[str, Any]
 
@@ -63,13 +65,13 @@ def load_inventory(path: Path) -> Inventory:
     """An inventory that `list --format json` wrote. Raises `BrokenInput` for anything else."""
     fix = "Write one with: python -m hardware list --format json --output FILE"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path, longest=_LARGEST)
     except OSError as error:
-        raise BrokenInput(f"can't read {path}", why=error.strerror or str(error), fix=fix) from error
+        raise BrokenInput(f"can't read {echo(str(path))}", why=reason_of(error), fix=fix) from error
     except ValueError as error:
-        raise BrokenInput(f"{path} is no JSON", why=str(error), fix=fix) from error
+        raise BrokenInput(f"{echo(str(path))} is no JSON", why=reason_of(error), fix=fix) from error
     if wrong := inventory_problem(data):
-        raise BrokenInput(f"{path} is no inventory", why=wrong, fix=fix)
+        raise BrokenInput(f"{echo(str(path))} is no inventory", why=wrong, fix=fix)
     return data  # type: ignore[no-any-return] # checked above
 
 

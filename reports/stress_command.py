@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
 from hardware.errors import OutputError
 from hardware.front_door import note
+from hardware.plain_text import json_text
 
 from .formats import SUFFIXES
 from .html.stress_html import stress_html
@@ -22,7 +22,7 @@ def show_stress(request: Request, path: Path) -> int:
     if request.format == "html":
         text = stress_html(run)
     else:
-        text = stress_markdown(run) if request.format == "markdown" else json.dumps(run, indent=2) + "\n"
+        text = stress_markdown(run) if request.format == "markdown" else json_text(run, ascii_alone=True) + "\n"
     if request.output_dir is None:
         click.echo(text, nl=False)
     else:
