@@ -10,7 +10,7 @@ from generators.compatibility.matrix import Matrix
 from generators.compatibility.matrix_groups import GROUPS, GroupCell
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.errors import UsageError, did_you_mean, echo
-from hardware.plain_text import json_text, wrapped
+from hardware.plain_text import json_text, one_line, wrapped
 
 from .text import markdown, printable
 
@@ -26,6 +26,7 @@ NOTES = "Notes, from the declared (*) levels of each family:"
 SPLIT = "Cells that have another level elsewhere:"
 
 _LONGEST_LABEL = 44
+_LONGEST_SHOWN = 2_000
 _WIDEST_LEVEL = 18
 _GAP = 2
 
@@ -136,7 +137,7 @@ def _notes(matrix: Matrix, by: str) -> list[str]:
 
 def _shown(text: str) -> str:
     """A text from evidence as a terminal may have it: names of accelerators and machines are anybody's."""
-    return printable(text)
+    return one_line(text, longest=_LONGEST_SHOWN)
 
 
 def _table(table: Rows, width: int) -> list[str]:

@@ -139,7 +139,8 @@ def _whole_lines(path: Path) -> tuple[bytes, list[dict[str, Any]], bool]:
         if len(line) > LONGEST_LINE or line.count(b"{") + line.count(b"[") > MOST_BRACKETS:
             raise BrokenInput(f"{where} is refused", why="it is longer than 16 MiB, or has too many lists and tables")
         try:
-            found = json.loads(line, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_each_once)
+            text = line.decode("utf-8")  # of bytes the library takes UTF-16 too, which no other reader does
+            found = json.loads(text, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_each_once)
             check_depth(found)
         except RecursionError as error:
             raise BrokenInput(f"{where} is broken", why="it is nested too deeply") from error
