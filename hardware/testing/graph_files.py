@@ -14,7 +14,7 @@ from ..cell import Cell
 from ..errors import BrokenInput, echo
 from ..evidence.record import Stage
 from ..output_masks import masks_of
-from ..untrusted import check_not_sparse, is_inside, opened
+from ..untrusted import check_not_sparse, is_inside, is_plain_file, opened
 from .checkpoints import CHECKPOINTS_VARIABLE
 from .graph_reference import GraphReference, open_reference
 from .measurement import Outputs
@@ -40,7 +40,7 @@ def weight_files(file: Path) -> tuple[Path, ...]:
     """
     if file.suffix == ".xml":
         weights = file.with_suffix(".bin")
-        return (weights,) if weights.is_file() else ()
+        return (weights,) if is_plain_file(weights) else ()
     import onnx
     from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
@@ -55,7 +55,7 @@ def weight_files(file: Path) -> tuple[Path, ...]:
                 why=f"it names {echo(name)}",
                 fix="Save it again with its data beside it.",
             )
-        if not path.is_file():
+        if not is_plain_file(path):
             raise BrokenInput(
                 f"the weights of {echo(file.name)} are missing",
                 why=f"{echo(name)} does not lie beside it",

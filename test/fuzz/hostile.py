@@ -307,7 +307,9 @@ class Hostile:
     def trap(self, path: Path, outside: Path) -> str:
         """Put something in the place of a file that is no plain file of the folder; says what it is."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        if os.path.lexists(path):
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        elif os.path.lexists(path):
             path.unlink()
         kind = self.random.choice(sorted(TRAPS))
         TRAPS[kind](path, outside)

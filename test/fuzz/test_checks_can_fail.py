@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import share_of
+from fuzzing import share_of
 from hostile import TRAPS, Hostile, draws, texts
 from hypothesis import find, settings
 from readers import (
