@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,27 @@ def inventory_problem(data: object) -> str:
     if wrong:
         return f"it lacks {', '.join(wrong)}"
     devices = [*data["accelerators"], *data["vendors"]]
-    return "" if all(isinstance(one, dict) and "vendor" in one for one in devices) else "it lacks vendors of devices"
+    if not all(isinstance(one, dict) and "vendor" in one for one in devices):
+        return "it lacks vendors of devices"
+    return next((f"its {name} can't be what a machine has" for name, fine in _shapes(data) if not fine), "")
+
+
+def _shapes(data: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """The parts that are looked into, and whether each has the shape in which an inventory is written."""
+    sizes = (data["memory"].get("total_bytes"), data["memory"].get("available_bytes"))
+    yield "memory", all(one is None or (isinstance(one, int) and not isinstance(one, bool)) for one in sizes)
+    yield "packages", _are(data["packages"].values(), str)
+    yield "torch", isinstance(data.get("torch") or {}, dict) and _are((data.get("torch") or {}).values(), str)
+    for name in ("targets", "storage"):
+        rows = data.get(name) or []
+        yield name, isinstance(rows, list) and all(isinstance(one, dict) for one in rows)
+    for one in data["accelerators"]:
+        versions = (one.get("driver_version"), one.get("firmware_version"))
+        yield "accelerators", isinstance(one.get("extra_info") or {}, dict) and _are(versions, str)
+
+
+def _are(values: Iterable[Any], kind: type) -> bool:
+    return all(one is None or isinstance(one, kind) for one in values)
 
 
 def compare_inventories(before: Inventory, after: Inventory) -> Comparison:
@@ -191,7 +211,7 @@ def _by_path(inventory: Inventory) -> dict[str, Mapping[str, Any]]:
 
 
 def _targets(inventory: Inventory) -> dict[str, Mapping[str, Any]]:
-    return {str(one["target"]): one for one in inventory.get("targets", ()) if "target" in one}
+    return {str(one["target"]): one for one in inventory.get("targets") or () if "target" in one}
 
 
 def _versions(before: Inventory, after: Inventory) -> Iterator[Difference]:

@@ -116,8 +116,8 @@ class View:
         if not devices:
             lines.append(Text("No driver lists an accelerator. Try: python -m hardware doctor", style="dim"))
         silent = [one for one in devices[:room] if one.reason]
-        lines += [Text(printable(f"{one.vendor} {one.index}: {one.reason}"), style="red") for one in silent]
-        lines += [Text(printable(f"{name}: {why}"), style="yellow") for name, why in sample.vendors.items()]
+        lines += [Text(_plain(f"{one.vendor} {one.index}: {one.reason}"), style="red") for one in silent]
+        lines += [Text(_plain(f"{name}: {why}"), style="yellow") for name, why in sample.vendors.items()]
         return Group(*lines)
 
     def _cpu(self, host: HostSample, wide: bool) -> list[Any]:
@@ -196,7 +196,12 @@ def _cell(content: Any) -> Any:
     """What names and drivers say as a terminal may have it: rich would take `[…]` in plain text for markup."""
     from rich.text import Text
 
-    return Text(printable(content)) if isinstance(content, str) else content
+    return Text(_plain(content)) if isinstance(content, str) else content
+
+
+def _plain(text: str) -> str:
+    """A text that is printable wherever a narrow column breaks it."""
+    return printable(text).replace("::", r":\x3a")
 
 
 def _temperature(celsius: float | None) -> Any:
@@ -235,7 +240,7 @@ def _throttling(reasons: tuple[str, ...] | None) -> Any:
 
     if reasons is None:
         return "–"
-    return Text(printable(", ".join(reasons)), style="bold red") if reasons else Text("no", style="dim")
+    return Text(_plain(", ".join(reasons)), style="bold red") if reasons else Text("no", style="dim")
 
 
 def _bar(percent: float, width: int) -> str:

@@ -194,7 +194,7 @@ class ReplayedMachine(Machine):
         """A file of the recording. Raises `OSError` for one that lies elsewhere: nothing else of this machine is
         shown as what another one answered."""
         path = self.folder / name
-        if not path.resolve().is_relative_to(self._inside):
+        if not is_inside(path, self._inside):
             raise OSError(errno.EACCES, "it lies outside of the recording", name)
         return read_text(path, longest=_LONGEST_FILE, errors="replace")
 
