@@ -185,9 +185,15 @@ def read_report(path: Path) -> CoverageReport:
     try:
         data = read_json(path, longest=_LARGEST)
         wrong = next(jsonschema.Draft202012Validator(schema()).iter_errors(data), None)
-        if wrong is None:
+        types = [] if wrong else [one["model_type"] for one in data["types"]]
+        lists = [] if wrong else [one["results"] for one in data["targets"].values()]
+        if wrong is None and all([one["model_type"] for one in results] == types for results in lists):
             return CoverageReport.from_dict(data)
-        why = one_line(f"{wrong.json_path}: {wrong.message[:200]}")
+        why = (
+            one_line(f"{wrong.json_path}: {wrong.message[:200]}")
+            if wrong
+            else "its results aren't those of its types"
+        )
     except (OSError, ValueError) as error:
         why = reason_of(error)
     raise BrokenInput(

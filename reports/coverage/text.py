@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hardware.plain_text import one_line, wrapped
+from hardware.plain_text import one_line, printable, wrapped
 
 from .changes import changes_lists
 from .report import CoverageReport
@@ -18,7 +18,7 @@ _NARROWEST_NAME = 14
 
 def coverage_text(report: CoverageReport, *, width: int = WIDTH) -> str:
     """The report as lines of at most `width` columns, tables of at most 80, ending in a newline."""
-    return "\n".join(_lines(report, width)).rstrip() + "\n"
+    return printable("\n".join(_lines(report, width)).rstrip(), keep="\n") + "\n"
 
 
 def _lines(report: CoverageReport, width: int) -> Iterator[str]:
