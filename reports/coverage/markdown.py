@@ -25,7 +25,8 @@ def _head(report: CoverageReport, views: tuple[TargetView, ...]) -> Iterator[str
         f"- **{markdown(view.name)}: {markdown(view.headline)}.** {markdown(view.remarks)}".rstrip() for view in views
     )
     yield "\n".join(
-        f"- {markdown(label)}: {code(text) if label == 'command' else markdown(text)}" for label, text in facts(report).items()
+        f"- {markdown(label)}: {code(text) if label == 'command' else markdown(text)}"
+        for label, text in facts(report).items()
     )
     yield "What the words mean:"
     yield markdown_table(["standing", "meaning"], [[one.words, markdown(one.meaning)] for one in Standing])
@@ -75,7 +76,8 @@ def _table(table: Table) -> Iterator[str]:
     if not table.rows:
         yield "There are none."
         return
-    lines = markdown_table([markdown(one) for one in table.headings], [[markdown(cell) for cell in row] for row in table.rows]).splitlines()
+    headings = [markdown(one) for one in table.headings]
+    lines = markdown_table(headings, [[markdown(cell) for cell in row] for row in table.rows]).splitlines()
     lines[1] = f"|---|{'---:|' * (len(table.headings) - 1)}"
     yield "\n".join(lines)
 
