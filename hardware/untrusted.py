@@ -38,6 +38,14 @@ def is_plain_file(path: Path) -> bool:
         return False
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a path leads to a folder. No error is raised for a name that none can have."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
 @contextmanager
 def opened(path: Path, *, longest: int | None = None) -> Iterator[BufferedReader]:
     """The file at `path`, open for reading bytes. Raises `OSError` where it isn't a regular file, or is longer than

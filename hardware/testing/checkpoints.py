@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from ..cell import Cell
 from ..errors import BrokenInput, echo
-from ..untrusted import check_not_sparse, is_plain_file, opened, read_json, reason_of
+from ..untrusted import check_not_sparse, is_folder, is_plain_file, opened, read_json, reason_of
 from .widened import copy_over
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def checkpoint_folder(cell: str, revision: str) -> Path:
     unusable = ""
     for folder in named:
         try:
-            if folder.is_dir() and weights_hash(folder) == revision:
+            if is_folder(folder) and weights_hash(folder) == revision:
                 return folder
         except BrokenInput as error:  # another folder may hold them still
             unusable = f"; {error.what}: {error.why}"

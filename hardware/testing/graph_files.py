@@ -14,7 +14,7 @@ from ..cell import Cell
 from ..errors import BrokenInput, echo
 from ..evidence.record import Stage
 from ..output_masks import masks_of
-from ..untrusted import check_not_sparse, is_inside, is_plain_file, opened
+from ..untrusted import check_not_sparse, is_folder, is_inside, is_plain_file, opened
 from .checkpoints import CHECKPOINTS_VARIABLE
 from .graph_reference import GraphReference, open_reference
 from .measurement import Outputs
@@ -98,7 +98,7 @@ def graph_file(cell: str, revision: str) -> Path:
     Raises `BrokenInput` where there is none.
     """
     folders = [Path(text) for text in os.environ.get(CHECKPOINTS_VARIABLE, "").split(os.pathsep) if text]
-    for folder in folders:
+    for folder in filter(is_folder, folders):
         for file in sorted([*folder.glob("*.onnx"), *folder.glob("*.xml")]):
             if _has_hash(file, revision):
                 return file
