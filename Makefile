@@ -5,7 +5,7 @@
 #   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
-# More: make lint | test-gpu | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | recipes | audit | constraints | clean
+# More: make lint | test-gpu | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | recipes | audit | constraints | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -21,7 +21,7 @@ VERSIONS ?= 5.23.0 4.57.6
 PIP := -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) -c constraints.txt
 
-.PHONY: help run test test-gpu fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code \
+.PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code \
     mutants-deceits mutants-forgeries mutants-page crashes bench recipes test-versions test-newest setup setup-qnn run-qnn \
     setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment audit constraints clean
 
@@ -49,9 +49,14 @@ test-gpu: $(VENV)/.ready-dev
 	$(OWN) -m pytest test/gpu $(ARGS)
 endif
 
-# 2,000 broken outputs of tools for each vendor; `make test` tries 300.
+# Hostile and broken input of every kind (docs/SECURITY.md): so many in all; `make test` tries over 3,000.
+FUZZ_EXAMPLES ?= 50000
+fuzz: $(VENV)/.ready-dev
+	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(OWN) -m pytest test/fuzz -n 2 --dist loadfile $(ARGS)
+
+# Of these 2,000 broken outputs of tools for each of the eight vendors.
 fuzz-inventory: $(VENV)/.ready-dev
-	FUZZ_EXAMPLES=2000 $(OWN) -m pytest test/unit/test_mutated_outputs.py -n 2 $(ARGS)
+	FUZZ_EXAMPLES=16000 $(OWN) -m pytest test/fuzz/test_tool_outputs.py -n 2 $(ARGS)
 
 # Sixteen threads over eight simulated devices for a minute, NVIDIA's and AMD's.
 test-threads: $(VENV)/.ready-dev

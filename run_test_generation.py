@@ -39,6 +39,7 @@ from hardware.errors import ModelError
 from hardware.evidence.redaction import LEFT_IN, turn_off
 from hardware.evidence.versions import RELEASE
 from hardware.front_door import interpreter, note, open_door
+from hardware.plain_text import printable
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
@@ -135,7 +136,7 @@ def _compare(asked: Options) -> int:
         update=asked.update_folder is not None,
         force=asked.force,
     )
-    click.echo("\n".join(state.lines))
+    click.echo("\n".join(map(printable, state.lines)))
     note(*state.notes)
     return state.exit_code
 
@@ -145,7 +146,7 @@ def _verify(asked: Options, paths: Sequence[Path]) -> int:
     from reports.progress_bar import progress_on
 
     found = verify_asked(asked, paths, progress_on(sys.stderr))
-    click.echo(found.text())
+    click.echo(printable(found.text(), keep="\n"))
     return found.exit_code
 
 
@@ -198,7 +199,7 @@ def _done(
     from generators.job import write_suites  # what generates costs more to import than to find nothing changed
 
     if asked.list_cells or asked.explain is not None:
-        click.echo(_cells_text(planned, explain=asked.explain is not None))
+        click.echo(printable(_cells_text(planned, explain=asked.explain is not None), keep="\n"))
         return 0
     if asked.web_page:
         from reports.web_page.making import write_web_page
@@ -320,7 +321,7 @@ def _is_unchanged(asked: Options, key: str) -> bool:
 
 def _say_written(asked: Options, said: Mapping[str, str]) -> None:
     for name, text in said.items():
-        click.echo(f"{asked.output_dir / name}  {text}")
+        click.echo(printable(f"{asked.output_dir / name}  {text}"))
     click.echo(f"Run it: {_next_command()}", err=True)
 
 

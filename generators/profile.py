@@ -138,8 +138,11 @@ def _check_task(asked: str | None, found: str, name: str) -> None:
 
 def checkpoint_slug(name: str) -> str:
     """The name of a checkpoint in a cell: a Hub id with its slash replaced, or a folder's own name."""
-    folder = Path(name).expanduser()
-    text = folder.resolve().name if folder.is_dir() else name.replace("/", "--")
+    try:
+        folder = Path(name).expanduser()
+        text = folder.resolve().name if folder.is_dir() else name.replace("/", "--")
+    except (OSError, RuntimeError, ValueError):  # a part too long for the file system, a home of nobody, a NUL
+        text = name.replace("/", "--")
     slug = re.sub(r"[^A-Za-z0-9._@+-]", "-", text).lstrip("._@+-")[:120]
     if not slug:
         raise ModelError(f"{echo(name)} has no name that a cell could carry", fix="Rename it.")

@@ -84,7 +84,7 @@ def _asked_torch() -> tuple[dict[str, Any], str]:
     """What torch lists, or why it doesn't."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _ASK], capture_output=True, text=True, timeout=_LIMIT_S, check=True
+            [sys.executable, "-P", "-c", _ASK], capture_output=True, text=True, timeout=_LIMIT_S, check=True
         )
         told = json.loads(done.stdout)
     except subprocess.CalledProcessError as error:

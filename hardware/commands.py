@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .errors import OutputError, UsageError, did_you_mean, echo
-from .plain_text import printable
+from .plain_text import json_text, printable
 from .whole_file import write_whole
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def deliver(text: str, output: Path | None) -> None:
 
 def as_json(data: Any) -> str:
     """JSON for people and programs, ending in a newline."""
-    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    return json_text(data) + "\n"
 
 
 def _note(text: str) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import BrokenInput
+from .errors import BrokenInput, echo
 from .evidence.versions import ABSENT, expired_by, machine_versions
 from .plain_text import columns, size_text
+from .untrusted import read_json, reason_of
 
 SCHEMA_VERSION = 1
+
+_LARGEST = 64 * 1024 * 1024
 
 Inventory = Mapping[str, Any]
 
@@ -63,13 +65,13 @@ def load_inventory(path: Path) -> Inventory:
     """An inventory that `list --format json` wrote. Raises `BrokenInput` for anything else."""
     fix = "Write one with: python -m hardware list --format json --output FILE"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path, longest=_LARGEST)
     except OSError as error:
-        raise BrokenInput(f"can't read {path}", why=error.strerror or str(error), fix=fix) from error
+        raise BrokenInput(f"can't read {echo(str(path))}", why=reason_of(error), fix=fix) from error
     except ValueError as error:
-        raise BrokenInput(f"{path} is no JSON", why=str(error), fix=fix) from error
+        raise BrokenInput(f"{echo(str(path))} is no JSON", why=reason_of(error), fix=fix) from error
     if wrong := inventory_problem(data):
-        raise BrokenInput(f"{path} is no inventory", why=wrong, fix=fix)
+        raise BrokenInput(f"{echo(str(path))} is no inventory", why=wrong, fix=fix)
     return data  # type: ignore[no-any-return] # checked above
 
 
@@ -82,7 +84,27 @@ def inventory_problem(data: object) -> str:
     if wrong:
         return f"it lacks {', '.join(wrong)}"
     devices = [*data["accelerators"], *data["vendors"]]
-    return "" if all(isinstance(one, dict) and "vendor" in one for one in devices) else "it lacks vendors of devices"
+    if not all(isinstance(one, dict) and "vendor" in one for one in devices):
+        return "it lacks vendors of devices"
+    return next((f"its {name} can't be what a machine has" for name, fine in _shapes(data) if not fine), "")
+
+
+def _shapes(data: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """The parts that are looked into, and whether each has the shape in which an inventory is written."""
+    sizes = (data["memory"].get("total_bytes"), data["memory"].get("available_bytes"))
+    yield "memory", all(one is None or (isinstance(one, int) and not isinstance(one, bool)) for one in sizes)
+    yield "packages", _are(data["packages"].values(), str)
+    yield "torch", isinstance(data.get("torch") or {}, dict) and _are((data.get("torch") or {}).values(), str)
+    for name in ("targets", "storage"):
+        rows = data.get(name) or []
+        yield name, isinstance(rows, list) and all(isinstance(one, dict) for one in rows)
+    for one in data["accelerators"]:
+        versions = (one.get("driver_version"), one.get("firmware_version"))
+        yield "accelerators", isinstance(one.get("extra_info") or {}, dict) and _are(versions, str)
+
+
+def _are(values: Iterable[Any], kind: type) -> bool:
+    return all(one is None or isinstance(one, kind) for one in values)
 
 
 def compare_inventories(before: Inventory, after: Inventory) -> Comparison:
@@ -189,7 +211,7 @@ def _by_path(inventory: Inventory) -> dict[str, Mapping[str, Any]]:
 
 
 def _targets(inventory: Inventory) -> dict[str, Mapping[str, Any]]:
-    return {str(one["target"]): one for one in inventory.get("targets", ()) if "target" in one}
+    return {str(one["target"]): one for one in inventory.get("targets") or () if "target" in one}
 
 
 def _versions(before: Inventory, after: Inventory) -> Iterator[Difference]:

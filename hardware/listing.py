@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import textwrap
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .errors import UsageError, did_you_mean, echo
 from .listed_storage import storage_rows
-from .plain_text import printable, size_text
+from .markdown import markdown
+from .plain_text import json_text, printable, size_text, wrapped
 from .system.libraries import library_names, library_wheels
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 UNKNOWN = "unknown"
+
+_LONGEST_CELL = 2_000
 
 Row = tuple[str, str]
 
@@ -48,13 +49,14 @@ def list_text(inventory: HardwareInfo, format: str = "table") -> str:
 
 def _json(inventory: HardwareInfo, statuses: tuple[TargetStatus, ...]) -> str:
     data = {**inventory.to_dict(), "targets": [asdict(status) for status in statuses]}
-    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    return json_text(data) + "\n"
 
 
 def _table(inventory: HardwareInfo, statuses: tuple[TargetStatus, ...]) -> str:
     lines: list[str] = []
     for section in _sections(inventory):
-        lines += [section.title, "-" * len(section.title)]
+        title = printable(section.title)
+        lines += [title, "-" * len(title)]
         for label, value in section.rows:
             lines += _wrapped(f"  {label + ':':<22} ", value)
         lines.append("")
@@ -70,7 +72,7 @@ def _table(inventory: HardwareInfo, statuses: tuple[TargetStatus, ...]) -> str:
 def _markdown(inventory: HardwareInfo, statuses: tuple[TargetStatus, ...]) -> str:
     lines = ["# Hardware", ""]
     for section in _sections(inventory):
-        lines += [f"## {section.title}", "", "| | |", "|---|---|"]
+        lines += [f"## {markdown(section.title)}", "", "| | |", "|---|---|"]
         lines += [f"| {_cell(label)} | {_cell(value)} |" for label, value in section.rows]
         lines.append("")
     lines += ["## Targets", "", "Expected means that it may be here; only a probe says that it works.", ""]
@@ -277,10 +279,8 @@ def _known(value: object, unit: str = "") -> str:
 
 def _wrapped(start: str, text: str) -> list[str]:
     """`text` behind `start`, folded at the terminal's width; what isn't printable is escaped."""
-    safe = printable(text)
-    indent = " " * min(len(start), 36)
-    return textwrap.wrap(safe, WIDTH, initial_indent=start, subsequent_indent=indent) or [start.rstrip()]
+    return wrapped(text, width=WIDTH, start=printable(start), indent=" " * min(len(start), 36), break_on_hyphens=True)
 
 
-def _cell(value: Any) -> str:
-    return " ".join(str(value).split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+def _cell(value: object) -> str:
+    return markdown(str(value), longest=_LONGEST_CELL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections import deque
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from .errors import UsageError
+from .plain_text import json_text, printable
 from .sampling import DeviceSample, HostSample, Sample, Sampler
 from .software import is_installed
 
@@ -54,7 +54,7 @@ def monitor(sampler: Sampler, taken: Iterator[Sample], format: str) -> None:
     try:
         if format == "json":
             for sample in taken:
-                print(json.dumps(sample.to_dict(), ensure_ascii=False), flush=True)
+                print(json_text(sample.to_dict(), indent=None), flush=True)
         else:
             _live(taken)
     except KeyboardInterrupt:
@@ -106,18 +106,18 @@ class View:
         devices = list(sample.devices)
         room = len(devices) if height is None else max(0, height - 8)
         for cells in (self._cpu(sample.host, wide), self._ram(sample.host, wide)):
-            table.add_row(*cells)
+            table.add_row(*map(_cell, cells))
         table.add_section()
         for device in devices[:room]:
-            table.add_row(*self._device(device, wide))
+            table.add_row(*map(_cell, self._device(device, wide)))
         lines: list[Any] = [Text(_heading(sample), style="bold", overflow="ellipsis", no_wrap=True), table]
         if len(devices) > room:
             lines.append(Text(f"{len(devices) - room} more devices; the terminal is too low to show them"))
         if not devices:
             lines.append(Text("No driver lists an accelerator. Try: python -m hardware doctor", style="dim"))
         silent = [one for one in devices[:room] if one.reason]
-        lines += [Text(f"{one.vendor} {one.index}: {one.reason}", style="red") for one in silent]
-        lines += [Text(f"{name}: {why}", style="yellow") for name, why in sample.vendors.items()]
+        lines += [Text(_plain(f"{one.vendor} {one.index}: {one.reason}"), style="red") for one in silent]
+        lines += [Text(_plain(f"{name}: {why}"), style="yellow") for name, why in sample.vendors.items()]
         return Group(*lines)
 
     def _cpu(self, host: HostSample, wide: bool) -> list[Any]:
@@ -192,6 +192,18 @@ def _table(wide: bool) -> Table:
     return table
 
 
+def _cell(content: Any) -> Any:
+    """What names and drivers say as a terminal may have it: rich would take `[…]` in plain text for markup."""
+    from rich.text import Text
+
+    return Text(_plain(content)) if isinstance(content, str) else content
+
+
+def _plain(text: str) -> str:
+    """A text that is printable wherever a narrow column breaks it."""
+    return printable(text).replace("::", r":\x3a")
+
+
 def _temperature(celsius: float | None) -> Any:
     from rich.text import Text
 
@@ -228,7 +240,7 @@ def _throttling(reasons: tuple[str, ...] | None) -> Any:
 
     if reasons is None:
         return "–"
-    return Text(", ".join(reasons), style="bold red") if reasons else Text("no", style="dim")
+    return Text(_plain(", ".join(reasons)), style="bold red") if reasons else Text("no", style="dim")
 
 
 def _bar(percent: float, width: int) -> str:

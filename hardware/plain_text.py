@@ -1,11 +1,22 @@
-"""Plain text for a terminal: sizes, folded lines and tables, with nothing in them that a terminal would obey."""
+"""Plain text for a terminal and a CI server's log: sizes, folded lines, tables and JSON, with nothing in them that
+one of those would obey."""
 
 from __future__ import annotations
 
+import json
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 WIDTH = 80
+
+_LOG_COMMAND = re.compile(r"(?<!\S)::|##(?=\w*\[)")
+"""What servers take for a command in the log of a job: a line that begins with `::name::` (GitHub trims it first),
+and `##[name]`, `##vso[name]` or `##teamcity[name` anywhere in it. Source: src/Runner.Common/ActionCommand.cs of
+https://github.com/actions/runner."""
+
+_LINE_START = re.compile(r"^([^\S\n]*)::", re.MULTILINE)
 
 
 def size_text(size: int | None, missing: str = "unknown") -> str:
@@ -18,9 +29,13 @@ def size_text(size: int | None, missing: str = "unknown") -> str:
     return f"{size} B"
 
 
-def printable(text: str) -> str:
-    """The text with whatever isn't printable escaped."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+def printable(text: str, *, keep: str = "") -> str:
+    """The text with whatever isn't printable escaped, and what a server's log would obey; signs of `keep` stay."""
+    if not text.isprintable():
+        text = "".join(one if one.isprintable() or one in keep else ascii(one)[1:-1] for one in text)
+    if "::" in text or "##" in text:
+        text = _LOG_COMMAND.sub(lambda found: r"\x3a:" if found[0] == "::" else r"#\x23", text)
+    return text
 
 
 def one_line(text: str, *, longest: int = 300) -> str:
@@ -29,13 +44,37 @@ def one_line(text: str, *, longest: int = 300) -> str:
     return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
 
 
+def wrapped(
+    text: str,
+    *,
+    width: int = WIDTH,
+    start: str = "",
+    indent: str = "",
+    break_long_words: bool = True,
+    break_on_hyphens: bool = False,
+) -> list[str]:
+    """Text of anybody's behind `start`, folded at `width`; further lines begin with `indent`. Where a word is broken,
+    no line begins with what a server's log would obey."""
+    lines = textwrap.wrap(
+        printable(text),
+        width,
+        initial_indent=start,
+        subsequent_indent=indent,
+        break_long_words=break_long_words,
+        break_on_hyphens=break_on_hyphens,
+    )
+    return [obeyed_by_none(line) for line in lines] or [start.rstrip()]
+
+
+def obeyed_by_none(text: str) -> str:
+    """Lines that were printable and then broken anew: none of them begins with what a server's log would obey."""
+    return _LINE_START.sub(r"\1\\x3a:", text) if "::" in text else text
+
+
 def folded(start: str, text: str, *, indent: int | None = None, width: int = WIDTH) -> list[str]:
     """`text` behind `start`, folded at `width`; further lines begin at `indent`, or below the text."""
     space = " " * min(len(start) if indent is None else indent, width // 2)
-    safe = printable(text)
-    return textwrap.wrap(safe, width, initial_indent=start, subsequent_indent=space, break_on_hyphens=False) or [
-        start.rstrip()
-    ]
+    return wrapped(text, width=width, start=start, indent=space)
 
 
 def columns(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
@@ -51,3 +90,20 @@ def columns(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Se
         start = "".join(f"{cell}  " for cell in cells)
         lines += folded(start, row[last])
     return lines
+
+
+def json_text(
+    data: Any, *, indent: int | None = 2, ascii_alone: bool = False, default: Callable[[Any], Any] | None = None
+) -> str:
+    """JSON for people and programs, without a newline at its end: what can be read stands as it is. Whatever isn't
+    printable, or a server's log would obey, is escaped as JSON escapes it, so that the values are the same; with
+    `ascii_alone` all that isn't ASCII is. Raises `ValueError` for numbers that JSON hasn't."""
+    text = json.dumps(data, indent=indent, ensure_ascii=ascii_alone, allow_nan=False, default=default)
+    strange = {ord(one): _json_escape(one) for one in set(text) if not one.isprintable() and one != "\n"}
+    if strange:
+        text = text.translate(strange)
+    return text.replace("##", "#\\u0023") if "##" in text else text
+
+
+def _json_escape(sign: str) -> str:
+    return json.dumps(sign)[1:-1]

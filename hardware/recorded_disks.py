@@ -14,9 +14,9 @@ _WHOLE = frozenset(
 """Names of files in sysfs that hold nothing but an identity."""
 
 _UDEV_IDENTITY = re.compile(
-    r"^(?:S:.*|E:\w*(?:WWN|UUID|LABEL|DEVLINKS|ENTRY_NAME|ID_PATH)\w*=.*|E:ID_SERIAL=.*)\n?", re.M
+    r"^(?:S:.*|E:\w{0,60}(?:WWN|UUID|LABEL|DEVLINKS|ENTRY_NAME|ID_PATH)\w{0,60}=.*|E:ID_SERIAL=.*)\n?", re.M
 )
-_UDEV_SERIAL = re.compile(r"^(E:\w*SERIAL\w*=).*$", re.M)
+_UDEV_SERIAL = re.compile(r"^(E:\w{0,60}SERIAL\w{0,60}=).*$", re.M)
 
 _OBJECT = r"(?:s3fs|goofys|mount-s3|mountpoint-s3|gcsfuse|blobfuse2?|rclone|juicefs)"
 

@@ -13,23 +13,29 @@ Serial numbers, unique identifiers, names and secrets are replaced before anythi
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from .errors import BrokenInput
+from .errors import BrokenInput, echo
 from .evidence.redaction import redact
 from .machine import Library, Machine, Reading
+from .plain_text import one_line
 from .recorded_disks import without_disk_identity
 from .software import HostInfo, TorchBuild
+from .untrusted import is_inside, read_json, read_text, reason_of
 from .whole_file import write_whole
 
 INDEX = "machine.json"
 LINES = "sysfs.txt"
 _FORMAT = 1
+
+_LONGEST_FILE = 16 * 1024 * 1024
 
 _PRIVATE = (
     (re.compile(r"\b((?:GPU|MIG)-)?(?!0{8}-0{4})[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"),
@@ -134,6 +140,8 @@ class Recorder(Machine):
         files[INDEX] = _as_json(index)
         for name, text in files.items():
             path = folder / without_identity(name)  # control groups are named after containers and users
+            if ".." in path.relative_to(folder).parts:  # a link on the machine may have led there
+                continue
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, (text if name == LINES else _kept(name, text)).rstrip("\n") + "\n")
         return sorted(map(without_identity, files))
@@ -169,17 +177,8 @@ class ReplayedMachine(Machine):
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        try:
-            self._index: dict[str, Any] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-            found = self._index.get("format")
-        except (OSError, ValueError, AttributeError) as error:
-            raise BrokenInput(
-                f"{folder} holds no recording of a machine",
-                why=f"{INDEX}: {error}",
-                fix="Make one with: python -m hardware doctor --record DIR",
-            ) from error
-        if found != _FORMAT:
-            raise BrokenInput(f"{folder} holds a recording of another format", why=f"{found!r}, not {_FORMAT}")
+        self._inside = folder.resolve()
+        self._index = read_index(folder)
         self._commands = {tuple(one["words"]): one for one in self._index.get("commands", [])}
         self._lines = _lines(folder / LINES)
 
@@ -187,16 +186,24 @@ class ReplayedMachine(Machine):
         if path in self._lines:
             return self._lines[path]
         try:
-            return (self.folder / "files" / path.lstrip("/")).read_text(encoding="utf-8", errors="replace").strip()
+            return self._kept(f"files/{path.lstrip('/')}").strip()
         except (OSError, ValueError):
             return None
+
+    def _kept(self, name: str) -> str:
+        """A file of the recording. Raises `OSError` for one that lies elsewhere: nothing else of this machine is
+        shown as what another one answered."""
+        path = self.folder / name
+        if not is_inside(path, self._inside):
+            raise OSError(errno.EACCES, "it lies outside of the recording", name)
+        return read_text(path, longest=_LONGEST_FILE, errors="replace")
 
     def names(self, folder: str) -> tuple[str, ...] | None:
         told = self._index.get("folders", {}).get(folder)
         if told is not None:
             return tuple(told)
         here = self.folder / "files" / folder.lstrip("/")
-        found = {one.name for one in here.iterdir()} if here.is_dir() else set()
+        found = set(os.listdir(here)) if is_inside(here, self._inside) and here.is_dir() else set()
         below = f"{folder.rstrip('/')}/"
         found |= {path[len(below) :].partition("/")[0] for path in self._lines if path.startswith(below)}
         return tuple(sorted(found)) or None
@@ -223,9 +230,9 @@ class ReplayedMachine(Machine):
         if "output" not in entry:
             return Reading(value=None, reason=str(entry.get("reason", "")))
         try:
-            return Reading(value=(self.folder / entry["output"]).read_text(encoding="utf-8", errors="replace"))
-        except OSError as error:
-            return Reading(value=None, reason=f"the recording lacks {entry['output']}: {error.strerror}")
+            return Reading(value=self._kept(entry["output"]))
+        except (OSError, ValueError) as error:
+            return Reading(value=None, reason=f"the recording lacks {one_line(entry['output'])}: {reason_of(error)}")
 
     def library(self, kind: type[Library]) -> Library:
         return _Remembering(kind.NAME, self.folder / "libraries" / f"{kind.NAME}.json")
@@ -240,6 +247,56 @@ class ReplayedMachine(Machine):
         return TorchBuild(**self._index.get("torch", {}))
 
 
+def read_index(folder: Path) -> dict[str, Any]:
+    """What the index of a recording holds, in the shape in which it is written. Raises `BrokenInput`."""
+    try:
+        index = read_json(folder / INDEX, longest=_LONGEST_FILE)
+        if not isinstance(index, dict):
+            raise ValueError("it holds no JSON object")
+        if index.get("format") != _FORMAT:
+            found = one_line(repr(index.get("format")), longest=40)
+            raise BrokenInput(f"{folder} holds a recording of another format", why=f"{found}, not {_FORMAT}")
+        if wrong := _wrong_in(index):
+            raise ValueError(f"its {wrong} can't be what a machine has")
+    except (OSError, ValueError) as error:
+        raise BrokenInput(
+            f"{echo(str(folder))} holds no recording of a machine",
+            why=f"{INDEX}: {reason_of(error)}",
+            fix="Make one with: python -m hardware doctor --record DIR",
+        ) from error
+    return index
+
+
+def _wrong_in(index: Mapping[str, Any]) -> str:
+    """The first part of an index that has another shape than a machine's; empty where none has."""
+    host: Any = index.get("host")
+    torch, commands = index.get("torch", {}), index.get("commands", [])
+    if not _holds(host, str) or set(host) != {one.name for one in fields(HostInfo)}:
+        return "host"
+    if not _holds(torch, str | None) or not set(torch) <= {one.name for one in fields(TorchBuild)}:
+        return "torch"
+    for name, kind in (("packages", str | None), ("variables", str), ("links", str), ("nodes", bool)):
+        if not _holds(index.get(name, {}), kind):
+            return name
+    folders = index.get("folders", {})
+    if not _holds(folders, list) or not all(isinstance(one, str) for names in folders.values() for one in names):
+        return "folders"
+    good = isinstance(commands, list) and all(map(_is_command, commands))
+    return "" if good else "commands"
+
+
+def _is_command(value: Any) -> bool:
+    words = value.get("words") if isinstance(value, dict) else None
+    if not isinstance(words, list) or not words:
+        return False
+    return all(isinstance(text, str) for text in (*words, value.get("output", ""), value.get("reason", "")))
+
+
+def _holds(value: Any, kind: Any) -> bool:
+    """Whether a value is a table all of whose values are of a kind."""
+    return isinstance(value, dict) and all(isinstance(one, kind) for one in value.values())
+
+
 class _Remembering(Library):
     """A library as it answered when the recording was made."""
 
@@ -248,20 +305,22 @@ class _Remembering(Library):
     def __init__(self, name: str, file: Path) -> None:
         self._missing = f"{name} wasn't there"
         try:
-            self._calls: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        except OSError:
+            self._calls: Mapping[str, Any] = read_json(file, longest=_LONGEST_FILE)
+        except FileNotFoundError:
             self._calls = {}
-        except ValueError as error:
-            raise BrokenInput(f"{file.name} of the recording can't be read", why=str(error)) from error
+        except (OSError, ValueError) as error:
+            raise BrokenInput(f"{file.name} of the recording can't be read", why=reason_of(error)) from error
+        if not isinstance(self._calls, dict) or not all(isinstance(one, dict) for one in self._calls.values()):
+            raise BrokenInput(f"{file.name} of the recording can't be read", why="it holds no table of answers")
 
     def ask(self, function: str, *arguments: Any) -> Reading[Any]:
         answer = self._calls.get(_call(function, arguments), {"reason": self._missing})
-        return Reading(value=answer.get("value"), reason=answer.get("reason", ""))
+        return Reading(value=answer.get("value"), reason=str(answer.get("reason", "")))
 
 
 def _lines(file: Path) -> dict[str, str]:
     try:
-        written = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        written = read_text(file, longest=_LONGEST_FILE, errors="replace").splitlines()
     except OSError:  # a recording that read nothing of /sys, or one made by hand
         return {}
     return {path: text.strip() for path, middle, text in (line.partition(" = ") for line in written) if middle}

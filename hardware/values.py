@@ -65,6 +65,11 @@ def table(value: object) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
+def listed(value: object) -> list[Any]:
+    """`value` if it is a list, else an empty one."""
+    return list(value) if isinstance(value, list | tuple) else []
+
+
 def tables(value: object) -> list[dict[str, Any]]:
     """The tables of a list; a single table stands for a list of one, as PowerShell prints it."""
     if isinstance(value, Mapping):

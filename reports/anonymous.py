@@ -256,8 +256,10 @@ def _expression(names: Iterable[str]) -> re.Pattern[str]:
 
 def _told_apart(slugs: list[str]) -> dict[str, str]:
     """Pseudonyms of slugs, with as many digits as tell them apart."""
-    key = os.environ.get(KEY_VARIABLE, "").encode()
-    digests = {slug: hmac.new(key, slug.lower().encode(), hashlib.sha256).hexdigest() for slug in slugs}
+    key = os.environ.get(KEY_VARIABLE, "").encode(errors="surrogateescape")
+    digests = {
+        slug: hmac.new(key, slug.lower().encode(errors="replace"), hashlib.sha256).hexdigest() for slug in slugs
+    }
     digits = _DIGITS
     while len({digest[:digits] for digest in digests.values()}) < len(set(digests.values())):
         digits += 1

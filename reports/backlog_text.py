@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from hardware.plain_text import one_line
+from hardware.plain_text import json_text, one_line
 
 from .backlog import Backlog, Item
 from .text import markdown, markdown_table, printable
@@ -20,7 +19,7 @@ _SHOWN_GROUPS = 8
 
 def backlog_json(found: Backlog) -> str:
     """The list as the schema `schemas/backlog.json` describes it."""
-    return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(found)}, indent=2, ensure_ascii=False) + "\n"
+    return json_text({"schema_version": SCHEMA_VERSION, **asdict(found)}) + "\n"
 
 
 def backlog_text(found: Backlog, *, width: int = 80, most: int | None = None) -> str:

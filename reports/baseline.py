@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hardware.errors import BrokenInput, echo
 from hardware.evidence.record import Outcome
+from hardware.untrusted import read_json, reason_of
 
 from .finding import SCHEMA_VERSION, Confidence, Finding, Severity, signature
 from .stack import STACK_COMPONENT
@@ -151,13 +151,11 @@ def read_baseline(path: Path, renamed: Callable[[Any], Any] = lambda value: valu
     """
     name = echo(path.name)
     try:
-        if path.stat().st_size > LARGEST_BASELINE:
-            raise BrokenInput(f"{name} is refused as a baseline", why="it is larger than 256 MiB", fix=_MAKE_ANEW)
-        data = json.loads(path.read_bytes())
+        data = read_json(path, longest=LARGEST_BASELINE)
     except OSError as error:
-        raise BrokenInput(f"{name} can't be read", why=error.strerror or str(error), fix=_MAKE_ANEW) from error
-    except (ValueError, RecursionError) as error:
-        raise BrokenInput(f"{name} is no JSON", why=str(error)[:120], fix=_MAKE_ANEW) from error
+        raise BrokenInput(f"{name} can't be read", why=reason_of(error), fix=_MAKE_ANEW) from error
+    except ValueError as error:
+        raise BrokenInput(f"{name} is no JSON", why=reason_of(error), fix=_MAKE_ANEW) from error
     if not isinstance(data, dict) or not isinstance(data.get("errors"), list):
         what = "it is a matrix" if isinstance(data, dict) and "compatibility" in data else "it has no list of errors"
         raise BrokenInput(f"{name} is no report", why=what, fix=_MAKE_ANEW)

@@ -19,6 +19,8 @@ from generators.compatibility.calibration.scoring import (
     tally,
 )
 from generators.project.finding import ProjectFinding
+from hardware.markdown import markdown as text_of_markdown
+from hardware.plain_text import one_line
 
 COLUMNS = (
     *("", "cells", "works, said so", "works, said no", "fails, said no", "fails, said yes", "not said"),
@@ -184,8 +186,7 @@ def _cell(one: Scored) -> tuple[str, ...]:
 
 
 def _short(text: str, longest: int = 110) -> str:
-    plain = text.replace("|", "/")
-    return plain if len(plain) <= longest else plain[: longest - 1] + "…"
+    return one_line(text.replace("|", "/"), longest=longest)
 
 
 Rows = Sequence[Sequence[str]]
@@ -194,5 +195,7 @@ Rows = Sequence[Sequence[str]]
 def _table(rows: Rows, markdown: bool) -> str:
     from tabulate import tabulate
 
+    shown = text_of_markdown if markdown else one_line  # ids and reasons are what evidence says
+    cells = [[shown(cell) for cell in row] for row in rows]
     style = "github" if markdown else "simple"
-    return str(tabulate(rows[1:], headers=rows[0], tablefmt=style, disable_numparse=True))
+    return str(tabulate(cells[1:], headers=cells[0], tablefmt=style, disable_numparse=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import date
 
 import click
@@ -16,6 +15,7 @@ from generators.project.reading import read_project
 from hardware.errors import NothingMatched, UsageError
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import Evidence
+from hardware.plain_text import json_text
 
 from .calibration import Calibration, calibration_text
 
@@ -36,7 +36,7 @@ def report_calibration(asked: Options) -> int:
             fix="For example: python run_test_generation.py --priority high --device cpu --run",
         )
     if asked.format_ == "json":
-        click.echo(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        click.echo(json_text(found.to_dict()))
     else:
         click.echo(calibration_text(found, asked.format_), nl=False)
     return 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from hardware.plain_text import json_text
 
 from .diagnosing import TextDiagnosis
 from .finding import Finding, count
@@ -62,4 +63,4 @@ def diagnosis_object(found: TextDiagnosis, timestamp: str) -> dict[str, Any]:
 
 def diagnosis_json(found: TextDiagnosis, timestamp: str) -> str:
     """The text of a JSON document in pure ASCII, ending in a newline."""
-    return json.dumps(diagnosis_object(found, timestamp), indent=2, ensure_ascii=True) + "\n"
+    return json_text(diagnosis_object(found, timestamp), ascii_alone=True) + "\n"

@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from generators.options import Options
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
 from hardware.errors import UsageError, did_you_mean, echo
+from hardware.plain_text import json_text, printable
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
@@ -38,9 +38,9 @@ def report_explanation(asked: Options, text: str) -> int:
     chain = explain(cell.target, facts, rules)
     measured = _measured(asked, cell, inventory)
     if asked.format_ == "json":
-        click.echo(json.dumps(_dict(cell, predicted, measured, chain), indent=2, ensure_ascii=False))
+        click.echo(json_text(_dict(cell, predicted, measured, chain)))
     else:
-        click.echo(chain_text(cell, predicted, measured, chain))
+        click.echo(printable(chain_text(cell, predicted, measured, chain), keep="\n"))
     return 0
 
 

@@ -7,8 +7,9 @@ location of a path and a line). GitLab tells what is new in a merge request by t
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any
+
+from hardware.plain_text import json_text
 
 from .finding import Finding, Severity
 from .places import fingerprints, place_of
@@ -27,7 +28,7 @@ def gitlab_report(report: Report) -> str:
     """The text of the artifact, ending in a newline, in pure ASCII."""
     names = fingerprints(report.findings)
     entries = [_entry(one, name, report) for one, name in zip(report.findings, names, strict=True)]
-    return json.dumps(entries, indent=1, ensure_ascii=True) + "\n"
+    return json_text(entries, indent=1, ascii_alone=True) + "\n"
 
 
 def _entry(finding: Finding, fingerprint: str, report: Report) -> dict[str, Any]:

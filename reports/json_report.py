@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hardware.evidence.record import CheckLine, plain
+from hardware.plain_text import json_text
 
 from .finding import SCHEMA_VERSION, Finding
 from .report import Report
@@ -102,4 +103,4 @@ def _check(line: CheckLine) -> dict[str, Any]:
 
 def json_report(report: Report) -> str:
     """The text of a JSON report, ending in a newline."""
-    return json.dumps(report_object(report), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    return json_text(report_object(report), ascii_alone=True) + "\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from generators.localizing.asking import checked_cell, localize_cell
@@ -10,6 +9,7 @@ from hardware.errors import UsageError
 from hardware.evidence.writer import now
 from hardware.front_door import note
 from hardware.localization.result import Finding, Localization, Place
+from hardware.plain_text import json_text
 
 from .delivery import print_or_write
 from .formats import SUFFIXES
@@ -50,7 +50,7 @@ def exit_code(found: Localization) -> int:
 def localization_json(found: Localization, timestamp: str) -> str:
     """As `schemas/localization.json` describes it."""
     values: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "timestamp": timestamp, **found.to_dict()}
-    return json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False)
+    return json_text(values)
 
 
 def localization_markdown(found: Localization) -> str:

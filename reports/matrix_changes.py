@@ -13,6 +13,7 @@ from typing import Any
 from generators.compatibility.matrix import SCHEMA, SCHEMA_VERSION, Matrix
 from generators.compatibility.verdict import Basis, Level
 from hardware.errors import BrokenInput, UsageError, did_you_mean, echo
+from hardware.untrusted import read_json, reason_of
 
 CHANGES_SCHEMA = Path(__file__).with_name("schemas") / "matrix_changes.json"
 CHANGES_SCHEMA_VERSION = 1
@@ -212,13 +213,11 @@ def read_baseline(path: Path) -> dict[str, Any]:
     """A matrix that was kept as JSON, held against the published schema. Raises `BrokenInput`."""
     name = echo(str(path))
     try:
-        if path.stat().st_size > LARGEST_BASELINE:
-            raise BrokenInput(f"{name} is refused as a baseline", why="it is larger than 256 MiB", fix=_MAKE_ANEW)
-        data = json.loads(path.read_bytes())
+        data = read_json(path, longest=LARGEST_BASELINE)
     except OSError as error:
-        raise BrokenInput(f"{name} can't be read", why=error.strerror or str(error), fix=_MAKE_ANEW) from error
-    except (ValueError, RecursionError) as error:
-        raise BrokenInput(f"{name} is no JSON", why=str(error)[:120], fix=_MAKE_ANEW) from error
+        raise BrokenInput(f"{name} can't be read", why=reason_of(error), fix=_MAKE_ANEW) from error
+    except ValueError as error:
+        raise BrokenInput(f"{name} is no JSON", why=reason_of(error), fix=_MAKE_ANEW) from error
     version = data.get("schema_version") if isinstance(data, dict) else None
     if isinstance(version, int) and version != SCHEMA_VERSION:
         newer = version > SCHEMA_VERSION

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 from hardware.errors import UsageError
-from hardware.plain_text import one_line
+from hardware.plain_text import json_text, one_line
 
 from .matrix_changes import Change, Kind, MatrixChanges
 from .text import markdown, markdown_table
@@ -22,7 +21,7 @@ def changes_text(found: MatrixChanges, format: str, *, fail_on: Sequence[str] = 
     if format not in FORMATS:
         raise UsageError(f"changes have no form as {format}", fix="Take --format table, markdown or json.")
     if format == "json":
-        return json.dumps(found.to_dict(fail_on), indent=2, ensure_ascii=False) + "\n"
+        return json_text(found.to_dict(fail_on)) + "\n"
     parts = _markdown(found, fail_on) if format == "markdown" else _plain(found, fail_on, width)
     return "\n\n".join(parts) + "\n"
 

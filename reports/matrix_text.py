@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import textwrap
 from collections.abc import Callable, Sequence
 
 from generators.compatibility.matrix import Matrix
 from generators.compatibility.matrix_groups import GROUPS, GroupCell
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.errors import UsageError, did_you_mean, echo
+from hardware.plain_text import json_text, one_line, wrapped
 
 from .text import markdown, printable
 
@@ -27,8 +26,12 @@ NOTES = "Notes, from the declared (*) levels of each family:"
 SPLIT = "Cells that have another level elsewhere:"
 
 _LONGEST_LABEL = 44
+_LONGEST_SHOWN = 2_000
 _WIDEST_LEVEL = 18
 _GAP = 2
+
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+"""How a formula may begin, in full width too; tabs and ends of lines stand escaped."""
 
 Rows = list[list[str]]
 
@@ -47,7 +50,7 @@ def matrix_text(
     if by not in _VIEWS:
         raise _unknown(by, VIEWS, "view of a matrix")
     if format == "json":
-        return json.dumps(matrix.to_dict(), indent=2, ensure_ascii=False) + "\n"
+        return json_text(matrix.to_dict()) + "\n"
     if format == "csv":
         return _csv(matrix, by)
     label, rows = _VIEWS[by](matrix)
@@ -134,7 +137,7 @@ def _notes(matrix: Matrix, by: str) -> list[str]:
 
 def _shown(text: str) -> str:
     """A text from evidence as a terminal may have it: names of accelerators and machines are anybody's."""
-    return printable(text)
+    return one_line(text, longest=_LONGEST_SHOWN)
 
 
 def _table(table: Rows, width: int) -> list[str]:
@@ -146,7 +149,8 @@ def _table(table: Rows, width: int) -> list[str]:
 
 def _legend(notes: Sequence[str], width: int) -> list[str]:
     parts: list[Sequence[str]] = [[*LEGEND, COUNTS], notes]
-    return ["\n".join(textwrap.fill(line, width) for line in part) for part in parts if part]
+    lines = ([line for text in part for line in wrapped(text, width=width, break_on_hyphens=True)] for part in parts)
+    return ["\n".join(part) for part in lines if part]
 
 
 def _cut(text: str, longest: int) -> str:
@@ -220,6 +224,7 @@ def _basis(level: Level, basis: Basis | None) -> str:
 
 
 def _safe(values: Sequence[object]) -> list[str]:
-    """Reasons may quote what a model's code said: a spreadsheet must not take it for a formula."""
-    texts = [str(value) for value in values]
-    return [f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text for text in texts]
+    """Reasons may quote what a model's code said: a spreadsheet must not take it for a formula, nor a terminal for a
+    command."""
+    texts = [printable(str(value)) for value in values]
+    return [f"'{text}" if text.lstrip().startswith(_FORMULA) else text for text in texts]

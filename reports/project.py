@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from generators.project.finding import Kind, ProjectFinding, ProjectOutcome
 from hardware.cell import Cell
+from hardware.plain_text import wrapped
 
 from .finding import Finding, Severity
 from .text import fenced, markdown, markdown_table, printable
@@ -43,14 +42,9 @@ def _shown(outcome: ProjectOutcome) -> tuple[ProjectFinding, ...]:
 
 
 def _labelled(label: str, text: str, width: int) -> str:
-    return textwrap.fill(
-        " ".join(printable(text).split()),
-        width=width,
-        initial_indent=f"{label:<{_INDENT - 1}} ",
-        subsequent_indent=" " * _INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    start = f"{label:<{_INDENT - 1}} "
+    flat = " ".join(text.split())
+    return "\n".join(wrapped(flat, width=width, start=start, indent=" " * _INDENT, break_long_words=False))
 
 
 def project_markdown(outcome: ProjectOutcome) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from tabulate import tabulate
@@ -10,6 +9,7 @@ from tabulate import tabulate
 from generators.compatibility.judgement import reason_text
 from generators.refresh.duration import Duration, Total
 from generators.refresh.planning import Refreshed, RefreshPlan
+from hardware.plain_text import json_text, obeyed_by_none
 
 SCHEMA_VERSION = 1
 _HEADINGS = ("cell", "showed", "expired because", "time")
@@ -29,7 +29,7 @@ def refresh_table(plan: RefreshPlan, width: int) -> str:
         headings = (*_HEADINGS[:2], "stays expired because")
         parts.append(tabulate(stay, headers=headings, disable_numparse=True, maxcolwidths=[None, None, words]))
     parts.append(summary(plan))
-    return "\n\n".join(parts)
+    return obeyed_by_none("\n\n".join(parts))
 
 
 def summary(plan: RefreshPlan) -> str:
@@ -74,7 +74,7 @@ def refresh_json(plan: RefreshPlan, timestamp: str) -> str:
         "unknown": plan.total.unknown,
         "cells": [_cell(one, one.duration) for one in plan.cells],
     }
-    return json.dumps(data, indent=1, ensure_ascii=True, allow_nan=False)
+    return json_text(data, indent=1, ascii_alone=True)
 
 
 def _cell(one: Refreshed, duration: Duration) -> dict[str, Any]:

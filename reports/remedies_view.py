@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from generators.remedies.judging import State, Tried
 from generators.remedies.trying import CellTried
 from hardware.evidence.record import CheckLine
-from hardware.plain_text import folded, one_line
+from hardware.plain_text import folded, json_text, one_line
 
 from .identifying import Around, identify
 from .text import code, markdown, markdown_table
@@ -172,4 +171,4 @@ def remedies_json(cells: Sequence[CellTried], folder: str, timestamp: str) -> st
         "turned": sum(1 for one in cells if one.smallest),
         "cells": [cell_to_dict(one) for one in cells],
     }
-    return json.dumps(data, indent=1, ensure_ascii=True, allow_nan=False)
+    return json_text(data, indent=1, ascii_alone=True)

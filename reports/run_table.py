@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -14,9 +13,10 @@ from generators.job import CellResult, JobResult
 from generators.plan import PlannedSuite
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.front_door import interpreter
+from hardware.plain_text import wrapped
 from hardware.testing.progress import counted
 
-from .text import printable, told, working
+from .text import told, working
 
 _HEADINGS = ("check", "outcome", "asked for", "ran on", "error/tolerance", "time")
 _CELL_HEADINGS = ("cell", "verdict", "checks", "error/tolerance", "time")
@@ -166,11 +166,4 @@ def _troubles(cell: CellResult) -> Iterator[str]:
 
 
 def _labelled(label: str, text: str, width: int) -> str:
-    return textwrap.fill(
-        printable(text),
-        width=width,
-        initial_indent=f"{label:<12}",
-        subsequent_indent=" " * 12,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return "\n".join(wrapped(text, width=width, start=f"{label:<12}", indent=" " * 12, break_long_words=False))

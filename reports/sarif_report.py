@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import gzip
-import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hardware.evidence.versions import RELEASE
+from hardware.plain_text import json_text
 
 from .baseline import State
 from .diagnosis import error_types
@@ -53,7 +53,7 @@ def sarif_report(report: Report) -> str:
     kept = min(len(report.findings), MOST_RESULTS)
     while True:
         indent = 1 if kept <= _READ_BY_PEOPLE else None  # with an indent Python's slow writer is taken
-        text = json.dumps(_log(report, kept), indent=indent, ensure_ascii=True, allow_nan=False) + "\n"
+        text = json_text(_log(report, kept), indent=indent, ascii_alone=True) + "\n"
         # Packing costs time, and text is never packed to more than it was.
         if len(text) <= LARGEST_PACKED or not kept or len(gzip.compress(text.encode(), 6)) <= LARGEST_PACKED:
             return text

@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hardware.errors import BrokenInput
+from hardware.errors import BrokenInput, echo
+from hardware.plain_text import one_line
+from hardware.untrusted import read_json, reason_of
 
 from .text import markdown
 
 SCHEMA = Path(__file__).parents[1] / "hardware" / "schemas" / "stress.json"
+
+_LARGEST = 64 * 1024 * 1024
 
 Run = Mapping[str, Any]
 Device = Mapping[str, Any]
@@ -23,15 +27,15 @@ def load_stress(path: Path) -> Run:
 
     fix = "Write one with: python -m hardware stress cpu ram --format json --output FILE"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        jsonschema.validate(data, json.loads(SCHEMA.read_text(encoding="utf-8")))
+        data: Run = read_json(path, longest=_LARGEST)
     except OSError as error:
-        raise BrokenInput(f"can't read {path}", why=error.strerror or str(error), fix=fix) from error
-    except jsonschema.ValidationError as error:
-        raise BrokenInput(f"{path} holds no stress run", why=error.message[:200], fix=fix) from error
+        raise BrokenInput(f"can't read {echo(str(path))}", why=reason_of(error), fix=fix) from error
     except ValueError as error:
-        raise BrokenInput(f"{path} is no JSON", why=str(error), fix=fix) from error
-    return data  # type: ignore[no-any-return] # the schema says that it is an object
+        raise BrokenInput(f"{echo(str(path))} is no JSON", why=reason_of(error), fix=fix) from error
+    schema = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    for wrong in schema.iter_errors(data):
+        raise BrokenInput(f"{echo(str(path))} holds no stress run", why=one_line(wrong.message[:200]), fix=fix)
+    return data
 
 
 def stress_markdown(run: Run) -> str:

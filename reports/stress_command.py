@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+
+from hardware.plain_text import json_text
 
 from .delivery import print_or_write
 from .formats import SUFFIXES
@@ -18,6 +19,6 @@ def show_stress(request: Request, path: Path) -> int:
     if request.format == "html":
         text = stress_html(run)
     else:
-        text = stress_markdown(run) if request.format == "markdown" else json.dumps(run, indent=2) + "\n"
+        text = stress_markdown(run) if request.format == "markdown" else json_text(run, ascii_alone=True) + "\n"
     print_or_write(text, request.output_dir, f"stress_run.{SUFFIXES[request.format]}")
     return int(any(one["ending"] not in ("measured", "skipped") for one in run["results"]))

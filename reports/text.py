@@ -7,23 +7,21 @@ from collections.abc import Sequence
 
 from generators.compatibility.judgement import ONLY_SO
 from generators.compatibility.verdict import Level
+from hardware import plain_text
+from hardware.markdown import escaped_markdown
+from hardware.markdown import markdown as markdown
 from hardware.plain_text import one_line
 
-_MARKDOWN = re.compile(r"([\\`*\[|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
-_BLOCK_START = re.compile(r"^([-+=#]|\d+(?=[.)]))")
 _COMMAND = re.compile(r"`([^`]+)`")
 _REASON = re.compile(
     r"(?P<head>(?:.*?: )??)(?P<check>[a-z_]+) (?P<rest>(?:failed|crashed|ran out of|skipped|not run).*)"
 )
-_LINKS = {"://": "&#58;//", "www.": "www&#46;", "@": "&#64;"}
-_LONGEST = 300
 
 
 def printable(text: str) -> str:
-    """The text with everything escaped that a terminal could take for a command; newlines and tabs stay."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text)
+    """The text with everything escaped that a terminal or a server's log could take for a command; newlines and tabs
+    stay."""
+    return plain_text.printable(text, keep="\n\t")
 
 
 def plain_paragraphs(text: str, *, longest: int = 4_000) -> str:
@@ -33,32 +31,11 @@ def plain_paragraphs(text: str, *, longest: int = 4_000) -> str:
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
-def markdown(text: str, *, longest: int = _LONGEST, opens_block: bool = False) -> str:
-    """The text as one line that Markdown shows as it is: no markup, HTML, link, mention or new table cell.
-
-    `opens_block` is for text at the start of a paragraph, where a sign or a number could begin a list or a heading.
-    """
-    escaped = _escaped_markdown(one_line(text, longest=longest))
-    return _BLOCK_START.sub(_quoted, escaped) if opens_block else escaped
-
-
-def _escaped_markdown(text: str) -> str:
-    escaped = _MARKDOWN.sub(_quoted, text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
-    for sign, entity in _LINKS.items():
-        escaped = escaped.replace(sign, entity)
-    return escaped
-
-
-def _quoted(match: re.Match[str]) -> str:
-    found = match[0]
-    return f"&#{ord(found[0])};{found[1:]}" if found[0].isdigit() else f"\\{found}"
-
-
 def advice_markdown(text: str, *, longest: int = 600) -> str:
     """A recommendation for Markdown outside a table: what stands in backticks can be copied as it is."""
     flat = one_line(text, longest=longest)
     parts = _COMMAND.split(flat)  # every second part stood in backticks
-    return "".join(code(part) if place % 2 else _escaped_markdown(part) for place, part in enumerate(parts))
+    return "".join(code(part) if place % 2 else escaped_markdown(part) for place, part in enumerate(parts))
 
 
 def code(text: str) -> str:
@@ -130,7 +107,3 @@ def fenced(text: str) -> str:
 def xml(text: str) -> str:
     """The text without characters that XML can't hold; quoting is left to the writer."""
     return printable(text)
-
-
-def _escaped(char: str) -> str:
-    return ascii(char)[1:-1]

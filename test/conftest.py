@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import network_watch
 import pytest
@@ -131,3 +132,11 @@ def fresh_redaction() -> Iterator[None]:
     yield
     for cached in (redaction._literals, redaction._user):
         cached.cache_clear()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how many hostile inputs were tried (test/fuzz), in this process and in others that ran tests for it."""
+    reports = [one for kind in ("passed", "failed") for one in terminalreporter.stats.get(kind, ())]
+    told = [number for one in reports for name, number in one.user_properties if name == "fuzzed inputs"]
+    if told:
+        terminalreporter.write_line(f"{sum(told):,} hostile inputs were tried by {len(told)} tests")

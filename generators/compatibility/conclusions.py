@@ -23,6 +23,7 @@ from hardware.evidence.compacted import SUFFIX
 from hardware.evidence.store import BrokenLine, Evidence
 from hardware.evidence.versions import versions_of
 from hardware.paths import cache_folder
+from hardware.untrusted import opened
 from hardware.whole_file import write_whole
 
 from .current import measured_verdicts
@@ -84,7 +85,7 @@ def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
     digest = hashlib.blake2b(digest_size=20)
     try:
         for path in sorted([*folder.glob("*.jsonl"), *folder.glob(f"*{SUFFIX}")]):
-            with path.open("rb") as file:
+            with opened(path) as file:
                 whole = hashlib.file_digest(file, "blake2b").hexdigest()
             digest.update(f"{path.name} {whole}\n".encode())
         digest.update(json.dumps(versions_of(inventory), sort_keys=True).encode())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from hardware.cell import PRECISIONS
 from hardware.errors import BrokenInput, HwCompatError, did_you_mean, echo
 from hardware.evidence.error_types import known_error_types
 from hardware.target import Target
+from hardware.untrusted import parsed_toml, read_text, reason_of
 
 from .conditions import AnyOf, Between, Condition, Contains, Known, OneOf, Versions, When
 from .facts import LIST_FIELDS, NUMBER_FIELDS, TEXT_FIELDS, VERSION_PREFIX
@@ -23,6 +23,8 @@ from .verdict import Basis, Level
 from .vocabulary import vocabulary
 
 SCHEMA = Path(__file__).with_name("schemas") / "rule.json"
+
+_LONGEST = 1_000_000
 
 REQUIRED = ("id", "when", "target", "basis", "reason", "source")
 OPTIONAL = ("level", "at_most", "error_type", "note", "conditions", "since", "until")
@@ -80,9 +82,9 @@ def read_rules(path: Path, targets: Iterable[str] = ()) -> tuple[Rule, ...]:
     Raises `BrokenInput`.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BrokenInput(f"the rules in {path.name} cannot be read", why=str(error)) from error
+        data = parsed_toml(read_text(path, longest=_LONGEST))
+    except (OSError, ValueError) as error:
+        raise BrokenInput(f"the rules in {echo(path.name)} cannot be read", why=reason_of(error)) from error
     for key in data:
         if key != "rule":
             raise _Complaint(path.name, "the file", key).says("only [[rule]] is known", did_you_mean(key, ["rule"]))

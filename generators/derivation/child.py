@@ -6,6 +6,7 @@ OpenMP. The process of the main job forks later, so it has this done elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -23,6 +24,7 @@ from hardware.errors import BrokenInput, HwCompatError, ModelError, echo
 from .operator_calls import Call
 
 _LONGEST_S = 600.0
+_LONGEST_BUILD_S = 3600.0
 ROOT = Path(__file__).parents[2]
 """The folder that the product is imported from."""
 
@@ -33,9 +35,9 @@ def derive_in_child(kind: str, name: str, task: str | None = None) -> Recipe:
     """The recipe of a model `type` (its name), of a `checkpoint` (its folder), or at `real-dimensions` (of either),
     derived in a child process.
 
-    Raises what the derivation raised; `ModelError` where the child ended without an answer.
+    Raises what the derivation raised; `ModelError` where the child ended without an answer, or none came in an hour.
     """
-    return Recipe.from_dict(_ask(kind, name, task, None))
+    return Recipe.from_dict(_ask(kind, name, task, _LONGEST_BUILD_S))
 
 
 def given_in_child(kind: str, name: str) -> GivenRecipe:
@@ -71,6 +73,7 @@ def _ask(
         asked = {"kind": kind, "name": name, "task": task, "request": request, "answer": str(answer)}
         question = json.dumps(asked)
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        offline = {} if kind == "module" else {"HF_HUB_OFFLINE": "1"}  # a configuration may name what isn't here
         try:
             done = subprocess.run(
                 [
@@ -80,7 +83,7 @@ def _ask(
                     __name__,
                     question,
                 ],  # -P: no file that lies here stands in for a library
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+                env={**os.environ, **offline, "PYTHONPATH": os.pathsep.join(paths)},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -138,8 +141,20 @@ def _made(asked: Mapping[str, Any]) -> dict[str, Any]:
     return _derive(kind, name, task).to_dict()
 
 
+def _limit_memory() -> None:
+    """What a configuration or a graph asks for may be more than there is: then this process fails, and no other."""
+    with contextlib.suppress(ImportError):  # Windows has no such limit
+        import resource
+
+        from hardware.testing.runner import default_memory_limit
+
+        if limit := default_memory_limit():
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
 def _answer(question: str) -> None:
     asked = json.loads(question)
+    _limit_memory()
     try:
         said: dict[str, Any] = {"made": _made(asked)}
     except HwCompatError as error:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hardware.errors import BrokenInput, ModelError, echo
 from hardware.testing.checkpoints import weight_files, weights_hash
+from hardware.untrusted import read_json, reason_of
 
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+_PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"})
 _LARGEST_CONFIG = 10_000_000
+_ADAPTER = "adapter_config.json"
+_IMPLEMENTATIONS = frozenset({"attn_implementation", "experts_implementation"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +48,15 @@ def hash_of_config(config: Mapping[str, Any]) -> str:
 def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     """What lies in a folder. Reads config.json and lists files; opens no weights.
 
-    Raises `BrokenInput` where there is no readable config.json, where the weights are pickles only, or, with
-    `needs_weights`, where there are none or some are missing; `ModelError` where the configuration names no model
-    type.
+    Raises `BrokenInput` where there is no readable config.json, where the weights are pickles only, where loading
+    would take code or weights from elsewhere, or, with `needs_weights`, where there are none or some are missing;
+    `ModelError` where the configuration names no model type.
     """
     where = echo(str(folder))
     config = _read_config(folder, where)
+    _refuse_others_code(folder, config, where)
     weights = tuple(sorted(folder.glob("*.safetensors")))
-    pickles = [path.name for pattern in _PICKLES for path in folder.glob(pattern)]
+    pickles = [path.name for path in folder.iterdir() if path.suffix.lower() in _PICKLES]
     if pickles and not weights:
         raise BrokenInput(
             f"the checkpoint {where} is refused",
@@ -81,6 +85,36 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     )
 
 
+def _refuse_others_code(folder: Path, config: Mapping[str, Any], where: str) -> None:
+    """Own modelling code is never run, since classes are the library's. What else the library would fetch or load for
+    a configuration is refused by name: kernels (`attn_implementation = "somebody/kernels"`) and adapters, whose base
+    lies wherever their file says."""
+    if (folder / _ADAPTER).exists():
+        raise BrokenInput(
+            f"the checkpoint {where} is refused",
+            why=f"it is an adapter: {_ADAPTER} names another model, and that one would be loaded",
+            fix="Merge the adapter into its model, and save that.",
+        )
+    for name, value in _settings(config):
+        if name.strip("_").removesuffix("_internal") in _IMPLEMENTATIONS and "/" in str(value):
+            raise BrokenInput(
+                f"the checkpoint {where} is refused",
+                why=f"its config.json sets {name} to {echo(str(value))}, which is code that somebody else keeps",
+                fix=f"Take {name} out of config.json.",
+            )
+
+
+def _settings(config: Any) -> Iterator[tuple[str, Any]]:
+    """All names with their values in a configuration and those inside it."""
+    if isinstance(config, Mapping):
+        for name, value in config.items():
+            yield str(name), value
+            yield from _settings(value)
+    elif isinstance(config, list):
+        for value in config:
+            yield from _settings(value)
+
+
 def _read_config(folder: Path, where: str) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
@@ -90,15 +124,13 @@ def _read_config(folder: Path, where: str) -> dict[str, Any]:
             fix="Name the folder that holds config.json, or a model type.",
         )
     try:
-        if path.stat().st_size > _LARGEST_CONFIG:
-            raise ValueError(f"it is larger than {_LARGEST_CONFIG} bytes")
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = read_json(path, longest=_LARGEST_CONFIG, finite=False)  # transformers writes Infinity
         if not isinstance(config, dict):
             raise ValueError("it holds no JSON object")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise BrokenInput(
             f"config.json in {where} cannot be read",
-            why=f"it is corrupt or truncated: {' '.join(str(error).split())[:120]}",
+            why=f"it is corrupt or truncated: {reason_of(error)}",
             fix="Fetch it again.",
         ) from error
     return config

@@ -6,7 +6,6 @@ name only where nothing else is known. Imports neither torch nor transformers, a
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +15,7 @@ from typing import Any
 import click
 
 from hardware.errors import BrokenInput, HwCompatError, ModelError, did_you_mean, echo
+from hardware.plain_text import json_text, printable
 
 from .architectures import UNKNOWN, architecture_data, shape_of, traits_of
 from .catalog import load_catalog
@@ -286,14 +286,14 @@ def main(
                 ).to_dict()
             )
         except HwCompatError as error:
-            click.echo(f"error: {error}", err=True)
+            click.echo(f"error: {printable(str(error))}", err=True)
             code = error.exit_code
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json_text(found, ascii_alone=True))
     else:
         for one in found:
             shown = {k: ", ".join(v) if isinstance(v, list) else v for k, v in one.items()}
-            click.echo("  ".join(f"{key}={value}" for key, value in shown.items() if value))
+            click.echo(printable("  ".join(f"{key}={value}" for key, value in shown.items() if value)))
     raise SystemExit(code)
 
 

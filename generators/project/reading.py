@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hardware import untrusted
 from hardware.errors import BrokenInput, UsageError, echo
+from hardware.plain_text import one_line
 
 from .entries import (
     accepted_of,
@@ -22,7 +23,7 @@ from .entries import (
 )
 from .positions import Place, Span, positions
 from .project_file import AcceptedFailure, Project
-from .table import Problem, Table
+from .table import Problem, Table, TooManyProblems
 
 SCHEMA = Path(__file__).with_name("schemas") / "hwcompat.json"
 SCHEMA_VERSION = 1
@@ -56,27 +57,29 @@ def read_text(path: Path) -> str:
                 why="there is no such file" if not path.exists() else "it is no file",
                 fix="Name it with --config FILE.",
             )
-        if path.stat().st_size > _LARGEST_FILE:
-            raise ValueError(f"it is larger than {_LARGEST_FILE} bytes")
-        return path.read_bytes().decode("utf-8")
+        return untrusted.read_text(path, longest=_LARGEST_FILE)
     except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        why = untrusted.reason_of(error)
         raise BrokenInput(f"the project file {echo(str(path))} cannot be read", why=why) from error
 
 
 def parse_project(text: str, path: Path) -> Project:
     """The project that a text describes; `path` is the file that holds it. Raises as `read_project` does."""
     try:
-        values = tomllib.loads(text)
+        values = untrusted.parsed_toml(text)
         spans = positions(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        why = str(error) or "it is nested too deeply"
-        raise BrokenInput(f"{path.name} is not TOML", why=why, fix="See docs/PROJECT_FILE.md.") from error
+    except ValueError as error:
+        why = one_line(str(error))
+        raise BrokenInput(f"{echo(path.name)} is not TOML", why=why, fix="See docs/PROJECT_FILE.md.") from error
     problems: list[Problem] = []
-    project = _Reading(values, spans, problems, text).project(path)
-    if problems:
+    try:
+        project = _Reading(values, spans, problems, text).project(path)
+    except TooManyProblems:
+        project = None
+    if problems or project is None:
         problems.sort(key=lambda problem: problem.line)
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        count = f"more than {len(problems)} problems" if project is None else f"{len(problems)} problems"
+        count = "1 problem" if count == "1 problems" else count
         listed = "; ".join(str(problem).rstrip(".") for problem in problems)
         raise UsageError(f"{path.name} has {count}", why=listed)
     return project

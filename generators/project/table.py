@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -12,7 +13,14 @@ from hardware.errors import HwCompatError, did_you_mean, echo
 
 from .positions import Place, Span, span_of
 
+MOST_PROBLEMS = 50
+"""So many are told of one file. Nobody reads more at once, and looking for what a word may mean takes time."""
+
 _LONGEST_TEXT = 500
+
+
+class TooManyProblems(Exception):
+    """So much is wrong with a file that the rest isn't looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +58,9 @@ class Table:
         return found or Span(first=0, last=0)
 
     def problem(self, field: str, text: str, fix: str = "") -> None:
-        """Note what is wrong with a field (`""` for the table itself)."""
+        """Note what is wrong with a field (`""` for the table itself). Raises `TooManyProblems`."""
+        if len(self._problems) >= MOST_PROBLEMS:
+            raise TooManyProblems
         self._problems.append(Problem(line=self.span(field).first, text=f"{text}. {fix}" if fix else text))
 
     def only(self, known: Sequence[str]) -> None:
@@ -87,9 +97,9 @@ class Table:
         if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
             self._wrong(field, f'a list of texts, such as {field} = ["…"]')
             return None
-        twice = sorted({item for item in value if value.count(item) > 1})
-        if twice:
-            self.problem(field, f"{field} names {echo(twice[0])} twice")
+        twice = min((item for item, number in Counter(value).items() if number > 1), default=None)
+        if twice is not None:
+            self.problem(field, f"{field} names {echo(twice)} twice")
         return tuple(dict.fromkeys(value))
 
     def words(self, field: str, known: Sequence[str], noun: str) -> tuple[str, ...] | None:

@@ -171,7 +171,7 @@ def run_child(task: Task, environment: Mapping[str, str], log: Path, limit_s: fl
     """Run a task to its end, or end it and all that it started after `limit_s`; why it came to nothing, or empty."""
     with log.open("wb") as out:
         child = subprocess.Popen(
-            [sys.executable, "-m", "generators.remedies.attempt"],
+            [sys.executable, "-P", "-m", "generators.remedies.attempt"],
             stdin=subprocess.PIPE,
             stdout=out,
             stderr=subprocess.STDOUT,

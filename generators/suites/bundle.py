@@ -29,7 +29,7 @@ def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[
     `versions` are those of the machine that made it. Raises `OutputError` where the file can't be written, and
     `UsageError` for a name that isn't a zip file's or for suites that import a user's own code.
     """
-    if path.suffix != ".zip":
+    if path.suffix != ".zip" or not path.stem.strip("."):  # its folder in the archive would be one above
         raise UsageError(f"{path} is not the name of a zip file", fix="For example: --bundle suite.zip")
     for one in planned:
         if isinstance(one.profile.recipe, GivenRecipe) and one.profile.recipe.kind == "module":

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from hardware.errors import BrokenInput, HwCompatError, OutputError
 from hardware.testing.suite_file import SuiteFile, is_edited, read_suite
+from hardware.untrusted import read_text
 from hardware.whole_file import write_whole
 
 from .render import TEMPLATES
 
 _CONFTEST = "conftest.py"
+_LONGEST = 4 * 1024 * 1024
 
 
 class State(StrEnum):
@@ -38,10 +40,10 @@ class Compared:
 def state_of(path: Path, text: str) -> State:
     """How the file at `path` stands to `text`."""
     try:
-        present = path.read_text(encoding="utf-8")
+        present = read_text(path, longest=_LONGEST)
     except FileNotFoundError:
         return State.NEW
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):
         return State.EDITED
     if present == text:
         return State.CURRENT

@@ -63,7 +63,7 @@ def _stamps(folder: Path) -> list[tuple[str, int, int]]:
     found = []
     for path in folder.rglob("*"):
         if path.suffix in (".py", ".toml", ".json", ".j2"):
-            state = path.stat()
+            state = path.lstat()  # a user's folder may hold links to nowhere
             found.append((str(path), state.st_size, state.st_mtime_ns))
     return sorted(found)
 

@@ -27,6 +27,8 @@ from hardware.testing.checks import applicable_checks
 from hardware.testing.suite_file import stamp
 from hardware.testing.tolerances import OwnTolerance
 
+from .own_templates import FolderAlone, OwnTemplates, rendered_apart
+
 TEMPLATES = Path(__file__).parents[2] / "templates"
 
 _WIDTH = 88
@@ -165,10 +167,12 @@ def _join_numbers(values: Sequence[int]) -> _Code:
 
 @functools.cache
 def environment(template_folder: Path | None = None) -> jinja2.Environment:
-    """The environment of suite templates; a user's folder comes before ours."""
+    """The environment of suite templates; a user's folder comes before ours, and gets an environment that runs no
+    code for it."""
     folders = [folder for folder in (template_folder, TEMPLATES) if folder is not None]
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folders),
+    kind = jinja2.Environment if template_folder is None else OwnTemplates
+    made = kind(
+        loader=FolderAlone(folders),
         undefined=jinja2.StrictUndefined,
         autoescape=False,
         trim_blocks=True,
@@ -297,9 +301,9 @@ def render(
 def fill_template(architecture: str, values: Mapping[str, Any], template_folder: Path | None) -> str:
     """The template of that name, filled; a user's folder comes first. Raises `UsageError`."""
     name = f"{architecture}.py.j2"
+    if template_folder is not None:
+        return rendered_apart(environment(template_folder), name, values)
     try:
-        return environment(template_folder).get_template(name).render(values)
+        return environment().get_template(name).render(values)
     except jinja2.TemplateNotFound as error:
         raise UsageError(f"no template serves the architecture {architecture}") from error
-    except jinja2.TemplateError as error:
-        raise UsageError(f"the template {name} cannot be rendered", why=str(error)) from error

@@ -14,8 +14,14 @@ if TYPE_CHECKING:
 LONGEST_LINE = 16 * 1024 * 1024
 """In bytes: more than any run's plan has."""
 
+MOST_BRACKETS = 1_000_000
+"""Lists and tables in one line: a plan of ten thousand suites has a tenth of it."""
+
 MEMORY_LIMIT = "3GB"
 """What DuckDB may hold; beyond that it writes to temporary files."""
+
+DISK_LIMIT = "16GB"
+"""What it may put aside."""
 
 PLAN = (
     "STRUCT(cell_id VARCHAR, checks VARCHAR[], suite VARCHAR, suite_hash VARCHAR, subject VARCHAR, "
@@ -53,6 +59,7 @@ def connect(temporary: Path) -> duckdb.DuckDBPyConnection:
             "autoload_known_extensions": False,
             "memory_limit": MEMORY_LIMIT,
             "temp_directory": str(temporary),
+            "max_temp_directory_size": DISK_LIMIT,
         }
     )
 

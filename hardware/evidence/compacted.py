@@ -15,13 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BrokenInput, OutputError, echo
+from ..untrusted import is_plain_file
 from .columns import COLUMNS, LONGEST_LINE, connect, read_raw, unusual_paths
 from .seals import altered_files
+from .unpacked_size import check_unpacked
 
 if TYPE_CHECKING:
     import duckdb
 
 SUFFIX = ".parquet"
+
+_AT_ONCE = 64
+"""Lines that are fetched together: each may have 16 MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +40,8 @@ class Compacted:
 
 
 def compacted_files(folder: Path) -> list[Path]:
-    """The Parquet files of a folder, by name."""
-    return sorted(folder.glob(f"*{SUFFIX}"))
+    """The Parquet files of a folder, by name; what is no regular file is left out."""
+    return sorted(path for path in folder.glob(f"*{SUFFIX}") if is_plain_file(path))
 
 
 def compacted_lines(path: Path, run_id: str = "") -> Iterator[tuple[str, bytes]]:
@@ -49,13 +54,14 @@ def compacted_lines(path: Path, run_id: str = "") -> Iterator[tuple[str, bytes]]
     with tempfile.TemporaryDirectory() as temporary:
         connection = connect(Path(temporary))
         try:
+            check_unpacked(connection, path)
             found = connection.execute(
                 "SELECT file, line FROM read_parquet(?) WHERE starts_with(file, ?) ORDER BY file, number",
                 [str(path), f"{run_id}-" if run_id else ""],
             )
-            while rows := found.fetchmany(10_000):
+            while rows := found.fetchmany(_AT_ONCE):
                 yield from ((str(name), str(line).encode()) for name, line in rows)
-        except duckdb.Error as error:
+        except (duckdb.Error, OSError, UnicodeError) as error:
             raise no_evidence(path, error) from error
         finally:
             connection.close()
@@ -76,7 +82,7 @@ def compact(folder: Path) -> Compacted:
 
     if not folder.is_dir():
         raise BrokenInput(f"{echo(str(folder))} is no folder of evidence", fix="Name one with --evidence.")
-    paths = sorted(folder.glob("*.jsonl"))
+    paths = sorted(path for path in folder.glob("*.jsonl") if is_plain_file(path))
     if not paths:
         return Compacted(path=None, files=0, lines=0, left=())
     sizes = {path: path.stat().st_size for path in paths}
@@ -104,6 +110,8 @@ def _left(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path], folder: 
     before = [str(path) for path in compacted_files(folder)]
     ended = {run for (run,) in connection.execute("SELECT run_id FROM raw WHERE kind = 'end'").fetchall()}
     ended |= {run for (run,) in connection.execute("SELECT unnest(resumes) FROM raw WHERE kind = 'run'").fetchall()}
+    for path in compacted_files(folder):
+        check_unpacked(connection, path)
     if before:
         found = connection.execute("SELECT run_id FROM read_parquet(?) WHERE kind = 'end'", [before]).fetchall()
         ended |= {run for (run,) in found}

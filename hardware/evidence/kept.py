@@ -7,15 +7,17 @@ the machine.
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BrokenInput, HwCompatError, echo
+from ..plain_text import size_text
 from ..target import Target
+from ..untrusted import opened, reason_of
 from .columns import LONGEST_LINE
-from .record import CheckLine, Line, Outcome, from_dict
+from .record import CheckLine, Line, Outcome
+from .store import read_line
 
 FOLDER = Path(__file__).parents[2] / "docs" / "evidence"
 """Where they lie in the repository; a package without documentation has none."""
@@ -24,6 +26,8 @@ LAST_CHECK = "runs_natively"
 """The last check of every suite that runs anything: a cell without it was cut off."""
 
 _MOST_LINES = 200_000
+_LARGEST = 256 * 1024 * 1024
+"""In bytes, unpacked: the largest that is kept comes to 7 MB."""
 
 
 def kept_file(target: Target, folder: Path = FOLDER) -> Path | None:
@@ -36,13 +40,15 @@ def read_kept(path: Path) -> list[Line]:
     """The lines of a kept file. Raises `BrokenInput` where one is broken, or where there are too many or too long."""
     lines: list[Line] = []
     try:
-        with gzip.open(path, "rb") as file:
+        with opened(path) as packed, gzip.open(packed, "rb") as file:
+            size = 0
             while data := file.readline(LONGEST_LINE + 1):
-                if len(data) > LONGEST_LINE or len(lines) >= _MOST_LINES:
-                    raise ValueError(f"more than {_MOST_LINES} lines, or one of more than {LONGEST_LINE} bytes")
-                lines.append(from_dict(json.loads(data)))
-    except (OSError, EOFError, ValueError, zlib.error, RecursionError, HwCompatError) as error:
-        raise BrokenInput(f"{echo(path.name)} is no kept evidence", why=str(error)[:200]) from error
+                size += len(data)
+                if len(data) > LONGEST_LINE or len(lines) >= _MOST_LINES or size > _LARGEST:
+                    raise ValueError(f"more than {_MOST_LINES} lines, or more than {size_text(_LARGEST)} unpacked")
+                lines.append(read_line(data))
+    except (OSError, EOFError, ValueError, zlib.error, HwCompatError) as error:
+        raise BrokenInput(f"{echo(path.name)} is no kept evidence", why=reason_of(error)) from error
     return lines
 
 

@@ -6,19 +6,24 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import BrokenInput, HwCompatError, OutputError, echo
+from ..plain_text import one_line, size_text
+from ..untrusted import check_depth, is_plain_file, read_bytes, reason_of
 from ..whole_file import write_whole
-from .columns import LONGEST_LINE
+from .columns import LONGEST_LINE, MOST_BRACKETS
 from .page_lines import check_page, is_of_page
 from .record import CheckLine, EndLine, Origin, PlannedCell, RunLine, from_dict
 from .seals import altered_files
 
 _SCHEMA = Path(__file__).with_name("schemas") / "evidence.json"
+LARGEST_MERGE = 256 * 1024 * 1024
+"""In bytes. A run of all types on one target comes to 10 MB."""
+
 _NAME = re.compile(r"(?P<run>[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6})-[0-9]+\.jsonl")
 
 
@@ -48,6 +53,7 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
         paths = sorted(source.glob("*.jsonl"))
         if not paths:
             raise BrokenInput(f"{echo(str(source))} holds no evidence", why="there is no .jsonl file in it")
+        _check_size(source, paths)
         for path, why in altered_files(paths).items():
             raise BrokenInput(f"{echo(path.name)} is refused", why=why)
         read = {_right_name(path): _whole_lines(path) for path in paths}
@@ -63,6 +69,17 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
             check_page(name, objects, folder)
     present = {name: _present(folder / name, data) for name, (data, _, _) in read.items()}
     return tuple(_take(name, data, cut, folder, present[name]) for name, (data, _, cut) in read.items())
+
+
+def _check_size(source: Path, paths: Sequence[Path]) -> None:
+    """All lines are held in memory until every one was looked at."""
+    size = sum(path.stat().st_size for path in paths if is_plain_file(path))
+    if size > LARGEST_MERGE:
+        raise BrokenInput(
+            f"{echo(str(source))} is refused",
+            why=f"it holds {size_text(size)} of evidence, and {size_text(LARGEST_MERGE)} are taken in at once",
+            fix="Merge its files in several folders.",
+        )
 
 
 def _check_alone(name: str, read: Mapping[str, object]) -> None:
@@ -108,7 +125,10 @@ def _present(there: Path, data: bytes) -> bytes | None:
 
 def _whole_lines(path: Path) -> tuple[bytes, list[dict[str, Any]], bool]:
     """The bytes of a file's whole lines, the objects in them, and whether the last one was cut off."""
-    data = path.read_bytes()
+    try:
+        data = read_bytes(path, longest=LARGEST_MERGE)
+    except OSError as error:
+        raise BrokenInput(f"{echo(path.name)} is refused", why=reason_of(error)) from error
     if data.startswith(b"PK\x03\x04") or data.lstrip()[:1] == b"<":
         raise BrokenInput(
             f"{echo(path.name)} is no evidence",
@@ -119,12 +139,16 @@ def _whole_lines(path: Path) -> tuple[bytes, list[dict[str, Any]], bool]:
     objects = []
     for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
         where = f"line {number} of {echo(path.name)}"
-        if len(line) > LONGEST_LINE:
-            raise BrokenInput(f"{where} is refused", why="it is longer than 16 MiB")
+        if len(line) > LONGEST_LINE or line.count(b"{") + line.count(b"[") > MOST_BRACKETS:
+            raise BrokenInput(f"{where} is refused", why="it is longer than 16 MiB, or has too many lists and tables")
         try:
-            found = json.loads(line, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_each_once)
-        except (ValueError, RecursionError) as error:
-            raise BrokenInput(f"{where} is broken", why=str(error)[:120]) from error
+            text = line.decode("utf-8")  # of bytes the library takes UTF-16 too, which no other reader does
+            found = json.loads(text, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_each_once)
+            check_depth(found)
+        except RecursionError as error:
+            raise BrokenInput(f"{where} is broken", why="it is nested too deeply") from error
+        except ValueError as error:
+            raise BrokenInput(f"{where} is broken", why=one_line(str(error), longest=120)) from error
         objects.append(found)
     return (whole + b"\n" if whole else b""), objects, bool(rest)
 

@@ -103,6 +103,8 @@ def _check_run(run: Line, page: Line, seal: Line) -> None:
     hashes = _mapping(page.get("hashes"))
     if hashes and (changed := sorted(name for name, one in _hashes(seal).items() if hashes.get(name) != one)):
         raise WrongLine(f"the page's files weren't those that were sealed: {', '.join(changed)}")
+    if more := sorted(set(hashes) - set(_hashes(seal))):
+        raise WrongLine(f"the page has no file {echo(more[0])}")
     started_at = str(run["started_at"])
     _check_moment(started_at, str(seal["sealed_at"]))
     if not str(run["run_id"]).startswith(f"{re.sub('[-:]', '', started_at[:19])}Z-"):

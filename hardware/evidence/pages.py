@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BrokenInput, OutputError, echo
+from ..untrusted import parsed_json, read_bytes, reason_of
 from ..whole_file import write_whole
 
 SEAL_VERSION = 2
@@ -23,6 +24,7 @@ BUILDS = "builds"
 """The check that asks no step: it opens the files."""
 
 _SCHEMA = Path(__file__).with_name("schemas") / "seal.json"
+_LARGEST = 64 * 1024 * 1024
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
@@ -52,7 +54,7 @@ def read_seal(folder: Path, page_id: str) -> Mapping[str, Any]:
     if not (len(page_id) == 64 and set(page_id) <= set("0123456789abcdef")):
         raise BrokenInput("a page's evidence names no page", why="a page's name has 64 hexadecimal digits")
     try:
-        data = path.read_bytes()
+        data = read_bytes(path, longest=_LARGEST)
     except OSError as error:
         raise BrokenInput(
             f"the seal of page {page_id[:12]} isn't known here",
@@ -63,9 +65,9 @@ def read_seal(folder: Path, page_id: str) -> Mapping[str, Any]:
     if hashlib.sha256(data).hexdigest() != page_id:
         raise BrokenInput(f"the seal of page {page_id[:12]} was changed", why="its hash isn't its name any more")
     try:
-        found: Mapping[str, Any] = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise BrokenInput(f"the seal of page {page_id[:12]} is no JSON", why=str(error)[:160]) from error
+        found: Mapping[str, Any] = parsed_json(data)
+    except ValueError as error:
+        raise BrokenInput(f"the seal of page {page_id[:12]} is no JSON", why=reason_of(error)) from error
     if isinstance(found, Mapping) and found.get("schema_version") != SEAL_VERSION:
         raise BrokenInput(
             f"the seal of page {page_id[:12]} is of another version", why=f"this one reads {SEAL_VERSION}"

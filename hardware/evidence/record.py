@@ -251,7 +251,7 @@ def from_dict(data: Mapping[str, Any]) -> Line:
         )
     try:
         if kind == "run":
-            cells = tuple(_build(PlannedCell, cell, checks=tuple(cell["checks"])) for cell in data["plan"])
+            cells = tuple(_build(PlannedCell, cell, checks=_names(cell["checks"])) for cell in data["plan"])
             return _build(RunLine, data, plan=cells, resumes=_names(data.get("resumes", ())), origin=_origin(data))
         if kind == "check":
             stage = data.get("stage")
@@ -307,7 +307,7 @@ def _origin(data: Mapping[str, Any]) -> Origin:
 def _names(value: Any) -> tuple[str, ...]:
     """A list of texts as a tuple."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise TypeError("resumes is no list of texts")
+        raise TypeError("what should be a list of texts is none")
     return tuple(value)
 
 

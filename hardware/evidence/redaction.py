@@ -23,16 +23,19 @@ LEFT_IN = "the names of user and machine, home folders and addresses of people"
 _SECRET_NAME = re.compile(r"(token|secret|password|passwd|api_?key|credential)", re.IGNORECASE)
 _SHORTEST_SECRET = 8
 
+# The time of each expression grows with the length of the text and no faster, whatever the text is: no repetition
+# begins again within what it went through before.
+
 _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(hf|ghp|gho|ghs|github_pat|glpat|sk|xox[abp])[_-][A-Za-z0-9_-]{12,}"), "<token>"),
     (re.compile(r"\bAKIA[0-9A-Z]{16}\b"), "<token>"),
-    (re.compile(r"\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}"), "<token>"),
+    (re.compile(r"\beyJ[A-Za-z0-9_-]{10,4000}+\.[A-Za-z0-9_-]{10,4000}+\.[A-Za-z0-9_-]{5,}"), "<token>"),
     (re.compile(r"(?i)\b(authorization:\s*(?:bearer|basic)\s+)\S+"), r"\1<token>"),
     (re.compile(r"(?i)\b((?:token|password|passwd|api_?key|secret)\s*[=:]\s*)[^\s'\",;&]+"), r"\1<secret>"),
-    (re.compile(r"(\w+://)[^/\s?#]+@"), r"\1<credentials>@"),
+    (re.compile(r"\b(\w++://)[^/\s?#]+@"), r"\1<credentials>@"),
 )
 _PEOPLE: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b"), "<email>"),
+    (re.compile(r"(?<![\w.+-])[\w.+-]++@[\w-]++\.[\w.-]+\b"), "<email>"),
     (re.compile(r"(/home/|/Users/|\\Users\\)[^/\\\s:'\"]+"), r"\1<user>"),
 )
 

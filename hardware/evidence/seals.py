@@ -12,8 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..untrusted import is_plain_file, opened
+
 _LONGEST_END = 16 * 1024 * 1024
 _PIECE = 1 << 20
+_LARGEST = 1 << 32
+"""In bytes. A million lines are a quarter of it; a file with holes may say that it has any size."""
+_MOST_BRACKETS = 8
+"""An end has three: the line, its counts and its files."""
 CHANGED = "it was changed after its run had ended"
 """Why the lines of a file don't count whose digest isn't the one that its run's end names."""
 
@@ -30,9 +36,9 @@ def altered_files(paths: Sequence[Path]) -> dict[Path, str]:
     An end stands last in its file and seals what is before it there. Files that no end names can't be told: their
     run was killed, goes on, or ended before there were seals.
     """
-    by_name = {path.name: path for path in paths}
+    by_name = {path.name: path for path in paths if is_plain_file(path)}
     found: dict[Path, str] = {}
-    for path in paths:
+    for path in by_name.values():
         start, end = _end_of(path)
         for name, digest in _sealed(end).items():
             other = by_name.get(name)
@@ -48,7 +54,7 @@ def _sealed(end: Mapping[str, Any]) -> dict[str, str]:
 
 def _end_of(path: Path) -> tuple[int, Mapping[str, Any]]:
     """Where the last line of a file starts, in bytes, and what it says if it is a run's end; else nothing."""
-    with path.open("rb") as file:
+    with opened(path) as file:
         size = file.seek(0, 2)
         tail, start = b"", size
         while start and b"\n" not in tail[:-1] and size - start < _LONGEST_END:
@@ -57,7 +63,7 @@ def _end_of(path: Path) -> tuple[int, Mapping[str, Any]]:
             tail = file.read(size - start)
     begin = tail[:-1].rfind(b"\n") + 1
     last = tail[begin:]
-    if b'"end"' not in last:
+    if b'"end"' not in last or last.count(b"{") + last.count(b"[") > _MOST_BRACKETS:
         return start + begin, {}
     try:
         end = json.loads(last)
@@ -69,9 +75,12 @@ def _end_of(path: Path) -> tuple[int, Mapping[str, Any]]:
 def _digest(path: Path, length: int | None = None) -> str:
     """The SHA-256 of a file, or of so many bytes at its beginning."""
     found = hashlib.sha256()
-    with path.open("rb") as file:
-        left = length
-        while data := file.read(_PIECE if left is None else min(_PIECE, left)):
-            found.update(data)
-            left = None if left is None else left - len(data)
+    try:
+        with opened(path, longest=_LARGEST) as file:
+            left = length
+            while data := file.read(_PIECE if left is None else min(_PIECE, left)):
+                found.update(data)
+                left = None if left is None else left - len(data)
+    except OSError:
+        return ""  # no file that a run wrote
     return found.hexdigest()

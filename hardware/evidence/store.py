@@ -9,13 +9,15 @@ from __future__ import annotations
 import glob
 import itertools
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..errors import BrokenInput, HwCompatError
-from .columns import LONGEST_LINE
+from ..untrusted import DEEPEST, check_depth, is_plain_file, opened, reason_of
+from .columns import LONGEST_LINE, MOST_BRACKETS
 from .compacted import compacted_files, compacted_lines
 from .record import CheckLine, EndLine, Line, Origin, RunLine, from_dict
 from .seals import altered_files
@@ -58,14 +60,34 @@ class Evidence:
 
 def read_file(path: Path) -> tuple[list[Line], list[BrokenLine]]:
     """The whole lines of one file, and the broken ones: a process that was killed may leave half a line."""
-    with path.open("rb") as file:
-        return _read(file, path.name)
+    try:
+        with opened(path) as file:
+            return _read(whole_lines(file), path.name)
+    except OSError as error:
+        return [], [BrokenLine(file=path.name, number=1, reason=reason_of(error))]
 
 
-def sealed_off(path: Path, altered: Mapping[Path, str]) -> tuple[list[Line], list[BrokenLine]] | None:
-    """Of a file that isn't what its run sealed, no line, and the reason; None for any other."""
-    if path not in altered:
-        return None
+def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file; of one that is longer than any line may be, its beginning alone."""
+    if os.fstat(file.fileno()).st_size <= LONGEST_LINE:
+        yield from file
+        return
+    while data := file.readline(LONGEST_LINE + 1):
+        yield data
+        while len(data) > LONGEST_LINE and not data.endswith(b"\n"):
+            data = file.readline(LONGEST_LINE + 1)
+
+
+def evidence_files(folder: Path) -> tuple[dict[str, Path], list[BrokenLine]]:
+    """The files of JSON lines in a folder by name, and what is called like one and is no regular file."""
+    found = {path.name: path for path in sorted(folder.glob("*.jsonl"))}
+    plain = {name: path for name, path in found.items() if is_plain_file(path)}
+    wrong = [BrokenLine(file=name, number=1, reason="it is no regular file") for name in found if name not in plain]
+    return plain, wrong
+
+
+def sealed_off(path: Path, altered: Mapping[Path, str]) -> tuple[list[Line], list[BrokenLine]]:
+    """Of a file that isn't what its run sealed, no line, and the reason."""
     return [], [BrokenLine(file=path.name, number=1, reason=altered[path])]
 
 
@@ -77,20 +99,35 @@ def _read(texts: Iterable[bytes], name: str) -> tuple[list[Line], list[BrokenLin
             continue
         try:
             lines.append(read_line(data))
-        except (ValueError, RecursionError, HwCompatError) as error:
+        except (ValueError, HwCompatError) as error:
             broken.append(BrokenLine(file=name, number=number, reason=str(error)[:200]))
     return lines, broken
 
 
 def read_line(data: bytes) -> Line:
-    """The line that some bytes hold. Raises `ValueError`, `RecursionError` or `HwCompatError` where they hold
-    none."""
+    """The line that some bytes hold. Raises `ValueError` or `HwCompatError` where they hold none."""
     if len(data) > LONGEST_LINE:
         raise ValueError("longer than 16 MiB")
-    parsed = json.loads(data)
+    brackets = data.count(b"{") + data.count(b"[")
+    if brackets > MOST_BRACKETS:  # two bytes each in the file, and thirty times that in memory
+        raise ValueError(f"more than {MOST_BRACKETS:,} lists and tables")
+    try:
+        parsed = _DECODER.decode(data.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if not isinstance(parsed, dict):
         raise ValueError("not an object")
+    if brackets > DEEPEST:
+        check_depth(parsed)
     return from_dict(parsed)
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+"""Made once: making it takes longer than a line does."""
 
 
 def read_folder(*folders: Path) -> Evidence:
@@ -117,7 +154,7 @@ def _files(folder: Path, run_id: str = "") -> Iterator[tuple[list[Line], list[Br
     where it is named. Of a file that is there in both forms the file itself counts, which may have grown."""
     raw = {path.name: path for path in folder.glob(f"{glob.escape(run_id)}-*.jsonl" if run_id else "*.jsonl")}
     altered = altered_files(list(raw.values()))
-    found = {name: sealed_off(path, altered) or read_file(path) for name, path in raw.items()}
+    found = {name: sealed_off(path, altered) if path in altered else read_file(path) for name, path in raw.items()}
     for path in compacted_files(folder):
         for name, rows in itertools.groupby(compacted_lines(path, run_id), key=lambda row: row[0]):
             if name not in found:
@@ -194,7 +231,7 @@ def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[
     """
     import duckdb
 
-    files = [str(path) for path in sorted(folder.glob("*.jsonl"))]
+    files = [str(path) for path in evidence_files(folder)[0].values()]
     if not files:
         return []
     connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})

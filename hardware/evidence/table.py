@@ -7,6 +7,7 @@ is one way only to tell what is broken.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import tempfile
@@ -16,11 +17,13 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import HwCompatError
+from ..untrusted import opened
 from .columns import PLAN, connect, read_raw, unusual_paths
 from .compacted import compacted_files, no_evidence, quoted
 from .record import CheckLine, EndLine, Line, RunLine
 from .seals import altered_files
-from .store import BrokenLine, check_folder, read_file, read_line, sealed_off
+from .store import BrokenLine, check_folder, evidence_files, read_file, read_line, sealed_off, whole_lines
+from .unpacked_size import check_unpacked
 
 _FILE = 1 << 40
 """A line's place in a folder is one number: its file's, by name, times this, and its own in that file."""
@@ -100,7 +103,9 @@ class EvidenceTable:
         self._temporary.cleanup()
 
     def _fill(self) -> None:
-        raw = {path.name: path for path in self.folder.glob("*.jsonl") if path.stat().st_size}
+        raw, broken = evidence_files(self.folder)
+        self.broken += broken
+        raw = {name: path for name, path in raw.items() if path.stat().st_size}
         for path in compacted_files(self.folder):
             for name in self._names_in(path):
                 if name not in raw:
@@ -118,8 +123,7 @@ class EvidenceTable:
         checks, runs = ["SELECT * FROM own_checks"], ["SELECT * FROM own_runs"]
         altered = altered_files(list(raw.values()))
         for path in altered:
-            _, broken = sealed_off(path, altered) or ((), ())
-            self.broken += broken
+            self.broken += sealed_off(path, altered)[1]
             del raw[path.name]
         if raw:
             self._take_raw(raw)
@@ -138,8 +142,9 @@ class EvidenceTable:
         import duckdb
 
         try:
+            check_unpacked(self.connection, path)
             found = self.connection.execute("SELECT DISTINCT file FROM read_parquet(?)", [str(path)]).fetchall()
-        except duckdb.Error as error:
+        except (duckdb.Error, OSError) as error:
             raise no_evidence(path, error) from error
         return [str(name) for (name,) in found]
 
@@ -246,8 +251,8 @@ class EvidenceTable:
     def _raw_texts(self, name: str, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         wanted = iter(numbers)
         following = next(wanted)
-        with (self.folder / name).open("rb") as file:
-            for number, data in enumerate(data for data in file if not data.isspace()):
+        with contextlib.suppress(OSError), opened(self.folder / name) as file:
+            for number, data in enumerate(data for data in whole_lines(file) if not data.isspace()):
                 if number == following:
                     yield number, data
                     following = next(wanted, -1)

@@ -9,13 +9,15 @@ from ..values import decimal
 
 _ROOT = "/sys/fs/cgroup"
 
+_DEEPEST = 64
+
 
 def group_folders(machine: Machine, controller: str) -> Iterator[tuple[str, int]]:
     """Folder and version of each group that limits this process, its own before its parents."""
     for line in (machine.text("/proc/self/cgroup") or "").splitlines():
         _, _, named = line.partition(":")
         controllers, _, group = named.partition(":")
-        parts = [part for part in group.split("/") if part and part != ".."]
+        parts = [part for part in group.split("/") if part and part != ".."][:_DEEPEST]
         # Inside a container the group's own path is often not mounted; its root then stands for it.
         inside = ["/".join(["", *parts[:length]]) for length in range(len(parts), -1, -1)]
         if controllers == "":

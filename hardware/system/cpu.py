@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..machine import Library, LiveMachine, Machine, Reading
-from ..values import decimal, inside, numbers_of, pairs, tables, text, whole
+from ..values import decimal, inside, listed, numbers_of, pairs, tables, text, whole
 from ._cgroups import processor_limit
 from ._instruction_sets import APPLE, WINDOWS, named, names_table, of_flags, riscv
 from ._macos import is_macos, sysctl
@@ -353,7 +353,7 @@ def _from_windows(processors: list[dict[str, Any]], machine: Machine) -> CPUInfo
         caches=_as_caches(caches),
         base_frequency_mhz=decimal(first.get("MaxClockSpeed"), least=1),
         current_frequency_mhz=decimal(first.get("CurrentClockSpeed"), least=1),
-        instruction_sets=named([WINDOWS[one] for one in present or () if isinstance(one, int) and one in WINDOWS]),
+        instruction_sets=named([WINDOWS[one] for one in listed(present) if isinstance(one, int) and one in WINDOWS]),
         source="Win32_Processor",
     )
 
@@ -363,9 +363,8 @@ def _from_library(machine: Machine) -> CPUInfo:
     if not isinstance(told.value, Mapping):
         return CPUInfo(architecture=machine.host().machine, source=f"platform only: {told.reason}")
     found = told.value
-    flags = [str(flag) for flag in found.get("flags") or ()]
-    advertised = found.get("hz_advertised") or (0,)
-    hertz = decimal(advertised[0] if isinstance(advertised, list | tuple) else None, least=1)
+    flags = [str(flag) for flag in listed(found.get("flags"))]
+    hertz = decimal((listed(found.get("hz_advertised")) or [0])[0], least=1)
     return CPUInfo(
         vendor=text(found.get("vendor_id_raw")) or "",
         model=text(found.get("brand_raw")) or "",

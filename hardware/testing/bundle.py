@@ -6,7 +6,6 @@ Verdicts are given at home from the evidence: a bundle brings no rules. It needs
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import sys
@@ -18,13 +17,14 @@ from typing import Any
 
 from ..backends.factory import resolve_target
 from ..cells import choose_cells
-from ..errors import BrokenInput, HwCompatError, NothingMatched, UsageError
+from ..errors import BrokenInput, HwCompatError, NothingMatched, UsageError, echo
 from ..evidence.record import CheckLine, Outcome
 from ..evidence.store import read_cells
 from ..paths import CACHE_VARIABLE
-from ..plain_text import printable
+from ..plain_text import one_line, printable
 from ..software import package_versions
 from ..target import Target
+from ..untrusted import is_inside, is_plain_file, read_json, reason_of
 from .checkpoints import CHECKPOINTS_VARIABLE
 from .devices import DEVICES_VARIABLE
 from .progress import ProgressLines, counted
@@ -36,6 +36,7 @@ SUITES = "suites"
 TESTED: Mapping[str, str] = {"torch": "2.6 to 2.15", "transformers": "4.57 to 5.23", "pytest": "8 and 9"}
 """What suites are known to work with. Nothing else is refused, and nothing is installed."""
 
+_LONGEST = 64 * 1024 * 1024
 _INTERRUPTED = 2
 _USAGE = 4
 
@@ -55,7 +56,7 @@ class Carried:
 def read_bundle(root: Path) -> tuple[Carried, ...]:
     """The suites of the bundle unpacked at `root`. Raises `BrokenInput` where one is missing or isn't its cell's."""
     try:
-        plain = json.loads((root / "bundle.json").read_text(encoding="utf-8"))
+        plain = read_json(root / "bundle.json", longest=_LONGEST)
         if plain["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"its schema_version is {plain['schema_version']!r}, not {SCHEMA_VERSION}")
         entries = [
@@ -64,14 +65,15 @@ def read_bundle(root: Path) -> tuple[Carried, ...]:
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BrokenInput(
-            "bundle.json cannot be read", why=str(error)[:200], fix="Unpack the bundle again."
+            "bundle.json cannot be read", why=reason_of(error), fix="Unpack the bundle again."
         ) from error
     carried = []
     for name, cell, verdict, required in entries:
         path = root / SUITES / Path(name).name
-        suite = read_suite(path) if path.is_file() else None
+        own = path.name.startswith("test_") and is_plain_file(path) and is_inside(path, root / SUITES)
+        suite = read_suite(path) if own else None
         if suite is None or suite.cell.id != cell:
-            raise BrokenInput(f"{path.name} is not the suite of {cell}", fix="Unpack the bundle again.")
+            raise BrokenInput(f"{echo(path.name)} is not the suite of {echo(cell)}", fix="Unpack the bundle again.")
         carried.append(Carried(suite=suite, verdict=verdict, required=required))
     return tuple(carried)
 
@@ -137,7 +139,7 @@ def main(root: Path, arguments: Sequence[str]) -> int:
     try:
         return _do(root, asked, arguments)
     except HwCompatError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(str(error), longest=2000)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("error: interrupted; --resume goes on from here", file=sys.stderr)
@@ -179,7 +181,7 @@ def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evide
         jobs=asked.jobs,
         resume=asked.resume,
         progress=ProgressLines(),
-        on_note=lambda text: print(f"note: {text}", file=sys.stderr),
+        on_note=lambda text: print(f"note: {one_line(text, longest=2000)}", file=sys.stderr),
     )
     runs = {one.suite.cell.id: session.run_of(one.suite.cell.id) for one in kept}
     lines = read_cells(evidence, runs, also=[session.run_id]).checks

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 from ..cell import Cell
 from ..errors import BrokenInput, echo
+from ..untrusted import check_not_sparse, is_folder, is_plain_file, opened, read_json, reason_of
 from .widened import copy_over
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ CHECKPOINTS_VARIABLE = "HWCOMPAT_CHECKPOINTS"
 
 _INDEX = "model.safetensors.index.json"
 _BLOCK = 1 << 20
+_LARGEST_INDEX = 64 * _BLOCK
 
 Stamp = tuple[tuple[str, int, int, int, int, int], ...]
 
@@ -32,15 +33,22 @@ Stamp = tuple[tuple[str, int, int, int, int, int], ...]
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a folder in the order of their names, and the index of those that are shards.
 
-    Raises `BrokenInput` where the index names a file that isn't there, or that isn't one of the folder's own.
+    Raises `BrokenInput` where one of them is no regular file, and where the index names a file that isn't there, or
+    that isn't one of the folder's own.
     """
     files = sorted(folder.glob("*.safetensors"))
+    if strange := [path.name for path in files if not is_plain_file(path)]:
+        raise BrokenInput(
+            f"the checkpoint {echo(str(folder))} cannot be read",
+            why=f"{echo(strange[0])} is no regular file, or a link to nowhere",
+            fix="Fetch the whole checkpoint.",
+        )
     index = folder / _INDEX
-    if not index.is_file():
+    if not is_plain_file(index):
         return files
     try:
-        named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        named = set(read_json(index, longest=_LARGEST_INDEX)["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BrokenInput(
             f"the checkpoint {echo(str(folder))} cannot be read",
             why=f"{_INDEX} is corrupt: {type(error).__name__}",
@@ -73,9 +81,13 @@ def _stamp(files: list[Path]) -> Stamp:
 def _hash(stamp: Stamp) -> str:
     digest = hashlib.sha256()
     for name, *_ in stamp:
-        with Path(name).open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
+        try:
+            with opened(Path(name)) as file:
+                check_not_sparse(file)
+                while block := file.read(_BLOCK):
+                    digest.update(block)
+        except OSError as error:
+            raise BrokenInput(f"{echo(Path(name).name)} cannot be read", why=reason_of(error)) from error
     return digest.hexdigest()
 
 
@@ -93,7 +105,7 @@ def checkpoint_folder(cell: str, revision: str) -> Path:
     unusable = ""
     for folder in named:
         try:
-            if folder.is_dir() and weights_hash(folder) == revision:
+            if is_folder(folder) and weights_hash(folder) == revision:
                 return folder
         except BrokenInput as error:  # another folder may hold them still
             unusable = f"; {error.what}: {error.why}"

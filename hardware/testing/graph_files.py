@@ -14,6 +14,7 @@ from ..cell import Cell
 from ..errors import BrokenInput, echo
 from ..evidence.record import Stage
 from ..output_masks import masks_of
+from ..untrusted import check_not_sparse, is_folder, is_inside, is_plain_file, opened
 from .checkpoints import CHECKPOINTS_VARIABLE
 from .graph_reference import GraphReference, open_reference
 from .measurement import Outputs
@@ -25,8 +26,9 @@ def graph_hash(file: Path) -> str:
     """SHA-256 over a graph file's bytes and those of the files that hold its weights, in the order of their names."""
     digest = hashlib.sha256()
     for path in (file, *weight_files(file)):
-        with path.open("rb") as opened:
-            while block := opened.read(1 << 20):
+        with opened(path) as read:
+            check_not_sparse(read)
+            while block := read.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
 
@@ -38,22 +40,22 @@ def weight_files(file: Path) -> tuple[Path, ...]:
     """
     if file.suffix == ".xml":
         weights = file.with_suffix(".bin")
-        return (weights,) if weights.is_file() else ()
+        return (weights,) if is_plain_file(weights) else ()
     import onnx
     from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
     model = onnx.load(str(file), load_external_data=False)
-    names = {ExternalDataInfo(one).location for one in _tensors(model.graph) if uses_external_data(one)}
+    names = {ExternalDataInfo(one).location for one in _all_tensors(model) if uses_external_data(one)}
     found = []
     for name in sorted(names):
         path = file.parent / name
-        if Path(name).is_absolute() or not path.resolve().is_relative_to(file.parent.resolve()):
+        if Path(name).is_absolute() or not is_inside(path, file.parent):
             raise BrokenInput(
                 f"{echo(file.name)} keeps weights outside its folder",
                 why=f"it names {echo(name)}",
                 fix="Save it again with its data beside it.",
             )
-        if not path.is_file():
+        if not is_plain_file(path):
             raise BrokenInput(
                 f"the weights of {echo(file.name)} are missing",
                 why=f"{echo(name)} does not lie beside it",
@@ -63,17 +65,31 @@ def weight_files(file: Path) -> tuple[Path, ...]:
     return tuple(found)
 
 
+def _all_tensors(model: Any) -> Iterator[Any]:
+    """The constants of a model's graph, of its functions and of how it is trained: each may lie in another file."""
+    yield from _tensors(model.graph)
+    for function in model.functions:
+        yield from _tensors_of(function.node)
+    for training in model.training_info:
+        yield from _tensors(training.initialization)
+        yield from _tensors(training.algorithm)
+
+
 def _tensors(graph: Any) -> Iterator[Any]:
     """The constants of a graph and of the graphs inside its nodes."""
     yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            if attribute.HasField("g"):
-                yield from _tensors(attribute.g)
-            for inner in attribute.graphs:
-                yield from _tensors(inner)
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    yield from _tensors_of(graph.node)
+
+
+def _tensors_of(nodes: Any) -> Iterator[Any]:
+    for attribute in (one for node in nodes for one in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+            yield from (sparse.values, sparse.indices)
+        for inner in (attribute.g, *attribute.graphs):
+            yield from _tensors(inner)
 
 
 def graph_file(cell: str, revision: str) -> Path:
@@ -82,7 +98,7 @@ def graph_file(cell: str, revision: str) -> Path:
     Raises `BrokenInput` where there is none.
     """
     folders = [Path(text) for text in os.environ.get(CHECKPOINTS_VARIABLE, "").split(os.pathsep) if text]
-    for folder in folders:
+    for folder in filter(is_folder, folders):
         for file in sorted([*folder.glob("*.onnx"), *folder.glob("*.xml")]):
             if _has_hash(file, revision):
                 return file

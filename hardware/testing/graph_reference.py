@@ -5,6 +5,7 @@ OpenVINO's `Model.evaluate` is the code behind its constant folding, not one of 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,7 +72,7 @@ class OnnxReference(GraphReference):
             ) from error
         self._model = _checked(file)
         self.parameters = sum(
-            int(np.prod(one.dims)) for one in self._model.graph.initializer if one.data_type in _FLOATING
+            math.prod(one.dims) for one in self._model.graph.initializer if one.data_type in _FLOATING
         )
         chance = sorted({node.op_type for node in _nodes(self._model.graph)} & set(_RANDOM))
         if chance:
@@ -253,7 +254,7 @@ def _index_range(graph: Any, name: str) -> int:
     tables = {one.name: list(one.dims) for one in graph.initializer}
     reached, sizes = {name}, []
     for node in graph.node:  # nodes stand in the order in which they run
-        if node.op_type in _CARRIES and node.input[0] in reached:
+        if node.op_type in _CARRIES and node.input and node.input[0] in reached:
             reached |= set(node.output)
         if node.op_type == "Gather" and len(node.input) > 1 and node.input[1] in reached and node.input[0] in tables:
             axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)

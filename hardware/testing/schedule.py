@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -77,4 +78,4 @@ def threads_for(jobs: int, cores: int, asked: str) -> int:
     if jobs <= 1:
         return 0
     share = max(1, cores // jobs)
-    return min(share, int(asked)) if asked.isdecimal() and int(asked) > 0 else share
+    return min(share, int(asked)) if re.fullmatch(r"[1-9][0-9]{0,5}", asked) else share

@@ -10,10 +10,13 @@ from pathlib import Path
 from ..cell import Cell
 from ..errors import BrokenInput, HwCompatError
 from ..evidence.record import PlannedCell
+from ..untrusted import read_bytes, reason_of
 
 STAMP = "# generated: sha256 "
 """How the last line of a suite begins: the hash of all before it follows, so that an edit is seen."""
 
+
+_LONGEST = 4 * 1024 * 1024
 
 LIBRARIES = ("transformers", "diffusers")
 """Where suites take the classes of their models from."""
@@ -56,9 +59,12 @@ class SuiteFile:
 def read_suite(path: Path) -> SuiteFile | None:
     """What the suite at `path` says of itself; None where the file is no suite (it has no CELL).
 
-    Raises `BrokenInput` where the file doesn't parse or its CELL is no cell.
+    Raises `BrokenInput` where the file can't be read, doesn't parse, or its CELL is no cell.
     """
-    data = path.read_bytes()
+    try:
+        data = read_bytes(path, longest=_LONGEST)
+    except (OSError, ValueError) as error:
+        raise BrokenInput(f"the suite {path.name} cannot be read", why=reason_of(error)) from error
     try:
         tree = ast.parse(data, filename=str(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply

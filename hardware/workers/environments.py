@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..software import package_versions
+from ..untrusted import is_plain_file
 from .installed_browsers import Browser, find_browser
 
 _ROOT = Path(__file__).parents[2]
@@ -46,9 +47,9 @@ def environment_of(target: str) -> Environment:
     known = _known()[target]
     named = os.environ.get(known["variable"])
     python = Path(named) if named else _python_in(_ROOT / known["folder"])
-    if not named and not python.is_file() and importlib.util.find_spec(known["module"]) is not None:
+    if not named and not is_plain_file(python) and importlib.util.find_spec(known["module"]) is not None:
         python = Path(sys.executable)
-    if not python.is_file():
+    if not is_plain_file(python):
         where = f"{known['variable']} names no Python" if named else f"{known['package']} has no environment here"
         return Environment(target=target, python=None, reason=f"{where} ({known['command']})", versions={})
     folder, npm = web_folder(python), known.get("npm", ())

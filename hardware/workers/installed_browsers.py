@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ..untrusted import is_plain_file
+
 _DPKG = Path("/var/lib/dpkg/status")
 _PACKAGED = Path("/usr/bin")
 """Where distributions' packages put programs: one elsewhere was not theirs."""
@@ -33,7 +35,7 @@ def find_browser(known: Mapping[str, Any], folder: Path, packages: Mapping[str, 
     with the version of one of its `packages`, or the first of the system's programs."""
     name = known["name"]
     if named := os.environ.get(known["variable"]):
-        if not Path(named).is_file():
+        if not is_plain_file(Path(named)):
             return Browser(name=name, reason=f"{known['variable']} names no file")
         return Browser(name=name, path=Path(named), version=_size_and_date(Path(named)))
     if "file" in known:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from generators.compatibility.showings import State
 from hardware.errors import UsageError
 from hardware.evidence.versions import expired_by
 from hardware.plain_text import folded as wrapped
-from hardware.plain_text import one_line, size_text
+from hardware.plain_text import json_text, one_line, size_text
 
 from ..text import folded, markdown, markdown_table
 from .result import Change, Comparison, Kind, Side
@@ -27,7 +26,7 @@ _LONGEST = 600
 def comparison_text(found: Comparison, format: str, *, width: int = 100) -> str:
     """The comparison as text that ends in a newline. Raises `UsageError` for another format."""
     if format == "json":
-        return json.dumps(found.to_dict(), indent=2, ensure_ascii=False, default=str) + "\n"
+        return json_text(found.to_dict(), default=str) + "\n"
     if format not in FORMATS:
         raise UsageError(f"a comparison has no form as {format}", fix="Take --format text, markdown or json.")
     parts = _markdown(found) if format == "markdown" else _plain(found, width)

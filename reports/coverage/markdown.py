@@ -20,10 +20,13 @@ def coverage_markdown(report: CoverageReport) -> str:
 
 
 def _head(report: CoverageReport, views: tuple[TargetView, ...]) -> Iterator[str]:
-    yield f"# {title(report)}"
-    yield "\n".join(f"- **{view.name}: {markdown(view.headline)}.** {view.remarks}".rstrip() for view in views)
+    yield f"# {markdown(title(report))}"
     yield "\n".join(
-        f"- {label}: {code(text) if label == 'command' else markdown(text)}" for label, text in facts(report).items()
+        f"- **{markdown(view.name)}: {markdown(view.headline)}.** {markdown(view.remarks)}".rstrip() for view in views
+    )
+    yield "\n".join(
+        f"- {markdown(label)}: {code(text) if label == 'command' else markdown(text)}"
+        for label, text in facts(report).items()
     )
     yield "What the words mean:"
     yield markdown_table(["standing", "meaning"], [[one.words, markdown(one.meaning)] for one in Standing])
@@ -37,14 +40,14 @@ def _changes(report: CoverageReport) -> Iterator[str]:
     yield markdown(sentence)
     if lists:
         yield "\n".join(
-            f"- {one.heading} ({one.number}): {markdown(one.words, longest=_LONGEST_LIST)}" for one in lists
+            f"- {markdown(one.heading)} ({one.number}): {markdown(one.words, longest=_LONGEST_LIST)}" for one in lists
         )
 
 
 def _body(report: CoverageReport, views: tuple[TargetView, ...]) -> Iterator[str]:
     for view in views:
-        yield f"## {view.name}"
-        yield f"{markdown(view.headline)}. {view.remarks}".rstrip() + f" Ran on: {markdown(view.ran_on)}."
+        yield f"## {markdown(view.name)}"
+        yield f"{markdown(view.headline)}. {markdown(view.remarks)}".rstrip() + f" Ran on: {markdown(view.ran_on)}."
         for table in view.tables:
             yield from _table(table)
         for telling in view.open:
@@ -56,7 +59,7 @@ def _body(report: CoverageReport, views: tuple[TargetView, ...]) -> Iterator[str
         if view.passed:
             yield "### Passed"
             yield "\n".join(
-                f"- {name} ({len(names)}): {', '.join(markdown(one) for one in names)}"
+                f"- {markdown(name)} ({len(names)}): {', '.join(markdown(one) for one in names)}"
                 for name, names in view.passed.items()
             )
     sentence, telling = excluded(report)
@@ -67,19 +70,20 @@ def _body(report: CoverageReport, views: tuple[TargetView, ...]) -> Iterator[str
 
 
 def _table(table: Table) -> Iterator[str]:
-    yield f"### {table.title}"
+    yield f"### {markdown(table.title)}"
     if table.note:
-        yield table.note
+        yield markdown(table.note, longest=_LONGEST_LIST)
     if not table.rows:
         yield "There are none."
         return
-    lines = markdown_table(table.headings, [[markdown(cell) for cell in row] for row in table.rows]).splitlines()
+    headings = [markdown(one) for one in table.headings]
+    lines = markdown_table(headings, [[markdown(cell) for cell in row] for row in table.rows]).splitlines()
     lines[1] = f"|---|{'---:|' * (len(table.headings) - 1)}"
     yield "\n".join(lines)
 
 
 def _telling(telling: Telling, label: str, before: str = "") -> Iterator[str]:
-    yield f"### {before}{telling.title} ({telling.number})"
+    yield f"### {before}{markdown(telling.title)} ({telling.number})"
     yield _told_table(telling, label)
 
 
@@ -90,8 +94,8 @@ def _told_table(telling: Telling, label: str) -> str:
     rows = [
         [
             markdown(", ".join(one.names), longest=_LONGEST_LIST),
-            *([one.label] if label else []),
-            *([one.errors or "-"] if errors else []),
+            *([markdown(one.label)] if label else []),
+            *([markdown(one.errors) or "-"] if errors else []),
             markdown(one.reason) or "-",
         ]
         for one in telling.told

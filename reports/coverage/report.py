@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hardware.errors import BrokenInput, OutputError, echo
+from hardware.plain_text import json_text, one_line
+from hardware.untrusted import read_json, reason_of
 from hardware.whole_file import write_whole
 
 from .changes import Changes, changes_between
@@ -19,6 +21,8 @@ SCHEMA = Path(__file__).parents[1] / "schemas" / "coverage.json"
 SCHEMA_VERSION = 1
 
 TRANSFORMERS = "transformers"
+
+_LARGEST = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +175,7 @@ def schema() -> dict[str, Any]:
 
 def coverage_json(report: CoverageReport) -> str:
     """The text of a JSON report, ending in a newline. Pure ASCII, so that no terminal is given a command."""
-    return json.dumps(report.to_dict(), indent=1, ensure_ascii=True, allow_nan=False) + "\n"
+    return json_text(report.to_dict(), indent=1, ascii_alone=True) + "\n"
 
 
 def read_report(path: Path) -> CoverageReport:
@@ -179,13 +183,19 @@ def read_report(path: Path) -> CoverageReport:
     import jsonschema
 
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        jsonschema.validate(data, schema())
-        return CoverageReport.from_dict(data)
-    except (OSError, ValueError, RecursionError) as error:
-        why = error.strerror or "" if isinstance(error, OSError) else str(error)
-    except jsonschema.ValidationError as error:
-        why = f"{error.json_path}: {error.message[:200]}"
+        data = read_json(path, longest=_LARGEST)
+        wrong = next(jsonschema.Draft202012Validator(schema()).iter_errors(data), None)
+        types = [] if wrong else [one["model_type"] for one in data["types"]]
+        lists = [] if wrong else [one["results"] for one in data["targets"].values()]
+        if wrong is None and all([one["model_type"] for one in results] == types for results in lists):
+            return CoverageReport.from_dict(data)
+        why = (
+            one_line(f"{wrong.json_path}: {wrong.message[:200]}")
+            if wrong
+            else "its results aren't those of its types"
+        )
+    except (OSError, ValueError) as error:
+        why = reason_of(error)
     raise BrokenInput(
         f"{echo(str(path))} is not a coverage report in JSON",
         why=why,

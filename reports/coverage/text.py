@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
-from hardware.plain_text import one_line
+from hardware.plain_text import one_line, printable, wrapped
 
-from ..text import printable
 from .changes import changes_lists
 from .report import CoverageReport
 from .view import Table, TargetView, Telling, excluded, facts, target_views, title
@@ -20,7 +18,7 @@ _NARROWEST_NAME = 14
 
 def coverage_text(report: CoverageReport, *, width: int = WIDTH) -> str:
     """The report as lines of at most `width` columns, tables of at most 80, ending in a newline."""
-    return "\n".join(_lines(report, width)).rstrip() + "\n"
+    return printable("\n".join(_lines(report, width)).rstrip(), keep="\n") + "\n"
 
 
 def _lines(report: CoverageReport, width: int) -> Iterator[str]:
@@ -95,10 +93,5 @@ def _told(telling: Telling, width: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int, start: str = "") -> list[str]:
-    return textwrap.wrap(
-        " ".join(printable(text).split()),
-        width=width,
-        initial_indent=start,
-        subsequent_indent="    " if start else "",
-        break_on_hyphens=False,
-    )
+    flat = " ".join(text.split())
+    return wrapped(flat, width=width, start=start, indent="    " if start else "") if flat else []

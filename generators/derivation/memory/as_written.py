@@ -13,6 +13,7 @@ from typing import Any
 from generators.compatibility.memory.estimate import PRECISIONS
 from generators.derivation.scopes import role_of, tree
 from hardware.errors import ModelError
+from hardware.untrusted import is_plain_file
 
 _SIZES = ("hidden", "width", "heads", "head_dim", "layers", "vocabulary")
 _NEVER_ZERO = ("hidden", "heads")
@@ -82,6 +83,8 @@ def weights_of_another(folder: Path, parameters: int) -> str:
 
     count = 0
     for file in sorted(folder.glob("*.safetensors")):
+        if not is_plain_file(file):
+            return f"{file.name} is no regular file: what is told is of config.json alone"
         try:
             with safe_open(str(file), "numpy") as opened:  # type: ignore[no-untyped-call]
                 count += sum(prod(opened.get_slice(name).get_shape()) for name in opened.keys())  # noqa: SIM118

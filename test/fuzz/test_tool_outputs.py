@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import random
 import re
 import zlib
@@ -18,7 +17,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from hardware.accelerators import registered_vendors
@@ -30,7 +28,6 @@ from hardware.recording import INDEX, ReplayedMachine
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "test" / "fixtures"
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "300"))
 SCHEMA = jsonschema.Draft202012Validator(
     json.loads((ROOT / "hardware" / "schemas" / "inventory.json").read_text(encoding="utf-8"))
 )
@@ -223,26 +220,19 @@ def test_a_machine_that_is_not_broken_passes_the_same_checks(vendor: str) -> Non
         check(MutatedMachine(folder, [], 0, 0.0))
 
 
+@pytest.mark.fuzz(100)
 @pytest.mark.parametrize("vendor", VENDORS)
-def test_no_mutated_output_stops_the_inventory(vendor: str) -> None:
+def test_no_mutated_output_stops_the_inventory(fuzz: Any, vendor: str) -> None:
     machines = sorted(path.parent for path in (FIXTURES / vendor).glob(f"*/{INDEX}"))
     assert len(machines) >= 2
 
-    # Without shrinking, which takes minutes: an example is a seed, and no smaller one says more.
-    @settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        database=None,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(
+    def one(folder: Path, kinds: list[str], seed: int, share: float) -> None:
+        check(MutatedMachine(folder, kinds, seed, share))
+
+    fuzz(
+        one,
         folder=st.sampled_from(machines),
         kinds=st.lists(st.sampled_from(sorted(MUTATIONS)), min_size=1, max_size=2),
         seed=st.integers(0, 2**32 - 1),
         share=st.sampled_from((0.05, 0.3, 1.0)),
     )
-    def one(folder: Path, kinds: list[str], seed: int, share: float) -> None:
-        check(MutatedMachine(folder, kinds, seed, share))
-
-    one()

@@ -4,13 +4,12 @@ made of whatever is left, in its published shape, and nothing is raised."""
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hardware.detection import HardwareInfo
@@ -25,7 +24,6 @@ ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "hardware" / "schemas" / "inventory.json").read_text())
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 MACHINES = sorted(path.parent for path in (ROOT / "test" / "fixtures" / "machines").glob("*/machine.json"))
-EXAMPLES = int(os.environ.get("HWCOMPAT_FUZZ_EXAMPLES", "60"))
 
 
 def truncated(text: str, share: float) -> str:
@@ -109,15 +107,9 @@ class Mutated(ReplayedMachine):
         return Reading(value=self._changed(words[-1], told.value))
 
 
+@pytest.mark.fuzz(30)
 @pytest.mark.parametrize("folder", MACHINES, ids=lambda path: path.name)
-def test_no_text_of_a_machine_breaks_its_inventory(folder: Path) -> None:
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-    @given(
-        change=st.sampled_from(CHANGES),
-        share=st.floats(0, 1),
-        every=st.integers(1, 5),
-        smart=st.booleans(),
-    )
+def test_no_text_of_a_machine_breaks_its_inventory(fuzz: Any, folder: Path) -> None:
     def holds(change: object, share: float, every: int, smart: bool) -> None:
         machine = Mutated(folder)
         machine.change, machine.share, machine.every = change, share, every  # type: ignore[assignment]
@@ -135,4 +127,10 @@ def test_no_text_of_a_machine_breaks_its_inventory(folder: Path) -> None:
         json.dumps(data, allow_nan=False)
         assert "Storage" in list_text(inventory)
 
-    holds()
+    fuzz(
+        holds,
+        change=st.sampled_from(CHANGES),
+        share=st.floats(0, 1),
+        every=st.integers(1, 5),
+        smart=st.booleans(),
+    )

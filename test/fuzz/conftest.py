@@ -1,0 +1,36 @@
+"""What the tests of this folder are given; `fuzzing.py` says how many inputs they try."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzzing import VARIABLE, Fuzz, share_of, usual_of
+from watched import Sentinel
+
+
+@pytest.fixture
+def fuzz(request: pytest.FixtureRequest) -> Any:
+    """Tries inputs; how many they were is told at the end of the run."""
+    chosen = sum(usual_of(item) for item in request.session.items)
+    made = Fuzz(share_of(usual_of(request.node), chosen, os.environ.get(VARIABLE)))
+    yield made
+    request.node.user_properties.append(("fuzzed inputs", made.tried))
+
+
+@pytest.fixture
+def sentinel(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A file that code from an input would make; it must not be there when the test is over."""
+    made = Sentinel(tmp_path_factory.mktemp("sentinel"))
+    yield made
+    made.check()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder to work in, with room around it that must stay as it is."""
+    found = tmp_path / "outer" / "inner"
+    found.mkdir(parents=True)
+    return found

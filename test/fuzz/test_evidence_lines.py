@@ -1,0 +1,154 @@
+"""Lines of evidence from anywhere: taken in only where schema, run and plan agree, and read without harm else."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import Hostile, draws
+from made_evidence import files, write
+from watched import Sentinel, Surroundings, limited, refused_or
+
+from generators.compatibility.run_evidence import RunEvidence
+from generators.compatibility.standing import standing_in, standing_of
+from hardware.errors import BrokenInput
+from hardware.evidence.merge import merge_evidence
+from hardware.evidence.store import read_file, read_folder, read_run
+from reports.gathered import gathered_in, gathered_of
+
+_NUMBERS = itertools.count()
+
+
+def changed_files(hostile: Hostile) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The files with some of their lines changed, left out or moved, and perhaps other names."""
+    found = []
+    share = hostile.random.choice((0.0, 0.03, 0.2))
+    for name, lines in files():
+        kept = [hostile.changed(line) if hostile.random.random() < share else line for line in lines]
+        if hostile.random.random() < 0.1:
+            hostile.random.shuffle(kept)
+        if hostile.random.random() < share:
+            name = f"x{next(_NUMBERS)}.jsonl"
+        found.append(
+            (name, [line for line in kept if isinstance(line, dict) and hostile.random.random() > share / 5])
+        )
+    return found
+
+
+def written(folder: Path, hostile: Hostile) -> Path:
+    """A folder of changed evidence, anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    write(folder, changed_files(hostile), hostile.line)
+    return folder
+
+
+@pytest.mark.fuzz(150)
+def test_what_is_merged_is_whole_and_nothing_else_is_written(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+    source, folder = place.parent / "source", place / "evidence"
+    accepted = []
+
+    def one(draw: random.Random) -> None:
+        hostile = Hostile(draw, sentinel.path)
+        written(source, hostile)
+        if draw.random() < 0.1:
+            hostile.trap(source / "20260103T000000Z-aaaaaa-1.jsonl", place)
+        shutil.rmtree(folder, ignore_errors=True)
+        around = Surroundings(place.parent, place)
+        taken = refused_or(lambda: merge_evidence(source, folder))
+        around.check()
+        if taken is None:
+            assert not folder.exists()
+        else:
+            accepted.append(taken)
+            assert {path.name for path in folder.iterdir()} <= {one.name for one in taken}
+            assert not read_folder(folder).broken
+
+    fuzz(one, draw=draws())
+
+
+def test_whole_evidence_is_merged(place: Path) -> None:
+    write(place / "source", files())
+    taken = merge_evidence(place / "source", place / "evidence")
+    assert [one.state for one in taken] == ["taken"] * 4
+
+
+@pytest.mark.fuzz(200)
+def test_reading_a_folder_line_by_line_never_fails(fuzz: Any, place: Path) -> None:
+    def one(draw: random.Random) -> None:
+        evidence = read_folder(written(place / "evidence", Hostile(draw)))
+        gathered_of(evidence)
+        evidence.unfinished()
+
+    fuzz(one, draw=draws())
+
+
+@pytest.mark.fuzz(15)
+def test_reading_a_folder_never_fails_and_both_ways_come_to_the_same(fuzz: Any, place: Path) -> None:
+    def one(draw: random.Random) -> None:
+        folder = written(place / "evidence", Hostile(draw))
+        as_objects = standing_of(read_folder(folder))
+        in_tables = standing_in(folder)
+        if not as_objects.broken:
+            assert {one.evidence_id for one in in_tables.checks} == {one.evidence_id for one in as_objects.checks}
+            assert in_tables.cells == as_objects.cells
+        assert set(in_tables.broken) <= set(as_objects.broken)
+        gathered_in(folder)
+        with RunEvidence(folder) as evidence:
+            evidence.checks()
+
+    fuzz(one, draw=draws())
+
+
+@pytest.mark.fuzz(12)
+def test_what_is_no_plain_file_is_never_waited_for(fuzz: Any, place: Path) -> None:
+    folder = place / "evidence"
+
+    def one(draw: random.Random) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        write(folder, files())
+        name = draw.choice(("20260101T000000Z-0a1b2c-2.jsonl", "20260103T000000Z-aaaaaa-1.jsonl", "x.parquet"))
+        kind = Hostile(draw).trap(folder / name, place)
+        if kind == "a terabyte of holes":
+            (folder / name).unlink()  # read to its end as what it says it is: there is no trick in it but its size
+            return
+
+        def read() -> int:
+            refused_or(lambda: merge_evidence(folder, place / "other"))
+            found = refused_or(lambda: read_folder(folder))
+            refused_or(lambda: standing_in(folder))
+            return -1 if found is None else len(found.checks)
+
+        assert limited(read) in (-1, 12, 24)
+
+    fuzz(one, draw=draws())
+
+
+def test_a_line_without_an_end_takes_no_memory(place: Path) -> None:
+    path = place / "20260101T000000Z-0a1b2c-1.jsonl"
+    with path.open("wb") as file:
+        file.truncate(300 << 20)
+    lines, broken = limited(lambda: read_file(path), memory=100 << 20)
+    assert not lines
+    assert [one.reason for one in broken] == ["longer than 16 MiB"]
+    assert limited(lambda: merge_evidence(place, place / "other"), memory=100 << 20) is None
+
+
+def test_a_line_of_brackets_alone_takes_no_memory(place: Path) -> None:
+    path = place / "20260101T000000Z-0a1b2c-1.jsonl"
+    path.write_bytes(b'{"a": [' + b"[]," * 5_000_000 + b"[]]}\n")
+    _, broken = limited(lambda: read_file(path), memory=250 << 20)
+    assert "lists and tables" in broken[0].reason
+    with pytest.raises(BrokenInput, match="too many lists"):
+        merge_evidence(place, place / "other")
+
+
+def test_a_file_that_is_no_file_is_a_broken_line(place: Path) -> None:
+    write(place, files())
+    (place / "20260103T000000Z-aaaaaa-1.jsonl").symlink_to("/dev/zero")
+    assert [one.reason for one in read_folder(place).broken] == ["it is no regular file"]
+    assert [one.reason for one in standing_in(place).broken] == ["it is no regular file"]
+    assert read_run(place, "20260103T000000Z-aaaaaa").broken

@@ -1,0 +1,346 @@
+"""Files that the product wrote and reads back, when somebody else wrote them: baselines, matrices, coverage reports,
+stress runs, packed and compacted evidence."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hostile import TRAPS, Hostile, draws
+from made_evidence import files, write
+from readers import check_html, check_json, check_markdown, check_terminal
+from watched import Broke, Sentinel, limited, refused_or
+
+from generators.compatibility.matrix import build_matrix
+from generators.compatibility.rules import load_rules
+from generators.compatibility.standing import standing_in
+from hardware.errors import BrokenInput
+from hardware.evidence import kept, unpacked_size
+from hardware.evidence.compacted import compact, compacted_lines
+from hardware.evidence.kept import read_kept
+from hardware.evidence.store import read_folder
+from hardware.plain_text import json_text
+from reports.baseline import compare, read_baseline
+from reports.coverage.facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
+from reports.coverage.markdown import coverage_markdown
+from reports.coverage.report import CoverageReport, coverage_json, read_report
+from reports.coverage.text import coverage_text
+from reports.formats import FORMATS, report_text
+from reports.html.coverage_html import coverage_html
+from reports.html.stress_html import stress_html
+from reports.matrix_changes import compare_matrix
+from reports.matrix_changes import read_baseline as read_matrix
+from reports.matrix_changes_text import changes_text
+from reports.report import Report
+from reports.reporter import HardwareCompatibilityReporter
+from reports.stress import load_stress, stress_markdown
+
+ROOT = Path(__file__).parents[2]
+STRESS = {
+    "schema_version": 1,
+    "started_at": "2026-01-01T00:00:00+00:00",
+    "host": {"system": "Linux", "release": "6.1", "machine": "x86_64", "cpu": "a processor"},
+    "versions": {"torch": "2.13.0"},
+    "interval_s": 1.0,
+    "results": [
+        {
+            "target": "cpu",
+            "ending": "measured",
+            "reason": "",
+            "device_name": "a processor",
+            "simulated": False,
+            "sustained": "float32",
+            "tflops": 0.5,
+            "bandwidth_gbps": None,
+            "warmup_s": 1.0,
+            "duration_s": 2.0,
+            "processor_share": 0.9,
+            "rates": [
+                {
+                    "precision": "float32", "tflops": 0.5, "size": 512, "products": 9, "seconds": 2.0, "reason": "",
+                    "limit": {"value": 1.0, "source": "a data sheet", "reason": ""}, "limit_fraction": 0.5,
+                }
+            ],
+            "bandwidths": [],
+            "stability": {"slices": 4, "coefficient_of_variation": 0.1, "sag": 0.0},
+            "gflops_per_watt": None,
+            "temperature_c": {"least": 40.0, "mean": 45.0, "most": 50.0},
+            "power_w": None,
+            "throttled": {"thermal": 0.5},
+            "telemetry_reasons": {"power_w": "not told"},
+            "profile": [
+                {
+                    "elapsed_s": at, "phase": phase, "rate": 0.5, "temperature_c": 40.0, "power_w": None,
+                    "compute_percent": 99.0, "memory_used_bytes": None, "throttle_reasons": ["thermal"],
+                }
+                for at, phase in ((0.0, "warm-up"), (1.0, "sustained"), (2.0, "sustained"))
+            ],
+        }
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    folder = tmp_path_factory.mktemp("evidence")
+    write(folder, files())
+    reporter = HardwareCompatibilityReporter(read_folder(folder), output_folder=folder)
+    reporter.collect_compatibility_test_errors()
+    return reporter.report()
+
+
+def changed(hostile: Hostile, whole: Any) -> bytes:
+    """Another file of the same kind: with hostile texts alone, or with values of other kinds."""
+    told = hostile.retold(whole, share=0.2) if hostile.random.random() < 0.5 else hostile.changed(whole)
+    return hostile.line(told)
+
+
+@pytest.mark.fuzz(100)
+def test_a_baseline_is_read_and_shown_or_refused(fuzz: Any, place: Path, sentinel: Sentinel, report: Report) -> None:
+    import dataclasses
+
+    path = place / "report.json"
+    whole = json.loads(report_text(report, "json"))
+    read = []
+
+    def one(draw: random.Random) -> None:
+        hostile = Hostile(draw, sentinel.path)
+        path.write_bytes(changed(hostile, whole))
+        baseline = refused_or(lambda: read_baseline(path))
+        if baseline is None:
+            return
+        read.append(baseline)
+        against = dataclasses.replace(report, baseline=compare(report, baseline))
+        form = draw.choice(("markdown", "html", "json"))
+        text = FORMATS[form](against)
+        {"markdown": check_markdown, "html": check_html, "json": check_json}[form](text)
+
+    fuzz(one, draw=draws())
+    assert read
+
+
+@pytest.mark.fuzz(100)
+def test_an_earlier_matrix_is_read_and_compared_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+    from generators.compatibility.verdict import Basis, Level, Verdict
+
+    verdicts = [
+        Verdict(
+            cell=f"{model}/fill-mask/{target}/float32",
+            level=Level.HIGH,
+            basis=Basis.MEASURED,
+            reasons=("a",),
+            evidence_ids=("b",),
+        )
+        for model in ("bert", "mine")
+        for target in ("cpu", "cuda")
+    ]
+    matrix = build_matrix(load_rules(), verdicts, {"bert": "embedding"}, timestamp="2026-01-01T00:00:00+00:00")
+    whole = json.loads(json_text(matrix.to_dict()))
+    path = place / "matrix.json"
+    read = []
+
+    def one(draw: random.Random) -> None:
+        hostile = Hostile(draw, sentinel.path)
+        told = json.loads(json.dumps(whole))
+        if draw.random() < 0.5:  # a cell of another name, told in another way
+            row = told["models"].popitem()[1]
+            row["compatibility"] = {
+                name: {**one, "cell": hostile.text()} for name, one in row["compatibility"].items()
+            }
+            told["models"][hostile.text()] = row
+            path.write_bytes(hostile.line(told))
+        else:
+            path.write_bytes(changed(hostile, whole))
+        before = refused_or(lambda: read_matrix(path))
+        if before is None:
+            return
+        read.append(before)
+        found = compare_matrix(before, matrix)
+        check_terminal(changes_text(found, "table", width=draw.randrange(30, 120)))
+        check_markdown(changes_text(found, "markdown"))
+        check_json(changes_text(found, "json"))
+
+    fuzz(one, draw=draws())
+    assert read
+
+
+@pytest.mark.fuzz(150)
+def test_a_stress_run_is_read_and_shown_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+    path = place / "stress.json"
+    path.write_text(json.dumps(STRESS))
+    check_html(stress_html(load_stress(path)))
+    read = []
+
+    def one(draw: random.Random) -> None:
+        path.write_bytes(changed(Hostile(draw, sentinel.path), STRESS))
+        run = refused_or(lambda: load_stress(path))
+        if run is not None:
+            read.append(run)
+            check_html(stress_html(run))
+            check_markdown(stress_markdown(run))
+            check_json(json_text(run, ascii_alone=True))
+
+    fuzz(one, draw=draws())
+    assert read
+
+
+def a_coverage_report() -> CoverageReport:
+    """A report of two types on a target."""
+    types = (
+        TypeFacts(model_type="bert", family="embedding", architecture="encoder-only", task="fill-mask", tasks=("a",)),
+        TypeFacts(model_type="rag", family="other", architecture="", obstacle="no_class", reason="a part of others"),
+    )
+    results = (
+        Result(model_type="bert", task="fill-mask", standing=Standing.FAILED, level="none", reason="it broke"),
+        Result(model_type="rag", task="", standing=Standing.EXCLUDED),
+    )
+    target = TargetCoverage(
+        target="cpu", results=results, checks={"builds": {"passed": 1}}, devices=("a processor",), machines=("desk",)
+    )
+    return CoverageReport(
+        timestamp="2026-01-01T00:00:00+00:00",
+        command="python run_test_generation.py --coverage-report",
+        machine="desk",
+        versions={"transformers": "5.5.4"},
+        coverage=Coverage(precision="float32", types=types, targets=(target,)),
+    )
+
+
+@pytest.mark.fuzz(60)
+def test_an_earlier_coverage_report_is_read_and_shown_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+    whole = json.loads(coverage_json(a_coverage_report()))
+    path = place / "coverage.json"
+    read = []
+
+    def one(draw: random.Random) -> None:
+        path.write_bytes(changed(Hostile(draw, sentinel.path), whole))
+        found = refused_or(lambda: read_report(path))
+        if found is not None:
+            read.append(found)
+            check_terminal(coverage_text(found))
+            check_html(coverage_html(found))
+            check_markdown(coverage_markdown(found))
+
+    fuzz(one, draw=draws())
+    assert read
+
+
+@pytest.mark.fuzz(80)
+def test_packed_evidence_is_unpacked_as_far_as_it_may_be(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+    path = place / "cpu.jsonl.gz"
+    lines = [json.dumps(line).encode() for _, found in files() for line in found]
+
+    def one(draw: random.Random) -> None:
+        hostile = Hostile(draw, sentinel.path)
+        data = b"".join((hostile.json(json.loads(line)) if draw.random() < 0.05 else line) + b"\n" for line in lines)
+        packed = gzip.compress(data, 1)
+        path.write_bytes(hostile.bytes(packed) if draw.random() < 0.5 else packed)
+        refused_or(lambda: read_kept(path))
+
+    fuzz(one, draw=draws())
+
+
+def test_a_gzip_bomb_is_left_where_it_grows_too_large(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "_LARGEST", 20 << 20)
+    path = place / "cpu.jsonl.gz"
+    line = json.dumps(files()[1][1][0]).encode() + b"\n"
+    for bomb in (b" " * 100_000_000, line * 100_000):
+        path.write_bytes(gzip.compress(bomb, 1))
+        assert path.stat().st_size < 5_000_000
+        assert limited(lambda: read_kept(path), memory=200 << 20) is None
+
+
+def parquet(path: Path, select: str) -> None:
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY ({select}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)")
+
+
+LONG = "repeat('a', 1000000)"
+BOMBS = {
+    "long lines": "i AS number, 'check' AS kind, repeat('a', 17000000) AS line FROM range(5) t(i)",
+    "many lines": "i AS number, 'check' AS kind, 'b' AS line FROM range(150000) t(i)",
+    "one line often": f"i AS number, 'run' AS kind, {LONG} AS line FROM range(300) t(i)",
+    "another column": f"i AS number, 'run' AS kind, '{{}}' AS line, {LONG} AS machine FROM range(300) t(i)",
+    "long plans": f"i AS number, '' AS line, [{{'cell_id': {LONG}, 'checks': ['']}}] AS plan FROM range(300) t(i)",
+    "a text for a number": "'1' AS number, 'run' AS kind, '{}' AS line FROM range(9) t(i)",
+    "no lines": "1 AS a",
+    "a table of tables": "i AS number, '{}' AS line, MAP {'a': 1} AS plan FROM range(9) t(i)",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_parquet_bomb_is_refused_before_it_is_read(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacked_size, "LARGEST_TEXT", 200 << 20)  # or making one takes as long as reading it would
+    monkeypatch.setattr(unpacked_size, "MOST_ROWS", 100_000)
+    parquet(place / "compacted-0.parquet", f"SELECT 'a.jsonl' AS file, {BOMBS[name]}")
+    assert (place / "compacted-0.parquet").stat().st_size < 1_000_000
+
+    ways = (lambda: list(compacted_lines(place / "compacted-0.parquet")), lambda: standing_in(place))
+
+    def read() -> list[str]:
+        said = []
+        for call in (*ways, lambda: read_folder(place)):
+            with pytest.raises(BrokenInput) as error:
+                call()
+            said.append(error.value.why)
+        return said
+
+    assert len(limited(read, memory=5 << 30)) == 3  # DuckDB maps more than it uses
+
+
+def test_what_was_compacted_here_is_read(place: Path) -> None:
+    write(place, files())
+    whole = read_folder(place)
+    assert compact(place).files == 4
+    unpacked_size._checked.clear()
+    assert read_folder(place).checks == whole.checks
+    assert {line.evidence_id for line in standing_in(place).checks}
+
+
+@pytest.mark.fuzz(15)
+def test_compacted_evidence_with_other_bytes_is_read_or_refused(fuzz: Any, place: Path) -> None:
+    write(place, files())
+    path = compact(place).path
+    assert path is not None
+    whole = path.read_bytes()
+
+    def one(draw: random.Random) -> None:
+        path.write_bytes(Hostile(draw).bytes(whole))
+        limited(lambda: bool(refused_or(lambda: read_folder(place))), memory=5 << 30)
+        limited(lambda: bool(refused_or(lambda: standing_in(place))), memory=5 << 30)
+
+    fuzz(one, draw=draws())
+
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "baseline": read_baseline,
+    "matrix": read_matrix,
+    "stress": load_stress,
+    "coverage": read_report,
+    "packed": read_kept,
+}
+
+
+@pytest.mark.parametrize("trap", sorted(TRAPS))
+@pytest.mark.parametrize("reader", READERS)
+def test_no_trap_is_waited_for(place: Path, reader: str, trap: str) -> None:
+    TRAPS[trap](place / "kept.json", place.parent)
+    if (reader, trap) in (("packed", "empty"), ("packed", "a terabyte of holes")):
+        return  # nothing is in an empty one; what isn't packed ends at its first byte
+    try:
+        assert limited(lambda: READERS[reader](place / "kept.json")) is None
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def test_limits_are_what_ends_a_reader(place: Path) -> None:
+    (place / "a.json").write_bytes(b"[" + b"0," * 30_000_000 + b"0]")
+    with pytest.raises(Broke):
+        limited(lambda: json.loads((place / "a.json").read_bytes()), memory=100 << 20)

@@ -1,0 +1,112 @@
+"""Names of models from anywhere: told what they are without importing, opening or asking anything."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import Hostile, draws
+from readers import check_terminal
+from watched import Opened, Sentinel, Surroundings, command_of, door, limited, refused_or
+
+from generators.chosen import choose_models, list_entries
+from generators.models.classifier import classify, classify_model, classify_or_guess
+from generators.models.sources import kind_of
+from generators.profile import checkpoint_slug
+from hardware.cell import Cell
+from hardware.cells import Shard, choose_cells
+from hardware.target import Target
+
+BASES = ("bert", "google-bert/bert-base-uncased", "./my-checkpoint", "my.module:factory", "model.onnx", "CON", "a/b")
+
+
+def name(hostile: Hostile) -> str:
+    """A hostile name, or a name that is nearly one."""
+    if hostile.random.random() < 0.4:
+        return hostile.name()
+    base = hostile.random.choice(BASES)
+    place = hostile.random.randrange(len(base) + 1)
+    return f"{base[:place]}{hostile.name()}{base[place:]}"
+
+
+@pytest.mark.fuzz(250)
+def test_a_name_is_classified_or_refused(
+    fuzz: Any, place: Path, sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    (place / "my").mkdir()
+    (place / "my" / "module.py").write_text(f"open({str(sentinel.path)!r}, 'w')")
+    (place / "model.onnx").write_bytes(b"x")
+    around = Surroundings(place.parent)
+    before = set(sys.modules)
+
+    def one(draw: random.Random) -> None:
+        asked = name(Hostile(draw, sentinel.path))
+        with Opened(place) as opened:
+            found = refused_or(lambda: classify(asked))
+            refused_or(lambda: kind_of(asked))
+            refused_or(lambda: classify_model(asked, model_class=asked, tasks=[asked]))
+            refused_or(lambda: choose_models([asked], read_list=lambda: [asked]))
+            slug = refused_or(lambda: checkpoint_slug(asked))
+            classify_or_guess(asked)
+        assert not opened.names
+        if found is not None:
+            assert found.model_type
+        if slug is not None:
+            cell = Cell(model=slug, task="fill-mask", target=Target(name="cpu"))
+            assert set(cell.slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789_")
+
+    fuzz(one, draw=draws())
+    around.check()
+    assert not {one for one in set(sys.modules) - before if one.startswith(("my", "model"))}
+
+
+@pytest.mark.fuzz(150)
+def test_cells_targets_and_patterns_are_taken_apart_or_refused(fuzz: Any) -> None:
+    cells = ("bert/fill-mask/cpu/float32", "gpt2/text-generation/openvino:NPU/float16")
+
+    def one(draw: random.Random) -> None:
+        hostile = Hostile(draw)
+        text = draw.choice(
+            (hostile.text(), "/".join(hostile.text() for _ in range(4)), f"bert/fill-mask/{name(hostile)}/x")
+        )
+        cell = refused_or(lambda: Cell.parse(text))
+        assert cell is None or cell.id == text
+        target = refused_or(lambda: Target.parse(text))
+        assert target is None or str(target) == text
+        refused_or(lambda: Shard.parse(text))
+        limited(lambda: choose_cells(cells, select=[text], skip=[hostile.text()])) if draw.random() < 0.1 else None
+        refused_or(lambda: choose_cells(cells, select=[text]))
+        assert all(entry.strip() for entry in list_entries(text.splitlines()))
+
+    fuzz(one, draw=draws())
+
+
+@pytest.mark.fuzz(25)
+def test_the_door_says_what_is_wrong_in_one_line(fuzz: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    around = Surroundings(place.parent, place)
+
+    def one(draw: random.Random) -> None:
+        hostile = Hostile(draw)
+        words = draw.choice((
+            ["--model", name(hostile), "--device", "cpu", "--list"],
+            ["--model", "bert", "--device", hostile.text(), "--list"],
+            ["--model", "bert", "--task", hostile.text(), "--list"],
+            ["--model", "bert", "--device", "cpu", "--select", hostile.text(), "--list"],
+            ["--model", "bert", "--device", "cpu", "--shard", hostile.text(), "--list"],
+            ["--explain", hostile.text()],
+            ["--backlog", hostile.text()],
+            ["--architectures", hostile.text(), "--list"],
+            [hostile.text()],
+        ))  # fmt: skip
+        if "\0" in " ".join(words):
+            return
+        _, out, _ = door(command_of("run_test_generation"), words)
+        check_terminal(out)
+
+    fuzz(one, draw=draws())
+    around.check()

@@ -1,0 +1,100 @@
+"""Logs that anybody pastes (--diagnose), and messages of failures: read in time, redacted in time, shown as text."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import Hostile, draws
+from readers import check_json, check_markdown
+from watched import Sentinel, command_of, door, limited
+
+from hardware.evidence.redaction import redact
+from hardware.recording import without_identity
+from reports.diagnosing import diagnose_text
+from reports.diagnosis_text import diagnosis_json, diagnosis_markdown
+from reports.identifying import error_types, identify, patterns
+from reports.repro_text import plain
+
+FAILURES = Path(__file__).parents[2] / "test" / "fixtures" / "failures"
+LOG = """Traceback (most recent call last):
+  File "/home/somebody/model.py", line 3, in forward
+    return torch.mm(a, b)
+RuntimeError: CUDA error: no kernel image is available for execution on the device
+FAILED test_a.py::test_b - RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3 and 4x5)
+E   ValueError: it broke
+torch==2.1.0 transformers 4.57.6
+{"kind": "check", "schema_version": 1}
+"""
+REPEATED = ("a", "a.", "a@", "a://", "eyJ-", "/a", "-", "(", " ", "serial ", "0f", "a::", "a_", "aten::", "1.", '"a')
+REPEATED += ("`", "<a", "in a ", "device ", "A", "not implemented for '", "\\a", "token= ", "cuda ", "é", "x (op) ")
+REPEATED += ("E   ", "Traceback (most recent call last):\n", "::", "##", "[", "a,", "E:WWN", "secret:", "run 'aten::")
+
+
+@pytest.mark.fuzz(200)
+def test_a_pasted_log_is_told_as_text(fuzz: Any, sentinel: Sentinel) -> None:
+    def one(draw: random.Random) -> None:
+        hostile = Hostile(draw, sentinel.path)
+        lines = LOG.splitlines(keepends=True)
+        for _ in range(draw.randint(1, 5)):
+            at = draw.randrange(len(lines))
+            more = (f"{hostile.text()}\n", f"RuntimeError: {hostile.text()}\n", lines[at] + hostile.text())
+            lines[at] = draw.choice(more)
+        found = diagnose_text("".join(lines), source=hostile.text(), timestamp="2026-01-01T00:00:00+00:00")
+        check_markdown(diagnosis_markdown(found))
+        check_json(diagnosis_json(found, "2026-01-01T00:00:00+00:00"))
+
+    fuzz(one, draw=draws())
+
+
+@pytest.mark.fuzz(20)
+def test_the_door_takes_whatever_bytes_come(fuzz: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+
+    def one(draw: random.Random) -> None:
+        hostile = Hostile(draw)
+        data = draw.choice((LOG.encode(), LOG.encode("utf-16"), b"")) + hostile.text().encode(errors="surrogatepass")
+        (place / "log").write_bytes(hostile.bytes(data))
+        form = draw.choice(("markdown", "json"))
+        _, out, _ = door(command_of("hardware_compatibility_reporter"), ["--diagnose", "log", "--format", form])
+        if out:
+            {"markdown": check_markdown, "json": check_json}[form](out)
+
+    fuzz(one, draw=draws())
+
+
+@pytest.mark.parametrize("repeated", REPEATED)
+def test_no_text_takes_long(repeated: str) -> None:
+    """Each in a process that is ended after a while: what takes the square of a text's length takes minutes here."""
+    text = repeated * (60_000 // len(repeated))
+    whole = f"Traceback (most recent call last):\n  File x\nRuntimeError: {text}\n{text}"
+
+    def read() -> None:
+        for one in (text, f"x{text}@", f"{text}://{text}@"):
+            assert redact(one)
+            assert without_identity(one)
+            assert plain(one) is not None
+        diagnose_text(whole, source="log", timestamp="")
+        for kind in error_types():
+            identify(text, recorded=kind, log=text)
+
+    limited(read, seconds=20)
+
+
+@pytest.mark.fuzz(60)
+def test_every_pattern_is_quick_on_whatever_begins_as_it_does(fuzz: Any) -> None:
+    """The text of a pattern itself, and pieces of it over and over, are what makes a slow one slow."""
+    expressions = [one for pattern in patterns() for one in pattern.match]
+    sources = sorted({one.source for one in expressions})
+    assert len(sources) > 100
+
+    def one(draw: random.Random) -> None:
+        source = draw.choice(sources)
+        start = draw.randrange(len(source))
+        piece = source[start : start + draw.randrange(1, 20)] or "a"
+        text = (source + piece * 20_000)[:20_000]
+        limited(lambda: identify(text, log=text), seconds=30)
+
+    fuzz(one, draw=draws())

@@ -1,0 +1,161 @@
+"""hwcompat.toml from anybody's repository: nothing of it is code, leads out of the repository or takes long."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import Hostile, draws
+from test_rule_files import broken
+from watched import Sentinel, Surroundings, limited, refused_or
+
+from generators.compatibility.verdict import Level
+from generators.project.lock import update_expected
+from generators.project.planning import _located
+from generators.project.positions import positions
+from generators.project.reading import read_project
+from hardware.untrusted import parsed_toml
+
+WHOLE = """
+schema_version = 1
+[defaults]
+targets = ["cpu", "openvino"]
+precisions = ["float32"]
+timeout = 60
+[[model]]
+name = "bert"
+tasks = ["fill-mask"]
+[[model]]
+name = "./models/mine"
+targets = ["cpu"]
+[[model]]
+name = "google-bert/bert-base-uncased"
+revision = "main"
+[[timeout]]
+cells = "bert/*/cpu/*"
+seconds = 100.5
+[[tolerance]]
+cells = "bert/*/openvino/*"
+precision = "float16"
+limit = 1e-3
+reason = "its rounding"
+[expected]
+"bert/fill-mask/cpu/float32" = "high"
+"bert/fill-mask/openvino/float32" = "medium"
+[[accepted_failure]]
+cell = "bert/fill-mask/openvino/float32"
+check = "backward"
+reason = "known"
+link = "https://example.org/1"
+until = 2030-01-01
+"""
+
+
+@pytest.mark.fuzz(300)
+def test_a_project_is_read_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+    path = place / "hwcompat.toml"
+    read = []
+
+    def one(draw: random.Random) -> None:
+        hostile = Hostile(draw, sentinel.path)
+        path.write_bytes(broken(hostile, WHOLE))
+        project = refused_or(lambda: read_project(path))
+        if project is None:
+            return
+        read.append(project)
+        for model in project.models:
+            assert ":" not in model.name
+            assert ".." not in model.name
+            assert not model.name.startswith(("/", "~", "-"))
+
+    fuzz(one, draw=draws())
+    assert read
+
+
+@pytest.mark.fuzz(60)
+def test_places_are_found_in_whatever_is_toml(fuzz: Any) -> None:
+    def one(draw: random.Random) -> None:
+        hostile = Hostile(draw)
+        text = broken(hostile, WHOLE).decode(errors="replace")
+        try:
+            parsed_toml(text)
+        except ValueError:
+            return
+        for place, span in positions(text).items():
+            assert place
+            assert 1 <= span.first <= span.last <= text.count("\n") + 1
+
+    fuzz(one, draw=draws())
+
+
+@pytest.mark.fuzz(40)
+def test_a_lock_is_changed_in_its_own_file_alone(fuzz: Any, place: Path) -> None:
+    path = place / "hwcompat.toml"
+    levels = {"bert/fill-mask/cpu/float32": Level.LOW, "gpt2/text-generation/cpu/float32": Level.HIGH}
+
+    def one(draw: random.Random) -> None:
+        path.write_bytes(broken(Hostile(draw), WHOLE))
+        before = path.read_bytes()
+        around = Surroundings(place.parent, path)
+        changed = refused_or(lambda: update_expected(path, levels))
+        around.check()
+        if changed is None:
+            assert path.read_bytes() == before
+        else:
+            expected = read_project(path).expected
+            assert {cell: expected[cell].level for cell in levels} == levels
+
+    fuzz(one, draw=draws())
+
+
+@pytest.mark.fuzz(60)
+def test_a_model_of_a_project_lies_in_its_repository(fuzz: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "hwcompat.toml").write_text(WHOLE)
+    outside = place.parent / "outside"
+    outside.mkdir()
+    (outside / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    (place / "linked").symlink_to(outside)
+    (place / "models").mkdir()
+    (place / "models" / "mine").symlink_to("../../outside")
+    project = read_project(place / "hwcompat.toml")
+    monkeypatch.chdir(outside.parent)
+    for name in ("linked", "./linked", "models/mine", "./models/mine", "outside", "inner/../outside"):
+        assert refused_or(lambda name=name: _located(project, name)) is None, name
+
+    def one(draw: random.Random) -> None:
+        name = Hostile(draw).name()
+        try:
+            found = refused_or(lambda: _located(project, name))
+        except (OSError, ValueError):  # no name of a file: a project file may not hold it either
+            return
+        if found is not None and Path(found).exists():
+            assert Path(found).resolve().is_relative_to(place)
+
+    fuzz(one, draw=draws())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" + ".a" * 100_000 + " = 1", "a = " + "[" * 100_000, "a = " + "1" * 100_000, "[[model]]\n" * 20_000,
+     "".join(f"k{number} = 1\n" for number in range(20_000)), "schema_version = 1\n[defaults]\ntargets = ["
+     + '"cpu",' * 100_000 + "]", "#\n" * 400_000, 'a = """' + "\\\n" * 200_000 + '"""'],
+    ids=lambda text: text[:10],
+)  # fmt: skip
+def test_tricks_of_size_and_depth_are_refused_at_once(place: Path, text: str) -> None:
+    path = place / "hwcompat.toml"
+    path.write_text(text)
+    assert limited(lambda: read_project(path), memory=400 << 20) is None
+
+
+@pytest.mark.fuzz(8)
+def test_what_is_no_plain_file_is_refused(fuzz: Any, place: Path) -> None:
+    path = place / "hwcompat.toml"
+
+    def one(draw: random.Random) -> None:
+        Hostile(draw).trap(path, place.parent)
+        assert limited(lambda: read_project(path)) is None
+
+    fuzz(one, draw=draws())

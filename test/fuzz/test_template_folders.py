@@ -1,0 +1,166 @@
+"""Folders of templates from anywhere (--template-dir): generating from one runs none of its code, reads no file
+beside it and ends."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile import TRAPS, Hostile, draws
+from watched import Opened, Sentinel, Surroundings, command_of, door, refused_or
+
+from generators.derivation.on_demand import recipe_for
+from generators.suites import own_templates
+from generators.suites.manifest import generation_key
+from generators.suites.render import TEMPLATES, render
+from hardware.cell import Cell
+from hardware.errors import UsageError
+from hardware.target import Target
+
+CELL = Cell(model="bert", task="fill-mask", target=Target(name="cpu"))
+NAME = "encoder-only.py.j2"
+OURS = (TEMPLATES / NAME).read_text(encoding="utf-8") + (TEMPLATES / "suite.py.j2").read_text(encoding="utf-8")
+
+ESCAPES = (
+    "''.__class__.__mro__[1].__subclasses__()",
+    "cycler.__init__.__globals__.os.popen('touch {sentinel}').read()",
+    "self.__init__.__globals__.__builtins__.__import__('os').system('touch {sentinel}')",
+    "lipsum.__globals__['os'].system('touch {sentinel}')",
+    "namespace.__init__.__globals__",
+    "cell.__class__.__init__.__globals__",
+    "cell.parse('a/b/cpu/float32')",
+    "recipe.to_json()",
+    "recipe.from_dict({{}})",
+    "recipe.config.__class__",
+    "recipe.config.update({{'a': 1}})",
+    "'{{0.__class__}}'.format(cell)",
+    "'{{a.__init__.__globals__}}'.format_map({{'a': cell}})",
+    "'%s' | attr('__class__')",
+    "(cell | attr('__class__')).__mro__",
+    "checks[0].__class__",
+    "checks | map('attr', '__class__') | list",
+    "checks | map(attribute='__class__') | list",
+    "joiner.__init__.__globals__",
+    "request.application.__globals__",
+    "get_flashed_messages.__globals__",
+    "open('{sentinel}', 'w')",
+    "[].append(1)",
+    "recipe.__dict__",
+    "recipe.__setattr__('name', 1)",
+)
+BOMBS = (
+    "{{ ('a' * 10 ** 10) | literal }}",
+    "{{ 9 ** 9 ** 9 }}",
+    "{% for a in range(10 ** 9) %}x{% endfor %}",
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{% set n = namespace(a='aaaaaaaa') %}{% for i in range(60) %}{% set n.a = n.a ~ n.a %}{% endfor %}",
+    "{{ 'a' | center(10 ** 10) | code }}",
+    "{{ ('%1000000000d' % 1) | code }}",
+    "{{ '{:>9999999999}'.format(1) | code }}",
+    "{{ lipsum(n=10 ** 8) }}",
+    "{% macro m(n) %}{{ m(n + 1) }}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
+    "{{ 'a'.ljust(10 ** 10) | code }}",
+    "{{ [[[[1] * 10 ** 9] * 10 ** 9]] }}",
+    "{% for a in recipe.config %}{{ 'x' | indent(10 ** 9) | code }}{% endfor %}",
+    "{% include 'encoder-only.py.j2' %}",
+    "{% extends 'encoder-only.py.j2' %}",
+    "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}",
+    "x" * 5_000_000,
+)
+
+
+def rendered(folder: Path) -> str:
+    return render(recipe_for("bert"), CELL, [], template_folder=folder)
+
+
+@pytest.mark.parametrize("expression", ESCAPES)
+def test_no_expression_reaches_python(place: Path, sentinel: Sentinel, expression: str) -> None:
+    filled = expression.format(sentinel=sentinel.path)
+    for template in (
+        f"{{{{ {filled} | string | literal }}}}",
+        f"{{% set a = {filled} %}}",
+        f"{{% if {filled} %}}{{% endif %}}x",
+    ):
+        (place / NAME).write_text(template)
+        try:
+            text = rendered(place)
+        except UsageError:
+            continue
+        assert "<class" not in text
+        assert "<function" not in text
+        assert "0x" not in text
+
+
+@pytest.mark.parametrize("bomb", BOMBS, ids=lambda text: text[:40])
+def test_a_template_that_asks_for_too_much_ends(place: Path, bomb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_templates, "_SECONDS", 2.0)
+    (place / NAME).write_text(bomb)
+    with pytest.raises(UsageError, match="encoder-only"):
+        rendered(place)
+
+
+def test_a_plain_template_is_rendered_with_ours_behind_it(place: Path) -> None:
+    shutil.copy(TEMPLATES / NAME, place / NAME)
+    text = rendered(place)
+    assert "def test_matches_reference" in text
+    assert text == render(recipe_for("bert"), CELL, [])
+
+
+@pytest.mark.fuzz(80)
+def test_a_template_is_rendered_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
+    around = Surroundings(place.parent, place)
+    made = []
+
+    def one(draw: random.Random) -> None:
+        hostile = Hostile(draw, sentinel.path)
+        lines = OURS.splitlines(keepends=True)
+        for _ in range(draw.randint(1, 4)):
+            at = draw.randrange(len(lines))
+            escape = draw.choice(ESCAPES).format(sentinel=sentinel.path)
+            lines[at] = draw.choice(
+                (f"{hostile.text()}\n", f"{{{{ {escape} | code }}}}\n", lines[-at], "{% raw %}\n")
+            )
+        data = "".join(lines).encode(errors="surrogatepass")
+        (place / NAME).write_bytes(hostile.bytes(data) if draw.random() < 0.2 else data)
+        made.append(refused_or(lambda: rendered(place)))
+
+    fuzz(one, draw=draws())
+    around.check()
+
+
+@pytest.mark.parametrize("trap", sorted(TRAPS))
+def test_no_link_leads_out_of_the_folder(place: Path, trap: str) -> None:
+    outside = place.parent / "outside"
+    outside.mkdir()
+    (outside / "secret.j2").write_text("very-secret-text")
+    TRAPS[trap](place / NAME, outside)
+    if trap == "empty":
+        assert "def test_" not in rendered(place)
+        return
+    with pytest.raises(UsageError):
+        rendered(place)
+    shutil.rmtree(place)
+    place.mkdir()
+    for name in ("../outside/secret.j2", "linked/secret.j2", "/etc/hostname", "linked.j2"):
+        (place / NAME).write_text(f"{{% include '{name}' %}}")
+        for link, to in (("linked", outside), ("linked.j2", outside / "secret.j2")):
+            if not (place / link).exists():
+                (place / link).symlink_to(to)
+        with pytest.raises(UsageError) as error:
+            rendered(place)
+        assert "very-secret-text" not in str(error.value)
+
+
+def test_a_folder_with_links_to_nowhere_is_generated_from(place: Path, sentinel: Sentinel) -> None:
+    (place / "templates").mkdir()
+    (place / "templates" / "nothing.json").symlink_to("/nowhere")
+    (place / "templates" / "evil.py").write_text(f"open({str(sentinel.path)!r}, 'w')")
+    assert generation_key({}, {}, [], place / "templates")
+    words = ["--model", "bert", "--device", "cpu", "--output-dir", str(place / "out")]
+    with Opened(place / "templates") as opened:
+        code, _, _ = door(command_of("run_test_generation"), [*words, "--template-dir", str(place / "templates")])
+    assert code == 0
+    assert not opened.names
