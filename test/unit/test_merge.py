@@ -182,7 +182,7 @@ def test_a_page_is_not_what_a_page_saved(home, tmp_path, beginning):
 def test_a_line_in_another_encoding_is_refused_since_no_reader_takes_it(lab, home):
     path = put(lab, run_line())
     path.write_bytes(path.read_bytes() + json.dumps(to_dict(check())).encode("utf-16-be") + b"\n")
-    with pytest.raises(BrokenInput, match="line 2 of .* is broken"):
+    with pytest.raises(BrokenInput, match=r"line 2 of .* is broken"):
         merge_evidence(lab, home)
 
 
