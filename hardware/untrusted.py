@@ -137,7 +137,8 @@ def reason_of(error: Exception) -> str:
 
 def parsed_toml(text: str) -> dict[str, Any]:
     """What a TOML text holds. Raises `ValueError`: for what is no TOML, what is nested too deeply, and for numbers
-    and keys whose length is a trick (the library takes the square of a key's parts in memory)."""
+    and keys whose length is a trick (the library takes the square of a key's parts in memory). A text of so many
+    words with dots between them is refused too."""
     if _LONG_KEY.search(text):
         raise ValueError(f"a key has more than {DEEPEST} parts")
     try:
@@ -151,7 +152,7 @@ def parsed_toml(text: str) -> dict[str, Any]:
 def check_depth(value: Any, deepest: int = DEEPEST) -> None:
     """Raise `ValueError` where lists and tables lie more than `deepest` deep in each other."""
     level = [value]
-    for _ in range(deepest + 1):
+    for _ in range(deepest):
         level = [inner for one in level for inner in _inside(one)]
         if not level:
             return

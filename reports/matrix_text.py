@@ -31,7 +31,7 @@ _WIDEST_LEVEL = 18
 _GAP = 2
 
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
-"""How a formula may begin, in full width too; tabs and ends of lines stand escaped."""
+"""How a formula may begin, in full width too; blanks before it are passed over."""
 
 Rows = list[list[str]]
 

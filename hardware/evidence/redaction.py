@@ -29,7 +29,7 @@ _SHORTEST_SECRET = 8
 _SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(hf|ghp|gho|ghs|github_pat|glpat|sk|xox[abp])[_-][A-Za-z0-9_-]{12,}"), "<token>"),
     (re.compile(r"\bAKIA[0-9A-Z]{16}\b"), "<token>"),
-    (re.compile(r"\beyJ[A-Za-z0-9_-]{10,4000}+\.[A-Za-z0-9_-]{10,4000}+\.[A-Za-z0-9_-]{5,}"), "<token>"),
+    (re.compile(r"\beyJ[A-Za-z0-9_-]{10,16384}+\.[A-Za-z0-9_-]{10,16384}+\.[A-Za-z0-9_-]{5,}"), "<token>"),
     (re.compile(r"(?i)\b(authorization:\s*(?:bearer|basic)\s+)\S+"), r"\1<token>"),
     (re.compile(r"(?i)\b((?:token|password|passwd|api_?key|secret)\s*[=:]\s*)[^\s'\",;&]+"), r"\1<secret>"),
     (re.compile(r"\b(\w++://)[^/\s?#]+@"), r"\1<credentials>@"),

@@ -207,7 +207,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.fuzz(40)
+@pytest.mark.fuzz(25)
 def test_loading_runs_nothing_of_the_folder(fuzz: Any, place: Path, sentinel: Sentinel, whole: Path) -> None:
     from transformers import BertForMaskedLM
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -201,6 +202,12 @@ def test_inputs_are_shared_out_in_the_proportions_of_an_ordinary_run() -> None:
     assert share_of(60, 2000, None) == 60
     assert share_of(60, 2000, "50000") == 1500
     assert share_of(1, 2000, "100") == 1
+
+
+def test_an_ordinary_run_tries_more_than_two_thousand() -> None:
+    sources = [path.read_text() for path in Path(__file__).parent.glob("test_*.py")]
+    marks = [int(number) for text in sources for number in re.findall(r"^@pytest\.mark\.fuzz\((\d+)\)$", text, re.M)]
+    assert sum(marks) > 2000  # those with several parameters are counted once here
 
 
 def test_changes_change_and_traps_are_what_they_say(tmp_path: Path) -> None:

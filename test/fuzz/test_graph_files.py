@@ -107,7 +107,7 @@ def test_a_constant_that_lies_outside_is_found_wherever_it_hides(place: Path, wh
             weight_files(place / "a.onnx")
 
 
-@pytest.mark.fuzz(60)
+@pytest.mark.fuzz(40)
 def test_a_graph_is_derived_or_refused_with_little_memory(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
     made = model().SerializeToString()
     around = Surroundings(place.parent, place)

@@ -89,7 +89,7 @@ def told(folder: Path, hostile: Hostile) -> Evidence:
     return read_folder(folder)
 
 
-@pytest.mark.fuzz(50)
+@pytest.mark.fuzz(30)
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_report_is_text(fuzz: Any, place: Path, sentinel: Sentinel, inventory: HardwareInfo, form: str) -> None:
     def one(draw: random.Random) -> None:

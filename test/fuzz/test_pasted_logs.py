@@ -33,7 +33,7 @@ REPEATED += ("`", "<a", "in a ", "device ", "A", "not implemented for '", "\\a",
 REPEATED += ("E   ", "Traceback (most recent call last):\n", "::", "##", "[", "a,", "E:WWN", "secret:", "run 'aten::")
 
 
-@pytest.mark.fuzz(200)
+@pytest.mark.fuzz(150)
 def test_a_pasted_log_is_told_as_text(fuzz: Any, sentinel: Sentinel) -> None:
     def one(draw: random.Random) -> None:
         hostile = Hostile(draw, sentinel.path)
@@ -83,7 +83,7 @@ def test_no_text_takes_long(repeated: str) -> None:
     limited(read, seconds=20)
 
 
-@pytest.mark.fuzz(60)
+@pytest.mark.fuzz(40)
 def test_every_pattern_is_quick_on_whatever_begins_as_it_does(fuzz: Any) -> None:
     """The text of a pattern itself, and pieces of it over and over, are what makes a slow one slow."""
     expressions = [one for pattern in patterns() for one in pattern.match]

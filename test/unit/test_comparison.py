@@ -147,3 +147,30 @@ def test_what_is_no_inventory_is_refused_with_the_command_that_makes_one(tmp_pat
         load_inventory(file)
     with pytest.raises(BrokenInput, match="can't read"):
         load_inventory(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("area", "value"),
+    [
+        ("memory", {"total_bytes": "much"}),
+        ("packages", {"torch": 2}),
+        ("torch", {"version": [1]}),
+        ("targets", 1),
+        ("targets", ["cpu"]),
+        ("storage", [None]),
+        ("accelerators", [{"vendor": "NVIDIA", "driver_version": 580}]),
+        ("accelerators", [{"vendor": "NVIDIA", "extra_info": [1]}]),
+    ],
+)
+def test_an_inventory_of_another_shape_is_refused(
+    here: dict[str, Any], tmp_path: Path, area: str, value: object
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(changed(here, **{area: value})))
+    with pytest.raises(BrokenInput, match=f"its {area} can't be what a machine has"):
+        load_inventory(tmp_path / "a.json")
+
+
+def test_an_inventory_nested_too_deeply_is_no_inventory(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[" * 100_000)
+    with pytest.raises(BrokenInput, match="deep in each other"):
+        load_inventory(tmp_path / "a.json")

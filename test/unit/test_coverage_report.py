@@ -13,6 +13,7 @@ import pytest
 from coverage_evidence import BERT, GPT2, VIT, refusal, seven_types, write_run
 
 from generators.models.refusal import Obstacle
+from hardware.errors import BrokenInput
 from hardware.evidence.store import read_folder
 from hardware.front_door import open_door
 from reports.coverage.facts import Coverage, Standing
@@ -248,3 +249,18 @@ def test_wrong_usage_is_one_line_and_exit_code_4(evidence, ask, tmp_path, argume
 def test_its_options_go_with_it_alone(arguments, capsys):
     assert open_door(door.main, ["--model", "bert", *arguments], program="x") == 4
     assert "--coverage-report" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", ["one less", "another", "twice"])
+def test_a_report_whose_results_are_not_those_of_its_types_is_refused(evidence, tmp_path, change):
+    data = json.loads(coverage_json(report(here(evidence))))
+    results = data["targets"]["cpu"]["results"]
+    if change == "one less":
+        results.pop()
+    elif change == "another":
+        results[0]["model_type"] = "another"
+    else:
+        results.append(results[0])
+    (tmp_path / "one.json").write_text(json.dumps(data))
+    with pytest.raises(BrokenInput, match="its results aren't those of its types"):
+        read_report(tmp_path / "one.json")

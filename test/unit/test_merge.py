@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from hardware.errors import BrokenInput
-from hardware.evidence.merge import merge_evidence
+from hardware.evidence.merge import LARGEST_MERGE, merge_evidence
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import now
@@ -176,3 +177,30 @@ def test_a_page_is_not_what_a_page_saved(home, tmp_path, beginning):
     with pytest.raises(BrokenInput, match=r"'page.zip' is no evidence: it is a page .* itself") as caught:
         merge_evidence(page, home)
     assert "the file that the page saved" in str(caught.value)
+
+
+def test_a_line_in_another_encoding_is_refused_since_no_reader_takes_it(lab, home):
+    path = put(lab, run_line())
+    path.write_bytes(path.read_bytes() + json.dumps(to_dict(check())).encode("utf-16-be") + b"\n")
+    with pytest.raises(BrokenInput, match=r"line 2 of .* is broken"):
+        merge_evidence(lab, home)
+
+
+def test_more_than_is_taken_in_at_once_is_refused_before_it_is_read(lab, home):
+    path = put(lab, run_line())
+    for pid in range(2, 4):
+        with put(lab, pid=pid).open("r+b") as file:
+            file.truncate(LARGEST_MERGE // 2)
+    with pytest.raises(BrokenInput, match="256 MiB are taken in at once"):
+        merge_evidence(lab, home)
+    with path.open("r+b") as file:
+        file.truncate(LARGEST_MERGE + 1)
+    with pytest.raises(BrokenInput, match="larger than 256 MiB"):
+        merge_evidence(path, home)
+
+
+def test_what_is_no_file_is_refused_at_once(lab, home):
+    lab.mkdir()
+    os.mkfifo(lab / f"{RUN}-1.jsonl")
+    with pytest.raises(BrokenInput, match="it is no regular file"):
+        merge_evidence(lab, home)

@@ -12,6 +12,7 @@ from hardware.listing import list_text
 from hardware.machine import LiveMachine
 from hardware.recording import ReplayedMachine
 from hardware.system import memory as memory_module
+from hardware.system._cgroups import group_folders
 from hardware.system.cpu import CPUInfo, read_cpu
 from hardware.system.memory import MemoryInfo, free_bytes, read_memory
 from hardware.values import decimal, numbers_of, tables, whole
@@ -237,3 +238,11 @@ def test_the_list_shows_nodes_clusters_and_limits() -> None:
     assert "NUMA node 1:           16 threads, 251.9 GiB" in text("xeon-two-sockets")
     assert "Cortex-A55:          4 threads, at most 1800 MHz" in text("rk3588-big-little")
     assert "at most 3.5 processors' time" in text("container-cgroup-v2")
+
+
+def test_a_group_of_fifty_thousand_parts_is_asked_no_more_often_than_groups_lie_in_each_other(tmp_path: Path) -> None:
+    files = {"proc/cpuinfo": "processor: 0\n", "proc/self/cgroup": f"0::{'/a' * 50_000}\n"}
+    machine = write(tmp_path, files)
+    asked = list(group_folders(machine, "cpu"))
+    assert 1 < len(asked) < 200
+    assert read_cpu(machine).cgroup_threads is None

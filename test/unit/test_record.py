@@ -230,3 +230,10 @@ def test_an_evidence_id_tells_run_cell_and_check():
 def test_precisions_of_the_schema_are_not_narrower_than_those_of_cells():
     for precision in PRECISIONS:
         assert VALIDATOR.is_valid(to_dict(replace(CHECK, precision=precision))), precision
+
+
+@pytest.mark.parametrize("checks", ["builds", [1], [["builds"]], None, {"builds": 1}])
+def test_the_checks_of_a_plan_are_texts(checks):
+    planned = to_dict(RUN)["plan"][0]
+    with pytest.raises(BrokenInput, match="'run' line of evidence is broken"):
+        from_dict(to_dict(RUN) | {"plan": [planned | {"checks": checks}]})

@@ -130,3 +130,28 @@ def test_a_program_that_hangs_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_what_names_a_machine_or_a_person_is_not_kept(said: str, kept: str) -> None:
     assert without_identity(said) == kept
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"host": {}},
+        {"host": {"machine": 1}},
+        {"torch": {"another": "x"}},
+        {"packages": {"torch": [1]}},
+        {"nodes": {"/dev/x": "yes"}},
+        {"folders": {"/sys": [1]}},
+        {"commands": [{"words": "ls"}]},
+        {"commands": [{"words": ["ls"], "output": 1}]},
+    ],
+)
+def test_an_index_of_another_shape_is_refused(tmp_path: Path, tree: LiveMachine, change: dict[str, Any]) -> None:
+    recorder = Recorder(tree)
+    asked(recorder)
+    recorder.host()
+    recorder.write(tmp_path / "kept")
+    index = tmp_path / "kept" / INDEX
+    ReplayedMachine(tmp_path / "kept")
+    index.write_text(json.dumps({**json.loads(index.read_text()), **change}))
+    with pytest.raises(BrokenInput, match="can't be what a machine has"):
+        ReplayedMachine(tmp_path / "kept")

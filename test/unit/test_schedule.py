@@ -98,7 +98,17 @@ def test_as_many_jobs_as_can_run_beside_each_other(suites, cores, jobs):
 
 @pytest.mark.parametrize(
     ("jobs", "cores", "asked", "threads"),
-    [(1, 8, "", 0), (1, 8, "4", 0), (2, 8, "", 4), (3, 8, "", 2), (4, 2, "", 1), (2, 8, "1", 1), (2, 8, "many", 4)],
+    [
+        (1, 8, "", 0),
+        (1, 8, "4", 0),
+        (2, 8, "", 4),
+        (3, 8, "", 2),
+        (4, 2, "", 1),
+        (2, 8, "1", 1),
+        (2, 8, "many", 4),
+        (2, 8, "9" * 5000, 4),
+        (2, 8, "٣", 4),
+    ],
 )
 def test_jobs_times_threads_fit_the_cores_and_the_users_wish(jobs, cores, asked, threads):
     assert threads_for(jobs, cores, asked) == threads

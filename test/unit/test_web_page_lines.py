@@ -93,6 +93,10 @@ NOT_OF_A_PAGE = {
     "an end before the beginning": (lambda lines: lines[-1].update(ended_at=ahead(-12)), "ended before it began"),
     "an end to come": (lambda lines: lines[-1].update(ended_at=ahead(23)), "yet to come"),
     "a check that is ahead": (edit(REFERENCE, started_at=ahead(23)), "yet to come"),
+    "a file that the page hasn't": (
+        lambda lines: lines[0]["page"]["hashes"].update({"../evil.js": "0" * 64}),
+        "the page has no file '../evil.js'",
+    ),
     "a beginning that its name doesn't have": (
         lambda lines: lines[0].update(started_at=ahead(-12)),
         "its run is named",

@@ -1,0 +1,108 @@
+"""Text of anybody's on a terminal, in a server's log and in JSON: shown, and obeyed by none of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hardware.markdown import markdown
+from hardware.plain_text import columns, folded, json_text, obeyed_by_none, one_line, printable, size_text, wrapped
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("::error::x", r"\x3a:error::x"),
+        ("  ::error::x", r"  \x3a:error::x"),
+        ("a ::error::x", r"a \x3a:error::x"),
+        ("##[error]x", r"#\x23[error]x"),
+        ("a##vso[task.setvariable]b", r"a#\x23vso[task.setvariable]b"),
+        ("##teamcity[x]", r"#\x23teamcity[x]"),
+        ("###[x]", r"##\x23[x]"),
+        ("\x1b[31m", r"\x1b[31m"),
+        ("\x9b31m", r"\x9b31m"),
+        ("a\u202eb\u2066c", r"a\u202eb\u2066c"),
+        ("\ud800", r"\ud800"),
+    ],
+)
+def test_what_a_terminal_or_a_server_would_obey_is_escaped(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@pytest.mark.parametrize("text", ["aten::mm", "std::vector<int>", "## heading", "a # b", "c::d::e", "é ñ 漢字 ✓"])
+def test_what_nobody_obeys_stays_as_it_is(text: str) -> None:
+    assert printable(text) == text
+
+
+def test_lines_that_are_kept_are_each_looked_at() -> None:
+    assert printable("a\n::error::b", keep="\n") == "a\n\\x3a:error::b"
+    assert printable("a\n::error::b") == r"a\n::error::b"
+
+
+def test_no_line_that_was_folded_begins_with_a_command() -> None:
+    text = "aaaaaaaaa::error::x"
+    assert wrapped(text, width=9) == ["aaaaaaaaa", r"\x3a:error::", "x"]
+    assert wrapped("aa" + text, width=11, indent="  ")[1] == r"  \x3a:error::"
+    assert not [line for line in folded("name  ", f"{'a' * 74}::error::x") if line.lstrip().startswith("::")]
+    assert obeyed_by_none("a\n  ::error::b") == "a\n  \\x3a:error::b"
+
+
+def test_cells_of_a_table_are_printable_and_stand_below_each_other() -> None:
+    first, second = columns(["a", "b"], [["x\x1by", "::z"]])
+    assert second == r"x\x1by  \x3a:z"
+    assert first.index("b") == second.index(r"\x3a")
+
+
+@pytest.mark.parametrize(
+    "text", ["\x9b31m", "\x7f", "\u202e", "##[error]", "\ud800", "\u2028", "\U000e0041", "a\tb\n"]
+)
+def test_json_is_printable_and_says_the_same(text: str) -> None:
+    shown = json_text({text: [text]})
+    assert json.loads(shown) == {text: [text]}
+    assert shown.replace("\n", "").isprintable()
+    assert "##" not in shown
+    shown.encode()
+    assert json_text(text, ascii_alone=True).isascii()
+
+
+def test_json_that_can_be_read_stays_so_and_holds_no_infinity() -> None:
+    assert json_text({"a": "漢"}, indent=None) == '{"a": "漢"}'
+    with pytest.raises(ValueError, match="JSON"):
+        json_text(float("inf"))
+
+
+def test_a_line_of_anybodys_is_one_line() -> None:
+    assert one_line("a\n b\t\x1bc") == r"a b \x1bc"
+    assert one_line("x" * 400) == "x" * 299 + "…"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<script>&", "&lt;script&gt;&amp;"),
+        ("a|b", r"a\|b"),
+        ("[x](javascript:1)", r"\[x](javascript:1)"),
+        ("https://a.example", "https&#58;//a.example"),
+        ("@everyone", "&#64;everyone"),
+        ("`a` ~~b~~ *c* _d_ e_f", r"\`a\` \~\~b\~\~ \*c\* \_d\_ e_f"),
+        ("a\n\n# b\x1b", r"a # b\\x1b"),
+    ],
+)
+def test_markdown_shows_text_as_it_is(text: str, shown: str) -> None:
+    assert markdown(text) == shown
+
+
+@pytest.mark.parametrize(("text", "shown"), [("- a", r"\- a"), ("# a", r"\# a"), ("1. a", "&#49;. a"), ("a", "a")])
+def test_text_at_the_start_of_a_block_begins_no_other(text: str, shown: str) -> None:
+    assert markdown(text, opens_block=True) == shown
+
+
+def test_sizes_are_told_in_binary_units() -> None:
+    assert [size_text(one) for one in (None, 12, 2048, 3 << 20, 1 << 40)] == [
+        "unknown",
+        "12 B",
+        "2 KiB",
+        "3 MiB",
+        "1 TiB",
+    ]
