@@ -143,7 +143,9 @@ def _victims(kill: Kill, killed: Killed, raw: Raw) -> list[str]:
     crashed = [line for line in raw.of_kind("check") if line["outcome"] == "crashed"]
     if kill.victim == "child":
         wrong = [] if killed.ran.code == 1 else [f"a child was killed, and the run ended with {killed.ran.code}"]
-        if len(crashed) != 1 or "SIGKILL" not in crashed[0]["error_message"]:
+        cells = {line["cell_id"] for line in crashed if "SIGKILL" in line["error_message"]}
+        each = kill.point.startswith("replace:")  # every child comes to that point
+        if len(cells) != len(crashed) or not cells or (len(cells) > 1 and not each):
             wrong.append(f"a child was killed, and {len(crashed)} lines say so")
         return wrong + [f"run {name} has no end, and only a child was killed" for name in unfinished(raw)]
     wrong = [] if killed.ran.code == -signal.SIGKILL else [f"a killed run ended with {killed.ran.code}"]

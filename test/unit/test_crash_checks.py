@@ -312,6 +312,8 @@ def test_a_killed_child_has_to_be_on_record_as_one_crash(tmp_path, run):
     put(tmp_path, run, *lines_of(run)[:-1], crash, the_end(run, passed=3, crashed=1))
     assert kills._victims(kill, killed(1), checking.read_raw(tmp_path)) == []
     assert kills._victims(kill, killed(0), checking.read_raw(tmp_path))
+    put(tmp_path, run, *lines_of(run)[:-1], crash, crash, the_end(run, passed=3, crashed=2))
+    assert kills._victims(kill, killed(1), checking.read_raw(tmp_path))
     put(tmp_path, run, *lines_of(run), the_end(run))
     assert kills._victims(kill, killed(1), checking.read_raw(tmp_path)) == ["a child was killed, and 0 lines say so"]
 

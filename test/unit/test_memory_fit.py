@@ -254,3 +254,27 @@ def test_a_measured_point_is_estimated_for_its_own_processor(monkeypatch):
     point |= {"precision": "float32", "batch": 2, "length": 16}
     said = estimating.with_estimates([{**point, "cpu": kind} for kind in ("AVX2", "AVX512")])
     assert [(one["cpu"], one["parts"]["workspace"]) for one in said] == [("AVX2", 8), ("AVX512", 16)]
+
+
+def test_an_estimate_that_cannot_be_kept_is_told_and_kept_where_it_can_be(monkeypatch, caplog):
+    from generators.compatibility.memory import asking
+    from generators.models.classifier import classify_type
+
+    said = {"estimates": [estimate(10 * GB).to_dict()], "anatomy": vars(ANATOMY), "notes": []}
+    asked = []
+
+    def child(*arguments: object) -> dict[str, object]:
+        asked.append(arguments)
+        return said
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(asking, "memory_in_child", child)
+    with monkeypatch.context() as patch:
+        patch.setattr(asking, "write_whole", full)
+        assert asking.memory_answer(classify_type("bert"), {}).estimates == (estimate(10 * GB),)
+    assert "No space left" in caplog.text
+    for _ in range(2):
+        assert asking.memory_answer(classify_type("bert"), {}).estimates == (estimate(10 * GB),)
+    assert len(asked) == 2

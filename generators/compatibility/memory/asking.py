@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -19,6 +20,8 @@ from hardware.paths import cache_folder
 from hardware.whole_file import write_whole
 
 from .estimate import Anatomy, MemoryEstimate
+
+log = logging.getLogger(__name__)
 
 _SOURCES = (
     *("generators/derivation/memory", "generators/derivation", "generators/models/inputs.py"),
@@ -66,7 +69,10 @@ def memory_answer(found: Classification, asked: Mapping[str, Any]) -> MemoryAnsw
         return MemoryAnswer.from_dict(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError):  # not asked before, or cut off: it is made anew
         said = memory_in_child(name, found.task if found.path is None else None, asked)
-    write_whole(file, json.dumps(said))
+    try:
+        write_whole(file, json.dumps(said))
+    except OSError as error:  # it was asked for, and is known: only the next time takes as long again
+        log.warning("%s isn't kept: %s", file, error)
     return MemoryAnswer.from_dict(said)
 
 
