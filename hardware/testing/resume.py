@@ -83,7 +83,7 @@ def close_run(folder: Path, run_id: str) -> None:
         return
     writer = EvidenceWriter(folder, run_id)
     counts = Counter(str(line.outcome) for line in lines)
-    writer.end("finished", counts)
+    writer.end("finished", counts, [earlier for run in (*own.runs, *own.other_runs) for earlier in run.resumes])
     writer.close()
 
 

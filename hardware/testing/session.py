@@ -74,7 +74,6 @@ def run_session(
     for note in found.notes() if resume else ():
         on_note(note)
     left = [suite for suite in suites if suite.cell.id not in found.done]
-    waiting = {suite.cell.id for suite in left}
     if not left:
         close_run(evidence, found.run_ids[0])
         return Session(run_id=found.run_ids[0], taken_over=found)
@@ -85,7 +84,7 @@ def run_session(
         machine=machine,
         inventory=inventory.to_dict(),
         versions=versions,
-        plan=tuple(cell for suite, cell in zip(suites, plan, strict=True) if suite.cell.id in waiting),
+        plan=tuple(cell for suite, cell in zip(suites, plan, strict=True) if suite.cell.id not in found.done),
         resumes=found.run_ids,
         jobs=jobs or default_jobs(left),
         origin=Origin.CHANGED if current_changes().text else Origin.HWCOMPAT,
@@ -106,6 +105,11 @@ def run_session(
         interrupted = True
     finally:
         writer.close()
-    if not writer.path.exists():
-        raise OutputError(f"the evidence of run {run.run_id} is gone", why=f"{writer.path} was removed while it ran")
+    _require_there(writer)
     return Session(run_id=run.run_id, taken_over=found, interrupted=interrupted)
+
+
+def _require_there(writer: EvidenceWriter) -> None:
+    if not writer.path.exists():
+        why = f"{writer.path} was removed while it ran"
+        raise OutputError(f"the evidence of run {writer.run_id} is gone", why=why)

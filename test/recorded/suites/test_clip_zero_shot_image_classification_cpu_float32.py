@@ -19,7 +19,7 @@ CELL = "clip/zero-shot-image-classification/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "multimodal"
 CONFIG_HASH = "96d8fd931688fa1bfa656a31a92e2b4b35ac306e3eb8e261d0bea611a080cc97"
-MADE_FROM = "8a44e4ee155ec011"
+MADE_FROM = "2eb67fa87b0269b1"
 
 CONFIG = {
     "projection_dim": 32,
@@ -148,4 +148,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 d5f94f04f347612a
+# generated: sha256 a713dea9e114dcbf

@@ -19,7 +19,7 @@ CELL = "gpt2/text-generation/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "6bf92377fe72664e728fce2288502126fa70fc3810769a6a4a1eb436138482f2"
-MADE_FROM = "3b8cc24e30211d50"
+MADE_FROM = "baa9c46cc95cc1a8"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -154,4 +154,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 9802f59257c22add
+# generated: sha256 7ee3ccd865fe1b54

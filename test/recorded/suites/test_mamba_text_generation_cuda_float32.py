@@ -19,7 +19,7 @@ CELL = "mamba/text-generation/cuda/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "6799f0bd6d77578639d0e455db88fa294033dd915532b1f1202ef23589805037"
-MADE_FROM = "4036a4a7e015f7e3"
+MADE_FROM = "2c3d94b10ce8c58c"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -158,4 +158,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 cf56ca33f776c1a0
+# generated: sha256 f0374368e7b52d43

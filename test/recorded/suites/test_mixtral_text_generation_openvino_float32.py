@@ -19,7 +19,7 @@ CELL = "mixtral/text-generation/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "92151c14d7e75b47b964ea9bf81af56149765a23d1a264e88ece9fffdd1361ae"
-MADE_FROM = "1504f55812b0d8dc"
+MADE_FROM = "82fe8a541addcb40"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -157,4 +157,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 2e0839e6b92e593a
+# generated: sha256 5dc4e65fb0a76fbc
