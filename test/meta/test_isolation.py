@@ -198,7 +198,7 @@ def test_a_question_of_a_process_that_is_dead_is_no_end_of_the_watch(tmp_path: P
 @pytest.mark.parametrize(
     ("family", "rest", "named"),
     [
-        (socket.AF_UNIX, b"/tmp/own.sock\0", ""),
+        (socket.AF_UNIX, b"/run/user/own.sock\0", ""),
         (socket.AF_UNIX, b"/run/systemd/resolve/io.systemd.Resolve\0", "look-up at /run/systemd"),
         (socket.AF_INET, bytes([0, 53, 127, 0, 0, 53]), "look-up at 127.0.0.53"),
         (socket.AF_INET, bytes([0, 80, 127, 0, 0, 53]), ""),
