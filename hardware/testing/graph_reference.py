@@ -258,5 +258,8 @@ def _index_range(graph: Any, name: str) -> int:
             reached |= set(node.output)
         if node.op_type == "Gather" and len(node.input) > 1 and node.input[1] in reached and node.input[0] in tables:
             axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-            sizes.append(tables[node.input[0]][axis])
+            shape = tables[node.input[0]]
+            if not -len(shape) <= axis < len(shape):
+                raise ModelError("its graph can't be run", why=f"a Gather takes axis {axis} of {len(shape)}")
+            sizes.append(shape[axis])
     return min(sizes, default=0)

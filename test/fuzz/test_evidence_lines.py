@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import shutil
 from pathlib import Path
@@ -17,6 +18,7 @@ from generators.compatibility.run_evidence import RunEvidence
 from generators.compatibility.standing import standing_in, standing_of
 from hardware.errors import BrokenInput
 from hardware.evidence.merge import merge_evidence
+from hardware.evidence.record import from_dict, to_dict
 from hardware.evidence.store import read_file, read_folder, read_run
 from reports.gathered import gathered_in, gathered_of
 
@@ -82,6 +84,9 @@ def test_reading_a_folder_line_by_line_never_fails(fuzz: Any, place: Path) -> No
         evidence = read_folder(written(place / "evidence", Hostile(draw)))
         gathered_of(evidence)
         evidence.unfinished()
+        assert all(one.reason and one.number > 0 for one in evidence.broken)
+        for line in evidence.checks:
+            assert from_dict(json.loads(json.dumps(to_dict(line), allow_nan=False))) == line
 
     fuzz(one, draw=draws())
 

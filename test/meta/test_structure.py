@@ -288,11 +288,24 @@ def _asserts(node: ast.AST, helpers: set[str]) -> bool:
     return False
 
 
+def _helpers(path: Path) -> set[str]:
+    """Functions that assert, of a file and of the modules beside it that it imports from."""
+    functions = [n for n in tree_of(path).body if isinstance(n, ast.FunctionDef) and not n.name.startswith("test_")]
+    imports = [n for n in tree_of(path).body if isinstance(n, ast.ImportFrom) and not n.level]
+    found: set[str] = set()
+    for node in imports:
+        if (module := path.parent / f"{node.module}.py").is_file():
+            found |= {alias.name for alias in node.names} & _helpers(module)
+    while more := {n.name for n in functions if n.name not in found and _asserts(n, found)}:
+        found |= more
+    return found
+
+
 def test_every_test_asserts_something() -> None:
     wrong = []
     for path in files_of_tests():
         functions = [n for n in tree_of(path).body if isinstance(n, ast.FunctionDef)]
-        helpers = {n.name for n in functions if not n.name.startswith("test_") and _asserts(n, set())}
+        helpers = _helpers(path)
         wrong += [
             f"{name_of(path)}: {node.name}"
             for node in functions

@@ -169,3 +169,10 @@ def test_an_anonymous_report_is_known_to_a_baseline_with_names_and_to_one_withou
         path = tmp_path / "kept.json"
         path.write_text(report_text(kept, "json"), encoding="utf-8")
         assert compare(hidden, read_baseline(path, names.value)).counts["known"] == len(hidden.findings)
+
+
+def test_names_and_keys_that_are_no_unicode_get_pseudonyms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "\udcff")
+    hidden = Pseudonyms(["zebra-\ud800", "x" * 300])
+    assert not LEAK.search(hidden.text("of zebra-\ud800"))
+    assert hidden.text("y" * 300) == "y" * 300

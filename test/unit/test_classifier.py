@@ -286,5 +286,8 @@ def test_command_prints_json_and_keeps_errors_apart() -> None:
     assert result.exit_code == 4
     assert [one["model"] for one in json.loads(result.stdout)] == ["bert", "clip"]
     assert "Did you mean" in result.stderr
+    strange = CliRunner().invoke(main, ["a\n::error::b\x1b", "bert"])
+    assert "\n::" not in strange.stderr
+    assert "\x1b" not in strange.output
     keys = {"model", "model_type", "family", "architecture", "traits", "task", "confidence", "source"}
     assert keys <= set(json.loads(result.stdout)[0])

@@ -220,3 +220,20 @@ def test_an_openvino_file_without_its_weights_says_where_they_belong(tmp_path: P
     (tmp_path / "net.xml").write_text("<net/>", encoding="utf-8")
     with pytest.raises(BrokenInput, match=r"'net\.bin' does not lie beside it"):
         derive_graph(str(tmp_path / "net.xml"))
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        helper.make_node("Identity", [], ["z"]),
+        helper.make_node("Gather", ["table", "ids"], ["z"], axis=7),
+        helper.make_node("Gather", ["matrix"], ["z"]),
+    ],
+    ids=["no input", "no such axis", "no index"],
+)
+def test_a_node_that_no_runtime_could_run_is_refused(tmp_path, strange):
+    model = onnx.load(lookup(tmp_path / "m.onnx"))
+    model.graph.node.append(strange)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises((ModelError, BrokenInput)):
+        derive_graph(str(tmp_path / "m.onnx"))

@@ -55,7 +55,7 @@ def test_what_is_no_regular_file_is_never_waited_for(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("file")
     names = ("pipe", "zeros", "nowhere", "circle", "folder")
     for name in names:
-        with pytest.raises(OSError, match="no regular file|No such file|symbolic links"), opened(tmp_path / name):
+        with pytest.raises(OSError, match=r"no regular file|No such file|symbolic links"), opened(tmp_path / name):
             pytest.fail(f"{name} was opened")
     assert [is_plain_file(tmp_path / name) for name in names] == [False] * 5
     assert is_plain_file(tmp_path / "link")

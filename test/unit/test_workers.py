@@ -170,3 +170,9 @@ def test_versions_are_read_without_starting_anything(tmp_path: Path, monkeypatch
     monkeypatch.setenv("HWCOMPAT_WEB_PYTHON", str(tmp_path / "nowhere"))
     assert environment_of("qnn").python == python
     assert environment_versions() == {"onnxruntime-qnn": "2.7.0", "onnxruntime (qnn)": "1.31.1"}
+
+
+@pytest.mark.parametrize("path", ["x" * 5000, "a/" * 3000, "~nobody/python", "/dev/zero"], ids=len)
+def test_a_path_that_no_file_can_have_names_no_python(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setenv("HWCOMPAT_QNN_PYTHON", path)
+    assert environment_of("qnn").reason == "HWCOMPAT_QNN_PYTHON names no Python (make setup-qnn)"

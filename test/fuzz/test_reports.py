@@ -65,6 +65,12 @@ CHECKS: dict[str, Callable[[str], Any]] = {
 }
 
 
+def checked(form: str, text: str) -> Any:
+    """What an output of a form says, which was looked through."""
+    assert text.encode()
+    return CHECKS[form](text)
+
+
 @pytest.fixture(scope="module")
 def inventory() -> HardwareInfo:
     return detect(ReplayedMachine(ROOT / "test" / "fixtures" / "machines" / "xeon-two-sockets"))
@@ -104,10 +110,9 @@ def test_a_report_is_text(fuzz: Any, place: Path, sentinel: Sentinel, inventory:
         if draw.random() < 0.2:
             report = pseudonyms_for(evidence).value(report)
         text = report_text(report, form)
-        found = CHECKS[form](text)
+        found = checked(form, text)
         if form == "json":
             jsonschema.validate(found, schema())
-        text.encode()
 
     fuzz(one, draw=draws())
 
@@ -137,8 +142,7 @@ def test_a_matrix_is_text(fuzz: Any, place: Path, sentinel: Sentinel, inventory:
             text = matrix_html(matrix.to_dict(), versions={"torch": hostile.text(), hostile.text(): "1"})
         else:
             text = matrix_text(matrix, form, by=draw.choice(VIEWS), width=draw.randrange(20, 120))
-        CHECKS[form](text)
-        text.encode()
+        checked(form, text)
 
     fuzz(one, draw=draws())
 
@@ -174,7 +178,7 @@ def test_a_comparison_is_text(fuzz: Any, place: Path, sentinel: Sentinel) -> Non
             ["--compare", *words, "--evidence", str(place / "evidence"), "--format", form],
         )
         if out:
-            CHECKS[form](out)
+            checked(form, out)
 
     fuzz(one, draw=draws())
 
