@@ -49,7 +49,7 @@ test-gpu: $(VENV)/.ready-dev
 	$(OWN) -m pytest test/gpu $(ARGS)
 endif
 
-# Hostile and broken input of every kind (docs/SECURITY.md): so many in all; `make test` tries over 3,000.
+# Hostile and broken input of every kind (docs/SECURITY.md): so many in all; `make test` tries over 5,000.
 FUZZ_EXAMPLES ?= 50000
 fuzz: $(VENV)/.ready-dev
 	FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) $(OWN) -m pytest test/fuzz -n 2 --dist loadfile $(ARGS)

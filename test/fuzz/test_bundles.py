@@ -138,7 +138,7 @@ def test_a_suite_is_read_without_running_it(fuzz: Any, place: Path, sentinel: Se
     fuzz(one, draw=draws())
 
 
-@pytest.mark.fuzz(4)
+@pytest.mark.fuzz(3)
 def test_a_folder_of_suites_is_compared_without_running_any(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
     whole = planned("webgpu").text
 

@@ -107,7 +107,7 @@ def test_a_configuration_is_read_or_refused(fuzz: Any, place: Path, sentinel: Se
     fuzz(one, draw=draws())
 
 
-@pytest.mark.fuzz(200)
+@pytest.mark.fuzz(150)
 def test_weights_are_looked_at_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
     folder = place / "checkpoint"
     header = {
@@ -207,7 +207,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.fuzz(25)
+@pytest.mark.fuzz(20)
 def test_loading_runs_nothing_of_the_folder(fuzz: Any, place: Path, sentinel: Sentinel, whole: Path) -> None:
     from transformers import BertForMaskedLM
 

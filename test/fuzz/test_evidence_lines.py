@@ -48,7 +48,7 @@ def written(folder: Path, hostile: Hostile) -> Path:
     return folder
 
 
-@pytest.mark.fuzz(150)
+@pytest.mark.fuzz(100)
 def test_what_is_merged_is_whole_and_nothing_else_is_written(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
     source, folder = place.parent / "source", place / "evidence"
     accepted = []
@@ -91,7 +91,7 @@ def test_reading_a_folder_line_by_line_never_fails(fuzz: Any, place: Path) -> No
     fuzz(one, draw=draws())
 
 
-@pytest.mark.fuzz(15)
+@pytest.mark.fuzz(10)
 def test_reading_a_folder_never_fails_and_both_ways_come_to_the_same(fuzz: Any, place: Path) -> None:
     def one(draw: random.Random) -> None:
         folder = written(place / "evidence", Hostile(draw))

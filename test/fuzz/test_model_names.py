@@ -32,7 +32,7 @@ def name(hostile: Hostile) -> str:
     return f"{base[:place]}{hostile.name()}{base[place:]}"
 
 
-@pytest.mark.fuzz(250)
+@pytest.mark.fuzz(200)
 def test_a_name_is_classified_or_refused(
     fuzz: Any, place: Path, sentinel: Sentinel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

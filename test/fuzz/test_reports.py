@@ -95,7 +95,7 @@ def told(folder: Path, hostile: Hostile) -> Evidence:
     return read_folder(folder)
 
 
-@pytest.mark.fuzz(30)
+@pytest.mark.fuzz(20)
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_report_is_text(fuzz: Any, place: Path, sentinel: Sentinel, inventory: HardwareInfo, form: str) -> None:
     def one(draw: random.Random) -> None:
@@ -126,7 +126,7 @@ def test_the_annotations_of_whole_evidence_are_there(place: Path, inventory: Har
     assert {name for name, _ in commands(text)} == {"error"}
 
 
-@pytest.mark.fuzz(120)
+@pytest.mark.fuzz(80)
 def test_a_matrix_is_text(fuzz: Any, place: Path, sentinel: Sentinel, inventory: HardwareInfo) -> None:
     rules = load_rules()
 

@@ -109,7 +109,7 @@ def test_a_plain_template_is_rendered_with_ours_behind_it(place: Path) -> None:
     assert text == render(recipe_for("bert"), CELL, [])
 
 
-@pytest.mark.fuzz(80)
+@pytest.mark.fuzz(40)
 def test_a_template_is_rendered_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
     around = Surroundings(place.parent, place)
     made = []

@@ -220,7 +220,7 @@ def test_a_machine_that_is_not_broken_passes_the_same_checks(vendor: str) -> Non
         check(MutatedMachine(folder, [], 0, 0.0))
 
 
-@pytest.mark.fuzz(100)
+@pytest.mark.fuzz(60)
 @pytest.mark.parametrize("vendor", VENDORS)
 def test_no_mutated_output_stops_the_inventory(fuzz: Any, vendor: str) -> None:
     machines = sorted(path.parent for path in (FIXTURES / vendor).glob(f"*/{INDEX}"))
