@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import shutil
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from .errors import HwCompatError
+from .errors import HwCompatError, echo
 from .plain_text import one_line, printable
 
 INTERRUPTED = 2
@@ -61,6 +62,9 @@ def _guarded(run: Callable[[], object], debug: bool) -> int:
     except BrokenPipeError:
         return _end_quietly()
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # whichever option named it
+            _say(f"{echo(str(error.filename))} is too long for the name of a file", debug)
+            return USAGE
         _say(f"internal error: {type(error).__name__}: {error}. Run it again with --debug to see where.", debug)
         return INTERNAL
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -135,6 +136,8 @@ def _prepare(report_dir: Path) -> None:
     """Make the folder for reports before anything runs, so that no run is spent on reports that can't be kept."""
     try:
         report_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=report_dir):
+            pass
     except OSError as error:
         raise OutputError(
             f"reports cannot be written to {report_dir}",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from generators.job import JobResult
 from generators.project.finding import ProjectOutcome
+from hardware.errors import OutputError
 
 from .baseline import Baseline, compare
 from .finding import worst_first
@@ -58,8 +59,12 @@ def write_run_reports(
         report = replace(report, suites=suite_places([one for run in report.runs for one in run.plan], cells, suites))
     if baseline is not None:
         report = replace(report, baseline=compare(report, baseline))
-    paths = {
-        name: reporter.save_to_file(report_text(report, name), f"{result.run_id}.{SUFFIXES[name]}")
-        for name in OF_A_RUN
-    }
+    texts = {name: report_text(report, name) for name in OF_A_RUN}
+    try:
+        paths = {
+            name: reporter.save_to_file(text, f"{result.run_id}.{SUFFIXES[name]}") for name, text in texts.items()
+        }
+    except OutputError as error:
+        fix = "The evidence is kept: name another folder with --report-dir, and go on with --resume."
+        raise OutputError(error.what, why=error.why, fix=fix) from error
     return WrittenReport(report=report, path=paths["markdown"])

@@ -6,8 +6,11 @@ import os
 import random
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from hardware.evidence.store import read_folder
 
 from .checking import half_files, half_lines, incomplete, lost, read_raw, untold
 from .kills import Undisturbed, look, suites_in
@@ -74,13 +77,9 @@ class _Shared:
         """Let two processes share the folder, and look."""
         place = Place(folder=folder)
         wrong = self.way(place, undisturbed, self.chance)
-        raw = read_raw(place.evidence)
-        checks = raw.of_kind("check")
-        facts = {
-            "runs": len(raw.of_kind("run")),
-            "passed": sum(line["outcome"] == "passed" for line in checks),
-            "not_run": sum(line["outcome"] == "not_run" for line in checks),
-        }
+        evidence = read_folder(place.evidence)
+        outcomes = Counter(str(line.outcome) for line in evidence.checks)
+        facts = {"runs": len(evidence.runs), "passed": outcomes["passed"], "not_run": outcomes["not_run"]}
         return Result(facts=facts, wrong=wrong)
 
 
@@ -180,8 +179,6 @@ def _compacted(place: Place, undisturbed: Undisturbed, chance: random.Random) ->
 
 def _in_parquet(folder: Path, runs: int) -> list[str]:
     """All lines of so many runs are in compacted files or in files of their own, each once."""
-    from hardware.evidence.store import read_folder
-
     evidence = read_folder(folder)
     planned = sum(map(len, CHECKS.values()))
     found = [] if len(evidence.runs) == runs else [f"{len(evidence.runs)} runs are left of {runs}"]

@@ -19,7 +19,7 @@ from .writing import KINDS, make_evidence, visible
 KILLS = 12
 """Kills of each kind."""
 
-_LONGEST_S = {"merge": 0.8, "compact": 1.2}
+_LONGEST_S = {"merge": 0.8, "compact": 0.5}
 _USUALLY_S = 0.1
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from hardware.cell import GRAPH_TASK, MODULE_TASK
 from hardware.errors import BrokenInput, ModelError, echo
+from hardware.untrusted import is_folder, is_plain_file
 
 _FACTORY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
@@ -22,10 +24,10 @@ def kind_of(name: str) -> str:
         return "module"
     if not name.lower().endswith(GRAPH_SUFFIXES):
         return ""
-    path = Path(name).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(name))  # of a home that nobody has it leaves the name as it is
+    if is_folder(path):
         return ""
-    if not path.is_file():
+    if not is_plain_file(path):
         raise ModelError(
             f"the file {echo(name)} does not exist",
             why="a name like this is the path of a graph file",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -61,6 +62,16 @@ def test_an_interrupt_is_2_and_anything_unforeseen_is_3(capsys):
     assert door(click.Abort()) == 2
     assert door(ZeroDivisionError("oh")) == 3
     assert "internal error: ZeroDivisionError: oh. Run it again with --debug" in capsys.readouterr().err
+
+
+def test_a_name_too_long_for_a_file_is_the_users_error_whichever_option_named_it(capsys):
+    too_long = OSError(errno.ENAMETOOLONG, "File name too long", "x" * 300 + "\x1b")
+    assert door(too_long) == 4
+    said = capsys.readouterr().err
+    assert said.startswith("error: 'xxx")
+    assert said.endswith(" is too long for the name of a file\n")
+    assert len(said) < 200
+    assert door(OSError(errno.EIO, "Input/output error", "x")) == 3
 
 
 def test_a_traceback_is_shown_only_when_it_was_asked_for(capsys, monkeypatch):

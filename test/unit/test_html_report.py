@@ -6,12 +6,14 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.project.finding import Kind, ProjectFinding, ProjectOutcome
+from hardware.errors import OutputError
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import read_run
 from hardware.evidence.writer import EvidenceWriter
@@ -19,6 +21,7 @@ from reports.cells import CellReport
 from reports.finding import Finding, Severity
 from reports.formats import report_text
 from reports.report import Report
+from reports.run_command import _prepare
 from reports.run_files import write_run_reports
 
 CPU, CUDA = "bert/fill-mask/cpu/float32", "bert/fill-mask/cuda/float32"
@@ -312,3 +315,16 @@ def test_a_run_leaves_a_page_beside_its_other_reports(tmp_path, ended):
     assert row.startswith("backward passed" if ended else "backward not run")
     assert any(text.startswith("not run no line of evidence") for text in page.find("tr")) is not ended
     assert f"`{run_line().command}`" in written.read_text(encoding="utf-8")
+
+
+def test_reports_that_cannot_be_written_are_refused_before_a_run_and_say_afterwards_what_is_kept(tmp_path):
+    with pytest.raises(OutputError, match="--report-dir"):
+        _prepare(Path("/proc/self"))  # it is there, and nobody may write to it
+    _prepare(tmp_path / "r")
+    assert list((tmp_path / "r").iterdir()) == []
+    writer = EvidenceWriter(tmp_path / "e", "r1")
+    writer.write(run_line())
+    writer.close()
+    result = SimpleNamespace(run_id="r1", cells=(), read_evidence=lambda folder: read_run(folder, "r1"))
+    with pytest.raises(OutputError, match=r"The evidence is kept.*--report-dir.*--resume"):
+        write_run_reports(result, tmp_path / "e", Path("/proc/self"))
