@@ -33,6 +33,9 @@ _GAP = 2
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """How a formula may begin, in full width too; blanks before it are passed over."""
 
+_BREAKS = ("\t", "\r", "\n")
+"""What no cell begins with: importers split a cell there, and what follows begins a cell of its own."""
+
 Rows = list[list[str]]
 
 
@@ -227,4 +230,4 @@ def _safe(values: Sequence[object]) -> list[str]:
     """Reasons may quote what a model's code said: a spreadsheet must not take it for a formula, nor a terminal for a
     command."""
     texts = [printable(str(value)) for value in values]
-    return [f"'{text}" if text.lstrip().startswith(_FORMULA) else text for text in texts]
+    return [f"'{text}" if text.startswith(_BREAKS) or text.lstrip().startswith(_FORMULA) else text for text in texts]

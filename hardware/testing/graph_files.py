@@ -42,10 +42,10 @@ def weight_files(file: Path) -> tuple[Path, ...]:
         weights = file.with_suffix(".bin")
         return (weights,) if is_plain_file(weights) else ()
     import onnx
-    from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+    from onnx.external_data_helper import uses_external_data
 
     model = onnx.load(str(file), load_external_data=False)
-    names = {ExternalDataInfo(one).location for one in _all_tensors(model) if uses_external_data(one)}
+    names = {_location(one) for one in _all_tensors(model) if uses_external_data(one)}
     found = []
     for name in sorted(names):
         path = file.parent / name
@@ -63,6 +63,11 @@ def weight_files(file: Path) -> tuple[Path, ...]:
             )
         found.append(path)
     return tuple(found)
+
+
+def _location(tensor: Any) -> str:
+    """The file that a tensor names; the last one counts, as in ONNX, which warns of other keys."""
+    return next((entry.value for entry in reversed(tensor.external_data) if entry.key == "location"), "")
 
 
 def _all_tensors(model: Any) -> Iterator[Any]:

@@ -143,6 +143,13 @@ def test_external_data_counts_in_the_hash_and_must_be_there(tmp_path: Path) -> N
         derive_graph(str(file))
 
 
+def test_keys_of_external_data_that_onnx_does_not_know_change_nothing(tmp_path: Path) -> None:
+    file = external(tmp_path)
+    file.write_bytes(file.read_bytes().replace(b"length", b"lEngth"))
+    assert b"lEngth" in file.read_bytes()
+    assert weight_files(file) == (tmp_path / "net.data",)
+
+
 def test_external_data_outside_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "inside").mkdir()
     file = external(tmp_path / "inside")

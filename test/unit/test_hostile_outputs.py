@@ -62,7 +62,7 @@ def test_a_matrix_names_devices_as_text(form: str, by: str) -> None:
     check(text.replace("\t", "") if form == "csv" else text)
 
 
-@pytest.mark.parametrize("start", ["=", "＝", "＋", "－", "＠", " =", "\t=", "\n@"])
+@pytest.mark.parametrize("start", ["=", "＝", "＋", "－", "＠", " =", "\t=", "\n@", "\n", "\t"])
 def test_no_spreadsheet_takes_a_reason_for_a_formula(start: str) -> None:
     text = matrix_text(matrix(f"{start}cmd()"), "csv", by="model")
     (reason,) = (row["reasons"] for row in csv.DictReader(io.StringIO(text)) if row["hardware"] == "cuda")

@@ -273,4 +273,4 @@ def test_this_machine_has_storage_and_the_list_shows_it() -> None:
         assert text in printed.output
     assert max(map(len, printed.output.splitlines())) <= 80
     markdown = CliRunner().invoke(main, ["list", "--format", "markdown", "--replay", str(computer(XEON).folder)])
-    assert "&lt;host>:/scratch" in markdown.output
+    assert "&lt;host&gt;:/scratch" in markdown.output
