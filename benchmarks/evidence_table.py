@@ -48,7 +48,7 @@ def gathered(places: Iterable[Path]) -> Gathered:
 
 
 def _whole_runs(lines: Iterable[RunLine]) -> tuple[RunLine, ...]:
-    """One line for each run: what is kept of a run on two targets lies in two files, each with its part of the plan."""
+    """One line for each run: of a run on two targets two files are kept, each with its part of the plan."""
     found: dict[str, RunLine] = {}
     for line in lines:
         before = found.get(line.run_id, line)
