@@ -42,9 +42,19 @@ def gathered(places: Iterable[Path]) -> Gathered:
         else:
             lines += read_kept(place)
     return Gathered(
-        runs=tuple(line for line in lines if isinstance(line, RunLine)),
+        runs=_whole_runs(line for line in lines if isinstance(line, RunLine)),
         checks=tuple(line for line in lines if isinstance(line, CheckLine)),
     )
+
+
+def _whole_runs(lines: Iterable[RunLine]) -> tuple[RunLine, ...]:
+    """One line for each run: of a run on two targets two files are kept, each with its part of the plan."""
+    found: dict[str, RunLine] = {}
+    for line in lines:
+        before = found.get(line.run_id, line)
+        plan = {one.cell_id: one for one in (*before.plan, *line.plan)}
+        found[line.run_id] = replace(before, plan=tuple(plan.values()))
+    return tuple(found.values())
 
 
 def keep(found: Gathered, target: Target, file: Path, *, also: Collection[tuple[str, str]] = ()) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from benchmarks.evidence_table import gathered, keep, one_line
 from benchmarks.openvino_table import Row, class_of, page, passing_on_cpu, rows_of
 from hardware.cell import Cell
 from hardware.evidence.kept import last_checks
-from hardware.evidence.record import CheckLine, Outcome, RunLine, Stage
+from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine, Stage
 from hardware.evidence.writer import EvidenceWriter
 from hardware.target import Target
 
@@ -85,6 +86,24 @@ def test_kept_evidence_gives_the_same_page_and_the_same_bytes(tmp_path: Path) ->
     assert first.read_bytes() == second.read_bytes()
     assert {line.traceback for line in again.checks} == {""}
     assert page(found.runs, found.checks, COVERAGE) == page(again.runs, again.checks, COVERAGE)
+
+
+def test_a_run_on_two_targets_that_is_kept_in_two_files_has_its_whole_plan_again(tmp_path: Path) -> None:
+    cells = (BERT, "bert/fill-mask/cpu/float32")
+    plan = tuple(
+        PlannedCell(cell_id=cell, checks=CHECKS, suite="s.py", suite_hash="0", subject="tiny", verdict={"cell": cell})
+        for cell in cells
+    )
+    writer = EvidenceWriter(tmp_path, "one")
+    for line in (replace(run(), plan=plan), *(check(cell, name) for cell in cells for name in CHECKS)):
+        writer.write(line)
+    writer.close()
+    files = [tmp_path / f"{name}.jsonl.gz" for name in ("openvino", "cpu")]
+    for name, file in zip(("openvino", "cpu"), files, strict=True):
+        keep(gathered([tmp_path]), Target(name=name), file)
+    (again,) = gathered(files).runs
+    assert {one.cell_id for one in again.plan} == set(cells)
+    assert all(one.verdict for one in again.plan)
 
 
 def test_types_that_pass_on_cpu_are_read_from_the_coverage() -> None:

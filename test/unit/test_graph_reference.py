@@ -18,7 +18,7 @@ from hardware.cell import GRAPH_TASK, Cell
 from hardware.errors import BrokenInput, ModelError
 from hardware.target import Target
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
-from hardware.testing.graph_files import graph_file, graph_hash
+from hardware.testing.graph_files import graph_file, graph_hash, weight_files
 from hardware.testing.graph_reference import OnnxReference, open_reference
 
 RNG = np.random.default_rng(0)
