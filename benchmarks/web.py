@@ -107,7 +107,9 @@ def models(count: int, device: str, out: Path | None) -> None:
     took = time.monotonic() - started
     third = max(len(seen) // 3, 1)
     early, late = (statistics.median(part) / 2**20 for part in (seen[third : 2 * third] or seen, seen[-third:]))
-    _, left = psutil.wait_procs(list(started_by_it.values()), timeout=10)
+    deadline = time.monotonic() + 10
+    while (left := [one for one in started_by_it.values() if one.is_running()]) and time.monotonic() < deadline:
+        time.sleep(0.5)
     click.echo(f"{len(drawn)} types on {device}: {took / 60:.1f} min, {took / len(drawn):.1f} s each")
     click.echo(f"memory of the parent: {early:.0f} MiB in the second third, {late:.0f} MiB in the last")
     click.echo(f"processes left behind: {len(left)}")
