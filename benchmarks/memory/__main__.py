@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from pathlib import Path
 
@@ -47,8 +48,12 @@ def measure(out: Path, turn: int, only: tuple[str, ...]) -> None:
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="A file .jsonl.gz.")
 def estimate(points: tuple[Path, ...], out: Path) -> None:
     """Estimate what was measured; write both to a packed file."""
+    import torch
+
     from .estimating import read_points, with_estimates, write_points
 
+    logging.disable(logging.CRITICAL)  # what torch logs of operators that it can't size comes back as a reason
+    torch.set_num_threads(1)
     every = {json.dumps(one, sort_keys=True): one for path in points for one in read_points(path)}
     write_points(list(with_estimates(list(every.values()))), out)
 

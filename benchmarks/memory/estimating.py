@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gzip
 import json
-import logging
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -66,8 +65,6 @@ def _rival(model: str, point: Point) -> int:
 def with_estimates(points: list[Point]) -> Iterator[Point]:
     """The points that were measured, with `parts` of an estimate and accelerate's `rival`; where nothing can be
     estimated, `unknown` says why."""
-    logging.disable(logging.CRITICAL)
-    torch.set_num_threads(1)
     versions = _versions()
     for point in points:
         if "left_out" in point:

@@ -229,7 +229,7 @@ def test_what_a_child_and_its_workers_left_is_gone_before_the_next_begins(make, 
         make("hangs", LEAVES.format(note=str(note), ends=ends)),
         make("looks", LOOKS.format(note=str(note))),
     )
-    go(leaves, looks, hung_after_s=3.0)
+    go(leaves, looks, hung_after_s=8.0 if "sleep" in ends else 120.0)
     left = note.read_text(encoding="utf-8").splitlines()
     assert len(left) == 2
     assert all(Path(one).is_relative_to(folder) for one in left)
