@@ -62,5 +62,6 @@ def tree_copy() -> Iterator[Copy]:
                 shutil.copy2(ROOT / file, copy.folder / file)
         for environment in ROOT.glob(".venv*"):
             (copy.folder / environment.name).symlink_to(environment.resolve())
-        subprocess.run(["git", "init", "-q", str(copy.folder)], check=True, stdout=sys.stderr)
+        for words in (["init", "-q"], ["add", "--all"]):  # tests ask git which files are the project's
+            subprocess.run(["git", *words], cwd=copy.folder, check=True, stdout=sys.stderr)
         yield copy
