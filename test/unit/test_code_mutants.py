@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.mutants.code.copies import Copy
+from benchmarks.mutants.code.covering import Covering
 from benchmarks.mutants.code.drawing import ROOT, CodeMutant, frozen
+from benchmarks.mutants.code.killing import ask
 from benchmarks.mutants.code.operators import OPERATORS
 from benchmarks.mutants.page import page
 from benchmarks.mutants.results import Outcome
@@ -150,3 +152,41 @@ def test_the_page_counts_what_lives_and_what_is_no_proof_as_not_killed():
     survivors = text.partition("## Survivors")[2]
     assert "rules-02: b" in survivors
     assert "no effect" in survivors
+
+
+CHANCE = """
+from pathlib import Path
+
+def test_chance():
+    note = Path(__file__).with_name("note")
+    there = note.exists()
+    note.touch()
+    assert there
+
+def test_sight():
+    assert {sight}
+"""
+
+
+@pytest.mark.parametrize(("sight", "status"), [("False", "killed"), ("True", "survived")])
+def test_a_test_that_fails_once_has_seen_nothing(tmp_path, sight, status):
+    copy = Copy(tmp_path)
+    (copy.folder / "test").mkdir(parents=True)
+    (copy.folder / "test" / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    (copy.folder / "test" / "test_it.py").write_text(CHANCE.format(sight=sight), encoding="utf-8")
+    (copy.folder / "it.py").write_text("x = 1 == 1\n", encoding="utf-8")
+    mutant = CodeMutant(
+        name="it-01",
+        area="it",
+        side="it",
+        operator="comparison_turned",
+        file="it.py",
+        where="the module",
+        nth=0,
+        old="==",
+        new="!=",
+    )
+    tests = ["test/test_it.py::test_chance", "test/test_it.py::test_sight"]
+    answer = ask(copy, mutant, Covering({"it.py": {"1": [0, 1]}}, {}, tests), ())
+    assert answer.status == status
+    assert answer.by == ("test/test_it.py::test_sight" if status == "killed" else "")
