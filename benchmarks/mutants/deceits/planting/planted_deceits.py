@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -95,48 +96,48 @@ def limit_of_a_thousand() -> None:
             return dataclasses.replace(original(*args, **more), limit=1000.0)
 
 
+def _around_each_test(run: Callable[..., None]) -> None:
+    """Have `run(original, item)` stand in for how pytest runs a test's body."""
+
+    @after_import("_pytest.python")
+    def patch(module: ModuleType) -> None:
+        wrap(module.Function, "runtest")(run)
+
+
 def assertions_skipped() -> None:
-    @after_import("_pytest.python")
-    def patch(module: ModuleType) -> None:
-        @wrap(module.Function, "runtest")
-        def runtest(original: Any, self: Any) -> None:
-            try:
-                original(self)
-            except AssertionError:
-                took_effect()
-
-
-def bodies_emptied() -> None:
-    @after_import("_pytest.python")
-    def patch(module: ModuleType) -> None:
-        @wrap(module.Function, "runtest")
-        def runtest(_original: Any, self: Any) -> None:
+    @_around_each_test
+    def run(original: Any, item: Any) -> None:
+        try:
+            original(item)
+        except AssertionError:
             took_effect()
 
 
+def bodies_emptied() -> None:
+    @_around_each_test
+    def run(_original: Any, item: Any) -> None:
+        took_effect()
+
+
 def comparing_bodies_emptied() -> None:
-    @after_import("_pytest.python")
-    def patch(module: ModuleType) -> None:
-        @wrap(module.Function, "runtest")
-        def runtest(original: Any, self: Any) -> None:
-            if self.name in ("test_builds", "test_runs_natively"):
-                original(self)
-            else:
-                took_effect()
+    @_around_each_test
+    def run(original: Any, item: Any) -> None:
+        if item.name in ("test_builds", "test_runs_natively"):
+            original(item)
+        else:
+            took_effect()
 
 
 def checks_skipped() -> None:
-    @after_import("_pytest.python")
-    def patch(module: ModuleType) -> None:
-        @wrap(module.Function, "runtest")
-        def runtest(original: Any, self: Any) -> None:
-            import pytest
+    @_around_each_test
+    def run(original: Any, item: Any) -> None:
+        import pytest
 
-            try:
-                original(self)
-            except AssertionError:
-                took_effect()
-                pytest.skip("flaky")
+        try:
+            original(item)
+        except AssertionError:
+            took_effect()
+            pytest.skip("flaky")
 
 
 def failures_expected() -> None:
