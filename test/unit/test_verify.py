@@ -61,6 +61,9 @@ class Rounds:
         if "unimportable" in name:
             wrong = {"outcome": Outcome.FAILED, "stage": Stage.IMPORT, "error_message": "ImportError: x"}
             facts = dict.fromkeys(suite.checks, wrong)
+        elif "unheard" in name:
+            left_out = {"outcome": Outcome.NOT_RUN, "error_type": "deselected", "error_message": "pytest left it out"}
+            facts["matches_reference"] = left_out
         elif "failing" in name or (order.mutants and "blind" not in name):
             facts["matches_reference"] = {"outcome": Outcome.FAILED, "error_type": "numerical_mismatch"}
         lines: list[CheckLine] = [line_for(suite, "r", check, **fact) for check, fact in facts.items()]
@@ -95,7 +98,8 @@ def test_a_suite_that_does_all_four_is_good(tmp_path: Path, rounds: Rounds) -> N
     [
         ("test_blind.py", (True, True, True), "it can't fail"),
         ("test_failing.py", (True, True, False), "unbroken, matches_reference failed"),
-        ("test_unimportable.py", (True, False, False), "ImportError: x"),
+        ("test_unimportable.py", (True, False, False), "pytest doesn't collect it: ImportError: x"),
+        ("test_unheard.py", (True, False, False), "pytest doesn't collect it: pytest left it out"),
     ],
 )
 def test_what_a_suite_does_not_do_is_named(
