@@ -17,9 +17,9 @@ from .covering import QUICK, Covering
 from .drawing import CodeMutant
 
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - (.*))?$", re.MULTILINE)
-_NEAR_S, _ALL_S, _ALSO_S = 240.0, 900.0, 900.0
+_NEAR_S, _ALL_S, _ALSO_S = 240.0, 1800.0, 1800.0
 _MOST_NEAR = 1500
-"""Tests beyond this number don't fit on a command line's time: then all are asked."""
+"""The quickest of so many that come by a line are asked first; where more do, all quick tests are asked then."""
 
 
 class Status(StrEnum):
@@ -53,8 +53,9 @@ def ask(copy: Copy, mutant: CodeMutant, covering: Covering, also: Sequence[str],
     started = time.monotonic()
     line = mutant.line((copy.folder / mutant.file).read_text(encoding="utf-8"))
     near = covering.of(mutant.file, line) if line and mutant.file.endswith(".py") else []
-    steps = [(near, _NEAR_S)] if 0 < len(near) <= _MOST_NEAR else []
-    if not steps:
+    first = near[:_MOST_NEAR]
+    steps = [(first, _NEAR_S + 4 * sum(map(covering.seconds, first)))] if first else []
+    if not near or len(near) > _MOST_NEAR:
         steps.append(([*QUICK], _ALL_S))
     if also and not clean:
         steps.append(([*also], _ALSO_S))
