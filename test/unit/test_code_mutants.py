@@ -188,5 +188,7 @@ def test_a_test_that_fails_once_has_seen_nothing(tmp_path, sight, status):
     )
     tests = ["test/test_it.py::test_chance", "test/test_it.py::test_sight"]
     answer = ask(copy, mutant, Covering({"it.py": {"1": [0, 1]}}, {}, tests), ())
+    with pytest.raises(RuntimeError, match="of other tests"):
+        ask(copy, mutant, Covering({"it.py": {"1": [0]}}, {}, ["test/test_it.py::test_gone"]), ())
     assert answer.status == status
     assert answer.by == ("test/test_it.py::test_sight" if status == "killed" else "")

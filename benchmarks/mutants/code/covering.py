@@ -30,9 +30,11 @@ class Covering:
     def __init__(self, tests: dict[str, dict[str, list[int]]], seconds: dict[str, float], names: list[str]) -> None:
         self._tests, self._seconds, self._names = tests, seconds, names
 
-    def of(self, file: str, line: int) -> list[str]:
-        """The tests that ran the line, the quickest first; of one function with many cases, each."""
-        found = {self._names[number] for number in self._tests.get(file, {}).get(str(line), [])}
+    def of(self, file: str, line: int | None = None) -> list[str]:
+        """The tests that ran the line, or any of the file, the quickest first; of a function of many cases, each."""
+        lines = self._tests.get(file, {})
+        ran = lines.values() if line is None else [lines.get(str(line), [])]
+        found = {self._names[number] for numbers in ran for number in numbers}
         return sorted(found, key=lambda name: (self._seconds.get(name, 0.0), name))
 
     def seconds(self, test: str) -> float:

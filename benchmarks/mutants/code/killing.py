@@ -19,7 +19,7 @@ from .drawing import CodeMutant
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - (.*))?$", re.MULTILINE)
 _NEAR_S, _ALL_S, _ALSO_S = 240.0, 1800.0, 1800.0
 _MOST_NEAR = 1500
-"""The quickest of so many that come by a line are asked first; where more do, all quick tests are asked then."""
+"""The quickest of so many that come by a line are asked."""
 
 
 class Status(StrEnum):
@@ -46,19 +46,10 @@ class Answer:
 
 
 def ask(copy: Copy, mutant: CodeMutant, covering: Covering, also: Sequence[str], *, clean: bool = False) -> Answer:
-    """Make the fault in a copy and ask: the tests that come by its line, then all quick ones, then `also`.
-
-    A `clean` run makes none, and asks the first of these alone.
-    """
+    """Make the fault in a copy and ask: see `_steps`. A `clean` run makes none, and asks the first of these alone."""
     started = time.monotonic()
     line = mutant.line((copy.folder / mutant.file).read_text(encoding="utf-8"))
-    near = covering.of(mutant.file, line) if line and mutant.file.endswith(".py") else []
-    first = near[:_MOST_NEAR]
-    steps = [(first, _NEAR_S + 4 * sum(map(covering.seconds, first)))] if first else []
-    if not near or len(near) > _MOST_NEAR:
-        steps.append(([*QUICK], _ALL_S))
-    if also and not clean:
-        steps.append(([*also], _ALSO_S))
+    steps = _steps(mutant, line, covering, also)
     asked = ""
     if clean:
         ended = _run(copy, *steps[0])
@@ -73,6 +64,24 @@ def ask(copy: Copy, mutant: CodeMutant, covering: Covering, also: Sequence[str],
             if ended.by or ended.hung:
                 return _answer(mutant, Status.HUNG if ended.hung else Status.KILLED, ended, asked, started)
     return _answer(mutant, Status.SURVIVED, ended, asked, started)
+
+
+def _steps(
+    mutant: CodeMutant, line: int | None, covering: Covering, also: Sequence[str]
+) -> list[tuple[Sequence[str], float]]:
+    """Who is asked one after the other, each with how long it may take: the tests that come by the line, then `also`.
+    Where none does (it runs on import, or in a child) the tests that come by its file, then `also`, then all quick
+    ones; these too where more come by the line than are asked."""
+    by_line = covering.of(mutant.file, line) if line else []
+    first = (by_line or covering.of(mutant.file))[:_MOST_NEAR]
+    steps: list[tuple[Sequence[str], float]] = []
+    if first:
+        steps.append((first, _NEAR_S + 4 * sum(map(covering.seconds, first))))
+    if also:
+        steps.append((also, _ALSO_S))
+    if not 0 < len(by_line) <= _MOST_NEAR:
+        steps.append((QUICK, _ALL_S))
+    return steps
 
 
 def _seen(copy: Copy, tests: Sequence[str], longest: float) -> _Ended:
@@ -133,6 +142,8 @@ def _run(copy: Copy, tests: Sequence[str], longest: float, without: Sequence[str
         return _Ended(hung=True, message=f"the tests took longer than {longest:.0f} s")
     if process.returncode == 0:
         return _Ended()
+    if "ERROR: not found: " in said:
+        raise RuntimeError(f"what covers which line was measured of other tests: {said[-300:]}")
     found = _FAILED.search(said)
     if found is None:  # pytest itself ended otherwise: a conftest that can't be read, a signal
         return _Ended(by="pytest itself", message=said[-300:])
