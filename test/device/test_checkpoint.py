@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,17 @@ def test_a_suite_holds_no_path_of_the_weights(measured: Ran, folder: Path) -> No
         suite = read_suite(path)
         assert suite is not None
         assert suite.model_revision == weights_hash(folder)
+
+
+def test_a_bundle_asks_for_the_weights_that_it_does_not_hold(
+    folder: Path, command_line: CommandLine, tmp_path: Path
+) -> None:
+    packed = command_line.run(tmp_path, "--model", folder, "--device", "cpu", "--bundle", tmp_path / "suite.zip")
+    assert packed.code == 0, packed.err
+    with zipfile.ZipFile(tmp_path / "suite.zip") as archive:
+        said = archive.read("suite/README.md").decode()
+        assert max(one.file_size for one in archive.infolist()) < 1_000_000
+    assert f"Needed: {NAME}" in said
 
 
 @pytest.fixture(scope="module")

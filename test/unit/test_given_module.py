@@ -217,6 +217,8 @@ def test_the_suite_is_an_ordinary_file_that_imports_the_factory(factories: str) 
     compile(text, "suite", "exec")
     assert not is_edited(text)
     assert render_given(recipe, cell, ()) == text
+    assert "Rules     none: nothing is predicted\n" in text
+    assert "Rules     a.first, b.second\n" in render_given(recipe, cell, ("a.first", "b.second"))
 
 
 def test_a_suite_that_needs_its_own_code_is_not_regenerated_as_something_else(factories: str, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def unpacked(tmp_path: Path) -> Path:
 
 def test_a_bundle_is_packed_even_where_the_same_suites_were_just_generated(unpacked: Path):
     assert (unpacked / "run.py").is_file()
+    assert "Real weights" not in (unpacked / "README.md").read_text(encoding="utf-8")
 
 
 def test_evidence_of_an_untouched_bundle_is_of_the_version_that_made_it(unpacked: Path):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
-import tomllib
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
@@ -17,8 +16,8 @@ from hardware.errors import UsageError
 from hardware.front_door import open_door
 
 from .copies import Copy, tree_copy
-from .covering import Covering, measure
-from .drawing import HERE, SEED, CodeMutant, frozen
+from .covering import Covering, measure, unseen
+from .drawing import SEED, CodeMutant, frozen
 from .killing import Answer, Status, ask
 
 JOBS = 2
@@ -39,9 +38,10 @@ def list_mutants() -> None:
 @main.command()
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 def cover(out: Path) -> None:
-    """Run all quick tests once, and write to OUT which of them come by which line."""
+    """Run all tests once, and write to OUT which of them come by which line. Those that fail are said: see why before
+    faults are made, for they would see each."""
     with tree_copy() as copy:
-        measure(copy, out)
+        click.echo(measure(copy, out), err=True)
 
 
 @main.command()
@@ -79,16 +79,17 @@ def run(covering: Path, out: Path, names: tuple[str, ...], drawn: int | None, cl
         free: SimpleQueue[Copy] = SimpleQueue()
         free.put(one)
         free.put(other)
-        also = {area["name"]: area.get("also", ()) for area in _areas()}
 
         def judge(asked: tuple[CodeMutant, bool]) -> Answer:
             copy = free.get()
             try:
-                return ask(copy, asked[0], tests, also[asked[0].area], clean=asked[1])
+                return ask(copy, asked[0], tests, unseen(asked[0].file), clean=asked[1])
             finally:
                 free.put(copy)
 
-        for number, answer in enumerate(pool.map(judge, order), start=1):
+        waiting = [pool.submit(judge, one) for one in order]
+        for number, answered in enumerate(as_completed(waiting), start=1):
+            answer = answered.result()
             with out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(answer)) + "\n")
             bad += answer.status in (Status.SURVIVED, Status.FALSE_ALARM)
@@ -96,12 +97,6 @@ def run(covering: Path, out: Path, names: tuple[str, ...], drawn: int | None, cl
                 f"{number}/{len(order)} {answer.mutant} {answer.status} {answer.seconds:.0f} s {answer.by}", err=True
             )
     return 1 if bad else 0
-
-
-def _areas() -> list[dict[str, object]]:
-    with (HERE / "areas.toml").open("rb") as file:
-        found: list[dict[str, object]] = tomllib.load(file)["area"]
-    return found
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Which tests come by a line: all run once, and coverage notes for each line the tests in whose time it ran.
 
-What runs in a child of a test isn't seen; `areas.toml` names the tests of whole runs (`also`) that ask it.
+In children of a test too, where they run the interpreter of this environment; there the whole file of tests counts,
+since a fixture's child serves several. What other interpreters run isn't seen: `areas.toml` names the tests of it.
 """
 
 from __future__ import annotations
@@ -9,26 +10,46 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
+from .children import SETTINGS
 from .copies import Copy
+from .drawing import HERE, ROOT
 
 QUICK = ("test/unit", "test/meta", "test/recorded")
-_SETTINGS = """
+_WHOLE_RUNS = ("test/device", "test/browser")
+_SOURCES = ("hardware", "generators", "reports")
+_IN_PROCESS = """
 [run]
-branch = false
 disable_warnings = no-data-collected, module-not-measured
 source = hardware, generators, reports
 """
-LONGEST_S = 3600.0
+_IN_CHILDREN = """
+[run]
+parallel = true
+patch = _exit, fork
+disable_warnings = no-data-collected, module-not-measured
+context = ${{PYTEST_CURRENT_TEST-}}
+data_file = {folder}/children/.coverage
+source_dirs = {sources}
+"""
+LONGEST_S = 7200.0
 
 
 class Covering:
     """Tests by file and line. A test is named as pytest does: `test/unit/test_cell.py::test_parses[bert]`."""
 
-    def __init__(self, tests: dict[str, dict[str, list[int]]], seconds: dict[str, float], names: list[str]) -> None:
-        self._tests, self._seconds, self._names = tests, seconds, names
+    def __init__(
+        self,
+        tests: dict[str, dict[str, list[int]]],
+        seconds: dict[str, float],
+        names: list[str],
+        in_children: dict[str, dict[str, list[str]]] | None = None,
+    ) -> None:
+        self._tests, self._seconds, self._names, self._in_children = tests, seconds, names, in_children or {}
 
     def of(self, file: str, line: int | None = None) -> list[str]:
         """The tests that ran the line, or any of the file, the quickest first; of a function of many cases, each."""
@@ -37,53 +58,100 @@ class Covering:
         found = {self._names[number] for numbers in ran for number in numbers}
         return sorted(found, key=lambda name: (self._seconds.get(name, 0.0), name))
 
+    def in_children(self, file: str, line: int) -> list[str]:
+        """The files of tests of which a child ran the line, the quickest first."""
+        found = self._in_children.get(file, {}).get(str(line), [])
+        return sorted(found, key=lambda name: (self.seconds(name), name))
+
     def seconds(self, test: str) -> float:
-        """How long a test took."""
-        return self._seconds.get(test, 0.0)
+        """How long a test took, or a whole file of tests."""
+        if "::" in test:
+            return self._seconds.get(test, 0.0)
+        return sum(time for name, time in self._seconds.items() if name.startswith(f"{test}::"))
 
     @classmethod
     def read(cls, path: Path) -> Covering:
         """What `measure` kept."""
         data = json.loads(path.read_text(encoding="utf-8"))
-        return cls(data["tests"], data["seconds"], data["names"])
+        return cls(data["tests"], data["seconds"], data["names"], data["in_children"])
 
 
-def measure(copy: Copy, path: Path) -> None:
-    """Run all quick tests in an unchanged copy of the tree, and write which of them came by which line."""
-    settings, report = copy.folder / ".coveragerc", copy.folder / "junit.xml"
-    settings.write_text(_SETTINGS, encoding="utf-8")
-    words = ["--cov", "--cov-config", str(settings), "--cov-context=test", "--cov-report=", f"--junit-xml={report}"]
+def unseen(file: str) -> list[str]:
+    """The files of tests that are asked about a file since other interpreters run it too."""
+    with (HERE / "areas.toml").open("rb") as opened:
+        rows = tomllib.load(opened)["unseen"]
+    return [
+        test for row in rows for test in row["tests"] if any(_is_below(file, pattern) for pattern in row["files"])
+    ]
+
+
+def _is_below(file: str, pattern: str) -> bool:
+    return any(path.relative_to(ROOT).as_posix() == file for path in ROOT.glob(pattern))
+
+
+def measure(copy: Copy, path: Path) -> str:
+    """Run all tests in an unchanged copy of the tree, and write which of them came by which line. Gives what pytest
+    said of tests that fail there; raises `RuntimeError` where it ends otherwise."""
+    folder = copy.folder
+    own, of_children, report = folder / ".coveragerc", folder / ".coveragerc-children", folder / "junit.xml"
+    own.write_text(_IN_PROCESS, encoding="utf-8")
+    sources = ", ".join(str(folder / name) for name in _SOURCES)
+    of_children.write_text(_IN_CHILDREN.format(folder=folder, sources=sources), encoding="utf-8")
+    (folder / "children").mkdir()
+    words = ["--cov", "--cov-config", str(own), "--cov-context=test", "--cov-report=", f"--junit-xml={report}"]
     asked = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"]
     ran = subprocess.run(
-        [*asked, *words, *QUICK],
-        cwd=copy.folder,
-        env=copy.environment(),
+        [*asked, "-p", "benchmarks.mutants.code.children", *words, *QUICK, *_WHOLE_RUNS],
+        cwd=folder,
+        env={**copy.environment(), SETTINGS: str(of_children)},
         capture_output=True,
         text=True,
         timeout=LONGEST_S,
     )
-    if ran.returncode:
-        raise RuntimeError(f"the tests of the unchanged tree fail:\n{ran.stdout[-3000:]}")
-    path.write_text(json.dumps(_gathered(copy.folder)), encoding="utf-8")
+    if ran.returncode not in (0, 1):
+        raise RuntimeError(f"the tests of the unchanged tree can't be run:\n{ran.stdout[-3000:]}")
+    path.write_text(json.dumps(_gathered(folder)), encoding="utf-8")
+    return "\n".join(line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR")))
 
 
 def _gathered(folder: Path) -> dict[str, object]:
     import coverage
 
-    data = coverage.CoverageData(str(folder / ".coverage"))
-    data.read()
     numbers: dict[str, int] = {}
     tests: dict[str, dict[str, list[int]]] = {}
+    data = coverage.CoverageData(str(folder / ".coverage"))
+    data.read()
     for file in data.measured_files():
         lines = defaultdict(list)
         for line, contexts in data.contexts_by_lineno(file).items():
-            for context in contexts:
-                # `NODEID|setup`, `|run` or `|teardown`; the empty one is what ran when modules were imported.
-                name = context.rpartition("|")[0]
-                if name:
-                    lines[str(line)].append(numbers.setdefault(name, len(numbers)))
-        tests[os.path.relpath(file, folder)] = {line: sorted(set(found)) for line, found in lines.items()}
-    return {"tests": tests, "names": list(numbers), "seconds": _seconds(folder / "junit.xml")}
+            # `NODEID|setup`, `|run` or `|teardown`; the empty one is what ran when modules were imported.
+            names = filter(None, (context.rpartition("|")[0] for context in contexts))
+            lines[str(line)] = sorted({numbers.setdefault(name, len(numbers)) for name in names})
+        tests[os.path.relpath(file, folder)] = dict(lines)
+    return {
+        "tests": tests,
+        "names": list(numbers),
+        "seconds": _seconds(folder / "junit.xml"),
+        "in_children": _of_children(folder, (folder / "children").glob(".coverage*")),
+    }
+
+
+def _of_children(folder: Path, kept: Iterable[Path]) -> dict[str, dict[str, list[str]]]:
+    import coverage
+
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for path in kept:
+        data = coverage.CoverageData(str(path))
+        try:
+            data.read()
+        except coverage.exceptions.DataError:  # killed while it wrote
+            continue
+        for file in data.measured_files():
+            for line, contexts in data.contexts_by_lineno(file).items():
+                # `FILE::TEST (call)`, as pytest has it in PYTEST_CURRENT_TEST
+                files = {context.partition("::")[0] for context in contexts if context}
+                found[os.path.relpath(file, folder)][str(line)] |= files
+    return {file: {line: sorted(names) for line, names in lines.items()} for file, lines in found.items()}
 
 
 def _seconds(report: Path) -> dict[str, float]:

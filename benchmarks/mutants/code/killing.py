@@ -17,7 +17,7 @@ from .covering import QUICK, Covering
 from .drawing import CodeMutant
 
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - (.*))?$", re.MULTILINE)
-_NEAR_S, _ALL_S, _ALSO_S = 240.0, 1800.0, 1800.0
+_LEAST_S, _ALL_S = 240.0, 1800.0
 _MOST_NEAR = 1500
 """The quickest of so many that come by a line are asked."""
 
@@ -45,11 +45,11 @@ class Answer:
     seconds: float = 0.0
 
 
-def ask(copy: Copy, mutant: CodeMutant, covering: Covering, also: Sequence[str], *, clean: bool = False) -> Answer:
+def ask(copy: Copy, mutant: CodeMutant, covering: Covering, unseen: Sequence[str], *, clean: bool = False) -> Answer:
     """Make the fault in a copy and ask: see `_steps`. A `clean` run makes none, and asks the first of these alone."""
     started = time.monotonic()
     line = mutant.line((copy.folder / mutant.file).read_text(encoding="utf-8"))
-    steps = _steps(mutant, line, covering, also)
+    steps = _steps(mutant, line, covering, unseen)
     asked = ""
     if clean:
         ended = _run(copy, *steps[0])
@@ -67,21 +67,18 @@ def ask(copy: Copy, mutant: CodeMutant, covering: Covering, also: Sequence[str],
 
 
 def _steps(
-    mutant: CodeMutant, line: int | None, covering: Covering, also: Sequence[str]
+    mutant: CodeMutant, line: int | None, covering: Covering, unseen: Sequence[str]
 ) -> list[tuple[Sequence[str], float]]:
-    """Who is asked one after the other, each with how long it may take: the tests that come by the line, then `also`.
-    Where none does (it runs on import, or in a child) the tests that come by its file, then `also`, then all quick
-    ones; these too where more come by the line than are asked."""
+    """Who is asked one after the other, each with how long it may take: the tests that come by the line (where none
+    does in its own process, by any of the file), then files of tests of which a child does, or another interpreter
+    may. All quick ones come last, where none or too many come by the line."""
     by_line = covering.of(mutant.file, line) if line else []
-    first = (by_line or covering.of(mutant.file))[:_MOST_NEAR]
-    steps: list[tuple[Sequence[str], float]] = []
-    if first:
-        steps.append((first, _NEAR_S + 4 * sum(map(covering.seconds, first))))
-    if also:
-        steps.append((also, _ALSO_S))
+    whole = [*covering.in_children(mutant.file, line), *unseen] if line else [*unseen]
+    whole = list(dict.fromkeys(whole))
+    steps = [((by_line or covering.of(mutant.file))[:_MOST_NEAR], _LEAST_S)] + [([one], _LEAST_S) for one in whole]
     if not 0 < len(by_line) <= _MOST_NEAR:
-        steps.append((QUICK, _ALL_S))
-    return steps
+        steps.append(([*QUICK], _ALL_S))
+    return [(tests, longest + 4 * sum(map(covering.seconds, tests))) for tests, longest in steps if tests]
 
 
 def _seen(copy: Copy, tests: Sequence[str], longest: float) -> _Ended:
