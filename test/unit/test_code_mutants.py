@@ -190,5 +190,7 @@ def test_a_test_that_fails_once_has_seen_nothing(tmp_path, sight, status):
     answer = ask(copy, mutant, Covering({"it.py": {"1": [0, 1]}}, {}, tests), ())
     with pytest.raises(RuntimeError, match="of other tests"):
         ask(copy, mutant, Covering({"it.py": {"1": [0]}}, {}, ["test/test_it.py::test_gone"]), ())
+    with pytest.raises(RuntimeError, match="of other tests"):
+        ask(copy, mutant, Covering({}, {}, [], {"it.py": {"1": ["test/test_gone.py"]}}), ())
     assert answer.status == status
     assert answer.by == ("test/test_it.py::test_sight" if status == "killed" else "")
