@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import pytest
+
 from .copies import Copy
 from .covering import QUICK, Covering
 from .drawing import CodeMutant
@@ -139,7 +141,7 @@ def _run(copy: Copy, tests: Sequence[str], longest: float, without: Sequence[str
         return _Ended(hung=True, message=f"the tests took longer than {longest:.0f} s")
     if process.returncode == 0:
         return _Ended()
-    if "ERROR: not found: " in said or "ERROR: file or directory not found: " in said:
+    if process.returncode == pytest.ExitCode.NO_TESTS_COLLECTED or "ERROR: not found: " in said:
         raise RuntimeError(f"what covers which line was measured of other tests: {said[-300:]}")
     found = _FAILED.search(said)
     if found is None:  # pytest itself ended otherwise: a conftest that can't be read, a signal
