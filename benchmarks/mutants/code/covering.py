@@ -148,7 +148,7 @@ def _of_children(folder: Path, kept: Iterable[Path]) -> dict[str, dict[str, list
             continue
         for file in data.measured_files():
             for line, contexts in data.contexts_by_lineno(file).items():
-                # `FILE::TEST (call)`, as PYTEST_CURRENT_TEST has it; a pytest that a test started has names of its own
+                # `FILE::TEST (call)`, as PYTEST_CURRENT_TEST has it; a pytest that a test started has other names
                 files = {name for context in contexts if (name := context.partition("::")[0]).startswith("test/")}
                 found[os.path.relpath(file, folder)][str(line)] |= files
     return {file: {line: sorted(names) for line, names in lines.items()} for file, lines in found.items()}
