@@ -59,6 +59,14 @@ def test_evidence_says_that_it_is_no_tpu(ran: Ran) -> None:
     assert ran.run_line.versions["jax (tpu)"]
 
 
+def test_a_decoder_decodes_there(command_line: CommandLine, tmp_path: Path) -> None:
+    ran = command_line.run(tmp_path, "--model", "gpt2", "--device", "tpu:xla-cpu", "--run")
+    assert ran.code == 0, ran.err
+    outcomes = ran.outcomes("gpt2/text-generation/tpu:xla-cpu/float32")
+    assert outcomes["generates_like_reference"] == Outcome.PASSED
+    assert set(outcomes.values()) == {Outcome.PASSED}
+
+
 class Small:
     """A two-layer network with a GELU, and with an operator that XLA hasn't got where it is `special`."""
 
@@ -139,6 +147,8 @@ def test_what_is_saved_is_stablehlo_for_a_tpu_too(backend: TPUBackend, small: Sm
     assert _error(again(**small.inputs)["output"], want) < 2e-5
     with pytest.raises(Unsupported):
         again.gradients(small.inputs)
+    with pytest.raises(Unsupported):
+        again.generate(small.inputs, steps=1)
     again.close()
     runnable.close()
 

@@ -12,6 +12,7 @@ from generators.compatibility.levels import level_rules
 from generators.compatibility.selection import StepResult, select
 from hardware.backends._loss import loss_weights
 from hardware.backends._xla_model import _leaves_device
+from hardware.backends.base import ModelSubject, Unsupported
 from hardware.backends.factory import get_backend, resolve_target
 from hardware.backends.tpu import TPUBackend, missing_tpu
 from hardware.errors import UsageError
@@ -161,3 +162,13 @@ def test_the_loss_weighs_as_the_references_does() -> None:
     masked = loss_weights(outputs["rows"].shape, mask)
     assert not masked[0, 2].any()
     assert masked[1].all()
+
+
+def test_a_precision_that_xla_is_not_asked_for_is_refused_before_anything_starts() -> None:
+    subject = ModelSubject(model=None, task="other", identity="none")
+    with (
+        get_backend("tpu:xla-cpu") as backend,
+        pytest.raises(Unsupported, match="tpu:xla-cpu doesn't compute in float16") as caught,
+    ):
+        backend.load(subject, {}, "float16")
+    assert caught.value.error_type == "unsupported_dtype"
