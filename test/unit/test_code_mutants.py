@@ -12,7 +12,7 @@ import pytest
 from benchmarks.mutants.code.copies import Copy
 from benchmarks.mutants.code.covering import Covering
 from benchmarks.mutants.code.drawing import ROOT, CodeMutant, frozen
-from benchmarks.mutants.code.killing import ask
+from benchmarks.mutants.code.killing import ask, ask_again
 from benchmarks.mutants.code.operators import OPERATORS
 from benchmarks.mutants.page import page
 from benchmarks.mutants.results import Outcome
@@ -154,6 +154,15 @@ def test_the_page_counts_what_lives_and_what_is_no_proof_as_not_killed():
     assert "no effect" in survivors
 
 
+def test_a_table_is_put_to_the_tests_of_the_python_beside_it():
+    tests = {"a/rules.py": {"1": [0], "2": []}, "a/b/deep.py": {"1": [1]}, "c.py": {"1": [2]}}
+    covering = Covering(tests, {"t.py::slow": 2.0}, ["t.py::slow", "t.py::deep", "t.py::other"])
+    assert covering.beside("a/b/one.toml") == ["t.py::deep", "t.py::slow"]
+    assert covering.ran("a/b/one.toml", 1)
+    assert covering.ran("a/rules.py", 2), "as its module was imported"
+    assert not covering.ran("a/rules.py", 3)
+
+
 CHANCE = """
 from pathlib import Path
 
@@ -188,6 +197,8 @@ def test_a_test_that_fails_once_has_seen_nothing(tmp_path, sight, status):
     )
     tests = ["test/test_it.py::test_chance", "test/test_it.py::test_sight"]
     answer = ask(copy, mutant, Covering({"it.py": {"1": [0, 1]}}, {}, tests), ())
+    again = [ask_again(copy, mutant, f"test/test_it.py::test_{name}").status for name in ("sight", "gone")]
+    assert again == [status, "gone"]
     with pytest.raises(RuntimeError, match="of other tests"):
         ask(copy, mutant, Covering({"it.py": {"1": [0]}}, {}, ["test/test_it.py::test_gone"]), ())
     with pytest.raises(RuntimeError, match="of other tests"):

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
+from typing import TypeVar
 
 import click
 
 from hardware.errors import UsageError
 from hardware.front_door import open_door
 
+from ..results import KILLED
 from .copies import Copy, tree_copy
 from .covering import Covering, measure, unseen
 from .drawing import SEED, CodeMutant, frozen
-from .killing import Answer, Status, ask
+from .killing import Answer, Status, ask, ask_again
 
 JOBS = 2
 
@@ -75,28 +79,64 @@ def run(covering: Path, out: Path, names: tuple[str, ...], drawn: int | None, cl
     order = [(one, False) for one in chosen]
     order += [(one, True) for one in random.Random(SEED).sample(frozen(), clean)]
     bad = 0
+
+    def judge(copy: Copy, asked: tuple[CodeMutant, bool]) -> Answer:
+        return ask(copy, asked[0], tests, unseen(asked[0].file), clean=asked[1])
+
+    for answer in _answers(judge, order):
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(answer)) + "\n")
+        bad += answer.status in (Status.SURVIVED, Status.FALSE_ALARM)
+    return 1 if bad else 0
+
+
+@main.command()
+@click.argument("results", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("--draw", "drawn", default=24, show_default=True, type=click.IntRange(min=1), help="So many, by seed.")
+def again(results: Path, drawn: int) -> int:
+    """Make faults again that a unit test saw in RESULTS, and ask that test alone: does it still see them?
+
+    Exit code 1 where one doesn't, or where more than half have no place any more. That these tests pass without a
+    fault is what `make test` shows.
+    """
+    rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    seen = {
+        one["mutant"]: one["by"] for one in rows if one["by"].startswith("test/unit/") and one["status"] in KILLED
+    }
+    chosen = [one for one in frozen() if one.name in seen]
+    chosen = random.Random(SEED).sample(chosen, min(drawn, len(chosen)))
+    found = [one.status for one in _answers(lambda copy, one: ask_again(copy, one, seen[one.name]), chosen)]
+    count = Counter(found)
+    click.echo(", ".join(f"{number} {status}" for status, number in sorted(count.items())))
+    return 1 if count[Status.SURVIVED] or 2 * count[Status.GONE] > len(found) else 0
+
+
+Asked = TypeVar("Asked")
+
+
+def _answers(judge: Callable[[Copy, Asked], Answer], order: Sequence[Asked]) -> Iterator[Answer]:
+    """What comes of each, as they end, in two copies of the tree at once."""
     with tree_copy() as one, tree_copy() as other, ThreadPoolExecutor(JOBS) as pool:
         free: SimpleQueue[Copy] = SimpleQueue()
         free.put(one)
         free.put(other)
 
-        def judge(asked: tuple[CodeMutant, bool]) -> Answer:
+        def judged(asked: Asked) -> Answer:
             copy = free.get()
             try:
-                return ask(copy, asked[0], tests, unseen(asked[0].file), clean=asked[1])
+                return judge(copy, asked)
             finally:
                 free.put(copy)
 
-        waiting = [pool.submit(judge, one) for one in order]
-        for number, answered in enumerate(as_completed(waiting), start=1):
-            answer = answered.result()
-            with out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(answer)) + "\n")
-            bad += answer.status in (Status.SURVIVED, Status.FALSE_ALARM)
+        waiting = [pool.submit(judged, asked) for asked in order]
+        for number, ended in enumerate(as_completed(waiting), start=1):
+            answer = ended.result()
             click.echo(
-                f"{number}/{len(order)} {answer.mutant} {answer.status} {answer.seconds:.0f} s {answer.by}", err=True
+                f"{number}/{len(order)} {answer.mutant} {answer.status} {answer.seconds:.0f} s "
+                f"{answer.by or answer.message}",
+                err=True,
             )
-    return 1 if bad else 0
+            yield answer
 
 
 if __name__ == "__main__":

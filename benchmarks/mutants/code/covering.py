@@ -58,6 +58,18 @@ class Covering:
         found = {self._names[number] for numbers in ran for number in numbers}
         return sorted(found, key=lambda name: (self._seconds.get(name, 0.0), name))
 
+    def ran(self, file: str, line: int) -> bool:
+        """Whether the line ran in a process of tests at all, be it as its module was imported; a table is read."""
+        return not file.endswith(".py") or str(line) in self._tests.get(file, {})
+
+    def beside(self, file: str) -> list[str]:
+        """The tests that ran Python in the folder of a file or in the one above it, the quickest first."""
+        folder = Path(file).parent
+        found = {
+            test for other in self._tests if Path(other).parent in (folder, folder.parent) for test in self.of(other)
+        }
+        return sorted(found, key=lambda name: (self._seconds.get(name, 0.0), name))
+
     def in_children(self, file: str, line: int) -> list[str]:
         """The files of tests of which a child ran the line, the quickest first."""
         found = self._in_children.get(file, {}).get(str(line), [])

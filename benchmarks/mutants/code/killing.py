@@ -20,8 +20,12 @@ from .drawing import CodeMutant
 
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.*?)?)(?: - (.*))?$", re.MULTILINE)
 _LEAST_S, _ALL_S = 240.0, 1800.0
-_MOST_NEAR = 1500
-"""The quickest of so many that come by a line are asked."""
+_MOST_NEAR, _MOST_FILES = 1500, 12
+"""The quickest of so many that come by a line are asked, and the quickest of so many files with a child that does."""
+
+
+class OtherTests(RuntimeError):
+    """A test that is named isn't here."""
 
 
 class Status(StrEnum):
@@ -68,17 +72,33 @@ def ask(copy: Copy, mutant: CodeMutant, covering: Covering, unseen: Sequence[str
     return _answer(mutant, Status.SURVIVED, ended, asked, started)
 
 
+def ask_again(copy: Copy, mutant: CodeMutant, test: str) -> Answer:
+    """Make the fault in a copy and ask the one test that saw it before; `gone` where either has no place now."""
+    started = time.monotonic()
+    with copy.with_fault(mutant) as number:
+        if number is None:
+            return Answer(mutant=mutant.name, status=Status.GONE, message="its site was rewritten")
+        try:
+            ended = _run(copy, [test], _LEAST_S)
+        except OtherTests:
+            return Answer(mutant=mutant.name, status=Status.GONE, message=f"no such test: {test}")
+    if ended.hung:
+        return _answer(mutant, Status.HUNG, ended, test, started)
+    return _answer(mutant, Status.KILLED if ended.by else Status.SURVIVED, ended, test, started)
+
+
 def _steps(
     mutant: CodeMutant, line: int | None, covering: Covering, unseen: Sequence[str]
 ) -> list[tuple[Sequence[str], float]]:
     """Who is asked one after the other, each with how long it may take: the tests that come by the line (where none
-    does in its own process, by any of the file), then files of tests of which a child does, or another interpreter
-    may. All quick ones come last, where none or too many come by the line."""
+    does in its own process, by any of the file; by Python beside a table), then files of tests of which a child does,
+    or another interpreter may. All quick ones come last, where too many come by the line, or it ran as an import or a
+    table is read: a line that ran in no process of theirs is seen by none."""
     by_line = covering.of(mutant.file, line) if line else []
-    whole = [*covering.in_children(mutant.file, line), *unseen] if line else [*unseen]
-    whole = list(dict.fromkeys(whole))
-    steps = [((by_line or covering.of(mutant.file))[:_MOST_NEAR], _LEAST_S)] + [([one], _LEAST_S) for one in whole]
-    if not 0 < len(by_line) <= _MOST_NEAR:
+    near = by_line or covering.of(mutant.file) or covering.beside(mutant.file)
+    whole = [*covering.in_children(mutant.file, line)[:_MOST_FILES], *unseen] if line else [*unseen]
+    steps = [(near[:_MOST_NEAR], _LEAST_S)] + [([one], _LEAST_S) for one in dict.fromkeys(whole)]
+    if len(by_line) > _MOST_NEAR or (not by_line and line and covering.ran(mutant.file, line)):
         steps.append(([*QUICK], _ALL_S))
     return [(tests, longest + 4 * sum(map(covering.seconds, tests))) for tests, longest in steps if tests]
 
@@ -142,7 +162,7 @@ def _run(copy: Copy, tests: Sequence[str], longest: float, without: Sequence[str
     if process.returncode == 0:
         return _Ended()
     if process.returncode == pytest.ExitCode.NO_TESTS_COLLECTED or "ERROR: not found: " in said:
-        raise RuntimeError(f"what covers which line was measured of other tests: {said[-300:]}")
+        raise OtherTests(f"what covers which line was measured of other tests: {said[-300:]}")
     found = _FAILED.search(said)
     if found is None:  # pytest itself ended otherwise: a conftest that can't be read, a signal
         return _Ended(by="pytest itself", message=said[-300:])
