@@ -191,3 +191,11 @@ def test_names_on_the_bus_come_from_the_id_database(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(_pci, "ID_DATABASES", [])
     (unnamed,) = _pci.pci_accelerators(LiveMachine(tmp_path)) or ()
     assert unnamed.name == ""
+
+
+def test_a_vendor_that_lacks_a_method_is_refused_with_its_name(add_vendor: AddVendor) -> None:
+    add_vendor(
+        "half", VENDOR.format(vendor="Half", kind="npu", available="True").partition("    def list_devices")[0]
+    )
+    assert accelerators.registered_vendors().failures["half"] == "TypeError: Chips lacks list_devices"
+    assert "half" not in accelerators.registered_vendors().classes

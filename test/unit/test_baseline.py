@@ -94,6 +94,9 @@ def test_what_is_gone_is_fixed_only_where_what_showed_it_ran_again() -> None:
         idle = against(report(checks=checks), finding(A))
         assert not idle.fixed
         assert idle.counts["not looked at"] == 1
+    of_a_model = finding(model_name="bert")
+    assert not against(report(), of_a_model).fixed
+    assert against(report(checks=(line(A, check="builds"),)), of_a_model).fixed
     broken = finding(component="hardware_stack", hardware_type="cuda")
     assert not against(report(), broken).fixed
     assert against(report(stack=(StackResult(target="cuda", state="computed"),)), broken).fixed

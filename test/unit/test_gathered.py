@@ -162,3 +162,17 @@ def test_checks_without_a_run_line_have_a_place_in_the_history(tmp_path: Path):
     assert [(one.run_id, one.machine, dict(one.outcomes)) for one in found.history.runs] == [
         ("r05", "", {"passed": 1})
     ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"versions": "torch 2"}, {"plan": [{"cell_id": CELLS[0], "checks": [1]}]}, {"inventory": []}, {"command": 1}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_run_whose_line_cant_be_read_is_told_as_broken_both_ways(folder: Path, changes: dict[str, object]):
+    path = folder / "r03-1.jsonl"
+    first, *rest = path.read_text(encoding="utf-8").split("\n")
+    path.write_text("\n".join([json.dumps({**json.loads(first), **changes}), *rest]), encoding="utf-8")
+    wanted, found = said(read_folder(folder)), said(gathered_in(folder))
+    assert found == wanted
+    assert "broken_evidence" in {error["error_type"] for error in found["errors"]}  # type: ignore[attr-defined]

@@ -244,3 +244,20 @@ def test_a_node_that_no_runtime_could_run_is_refused(tmp_path, strange):
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     with pytest.raises((ModelError, BrokenInput)):
         derive_graph(str(tmp_path / "m.onnx"))
+
+
+def test_a_graph_that_the_system_refuses_is_told_in_the_systems_words(tmp_path):
+    with pytest.raises(BrokenInput, match=r"'gone.onnx' cannot be read") as caught:
+        open_reference(tmp_path / "gone.onnx")
+    assert caught.value.why == "No such file or directory"
+
+
+def test_an_ir_whose_input_may_have_any_rank_is_refused_by_its_name(tmp_path):
+    openvino = pytest.importorskip("openvino")
+    from openvino import opset13
+
+    given = opset13.parameter(openvino.PartialShape.dynamic(), np.float32, name="given")
+    file = tmp_path / "any.xml"
+    openvino.save_model(openvino.Model([opset13.relu(given)], [given]), file)
+    with pytest.raises(ModelError, match="the input 'given' may have any number of dimensions"):
+        open_reference(file).inputs()

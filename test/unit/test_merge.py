@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hardware.errors import BrokenInput
+from hardware.errors import BrokenInput, OutputError
 from hardware.evidence.merge import LARGEST_MERGE, merge_evidence
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.store import read_folder
@@ -204,3 +205,14 @@ def test_what_is_no_file_is_refused_at_once(lab, home):
     os.mkfifo(lab / f"{RUN}-1.jsonl")
     with pytest.raises(BrokenInput, match="it is no regular file"):
         merge_evidence(lab, home)
+
+
+def test_a_home_that_takes_nothing_is_an_error_in_the_systems_words(lab, home, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    put(lab, run_line())
+    monkeypatch.setattr("hardware.evidence.merge.write_whole", full)
+    with pytest.raises(OutputError, match="evidence cannot be written to") as caught:
+        merge_evidence(lab, home)
+    assert caught.value.why == "No space left on device"

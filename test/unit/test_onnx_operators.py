@@ -135,3 +135,13 @@ def test_onnx_runtime_keeps_no_identity_of_the_machine_and_sends_nothing(tmp_pat
         )
         assert ran.returncode == 0, ran.stderr
         assert bool(list(tmp_path.rglob("deviceid"))) is kept, "without us it does, or this test shows nothing"
+
+
+def test_without_onnx_runtime_a_file_is_refused_with_what_installs_it(monkeypatch):
+    from hardware.backends._onnx import OnnxRunnable
+    from hardware.backends.base import Unsupported
+
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(Unsupported, match=r"onnxruntime isn't installed .pip install") as caught:
+        OnnxRunnable(None, None, {}, "float32")
+    assert caught.value.error_type == "missing_dependency"

@@ -271,3 +271,11 @@ def test_what_asks_for_float32_is_not_narrowed_in_the_reference():
         assert one == pytest.approx(x / 3, abs=1e-15)
     assert found[3] == pytest.approx((x / 3).sum(), abs=1e-14)
     assert found[4] == pytest.approx(np.arange(4) @ (x / 3), abs=1e-14)
+
+
+def test_a_checkpoint_is_told_from_another_by_its_files(monkeypatch):
+    def identity(revision: str) -> str:
+        monkeypatch.setattr(reference, "revision_of", lambda model: revision)
+        return reference.identity_of(model())
+
+    assert len({identity(""), identity("1f2e"), identity("3d4c")}) == 3

@@ -456,3 +456,9 @@ def test_a_pattern_means_failing_cells_of_the_evidence(tmp_path):
     assert [cell.id for cell in asked_cells(["*/cpu/*"], tmp_path)] == [CELL.id]
     with pytest.raises(NothingMatched, match="bert"):
         asked_cells(["*/cuda/*"], tmp_path)
+
+
+def test_a_cell_without_a_remedy_is_told_why(tmp_path, monkeypatch):
+    found = tried_with(tmp_path, None, monkeypatch, turned_by="nothing")
+    text = remedies_text([replace(found, tried=(), kind_reason="its operator has no kernel there at all")], "x", 80)
+    assert "  no remedy  its operator has no kernel there at all\n" in text
