@@ -11,6 +11,7 @@ import pytest
 from generators.derivation.building import build
 from generators.models.inputs import make_inputs
 from generators.models.store import load_recipe
+from hardware.backends._graph_decoding import decode
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.export import onnx_decoding
 from hardware.export.compressing import in_float16, with_int8_weights_in
@@ -142,3 +143,17 @@ def test_fewer_bits_give_nearly_the_same(product: Path, tmp_path: Path, made_by:
     else:
         assert onnx.TensorProto.INT8 in types.values()
         assert types["cube"] == onnx.TensorProto.FLOAT, "its scales would be taken for blocks"
+
+
+def test_a_graph_that_asks_the_module_itself_is_no_graph() -> None:
+    import torch
+
+    subject, example = decoder("gpt2")
+    head = subject.model.lm_head
+
+    def in_torch(_: Any) -> dict[str, Any]:
+        return {"logits": head(torch.ones(1, 1, head.in_features)).detach().numpy()}
+
+    with pytest.raises(Unsupported, match="lm_head would run in torch while the graphs decode") as caught:
+        decode(subject.model, {PROMPT: in_torch, STEP: in_torch}, example, steps=2)
+    assert caught.value.error_type == "silent_offload"

@@ -176,3 +176,22 @@ def test_versions_are_read_without_starting_anything(tmp_path: Path, monkeypatch
 def test_a_path_that_no_file_can_have_names_no_python(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setenv("HWCOMPAT_QNN_PYTHON", path)
     assert environment_of("qnn").reason == "HWCOMPAT_QNN_PYTHON names no Python (make setup-qnn)"
+
+
+@pytest.mark.parametrize(
+    ("machine", "kinds", "name"),
+    [
+        ("x86_64", ["CPU"], "htp (emulator)"),
+        ("AMD64", [], "htp (emulator)"),
+        ("x86_64", ["CPU", "NPU"], "htp"),
+        ("aarch64", ["CPU"], "htp"),
+        ("ARM64", ["CPU"], "htp"),
+    ],
+)
+def test_an_emulator_is_called_one_and_an_npu_is_not(machine: str, kinds: list[str], name: str) -> None:
+    backend: Any = get_backend("qnn")
+    versions = {"qnn": "2.40", "onnxruntime": "1.31", "onnxruntime_qnn": "2.7"}
+    backend.described = {**versions, "machine": machine, "devices": [{"kind": kind} for kind in kinds]}
+    assert backend.device == name
+    assert ("emulator" in backend.facts()) is ("emulator" in name)
+    assert ("emulator" in backend.get_device_info().device_name.lower()) is ("emulator" in name)
