@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.mutants.code.copies import Copy
-from benchmarks.mutants.code.covering import Covering
+from benchmarks.mutants.code.covering import Covering, beside
 from benchmarks.mutants.code.drawing import ROOT, CodeMutant, frozen
 from benchmarks.mutants.code.killing import ask, ask_again
 from benchmarks.mutants.code.operators import OPERATORS
@@ -161,6 +161,27 @@ def test_a_table_is_put_to_the_tests_of_the_python_beside_it():
     assert covering.ran("a/b/one.toml", 1)
     assert covering.ran("a/rules.py", 2), "as its module was imported"
     assert not covering.ran("a/rules.py", 3)
+
+
+def test_what_some_tests_cover_is_measured_anew_and_the_rest_stays():
+    before = {
+        "tests": {"a.py": {"1": [0, 1], "2": []}},
+        "names": ["t.py::old", "u.py::other"],
+        "seconds": {"t.py::old": 1.0, "u.py::other": 2.0},
+        "in_children": {"a.py": {"1": ["t.py", "u.py"]}},
+    }
+    found = {
+        "tests": {"a.py": {"2": [0]}},
+        "names": ["t.py::new"],
+        "seconds": {"t.py::new": 3.0},
+        "in_children": {"a.py": {"3": ["t.py"]}},
+    }
+    both = beside(before, found, ["t.py"])
+    covering = Covering(both["tests"], both["seconds"], both["names"], both["in_children"])
+    assert covering.of("a.py", 1) == ["u.py::other"]
+    assert covering.of("a.py", 2) == ["t.py::new"]
+    assert [covering.in_children("a.py", line) for line in (1, 3)] == [["u.py"], ["t.py"]]
+    assert covering.seconds("t.py::new") == 3.0
 
 
 CHANCE = """

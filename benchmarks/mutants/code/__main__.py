@@ -41,11 +41,12 @@ def list_mutants() -> None:
 
 @main.command()
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
-def cover(out: Path) -> None:
+@click.option("--tests", multiple=True, help="Only this file of tests, beside what OUT has; may be repeated.")
+def cover(out: Path, tests: tuple[str, ...]) -> None:
     """Run all tests once, and write to OUT which of them come by which line. Those that fail are said: see why before
     faults are made, for they would see each."""
     with tree_copy() as copy:
-        click.echo(measure(copy, out), err=True)
+        click.echo(measure(copy, out, tests), err=True)
 
 
 @main.command()
@@ -55,9 +56,13 @@ def cover(out: Path) -> None:
 @click.option("--draw", "drawn", type=click.IntRange(min=1), help="So many of them, drawn by seed.")
 @click.option("--clean", type=click.IntRange(min=0), default=0, show_default=True, help="Runs without a fault.")
 @click.option("--survivors", is_flag=True, help="Those alone that lived as OUT has it; their lines are replaced.")
-def run(covering: Path, out: Path, names: tuple[str, ...], drawn: int | None, clean: int, survivors: bool) -> int:
+@click.option("--near", is_flag=True, help="Ask only tests that come by the line in their own process.")
+def run(
+    covering: Path, out: Path, names: tuple[str, ...], drawn: int | None, clean: int, survivors: bool, near: bool
+) -> int:
     """Make each fault in a copy of the tree and ask the tests. COVERING is what `cover` wrote.
 
+    Whole runs of the product take long: --near finds what is left to them, and --survivors asks them of that.
     Exit code 1 if one lives, or if a clean run fails.
     """
     before = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.is_file() else []
@@ -81,7 +86,7 @@ def run(covering: Path, out: Path, names: tuple[str, ...], drawn: int | None, cl
     bad = 0
 
     def judge(copy: Copy, asked: tuple[CodeMutant, bool]) -> Answer:
-        return ask(copy, asked[0], tests, unseen(asked[0].file), clean=asked[1])
+        return ask(copy, asked[0], tests, () if near else unseen(asked[0].file), clean=asked[1], near=near)
 
     for answer in _answers(judge, order):
         with out.open("a", encoding="utf-8") as file:

@@ -12,8 +12,9 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from .children import SETTINGS
 from .copies import Copy
@@ -101,9 +102,10 @@ def _is_below(file: str, pattern: str) -> bool:
     return any(path.relative_to(ROOT).as_posix() == file for path in ROOT.glob(pattern))
 
 
-def measure(copy: Copy, path: Path) -> str:
-    """Run all tests in an unchanged copy of the tree, and write which of them came by which line. Gives what pytest
-    said of tests that fail there; raises `RuntimeError` where it ends otherwise."""
+def measure(copy: Copy, path: Path, tests: Sequence[str] = ()) -> str:
+    """Run all tests in an unchanged copy of the tree, and write which of them came by which line; some files of
+    `tests` alone where they are named, and what `path` has of others stays. Gives what pytest said of tests that fail
+    there; raises `RuntimeError` where it ends otherwise."""
     folder = copy.folder
     own, of_children, report = folder / ".coveragerc", folder / ".coveragerc-children", folder / "junit.xml"
     own.write_text(_IN_PROCESS, encoding="utf-8")
@@ -113,7 +115,7 @@ def measure(copy: Copy, path: Path) -> str:
     words = ["--cov", "--cov-config", str(own), "--cov-context=test", "--cov-report=", f"--junit-xml={report}"]
     asked = [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"]
     ran = subprocess.run(
-        [*asked, "-p", "benchmarks.mutants.code.children", *words, *QUICK, *_WHOLE_RUNS],
+        [*asked, "-p", "benchmarks.mutants.code.children", *words, *(tests or (*QUICK, *_WHOLE_RUNS))],
         cwd=folder,
         env={**copy.environment(), SETTINGS: str(of_children)},
         capture_output=True,
@@ -122,11 +124,33 @@ def measure(copy: Copy, path: Path) -> str:
     )
     if ran.returncode not in (0, 1):
         raise RuntimeError(f"the tests of the unchanged tree can't be run:\n{ran.stdout[-3000:]}")
-    path.write_text(json.dumps(_gathered(folder)), encoding="utf-8")
+    found = _gathered(folder)
+    if tests:
+        found = beside(json.loads(path.read_text(encoding="utf-8")), found, tests)
+    path.write_text(json.dumps(found), encoding="utf-8")
     return "\n".join(line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR")))
 
 
-def _gathered(folder: Path) -> dict[str, object]:
+def beside(before: dict[str, Any], found: dict[str, Any], files: Sequence[str]) -> dict[str, Any]:
+    """What was measured before, with some files of tests as they were `found` now."""
+    stays = {name for name in before["names"] if name.partition("::")[0] not in files}
+    names = [*sorted(stays), *found["names"]]
+    numbers = {name: number for number, name in enumerate(names)}
+    tests: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    children: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for one in (before, found):
+        for file, lines in one["tests"].items():
+            for line, ran in lines.items():
+                of = [one["names"][number] for number in ran]
+                tests[file][line] += [numbers[name] for name in of if one is found or name in stays]
+        for file, lines in one["in_children"].items():
+            for line, ran in lines.items():
+                children[file][line] += [name for name in ran if one is found or name not in files]
+    seconds = {**before["seconds"], **found["seconds"]}
+    return {"tests": tests, "names": names, "seconds": seconds, "in_children": children}
+
+
+def _gathered(folder: Path) -> dict[str, Any]:
     import coverage
 
     numbers: dict[str, int] = {}

@@ -51,12 +51,23 @@ class Answer:
     seconds: float = 0.0
 
 
-def ask(copy: Copy, mutant: CodeMutant, covering: Covering, unseen: Sequence[str], *, clean: bool = False) -> Answer:
-    """Make the fault in a copy and ask: see `_steps`. A `clean` run makes none, and asks the first of these alone."""
+def ask(
+    copy: Copy,
+    mutant: CodeMutant,
+    covering: Covering,
+    unseen: Sequence[str],
+    *,
+    clean: bool = False,
+    near: bool = False,
+) -> Answer:
+    """Make the fault in a copy and ask: see `_steps`; where only those `near` are to be, the single tests among them.
+    A `clean` run makes none, and asks the first of these alone."""
     started = time.monotonic()
     line = mutant.line((copy.folder / mutant.file).read_text(encoding="utf-8"))
     steps = _steps(mutant, line, covering, unseen)
-    asked = ""
+    if near:
+        steps = [step for step in steps if "::" in step[0][0]]
+    asked, ended = "", _Ended()
     if clean:
         ended = _run(copy, *steps[0])
         status = Status.FALSE_ALARM if ended.by or ended.hung else Status.CLEAN
