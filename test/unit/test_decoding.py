@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hardware.backends._decoding import _told_of_each_token, greedy
+from hardware.backends._decoding import _told_of_each_token, _whole_passes, greedy
 from hardware.backends._tensors import to_arrays
 from hardware.backends._torch import in_dtype
 from hardware.backends.base import Generation
@@ -50,6 +50,38 @@ def test_a_library_that_lets_types_of_tokens_grow_only_with_a_cache_is_helped() 
     assert grown["moe_mm_token_type_ids"].shape == (2, 4)
     assert grown["protein_input_ids"].shape == (2, 3)
     assert model._update_model_kwargs_for_generation(None, known)["moe_mm_token_type_ids"].shape == (2, 3)
+
+
+class Listens(torch.nn.Module):
+    """Keeps what each pass was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: list[dict[str, Any]] = []
+
+    def forward(self, **given: Any) -> None:
+        self.given.append(given)
+
+    def _update_model_kwargs_for_generation(self, *_: Any) -> dict[str, Any]:
+        return {}
+
+
+def test_without_a_cache_every_pass_hears_the_sound_and_writes_into_none_of_anothers() -> None:
+    model, sound, other = Listens(), torch.ones(2, 3), torch.zeros(2, 3)
+    tokens, encoded = torch.ones(2, 4, dtype=torch.int64), [torch.ones(2)]
+    with _whole_passes(model, {"input_ids": tokens, "input_features": sound}):
+        model(input_ids=tokens, input_features=other)
+        model(input_ids=tokens, input_features=None)
+        model(input_ids=tokens, encoder_outputs=encoded)
+    model(input_ids=tokens)
+    first, second, third, after = model.given
+    assert first["input_features"] is other, "what the loop gives is what counts"
+    assert torch.equal(second["input_features"], sound)
+    assert second["input_features"] is not sound
+    assert "input_features" not in third, "the encoder has heard it"
+    assert third["encoder_outputs"] is not encoded
+    assert torch.equal(third["encoder_outputs"][0], encoded[0])
+    assert "input_features" not in after
 
 
 def test_what_is_ruled_out_by_the_smallest_number_is_the_same_in_two_precisions_and_nowhere_else() -> None:

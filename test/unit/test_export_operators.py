@@ -61,6 +61,8 @@ CALLS: dict[str, Callable[[], Any]] = {
     "set rows by a mask": lambda: _set(WHOLE[:, 0] > 0, X[0]),
     "set by a mask, one by one": lambda: _set(WHOLE > 3, X[WHOLE > 3] + 1),
     "set places": lambda: _set((slice(None), [1, -2]), -1.0),
+    "set places by a mask of them": lambda: _set((slice(None), [True, *[False] * 6]), -1.0),
+    "set places in two rows": lambda: _set((slice(None), torch.tensor([[1], [4]])), -1.0),
     "set one column": lambda: _set((slice(None), 2), X[:, 0]),
     "attention of one head": lambda: functions.scaled_dot_product_attention(*[X[None, None]] * 3, scale=0.3),
     "causal attention of one head": lambda: functions.scaled_dot_product_attention(
