@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,6 +110,13 @@ def test_other_numbers_than_torch_are_a_wrong_conversion(ways: None) -> None:
     with pytest.raises(Unsupported, match="other numbers than torch") as caught:
         export({"optimum-intel": Runs(3), "convert_model": Runs(3)})
     assert (caught.value.error_type, caught.value.stage) == ("conversion_wrong", Stage.CONVERT)
+
+
+def test_an_export_may_differ_by_a_few_roundings_of_float32_and_no_more(ways: None) -> None:
+    other = {"convert_model": Runs(3)}
+    assert export({"optimum-intel": Runs(2 * (1 + 2e-5)), **other}).method == "optimum-intel"
+    with pytest.raises(Unsupported, match="other numbers than torch"):
+        export({"optimum-intel": Runs(2 * (1 + 5e-4)), **other}, identity="1")
 
 
 def test_an_export_that_does_not_run_failed_at_converting(ways: None) -> None:
@@ -234,6 +242,19 @@ def test_only_a_limit_below_the_installed_version_is_one(
     kind = type("Config", (), {"MAX_TRANSFORMERS_VERSION": limit})
     monkeypatch.setattr(exporter, "_supported", lambda subject: {"none": kind})
     assert exporter.limit_of(subject()) == beyond
+
+
+def test_the_exporter_gets_the_model_with_what_loading_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = []
+    library = SimpleNamespace(export_from_model=lambda model, folder, task: asked.append((model, folder, task)))
+    monkeypatch.setitem(sys.modules, "optimum.exporters.openvino", library)
+    monkeypatch.setattr(exporter, "_supported", lambda subject: {"none": None})
+    given = subject()
+    given.model.config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(pad_token_id=7))
+    made = exporter.with_exporter(given, INPUTS, tmp_path)
+    ((model, folder, task),) = asked
+    assert (made.folder, folder, task) == (tmp_path, tmp_path, "none")
+    assert (model.config.architectures, model.config.pad_token_id) == (["Doubled"], 7)
 
 
 def test_an_exporter_is_told_to_go_beyond_its_limit_for_one_export_and_evidence_says_so(
