@@ -89,6 +89,14 @@ def test_where_neither_way_works_both_reasons_are_told_at_the_stage_export(
     assert (caught.value.error_type, caught.value.stage) == ("export_failed", Stage.EXPORT)
 
 
+def test_what_a_converter_says_at_length_is_cut(ways: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporter, "with_exporter", raising("word " * 2_000))
+    monkeypatch.setattr(openvino, "_TRACES", (trace_raising("word " * 2_000),))
+    with pytest.raises(Unsupported, match="word word") as caught:
+        export({})
+    assert len(str(caught.value)) < 1_500
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

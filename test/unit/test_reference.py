@@ -21,6 +21,7 @@ from tiny_models import tiny
 
 from hardware.evidence.record import Outcome
 from hardware.testing import reference
+from hardware.testing.parity import ReferenceNotFinite
 
 ROOT = Path(__file__).parents[2]
 
@@ -279,3 +280,26 @@ def test_a_checkpoint_is_told_from_another_by_its_files(monkeypatch):
         return reference.identity_of(model())
 
     assert len({identity(""), identity("1f2e"), identity("3d4c")}) == 3
+
+
+class Root(torch.nn.Module):
+    """Its output at 0 is a number, its slope there none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"out": (self.weight * x).sqrt()}
+
+
+def test_nothing_is_held_against_gradients_that_are_no_numbers():
+    made, given = reference.as_reference(Root()), {"x": np.ones(2)}
+    assert reference.float64_outputs(made, given)["out"].tolist() == [0.0, 0.0]
+    with pytest.raises(ReferenceNotFinite, match="not finite in weight"):
+        reference.float64_gradients(made, given)
+
+
+def test_room_for_gradients_is_that_of_one_in_float32_and_two_in_float64():
+    made = model()
+    assert reference.bytes_for_gradients(made) == (2 * 2 + 2) * (4 + 8 + 8)
