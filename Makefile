@@ -21,7 +21,7 @@ VERSIONS ?= 5.23.0 4.57.6
 PIP := -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) -c constraints.txt
 
-.PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code \
+.PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench recipes test-versions test-newest setup setup-qnn run-qnn \
     setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment audit constraints clean
 
@@ -80,7 +80,12 @@ mutants-all: $(VENV)/.ready-dev
 FOUND := docs/evidence
 mutants-code: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants.code cover .mutants-covering.json
-	$(OWN) -m benchmarks.mutants.code run .mutants-covering.json --out $(FOUND)/mutants-code.jsonl --clean 20 $(ARGS)
+	-$(OWN) -m benchmarks.mutants.code run .mutants-covering.json --out $(FOUND)/mutants-code.jsonl --near $(ARGS)
+	$(OWN) -m benchmarks.mutants.code run .mutants-covering.json --out $(FOUND)/mutants-code.jsonl --survivors --clean 20
+
+# Some of these again, each put to the test that saw it before.
+mutants-again: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.mutants.code again $(FOUND)/mutants-code.jsonl $(ARGS)
 
 mutants-deceits: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants.deceits --out $(FOUND)/mutants-deceits.jsonl $(ARGS)
