@@ -262,6 +262,9 @@ def test_a_present_gpu_of_a_recorded_machine_that_cant_be_used_is_exit_code_1(tm
 
 def test_a_finding_without_a_remedy_says_so() -> None:
     found = diagnose_machine(machine(facts(vendor="Nobody", driver=DriverState.MISSING)), (), UBUNTU)
+    nothing = replace(found, findings=(), checked=False)
+    assert diagnosis_text(nothing) == "Nothing that is present is unusable; nothing was computed.\n"
+    assert diagnosis_text(replace(nothing, checked=True)) == "Everything that is expected here works.\n"
     assert "Nobody has written down" in diagnosis_text(replace(found, checked=False))
 
 

@@ -106,6 +106,7 @@ def test_what_is_complete_is_taken_over_and_the_rest_runs_whole(folder):
 def test_without_any_run_everything_runs_with_a_note(folder):
     assert folder.find() == Resumable()
     folder.path.mkdir()
+    assert folder.find() == Resumable()
     assert "no run to resume" in folder.find().notes()[0]
 
 

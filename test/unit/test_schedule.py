@@ -8,7 +8,7 @@ import pytest
 
 from hardware.cell import Cell
 from hardware.target import Target
-from hardware.testing.schedule import REAL_WEIGHTS, default_jobs, groups_of, next_group, threads_for
+from hardware.testing.schedule import REAL_WEIGHTS, default_jobs, groups_of, next_group, threads_for, usable_cores
 from hardware.testing.suite_file import SuiteFile
 
 CPU, SIMULATED, OPENVINO = (Target(name=name) for name in ("cpu", "simulated", "openvino"))
@@ -112,3 +112,12 @@ def test_as_many_jobs_as_can_run_beside_each_other(suites, cores, jobs):
 )
 def test_jobs_times_threads_fit_the_cores_and_the_users_wish(jobs, cores, asked, threads):
     assert threads_for(jobs, cores, asked) == threads
+
+
+def test_cores_are_those_that_this_process_may_run_on(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {3}, raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("sys.platform", "linux")
+    assert usable_cores() == 1
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert usable_cores() == 64

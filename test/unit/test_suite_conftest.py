@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from generators.suites.files import prepare_folder, suite_conftest
 from hardware.evidence.record import EDITED
 from hardware.evidence.store import read_folder
-from hardware.testing.conftests import GENERATED, digest_of_text
+from hardware.testing.conftests import GENERATED, NAME, digest_of_text, strange_conftests
 from hardware.testing.suite_file import stamp
 
 ROOT = Path(__file__).parents[2]
@@ -122,3 +123,23 @@ def test_what_ran_beside_another_conftest_or_plug_in_is_marked_as_edited(tmp_pat
     )
     (line,) = read_folder(tmp_path / "evidence").checks
     assert (EDITED in line.conditions) is marked, done.stdout + done.stderr
+
+
+def test_which_conftests_were_loaded_is_told_nearest_first_and_the_generated_one_is_none(tmp_path, monkeypatch):
+    suite = tmp_path / "tests" / "hwcompat" / "test_one.py"
+    prepare_folder(suite.parent)
+    near, far = suite.parent / "conftest.py", tmp_path / "conftest.py"
+    far.write_text("x = 1\n")
+    (tmp_path / "tests" / "conftest.py").write_text("never = 'loaded'\n")
+    loaded = [module for module in sys.modules.values() if not str(getattr(module, "__file__", "")).endswith(NAME)]
+    others = [name for name, module in sys.modules.items() if module not in loaded]
+    for name in others:
+        monkeypatch.delitem(sys.modules, name)
+    assert strange_conftests(suite) == ()
+    for path in (near, far):
+        monkeypatch.setitem(sys.modules, f"conftest_of_{path.parent.name}", SimpleNamespace(__file__=str(path)))
+    assert strange_conftests(suite) == (far,)
+    near.write_text(near.read_text() + "x = 1\n")
+    assert strange_conftests(suite) == (near, far)
+    near.write_bytes(b"\xff\xfe")
+    assert strange_conftests(suite) == (near, far)

@@ -140,3 +140,13 @@ def test_what_is_said_after_the_time_is_up_changes_nothing(clock, start):
     watch.poll()
     (ending,) = watch.poll()
     assert (ending.outcome, ending.running) == (Outcome.TIMEOUT, "")
+
+
+def test_a_child_that_is_not_to_be_a_fork_is_a_new_process(monkeypatch):
+    started = []
+    monkeypatch.setattr(module.subprocess, "Popen", lambda words, **options: started.append((words, options)))
+    monkeypatch.setattr(module.os, "fork", lambda: pytest.fail("it was forked"))
+    assert module._start(TASK, fork=False, reader=-1) is None
+    ((words, options),) = started
+    assert words == module.command_for(TASK)
+    assert options["start_new_session"], "it is ended with all that it starts"
