@@ -5,11 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import stub_libraries
 from stub_libraries import python
+
+from hardware.accelerators import _levelzero
+from hardware.accelerators._intel_files import driver_version
+from hardware.accelerators.base import AcceleratorInfo
+from hardware.accelerators.intel import IntelAccelerators
+from hardware.machine import LiveMachine
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., Any]
@@ -119,3 +126,31 @@ def test_without_the_python_binding_the_reason_names_the_command() -> None:
     facts, _ = python(f"import sys\nsys.modules['pyzes'] = None\n{LIST}")
     assert facts["library"] == "missing"
     assert "pip install pyzes" in facts["reason"]
+
+
+def test_a_mask_of_gpus_says_nothing_of_an_npu(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = AcceleratorInfo(vendor="Intel", device_type="gpu", model="Arc A770", index=0)
+    npu = AcceleratorInfo(vendor="Intel", device_type="npu", model="AI Boost", index=1)
+    monkeypatch.setenv("ZE_AFFINITY_MASK", "1")
+    hidden, told = IntelAccelerators().finished((gpu, npu))
+    assert hidden.extra_info == {"hidden_by": "ZE_AFFINITY_MASK=1"}
+    assert told == npu
+
+
+def test_a_counter_is_read_twice_within_a_tenth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(_levelzero.time, "sleep", slept.append)
+    samples = iter([SimpleNamespace(timestamp=100, energy=50), SimpleNamespace(timestamp=110, energy=80)])
+    assert _levelzero._rate(lambda: next(samples), "energy") == 3.0
+    assert 0 < sum(slept) <= 0.1, "a monitor asks several times a second"
+    still = SimpleNamespace(timestamp=100, energy=50)
+    assert _levelzero._rate(lambda: still, "energy") is None
+
+
+def test_a_driver_of_the_kernels_own_has_the_kernels_version(tmp_path: Path) -> None:
+    own = tmp_path / "sys" / "module" / "xe" / "version"
+    own.parent.mkdir(parents=True)
+    own.write_text("1.2.3\n")
+    here = LiveMachine(tmp_path)
+    assert driver_version(here, "xe") == "1.2.3"
+    assert driver_version(here, "i915") == f"Linux {here.host().release}"
