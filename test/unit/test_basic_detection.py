@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -69,3 +70,13 @@ def test_the_front_door_says_so_and_goes_on(monkeypatch):
 def test_nothing_of_it_is_asked_where_the_detection_works(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere")
     assert detect_somehow().detection_failure == ""
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_driver_that_hangs_holds_nobody_up_for_more_than_two_minutes(monkeypatch):
+    def hangs(words: list[str], *, timeout: float, **_: object) -> None:
+        assert 10 < timeout <= 120
+        raise subprocess.TimeoutExpired(words[0], timeout)
+
+    monkeypatch.setattr(basic_detection.subprocess, "run", hangs)
+    assert "timed out after" in detect_somehow().detection_failure

@@ -19,7 +19,7 @@ from hardware.errors import UsageError
 from hardware.machine import LiveMachine, Machine, Reading
 from hardware.recording import ReplayedMachine
 from hardware.system.storage import StorageDeviceInfo, get_storage_backend, read_storage
-from hardware.system.storage._linux_health import link_limit
+from hardware.system.storage._linux_health import health_without_root, link_limit
 from hardware.system.storage._mounts import Mount, read_mounts, remote
 from hardware.system.storage.base import BUS_TYPES, DEVICE_TYPES, HEALTH
 from hardware.system.storage.factory import registered_storage
@@ -274,3 +274,22 @@ def test_this_machine_has_storage_and_the_list_shows_it() -> None:
     assert max(map(len, printed.output.splitlines())) <= 80
     markdown = CliRunner().invoke(main, ["list", "--format", "markdown", "--replay", str(computer(XEON).folder)])
     assert "&lt;host&gt;:/scratch" in markdown.output
+
+
+@pytest.mark.parametrize(
+    ("files", "status", "temperature"),
+    [
+        ({"state": "live", "hwmon1/temp1_input": "41850", "hwmon1/temp1_alarm": "0"}, None, 41.85),
+        ({"state": "live", "hwmon1/temp1_input": "90850", "hwmon1/temp1_alarm": "1"}, "warning", 90.85),
+        ({"state": "dead", "hwmon1/temp1_alarm": "1"}, "critical", None),
+    ],
+)
+def test_an_nvme_disk_that_the_kernel_gave_up_is_critical_and_a_hot_one_a_warning(
+    tmp_path: Path, files: dict[str, str], status: str | None, temperature: float | None
+) -> None:
+    for name, text in files.items():
+        path = tmp_path / "sys" / "class" / "nvme" / "nvme0" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    found = health_without_root(LiveMachine(tmp_path), "nvme0n1", "")
+    assert (found.status, found.temperature_celsius) == (status, temperature)
