@@ -11,6 +11,7 @@ import pytest
 
 from hardware import accelerators
 from hardware.accelerators import _pci
+from hardware.detection import detect
 from hardware.errors import HwCompatError
 from hardware.machine import LiveMachine
 
@@ -199,3 +200,11 @@ def test_a_vendor_that_lacks_a_method_is_refused_with_its_name(add_vendor: AddVe
     )
     assert accelerators.registered_vendors().failures["half"] == "TypeError: Chips lacks list_devices"
     assert "half" not in accelerators.registered_vendors().classes
+
+
+def test_a_vendors_library_is_closed_once_the_machine_is_listed(add_vendor: AddVendor, tmp_path: Path) -> None:
+    note = tmp_path / "closed"
+    closing = f"\n    def shutdown(self):\n        with open({str(note)!r}, 'a') as note: note.write('x')\n"
+    add_vendor("tidy", VENDOR.format(vendor="Tidy", kind="npu", available="True") + closing)
+    assert "Tidy" in {one.vendor for one in detect().accelerators}
+    assert note.read_text() == "x"

@@ -16,7 +16,7 @@ from hardware.accelerators.base import AcceleratorInfo, DriverState, HardwareSta
 from hardware.backends.factory import built_in_targets
 from hardware.detection import HardwareInfo, ProbeResult, detect, targets
 from hardware.doctor import diagnosis as module
-from hardware.doctor.diagnosis import TIMEOUT, Finding, Health, diagnose_machine, with_probes
+from hardware.doctor.diagnosis import TIMEOUT, Diagnosis, Finding, Health, diagnose_machine, with_probes
 from hardware.doctor.remedies import ANY, TARGET_STATES, VENDOR_STATES, entries, kinds_of, remedies_for
 from hardware.doctor.text import diagnosis_text
 from hardware.expected_targets import TargetStatus, why_absent
@@ -292,3 +292,13 @@ def test_a_variant_may_need_less_than_its_target(target: str, package: str) -> N
     assert why_absent(variant, here) == ""
     assert why_absent(Target(name=variant.name), here)
     assert f"{package} has no environment here: make setup-" in why_absent(variant, machine(packages={}))
+
+
+def test_vendors_and_targets_are_each_listed_once_under_their_title() -> None:
+    vendor = Finding(kind="vendor", name="Nobody", health=Health.WORKS, reason="r", remedies=())
+    target = Finding(kind="target", name="cpu", health=Health.WORKS, reason="r", remedies=())
+    lines = diagnosis_text(Diagnosis(findings=(vendor, target), checked=True)).splitlines()
+    titles = {lines.index(title): title for title in ("Vendors", "Targets")}
+    assert list(titles.values()) == ["Vendors", "Targets"]
+    rows = [line.split()[1] for line in lines if line.startswith("  ok")]
+    assert rows == ["Nobody", "cpu"]
