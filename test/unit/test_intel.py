@@ -3,6 +3,7 @@ simulated."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -154,3 +155,21 @@ def test_a_driver_of_the_kernels_own_has_the_kernels_version(tmp_path: Path) -> 
     here = LiveMachine(tmp_path)
     assert driver_version(here, "xe") == "1.2.3"
     assert driver_version(here, "i915") == f"Linux {here.host().release}"
+
+
+def test_an_npu_that_is_gone_after_a_shutdown_is_listed_no_more(tmp_path: Path) -> None:
+    device = tmp_path / "sys" / "devices" / "0000:00:0b.0"
+    accel = tmp_path / "sys" / "class" / "accel" / "accel0"
+    for folder in (device, accel, tmp_path / "sys" / "drivers" / "intel_vpu", tmp_path / "dev" / "accel"):
+        folder.mkdir(parents=True)
+    for name, text in (("vendor", "0x8086"), ("device", "0x7d1d"), ("class", "0x120000")):
+        (device / name).write_text(f"{text}\n")
+    (device / "driver").symlink_to(tmp_path / "sys" / "drivers" / "intel_vpu")
+    (accel / "device").symlink_to(device)
+    (tmp_path / "dev" / "accel" / "accel0").touch()
+    backend = IntelAccelerators(LiveMachine(tmp_path))
+    assert [(one.device_type, one.seen_by) for one in backend.list_devices()] == [("npu", "driver")]
+    shutil.rmtree(accel)
+    shutil.rmtree(device)
+    backend.shutdown()
+    assert backend.list_devices() == ()
