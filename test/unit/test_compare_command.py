@@ -224,3 +224,19 @@ def test_a_flaky_cell_is_a_warning(folder, capsys):
     assert [one["run_id"] for one in change["alternating"]] == [GREEN, "r4", "r5", "r6"]
     assert compare("r5", "r6") == 0
     assert compare("r5", "r6", "--fail-on", "warning") == 1
+
+
+def test_lines_are_those_of_the_runs_that_were_asked_for_from_tables_and_from_objects(folder, monkeypatch):
+    def asked() -> set[tuple[str, str]]:
+        with RunEvidence(folder) as evidence:
+            found = evidence.checks(runs=[RED]) + evidence.checks(runs=[GREEN], cells=[BERT])
+        return {(line.run_id, line.cell_id) for line in found}
+
+    wanted = {(RED, BERT), (RED, GPT2), (GREEN, BERT)}
+    assert asked() == wanted
+
+    def unusual(_folder):
+        raise run_evidence.UnusualEvidenceError("as if")
+
+    monkeypatch.setattr(run_evidence, "EvidenceTable", unusual)
+    assert asked() == wanted

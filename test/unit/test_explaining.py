@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from generators.compatibility.explaining import explain
+from generators.compatibility.explaining import Asked, explain
 from generators.compatibility.facts import Facts
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Level
@@ -79,3 +79,12 @@ def test_a_cell_is_explained_from_the_command_line(tmp_path):
 def test_what_is_no_cell_is_refused_with_what_is_wrong(cell, why):
     done = CliRunner().invoke(main, ["--explain", cell], standalone_mode=False)
     assert why in str(done.exception)
+
+
+def test_a_short_list_is_told_and_a_long_one_counted():
+    names = ("a", "b", "c", "d", "e")
+    asked = [Asked(fact="operators", wants="has x", value=names[:count], holds=False) for count in (4, 5)]
+    assert [one.text for one in asked] == [
+        "operators has x (here a, b, c, d)",
+        "operators has x (here 5 of them)",
+    ]

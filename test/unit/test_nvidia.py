@@ -10,6 +10,7 @@ import pytest
 import stub_libraries
 from stub_libraries import python
 
+from hardware.accelerators import nvidia
 from hardware.accelerators.nvidia import NvidiaAccelerators, throttle_reasons
 from hardware.errors import UsageError
 
@@ -290,3 +291,17 @@ def test_frameworks_have_their_own_names_for_a_device(framework: str, name: str)
 def test_an_unknown_framework_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match=r"Did you mean 'pytorch'.*jax.*onnxruntime"):
         NvidiaAccelerators().get_framework_device_string(0, "pytroch")
+
+
+@pytest.mark.parametrize(
+    ("bits", "architecture", "own", "kind"),
+    [
+        (5120, 9, True, "HBM"),
+        (384, 5, True, "GDDR"),
+        (192, 8, True, "GDDR"),
+        (64, 3, True, None),
+        (128, 9, False, None),
+    ],
+)
+def test_memory_is_told_by_its_bus_and_where_no_card_had_another(bits, architecture, own, kind) -> None:
+    assert nvidia._memory_type({"memory_bus_bits": bits, "nvml_architecture": architecture}, own) == kind

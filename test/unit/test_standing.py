@@ -6,16 +6,19 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from generators.compatibility import reduction, standing
+from generators.compatibility.matrix_groups import UNNAMED, by_device
 from generators.compatibility.standing import Standing, standing_in, standing_of
+from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.errors import BrokenInput
 from hardware.evidence.compacted import compact
 from hardware.evidence.record import CheckLine, EndLine, Line, Origin, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.store import read_folder, read_run
-from hardware.evidence.table import EvidenceTable
+from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
 
 CHECKS = ("builds", "matches_reference", "backward")
 OUTCOMES = (Outcome.PASSED, Outcome.PASSED, Outcome.FAILED, Outcome.AMBIGUOUS, Outcome.SKIPPED, Outcome.NOT_RUN)
@@ -220,3 +223,30 @@ def test_parquet_of_another_kind_is_refused_by_name(tmp_path):
         read_folder(tmp_path)
     with pytest.raises(BrokenInput, match=r"x\.parquet"):
         standing_in(tmp_path)
+
+
+def test_an_accelerator_without_a_name_is_listed_only_where_something_ran():
+    line = check("r1", "bert/fill-mask/cpu/float32", accelerator=None)
+    one = SimpleNamespace(checks=(line,), machines={})
+
+    def named(level: Level) -> object:
+        verdict = Verdict(cell=line.cell_id, level=level, basis=Basis.MEASURED, evidence_ids=("r1",))
+        return by_device(one, [verdict], lambda part: pytest.fail("nothing is shared"))["accelerator"]
+
+    assert named(Level.UNKNOWN) == {}
+    assert [verdict.level for verdict in named(Level.HIGH)[UNNAMED]] == [Level.HIGH]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"run_id": "r2"}, {"cell_id": "x/y/cpu/float32"}, {"check_name": "backward"}, {"accelerator": "B"}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_line_that_is_not_what_the_table_says_is_not_believed(changes):
+    line = check("r1", "bert/fill-mask/cpu/float32")
+    where = reduction.Place(cell_id=line.cell_id, check_name="builds", target="cpu", machine="here", planned=True)
+    row = reduction.Reduced(place=0, run_id="r1", where=where, accelerator="A")
+    (spoken,) = standing._speaking(None, [row], {0: line})
+    assert spoken == line
+    with pytest.raises(UnusualEvidenceError, match="isn't what the table says"):
+        standing._speaking(None, [row], {0: replace(line, **changes)})

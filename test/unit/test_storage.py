@@ -4,6 +4,7 @@ known; and nothing of a serial number, a server or a bucket in what is printed."
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.machine import LiveMachine, Machine, Reading
 from hardware.recording import ReplayedMachine
-from hardware.system.storage import StorageDeviceInfo, get_storage_backend, read_storage
+from hardware.system.storage import StorageDeviceInfo, _linux_disks, get_storage_backend, read_storage
 from hardware.system.storage._linux_health import health_without_root, link_limit
 from hardware.system.storage._mounts import Mount, read_mounts, remote
 from hardware.system.storage.base import BUS_TYPES, DEVICE_TYPES, HEALTH
@@ -293,3 +294,18 @@ def test_an_nvme_disk_that_the_kernel_gave_up_is_critical_and_a_hot_one_a_warnin
         path.write_text(f"{text}\n")
     found = health_without_root(LiveMachine(tmp_path), "nvme0n1", "")
     assert (found.status, found.temperature_celsius) == (status, temperature)
+
+
+def test_every_disk_that_is_known_as_virtual_is_told_by_what_it_calls_itself(tmp_path: Path) -> None:
+    listed = tomllib.loads(Path(_linux_disks.__file__).with_name("virtual_disks.toml").read_text(encoding="utf-8"))
+    for number, row in enumerate(listed["disk"]):
+        block = _linux_disks.Block(name=f"sd{chr(ord('a') + number)}", link="/devices/pci0/sd", udev={})
+        device = tmp_path / block.sysfs.lstrip("/") / "device"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text(f"{row['vendor'] or 'Other'}\n")
+        (device / "model").write_text(f"{row['model'] or 'Other'}\n")
+        (device.parent / "queue").mkdir()
+        (device.parent / "queue" / "rotational").write_text("1\n")
+        bus, kind, why = _linux_disks._kind(LiveMachine(tmp_path), block)
+        assert row["what"] in why, row
+        assert (bus, kind) == (("virtual", "virtual") if row["kind"] == "hypervisor" else (None, None))
