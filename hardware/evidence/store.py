@@ -151,8 +151,10 @@ def check_folder(folder: Path) -> None:
 
 def _files(folder: Path, run_id: str = "") -> Iterator[tuple[list[Line], list[BrokenLine]]]:
     """What each file of a folder holds, by name, whether it lies there itself or was compacted; of one run alone,
-    where it is named. Of a file that is there in both forms the file itself counts, which may have grown."""
-    raw = {path.name: path for path in folder.glob(f"{glob.escape(run_id)}-*.jsonl" if run_id else "*.jsonl")}
+    where it is named. Of a file that is there in both forms the file itself counts, which may have grown; an empty
+    one says nothing, and hides nothing."""
+    named = folder.glob(f"{glob.escape(run_id)}-*.jsonl" if run_id else "*.jsonl")
+    raw = {path.name: path for path in named if not (is_plain_file(path) and not path.stat().st_size)}
     altered = altered_files(list(raw.values()))
     found = {name: sealed_off(path, altered) if path in altered else read_file(path) for name, path in raw.items()}
     for path in compacted_files(folder):

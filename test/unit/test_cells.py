@@ -70,3 +70,12 @@ def test_a_pattern_that_fits_nothing_is_named_with_what_is_near(select, skip, wo
 def test_patterns_that_leave_nothing_together_are_an_error():
     with pytest.raises(NothingMatched, match="nothing is left of 6"):
         choose_cells(CELLS, select=["bert/*"], skip=["bert/*"])
+
+
+def test_of_many_cells_six_are_named_and_the_rest_counted():
+    cells = [f"bert/fill-mask/cpu/{number}" for number in range(9)]
+    with pytest.raises(NothingMatched) as caught:
+        choose_cells(cells, select=["zzz"], skip=[])
+    said = caught.value.fix
+    assert said.count("bert/fill-mask") == 6
+    assert said.endswith(" and 3 more.")

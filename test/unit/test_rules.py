@@ -231,6 +231,9 @@ def test_since_and_until_bound_the_transformers_version(tmp_path):
         (rule(when="{ operators = { known = false } }"), "known"),
         (rule(when="{ family = { one_of = [] } }"), "one_of is empty"),
         (rule(name="NoDots"), "lower case with dots"),
+        (rule(conditions='"none"'), "a list of texts"),
+        (rule(conditions="[1]"), "a list of texts"),
+        (rule(conditions='["none", ""]'), "a list of texts"),
     ],
 )
 def test_a_faulty_rule_is_refused_with_file_rule_and_field(tmp_path, text, said):

@@ -250,3 +250,12 @@ def test_a_line_that_is_not_what_the_table_says_is_not_believed(changes):
     assert spoken == line
     with pytest.raises(UnusualEvidenceError, match="isn't what the table says"):
         standing._speaking(None, [row], {0: replace(line, **changes)})
+
+
+def test_an_empty_file_in_the_place_of_a_compacted_one_takes_nothing_away(tmp_path):
+    a_folder(tmp_path, 0)
+    compact(tmp_path)
+    wanted = standing_in(tmp_path)
+    (tmp_path / "r3-1.jsonl").touch()
+    assert standing_in(tmp_path) == wanted
+    assert standing_of(read_folder(tmp_path)) == wanted
