@@ -176,3 +176,10 @@ def test_a_run_whose_line_cant_be_read_is_told_as_broken_both_ways(folder: Path,
     wanted, found = said(read_folder(folder)), said(gathered_in(folder))
     assert found == wanted
     assert "broken_evidence" in {error["error_type"] for error in found["errors"]}  # type: ignore[attr-defined]
+
+
+def test_a_run_that_ended_did_end_whatever_else_its_file_holds(folder: Path):
+    path = folder / "r01-1.jsonl"
+    path.write_text(path.read_text(encoding="utf-8") + '{"kind": "something new"}\n', encoding="utf-8")
+    found, wanted = gathered_in(folder), gathered_of(read_folder(folder))
+    assert found.unfinished == wanted.unfinished == ("r03",)

@@ -14,10 +14,10 @@ from generators.compatibility import reduction, standing
 from generators.compatibility.matrix_groups import UNNAMED, by_device
 from generators.compatibility.standing import Standing, standing_in, standing_of
 from generators.compatibility.verdict import Basis, Level, Verdict
-from hardware.errors import BrokenInput
+from hardware.errors import BrokenInput, HwCompatError
 from hardware.evidence.compacted import compact
 from hardware.evidence.record import CheckLine, EndLine, Line, Origin, Outcome, PlannedCell, RunLine, to_dict
-from hardware.evidence.store import read_folder, read_run
+from hardware.evidence.store import read_folder, read_line, read_run
 from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
 
 CHECKS = ("builds", "matches_reference", "backward")
@@ -259,3 +259,13 @@ def test_an_empty_file_in_the_place_of_a_compacted_one_takes_nothing_away(tmp_pa
     (tmp_path / "r3-1.jsonl").touch()
     assert standing_in(tmp_path) == wanted
     assert standing_of(read_folder(tmp_path)) == wanted
+
+
+@pytest.mark.parametrize("kind", ["check", "run", "end"])
+def test_no_field_of_a_line_takes_what_is_of_another_kind(kind):
+    cell = "bert/fill-mask/cpu/float32"
+    whole = to_dict({"check": check("r1", cell), "run": run("r1", cell), "end": end("r1")}[kind])
+    assert read_line(json.dumps(whole).encode())
+    for name in whole.keys() - {"kind"}:
+        with pytest.raises((ValueError, HwCompatError)):
+            read_line(json.dumps({**whole, name: [["x"]]}).encode())
