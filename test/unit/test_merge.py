@@ -14,7 +14,7 @@ import pytest
 from hardware.errors import BrokenInput, OutputError
 from hardware.evidence.merge import LARGEST_MERGE, merge_evidence
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine, to_dict
-from hardware.evidence.store import read_folder
+from hardware.evidence.store import LONGEST_LINE, MOST_BRACKETS, read_folder
 from hardware.evidence.writer import now
 
 RUN = "20261121T120000Z-abcdef"
@@ -216,3 +216,15 @@ def test_a_home_that_takes_nothing_is_an_error_in_the_systems_words(lab, home, m
     with pytest.raises(OutputError, match="evidence cannot be written to") as caught:
         merge_evidence(lab, home)
     assert caught.value.why == "No space left on device"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b'{"text": "' + b"x" * LONGEST_LINE + b'"}', b'{"lists": [' + b",".join([b"[]"] * MOST_BRACKETS) + b"]}"],
+    ids=["too long", "too many lists"],
+)
+def test_a_line_that_no_reader_takes_is_refused_before_it_is_parsed(lab, home, line):
+    path = put(lab, run_line())
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    with pytest.raises(BrokenInput, match=r"line 2 of .* is refused"):
+        merge_evidence(lab, home)
