@@ -20,7 +20,6 @@ CHANGES_SCHEMA_VERSION = 1
 LARGEST_BASELINE = 256 * 1024 * 1024
 
 _MAKE_ANEW = "Make it anew: python run_test_generation.py --hardware-compatibility --format json > FILE"
-_STRENGTH = {Basis.DECLARED: 0, Basis.PREDICTED: 1, Basis.EXPIRED: 2, Basis.MEASURED: 3}
 
 
 class Kind(StrEnum):

@@ -19,8 +19,8 @@ from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.kept import last_checks, read_kept
 from hardware.evidence.record import CheckLine, Outcome, Stage, to_dict
 from hardware.target import Target
-from reports.backlog import Backlog, backlog
-from reports.backlog_command import _target
+from reports.backlog import Backlog, Item, backlog
+from reports.backlog_command import _at_real_size, _target
 from reports.backlog_text import backlog_json, backlog_markdown, backlog_text
 
 ROOT = Path(__file__).parents[2]
@@ -154,3 +154,14 @@ def test_kept_evidence_that_is_broken_is_named(tmp_path: Path) -> None:
         file.write_bytes(broken)
         with pytest.raises(BrokenInput, match=r"qnn\.jsonl\.gz"):
             read_kept(file)
+
+
+def test_a_dozen_types_at_most_are_looked_at_in_their_real_size(found: Backlog, monkeypatch):
+    from generators.derivation import child
+
+    asked = []
+    monkeypatch.setattr(child, "real_calls_in_child", lambda name: asked.append(name) or ())
+    item = Item(operator="aten.mm", states={}, unlocks=(), part_in=(), measured=0, reason="r", shapes=())
+    many = [replace(item, unlocks=(f"one-{n}", f"two-{n}", f"three-{n}")) for n in range(10)]
+    _at_real_size(replace(found, items=(replace(item, operator="onnx.Gemm", unlocks=("never",)), *many)))
+    assert asked == [f"{name}-{n}" for n in range(6) for name in ("one", "two")]

@@ -19,7 +19,8 @@ from hardware.front_door import open_door
 from reports.coverage.facts import Coverage, Standing
 from reports.coverage.markdown import coverage_markdown
 from reports.coverage.report import CoverageReport, coverage_json, read_report, schema
-from reports.coverage.text import coverage_text
+from reports.coverage.text import _table, coverage_text
+from reports.coverage.view import Table
 from reports.coverage_command import coverage_here
 from reports.html.coverage_html import coverage_html
 
@@ -264,3 +265,8 @@ def test_a_report_whose_results_are_not_those_of_its_types_is_refused(evidence, 
     (tmp_path / "one.json").write_text(json.dumps(data))
     with pytest.raises(BrokenInput, match="its results aren't those of its types"):
         read_report(tmp_path / "one.json")
+
+
+def test_a_table_without_rows_says_so():
+    empty = Table(title="t", headings=("name", "number"), short=("name", "n"), rows=())
+    assert list(_table(empty)) == ["There are none."]

@@ -69,6 +69,8 @@ def kinds(text: str) -> list[tuple[str, str]]:
         ("all is well\n", []),
         ("12 tests failed in a way that nobody knows\n", [("unknown", "any")]),
         ("ok\nSegmentation fault (core dumped)\n", [("crash", "any")]),
+        ("{rank 3} Segmentation fault (core dumped)\n", [("crash", "any")]),
+        ('{"kind": "check", "cell_id": 1} Segmentation fault\n', [("crash", "any")]),
         ("KeyError: 'x' is not a failure of a device\nSegmentation fault\n", [("crash", "any")]),
         ("\x1b[31mRuntimeError: No HIP GPUs are available\x1b[0m\n", [("device_absent", "rocm")]),
     ],

@@ -20,6 +20,7 @@ from hardware.evidence.writer import EvidenceWriter
 from reports.cells import CellReport
 from reports.finding import Finding, Severity
 from reports.formats import report_text
+from reports.html import report_view
 from reports.report import Report
 from reports.run_command import _prepare
 from reports.run_files import write_run_reports
@@ -328,3 +329,12 @@ def test_reports_that_cannot_be_written_are_refused_before_a_run_and_say_afterwa
     result = SimpleNamespace(run_id="r1", cells=(), read_evidence=lambda folder: read_run(folder, "r1"))
     with pytest.raises(OutputError, match=r"The evidence is kept.*--report-dir.*--resume"):
         write_run_reports(result, tmp_path / "e", Path("/proc/self"))
+
+
+def test_of_the_targets_that_auto_looked_at_the_last_was_chosen():
+    steps = [{"target": "cuda", "reason": "absent"}, {"target": "openvino", "reason": "here"}]
+    plan = PlannedCell(
+        cell_id=CPU, checks=(), suite="s.py", suite_hash="h", subject="tiny", selection={"steps": steps}
+    )
+    found = list(report_view._choice(CPU, [run_line(plan=(plan,))]))
+    assert found == [("passed over", "cuda: absent"), ("chosen by auto", "openvino: here")]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -245,3 +246,36 @@ def test_what_a_suite_compares_is_heard(tmp_path: Path) -> None:
     assert (found.shape, found.stage, found.check) == (Shape.NUMBERS, "compare", "matches_reference")
     assert found.error is not None
     assert found.error > 1
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_the_folder_is_named_with_what_its_script_showed(tmp_path, monkeypatch, capsys, same):
+    made = SimpleNamespace(
+        folder=tmp_path / "made",
+        captured=SimpleNamespace(check="backward"),
+        judgement=SimpleNamespace(same=same, why="its reason"),
+    )
+    monkeypatch.setattr(repro_command, "_evidence", lambda request: None)
+    monkeypatch.setattr(repro_command, "make_repro", lambda *_: made)
+    assert repro_command.report_repro(asked(), CELL.id) == (0 if same else 1)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"{CELL.id}, backward: {'' if same else 'NOT '}reproduced the same way"
+    assert said[1:3] == ["  its reason", f"  {made.folder / 'repro.py'}"]
+    assert said[3] == f"  {made.folder / 'README.md'}{'' if same else ', which says so'}"
+
+
+def test_what_is_run_again_is_said_before_it_runs(tmp_path, monkeypatch, capsys):
+    class Reached(Exception):
+        """The suite would run now."""
+
+    def stop(*_, **__):
+        raise Reached
+
+    monkeypatch.setattr(repro_command, "_planned", lambda *_: SimpleNamespace(text="def test_builds(case): ..."))
+    monkeypatch.setattr(repro_command, "model_source", lambda text: SimpleNamespace(checkpoint=False))
+    monkeypatch.setattr(repro_command, "capture", stop)
+    failed = Evidence(runs=(), checks=(line("backward", Outcome.FAILED),), ends=(), broken=())
+    for evidence, what in ((failed, "backward"), (None, "the suite")):
+        with pytest.raises(Reached):
+            make_repro(CELL, evidence, tmp_path / "made")
+        assert f"running {what} of {CELL.id} again" in capsys.readouterr().err.replace("\n", " ")

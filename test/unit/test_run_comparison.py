@@ -262,3 +262,12 @@ def test_suspects_are_counted_over_cells_and_those_that_stand_alone_come_first()
     found = compare_sides(side(*old), side(shown(run, BROKEN), shown(other, BROKEN)), {})
     told = [(one.differing.name, len(one.cells), len(one.alone)) for one in found.suspects]
     assert told == [("torch", 2, 1), ("nvidia_driver", 1, 0)]
+
+
+def test_a_change_is_dated_by_the_first_run_that_was_not_cut_off():
+    cut = showings(a_run("r2", 2), lines_of(a_run("r2", 2))[:2])[BERT]
+    third, now = (shown(a_run(f"r{day}", day), outcome=Outcome.SKIPPED) for day in (3, 4))
+    assert (cut.state, cut.is_whole, third.state, third.is_whole) == (State.UNKNOWN, False, State.UNKNOWN, True)
+    found = since_green(GREEN, cut, third, now)
+    assert found is not None
+    assert "so since run r3" in str(found)
