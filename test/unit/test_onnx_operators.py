@@ -91,6 +91,8 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "asinh": lambda values: torch.asinh(values),
     "expm1": lambda values: torch.expm1(values),
     "full": lambda values: values[torch.full((2,), 1)],
+    "full_of_a_fraction": lambda values: values * torch.full((4,), 1.5),
+    "full_in_a_dtype": lambda values: values + torch.full((4,), 3, dtype=torch.float32) // 2,
     "isin": lambda values: torch.isin((values * 2).to(torch.int64), torch.tensor([0, 1])) * values,
     "pooled_without_a_batch": lambda values: torch.nn.functional.max_pool2d(values[None], 2),
     "grouped_heads": grouped_heads,
