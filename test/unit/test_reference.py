@@ -303,3 +303,23 @@ def test_nothing_is_held_against_gradients_that_are_no_numbers():
 def test_room_for_gradients_is_that_of_one_in_float32_and_two_in_float64():
     made = model()
     assert reference.bytes_for_gradients(made) == (2 * 2 + 2) * (4 + 8 + 8)
+
+
+def test_another_configuration_of_the_same_weights_is_another_identity():
+    class Config:
+        def __init__(self, scale: float) -> None:
+            self.scale = scale
+
+        def __repr__(self) -> str:
+            return "Config"  # what a module holds is told by its words
+
+        def to_json_string(self, *, use_diff: bool) -> str:
+            return f'{{"scale": {self.scale}, "diff": {str(use_diff).lower()}}}'
+
+    def identity(scale: float) -> str:
+        made = model()
+        made.__dict__["config"] = Config(scale)
+        return reference.identity_of(made)
+
+    assert identity(1.0) == identity(1.0)
+    assert identity(1.0) != identity(2.0)
