@@ -58,6 +58,29 @@ def work_folder(parent: Path, prefix: str) -> Iterator[Path]:
         held.close()
 
 
+def mark_in_use(descriptor: int) -> None:
+    """An open file is in use until it is closed, or its process ends, however that ends: `is_in_use` sees it. Where
+    the system or the disk knows no locks, nobody does."""
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether some process has marked the file; False where there is none, or where it can't be told."""
+    try:
+        with path.open("rb") as file:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):
+        return False
+    return False
+
+
 def _lock(file: BinaryIO, *, wait: bool) -> bool:
     """Whether this process holds the file's lock now; False too where there are no locks."""
     try:

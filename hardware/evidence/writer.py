@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..errors import OutputError
+from ..whole_file import is_in_use, mark_in_use
 from .record import EndLine, Line, to_dict
 from .redaction import redact_all
 from .seals import digests
@@ -41,6 +42,7 @@ class EvidenceWriter:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            mark_in_use(self._descriptor)
             self._is_torn = _ends_in_half_a_line(self._descriptor)
         except OSError as error:
             raise OutputError(
@@ -74,11 +76,15 @@ class EvidenceWriter:
                 self._is_torn = torn_before
 
     def end(self, reason: str, counts: Mapping[str, int], resumes: Iterable[str] = ()) -> None:
-        """Write that the run is over, and seal its files and those of the runs that it `resumes`."""
+        """Write that the run is over, and seal its files and those of the runs that it `resumes`, but for one that
+        goes on: it wasn't cut off, whatever it looked like, and seals its own."""
         if self._is_torn:  # what is sealed ends with a whole line
             self._append(b"\n")
-        files = digests(self.folder, [self.run_id, *resumes])
+        files = digests(self.folder, [self.run_id, *(one for one in resumes if not self._goes_on(one))])
         self.write(EndLine(run_id=self.run_id, ended_at=now(), reason=reason, counts=dict(counts), files=files))
+
+    def _goes_on(self, run_id: str) -> bool:
+        return any(is_in_use(path) for path in self.folder.glob(f"{run_id}-*.jsonl"))
 
     def close(self) -> None:
         """Flush to the disk and close. A second call does nothing. Raises `OutputError`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -157,3 +158,17 @@ def test_what_a_killed_process_of_the_same_number_left_is_sealed_too(tmp_path):
     assert altered_files([writer.path]) == {}
     assert [line.number for line in read_folder(tmp_path).broken] == [2]
     assert [end.run_id for end in read_folder(tmp_path).ends] == [RUN]
+
+
+def test_a_run_that_was_resumed_while_it_went_on_is_sealed_by_itself_alone(tmp_path):
+    run, later = a_run(RUN, 1), a_run(LATER, 2, resumes=(RUN,))
+    going_on = EvidenceWriter(tmp_path, RUN)
+    going_on.write(run)
+    parent_file(tmp_path, later)
+    sealed = [line for line in read_folder(tmp_path).ends if line.run_id == LATER]
+    assert [sorted(end.files) for end in sealed] == [[f"{LATER}-{os.getpid()}.jsonl"]]
+    child_file(tmp_path, run)  # written after the later run had ended
+    going_on.end("finished", {"passed": 4})
+    going_on.close()
+    assert altered_files(sorted(tmp_path.iterdir())) == {}
+    assert len(read_folder(tmp_path).checks) == 4

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.whole_file import one_at_a_time, work_folder, write_whole
+from hardware.whole_file import is_in_use, mark_in_use, one_at_a_time, work_folder, write_whole
 
 ROOT = Path(__file__).parents[2]
 
@@ -123,3 +123,30 @@ def test_a_folder_of_work_goes_with_its_block_and_those_of_killed_processes_with
             assert there() == {"kept", names[1], own.name}
         alive.communicate("\n", timeout=60)
     assert there() == {"kept"}
+
+
+def test_a_file_is_in_use_until_it_is_closed_or_its_process_ends(tmp_path):
+    path = tmp_path / "file"
+    assert not is_in_use(path)
+    path.touch()
+    assert not is_in_use(path)
+    with path.open("ab") as file, path.open("ab") as other:
+        mark_in_use(file.fileno())
+        mark_in_use(other.fileno())
+        assert is_in_use(path)
+    assert not is_in_use(path)
+    code = """
+    import sys
+    from hardware.whole_file import mark_in_use
+    file = open(sys.argv[1], "ab")
+    mark_in_use(file.fileno())
+    print(flush=True)
+    sys.stdin.read()
+    """
+    with start(code, path) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert is_in_use(path)
+        process.kill()
+        process.wait()
+    assert not is_in_use(path)
