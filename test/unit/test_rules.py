@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import torch
 
 from generators.compatibility.explaining import explain
 from generators.compatibility.facts import Facts, facts_of
@@ -353,3 +355,12 @@ def test_the_floor_imports_no_heavy_library():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_every_fourier_transform_is_held_for_inexact_on_openvino():
+    transforms = [name for name in dir(torch.fft) if re.fullmatch(r"i?[rh]?fft[2n]?|ir?fft[2n]?", name)]
+    assert len(transforms) == 18
+    for name in transforms:
+        facts = Facts(precision="float32", trace_operators=("aten::matmul", f"aten::fft_{name}"), traced="any_length")
+        found = explain(Target(name="openvino"), facts, load_rules())
+        assert "openvino.fourier" in {link.rule.id for link in found.links}, name
