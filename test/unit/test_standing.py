@@ -269,3 +269,11 @@ def test_no_field_of_a_line_takes_what_is_of_another_kind(kind):
     for name in whole.keys() - {"kind"}:
         with pytest.raises((ValueError, HwCompatError)):
             read_line(json.dumps({**whole, name: [["x"]]}).encode())
+
+
+def test_no_field_of_a_planned_cell_takes_what_is_of_another_kind():
+    whole = to_dict(run("r1", "bert/fill-mask/cpu/float32"))
+    (planned,) = whole["plan"]
+    for name in planned:
+        with pytest.raises((ValueError, HwCompatError)):
+            read_line(json.dumps({**whole, "plan": [{**planned, name: [["x"]]}]}).encode())
