@@ -165,10 +165,10 @@ def export_kept_of_another() -> None:
 def export_of_constants() -> None:
     @after_import("hardware.backends._openvino_runnable")
     def patch(module: ModuleType) -> None:
-        @wrap(module.OpenVINORunnable, "run")
-        def run(original: Any, self: Any, inputs: Any) -> Any:
+        @wrap(module.OpenVINORunnable, "__call__")
+        def call(original: Any, self: Any, **inputs: Any) -> Any:
             if not hasattr(self, "_first_outputs"):
-                self._first_outputs = original(self, inputs)
+                self._first_outputs = original(self, **inputs)
                 return self._first_outputs
             took_effect()
             return self._first_outputs
