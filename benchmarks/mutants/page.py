@@ -27,8 +27,10 @@ Made by `python -m benchmarks.mutants.page` on {date} with {versions}, from what
 The lists of deceits, forgeries and of sites in our code were frozen before a check was changed for any of them. A
 mutant is killed where a check fails, a verdict doesn't say that the cell works, or a test fails. What is *gone* (its
 site was rewritten since), changes nothing or took no effect counts as not killed. Of our own code, four faults whose
-lines were rewritten stand where the same statement is now. A fault that hangs the tests counts as killed. Each break of
-each of 49 kinds of model has [a table of its own](MUTANTS_MODELS.md), as have [silent fallbacks](FALLBACKS.md).
+lines were rewritten stand where the same statement is now. A fault that hangs the tests counts as killed.
+
+Each break of each of 49 kinds of model has [a table of its own](MUTANTS_MODELS.md), as have
+[silent fallbacks](FALLBACKS.md).
 
 """
 _BENCHES = (

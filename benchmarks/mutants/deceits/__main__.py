@@ -53,15 +53,16 @@ class Result:
     deceit: Deceit
     took_effect: bool
     level: str
+    basis: str
     reason: str
     seconds: float
 
     @property
     def status(self) -> str:
-        """`killed`, `survived`, or `no effect`."""
+        """`killed`, `survived` where the cell is said to work as measured here, or `no effect`."""
         if not self.took_effect:
             return "no effect"
-        return "survived" if self.level in ("high", "medium") else "killed"
+        return "survived" if self.level in ("high", "medium") and self.basis == "measured" else "killed"
 
 
 def deceits() -> list[Deceit]:
@@ -97,23 +98,24 @@ def run(deceit: Deceit, folder: Path) -> Result:
         check=False,
     )
     (own / "out").write_text(ran.stdout + ran.stderr, encoding="utf-8")
-    level, reason = _verdict(own)
+    level, basis, reason = _verdict(own)
     return Result(
         deceit=deceit,
         took_effect=mark.exists(),
         level=level,
+        basis=basis,
         reason=reason or ran.stderr.strip()[-200:],
         seconds=round(time.monotonic() - started, 1),
     )
 
 
-def _verdict(folder: Path) -> tuple[str, str]:
-    """The worst level of the run's report, and its first reason. A run without a report says nothing."""
+def _verdict(folder: Path) -> tuple[str, str, str]:
+    """The worst level of the run's report, its basis and its first reason. A run without a report says nothing."""
     reports = sorted((folder / "report-dir").glob("*.json"))
     verdicts = json.loads(reports[-1].read_text(encoding="utf-8"))["verdicts"] if reports else []
     if not verdicts:
-        return "no verdict", ""
-    return verdicts[0]["level"], " ".join(verdicts[0]["reasons"][:1])
+        return "no verdict", "", ""
+    return verdicts[0]["level"], verdicts[0]["basis"], " ".join(verdicts[0]["reasons"][:1])
 
 
 def _all(chosen: Sequence[Deceit], folder: Path) -> Iterator[Result]:
@@ -133,7 +135,8 @@ def main(names: tuple[str, ...], out: Path | None, keep: Path | None) -> int:
         for result in _all(chosen, (keep or Path(temporary)).resolve()):
             results.append(result)
             one = result.deceit
-            click.echo(f"{result.status}: {one.name} {one.model}/{one.target} {result.level}: {result.reason[:120]}")
+            verdict = f"{result.level} {result.basis}: {result.reason[:120]}"
+            click.echo(f"{result.status}: {one.name} {one.model}/{one.target} {verdict}")
     killed = sum(result.status == "killed" for result in results)
     click.echo(f"{killed} of {len(results)} are killed")
     if out is not None:
