@@ -66,8 +66,9 @@ def run(
     Exit code 1 if one lives, or if a clean run fails.
     """
     before = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.is_file() else []
+    clean_runs = [one for one in before if one["status"] in (Status.CLEAN, Status.FALSE_ALARM)]
     alive = {one["mutant"] for one in before if one["status"] == Status.SURVIVED}
-    done = {one["mutant"] for one in before} - (alive if survivors else set())
+    done = {one["mutant"] for one in before if one not in clean_runs} - (alive if survivors else set())
     chosen = [
         one
         for one in frozen()
@@ -78,7 +79,7 @@ def run(
         chosen = random.Random(SEED).sample(chosen, min(drawn, len(chosen)))
     if not chosen and not clean:
         raise UsageError("nothing is left to be asked", fix="Name another OUT, or other mutants.")
-    kept = [one for one in before if one["mutant"] in done]
+    kept = [one for one in before if one["mutant"] in done or one in clean_runs]
     out.write_text("".join(json.dumps(one) + "\n" for one in kept), encoding="utf-8")
     tests = Covering.read(covering)
     order = [(one, False) for one in chosen]
