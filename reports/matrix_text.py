@@ -10,9 +10,9 @@ from generators.compatibility.matrix import Matrix
 from generators.compatibility.matrix_groups import GROUPS, GroupCell
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.errors import UsageError, did_you_mean, echo
-from hardware.plain_text import json_text, one_line, wrapped
+from hardware.plain_text import json_text, one_line, printable, wrapped
 
-from .text import markdown, printable
+from .text import markdown
 
 CONSOLE_WIDTH = 100
 NARROWEST = 60
@@ -32,9 +32,6 @@ _GAP = 2
 
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 """How a formula may begin, in full width too; blanks before it are passed over."""
-
-_BREAKS = ("\t", "\r", "\n")
-"""What no cell begins with: importers split a cell there, and what follows begins a cell of its own."""
 
 Rows = list[list[str]]
 
@@ -228,6 +225,6 @@ def _basis(level: Level, basis: Basis | None) -> str:
 
 def _safe(values: Sequence[object]) -> list[str]:
     """Reasons may quote what a model's code said: a spreadsheet must not take it for a formula, nor a terminal for a
-    command."""
-    texts = [printable(str(value)) for value in values]
-    return [f"'{text}" if text.startswith(_BREAKS) or text.lstrip().startswith(_FORMULA) else text for text in texts]
+    command. No cell begins with a new line: importers split there, and what follows begins a cell of its own."""
+    texts = [printable(str(value), keep="\n") for value in values]
+    return [f"'{text}" if text.startswith("\n") or text.lstrip().startswith(_FORMULA) else text for text in texts]

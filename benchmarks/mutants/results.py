@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from generators.repro.making import ORDER
+
 from .code.drawing import frozen
 
 KILLED = ("killed", "hung")
@@ -64,7 +66,7 @@ def _of_file(path: Path) -> Iterator[Outcome]:
                 operator=row["deceit"],
                 site=f"{row['model']} on {row['target']}",
                 status=row["status"],
-                by=row["reason"].partition(" ")[0],
+                by=check if (check := row["reason"].partition(" ")[0]) in ORDER else "its verdict",
                 why=row["reason"],
             )
         elif "state" in row:

@@ -146,7 +146,9 @@ def _check_check(line: Line, seal: Line) -> None:
     if line.get("substitution_reason"):
         raise WrongLine("a page substitutes no target")
     _check_moment(str(line["started_at"]), str(seal["sealed_at"]))
-    if line["outcome"] == "not_run" and line.get("actual_target") is not None:
+    if line.get("actual_dtype") not in (None, seal["check"]["precision"]):
+        raise WrongLine(f"it ran in {echo(str(line['actual_dtype']))}, not in the precision that was sealed")
+    if line["outcome"] == "not_run" and (line.get("actual_target"), line.get("actual_dtype")) != (None, None):
         raise WrongLine("it names where it ran, and says that it didn't")
     given = [(one.get("batch"), one.get("sequence_length")) for one in seal["passes"]]
     if (line.get("batch"), line.get("sequence_length")) not in [(None, None), *given]:

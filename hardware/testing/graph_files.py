@@ -46,6 +46,10 @@ def weight_files(file: Path) -> tuple[Path, ...]:
 
     model = onnx.load(str(file), load_external_data=False)
     names = {_location(one) for one in _all_tensors(model) if uses_external_data(one)}
+    if not all(isinstance(name, str) for name in names):  # protobuf gives bytes for what is no UTF-8
+        raise BrokenInput(
+            f"{echo(file.name)} names its weights in no text", fix="Save it again with its data beside it."
+        )
     found = []
     for name in sorted(names):
         path = file.parent / name

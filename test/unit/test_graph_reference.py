@@ -150,6 +150,13 @@ def test_keys_of_external_data_that_onnx_does_not_know_change_nothing(tmp_path: 
     assert weight_files(file) == (tmp_path / "net.data",)
 
 
+def test_external_data_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    file = external(tmp_path)
+    file.write_bytes(file.read_bytes().replace(b"net.data", b"net\xff\xfe\xfdxx"))
+    with pytest.raises(BrokenInput, match="names its weights in no text"):
+        weight_files(file)
+
+
 def test_external_data_outside_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "inside").mkdir()
     file = external(tmp_path / "inside")

@@ -242,6 +242,14 @@ def test_csv_hands_no_formula_to_a_spreadsheet():
     assert next(row for row in rows if row["hardware"] == "cuda")["reasons"] == "'=cmd()"
 
 
+def test_csv_has_no_tab_that_a_terminal_would_obey():
+    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.NONE, reasons=("\t=cmd()\tx", "\n=cmd()")))
+    text = matrix_text(found, "csv", by="model")
+    assert "\t" not in text
+    cell = next(row for row in csv.DictReader(io.StringIO(text)) if row["hardware"] == "cuda")["reasons"]
+    assert cell.startswith("\\t=cmd()\\tx")
+
+
 def test_no_models_is_said_in_words():
     assert "No model has a verdict" in matrix_text(matrix(), by="model")
 

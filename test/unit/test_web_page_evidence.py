@@ -135,6 +135,8 @@ TAMPERED = {
         "the largest",
     ),
     "another precision": (edit(REFERENCE, actual_dtype="float16"), "in the precision"),
+    "a precision of what didn't run": (edit("honours_mask", actual_dtype="float32"), "says that it didn't"),
+    "no precision at all": (edit("honours_mask", actual_dtype="<img>"), "not in the precision"),
     "another target": (edit(REFERENCE, actual_target="cpu"), "on which target"),
     "a substitute": (edit(REFERENCE, outcome="passed_on_fallback"), "no page ends a check as"),
     "a condition left out": (lambda lines: of(lines, REFERENCE)["conditions"].pop("shapes"), "its condition"),
