@@ -8,7 +8,7 @@ from dataclasses import asdict
 from hardware.plain_text import json_text, one_line
 
 from .backlog import Backlog, Item
-from .text import markdown, markdown_table, printable
+from .text import markdown, markdown_table
 
 SCHEMA_VERSION = 1
 
@@ -33,7 +33,7 @@ def _text_lines(found: Backlog, width: int, most: int | None) -> Iterator[str]:
     yield from (one_line(line, longest=2000) for line in _standing(found))
     for number, item in enumerate(found.items[:most], start=1):
         yield ""
-        yield f"{number}. {printable(item.operator)}: unlocks {len(item.unlocks)}, part in {len(item.part_in)}"
+        yield f"{number}. {one_line(item.operator)}: unlocks {len(item.unlocks)}, part in {len(item.part_in)}"
         for label, text in _facts(item):
             yield "   " + one_line(f"{label}: {text}", longest=max(width, 60) * 2)
     if most is not None and len(found.items) > most:

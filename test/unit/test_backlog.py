@@ -127,10 +127,10 @@ def test_json_follows_its_schema(found: Backlog) -> None:
 
 
 def test_texts_show_the_rank_and_nothing_of_a_message_is_obeyed(found: Backlog) -> None:
-    evil = replace(found.items[0], operator="aten.<b>|\x1b[31m", reason="<script>|x")
+    evil = replace(found.items[0], operator="aten.<b>|\x1b[31m\tx", reason="<script>|x")
     shown = replace(found, items=(evil, *found.items[1:]))
     text, page = backlog_text(shown, width=80, most=2), backlog_markdown(shown)
-    assert "1. aten.<b>|\\x1b[31m: unlocks 2, part in 1" in text
+    assert "1. aten.<b>|\\x1b[31m x: unlocks 2, part in 1" in text
     assert "and 2 more" in text
     assert "together aten.pad, aten.sort: unlock both" in text
     assert "<" not in page
