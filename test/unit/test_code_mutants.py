@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import ast
+import json
 import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from benchmarks.mutants.code import __main__ as command
+from benchmarks.mutants.code import killing
 from benchmarks.mutants.code.copies import Copy
 from benchmarks.mutants.code.covering import Covering, beside
 from benchmarks.mutants.code.drawing import ROOT, CodeMutant, frozen
-from benchmarks.mutants.code.killing import ask, ask_again
+from benchmarks.mutants.code.killing import Answer, Status, ask, ask_again
 from benchmarks.mutants.code.operators import OPERATORS
+from benchmarks.mutants.deceits.__main__ import Deceit, Result
 from benchmarks.mutants.page import page
 from benchmarks.mutants.results import Outcome
+from hardware.errors import BrokenInput
 
 CODE = '''"""A docstring with == in it."""
 LIMIT = 2
@@ -182,6 +187,68 @@ def test_what_some_tests_cover_is_measured_anew_and_the_rest_stays():
     assert covering.of("a.py", 2) == ["t.py::new"]
     assert [covering.in_children("a.py", line) for line in (1, 3)] == [["u.py"], ["t.py"]]
     assert covering.seconds("t.py::new") == 3.0
+
+
+def answer(name: str, status: Status) -> Answer:
+    return Answer(mutant=name, status=status)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        ((Status.KILLED, Status.HUNG, Status.GONE), 0),
+        ((Status.KILLED, Status.KILLED, Status.SURVIVED), 1),
+        ((Status.KILLED, Status.GONE, Status.GONE), 1),
+    ],
+)
+def test_what_was_seen_once_has_to_be_seen_again(tmp_path, monkeypatch, statuses, code):
+    names = [one.name for one in frozen()[:3]]
+    rows = [{"mutant": name, "status": "killed", "by": "test/unit/test_a.py::test_b"} for name in names]
+    rows.append({"mutant": frozen()[3].name, "status": "killed", "by": "test/device/test_a.py::test_b"})
+    path = tmp_path / "found.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    asked = []
+
+    def answers(judge: object, order: list[CodeMutant]) -> list[Answer]:
+        asked.extend(one.name for one in order)
+        return [answer(name, status) for name, status in zip(names, statuses, strict=True)]
+
+    monkeypatch.setattr(command, "_answers", answers)
+    assert command.again.callback(results=path, drawn=24) == code
+    assert sorted(asked) == sorted(names), "tests of whole runs take too long"
+    path.write_text("no JSON", encoding="utf-8")
+    with pytest.raises(BrokenInput, match="'found.jsonl' isn't what `run` writes"):
+        command.again.callback(results=path, drawn=24)
+
+
+def test_files_of_whole_runs_are_not_asked_where_only_near_tests_are(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(killing, "_run", lambda copy, tests, *_: asked.append(list(tests)) or killing._Ended())
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "code.py").write_text(CODE)
+    line = mutant().line(CODE)
+    covering = Covering(
+        {"code.py": {str(line): [0]}}, {}, ["t.py::near"], {"code.py": {str(line): ["test/whole.py"]}}
+    )
+    for near in (True, False):
+        assert ask(Copy(tmp_path), mutant(), covering, ("test/other.py",), near=near).status == "survived"
+    assert asked == [["t.py::near"], ["t.py::near"], ["test/whole.py"], ["test/other.py"]]
+
+
+@pytest.mark.parametrize(
+    ("level", "basis", "took_effect", "status"),
+    [
+        ("high", "measured", True, "survived"),
+        ("medium", "measured", True, "survived"),
+        ("high", "expired", True, "killed"),
+        ("none", "measured", True, "killed"),
+        ("none", "measured", False, "no effect"),
+    ],
+)
+def test_a_deceit_lives_where_its_cell_is_said_to_work_here(level, basis, took_effect, status):
+    deceit = Deceit(name="d", side="suite", model="bert")
+    found = Result(deceit=deceit, took_effect=took_effect, level=level, basis=basis, reason="", seconds=0.0)
+    assert found.status == status
 
 
 CHANCE = """

@@ -172,3 +172,12 @@ def test_what_another_adapter_computed_than_was_described_proves_nothing(file: P
         Unsupported, match=r"google swiftshader \(software\) computed, and nvidia ampere was described"
     ):
         runnable._placed(file, {**told(nodes), "adapter": swift})
+
+
+def test_all_that_a_page_complained_of_is_told_without_colours():
+    from hardware.workers import web_worker
+
+    opened = web_worker._Open()
+    assert opened.loud() == []
+    opened.page = SimpleNamespace(said=[("log", "a"), ("warning", "\x1b[31mb\x1b[0m"), ("error", "c" * 400)])
+    assert opened.loud() == ["b", "c" * 300]

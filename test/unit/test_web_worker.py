@@ -12,7 +12,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -397,12 +396,3 @@ def test_a_call_may_take_as_long_as_all_that_is_waited_for_in_it(monkeypatch):
         backend = backend_class(name)
         assert backend.CALL_LIMIT_S > browsers.START_LIMIT_S + 2 * _web.PASS_LIMIT_S
         assert backend.CALL_LIMIT_S < backend.DEADLINE_S, "the worker is ended before the child is"
-
-
-def test_all_that_a_page_complained_of_is_told_without_colours():
-    from hardware.workers import web_worker
-
-    opened = web_worker._Open()
-    assert opened.loud() == []
-    opened.page = SimpleNamespace(said=[("log", "a"), ("warning", "\x1b[31mb\x1b[0m"), ("error", "c" * 400)])
-    assert opened.loud() == ["b", "c" * 300]

@@ -15,8 +15,9 @@ from typing import TypeVar
 
 import click
 
-from hardware.errors import UsageError
+from hardware.errors import BrokenInput, UsageError, echo
 from hardware.front_door import open_door
+from hardware.untrusted import reason_of
 
 from ..results import KILLED
 from .copies import Copy, tree_copy
@@ -105,10 +106,13 @@ def again(results: Path, drawn: int) -> int:
     Exit code 1 where one doesn't, or where more than half have no place any more. That these tests pass without a
     fault is what `make test` shows.
     """
-    rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
-    seen = {
-        one["mutant"]: one["by"] for one in rows if one["by"].startswith("test/unit/") and one["status"] in KILLED
-    }
+    try:
+        rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+        seen = {
+            one["mutant"]: one["by"] for one in rows if one["by"].startswith("test/unit/") and one["status"] in KILLED
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise BrokenInput(f"{echo(results.name)} isn't what `run` writes", why=reason_of(error)) from error
     chosen = [one for one in frozen() if one.name in seen]
     chosen = random.Random(SEED).sample(chosen, min(drawn, len(chosen)))
     found = [one.status for one in _answers(lambda copy, one: ask_again(copy, one, seen[one.name]), chosen)]
