@@ -217,13 +217,13 @@ def test_what_was_seen_once_has_to_be_seen_again(tmp_path, monkeypatch, statuses
     assert command.again.callback(results=path, drawn=24) == code
     assert sorted(asked) == sorted(names), "tests of whole runs take too long"
     path.write_text("no JSON", encoding="utf-8")
-    with pytest.raises(BrokenInput, match="'found.jsonl' isn't what `run` writes"):
+    with pytest.raises(BrokenInput, match=r"'found.jsonl' isn't what `run` writes"):
         command.again.callback(results=path, drawn=24)
 
 
 def test_files_of_whole_runs_are_not_asked_where_only_near_tests_are(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(killing, "_run", lambda copy, tests, *_: asked.append(list(tests)) or killing._Ended())
+    monkeypatch.setattr(killing, "_run", lambda copy, tests, *_, **__: asked.append(list(tests)) or killing._Ended())
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "code.py").write_text(CODE)
     line = mutant().line(CODE)
