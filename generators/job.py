@@ -204,29 +204,47 @@ def run_job(
             progress=progress,
             on_note=on_note,
         )
-    result = _job_result(session, list(zip(written, suites, strict=True)), evidence)
+    result = _session_result(session, list(zip(written, suites, strict=True)), evidence)
     if session.interrupted:
         raise JobInterrupted(result)
     return result
 
 
-def _job_result(session: Session, suites: Sequence[tuple[WrittenSuite, SuiteFile]], evidence: Path) -> JobResult:
+def _session_result(session: Session, suites: Sequence[tuple[WrittenSuite, SuiteFile]], evidence: Path) -> JobResult:
     runs = {suite.cell.id: session.run_of(suite.cell.id) for _, suite in suites}
-    known = read_cells(evidence, runs, also=[session.run_id])
+    names = dict.fromkeys([session.run_id, *(one for one in session.taken_over.run_ids if one in runs.values())])
+    return _job_result(suites, runs, evidence, run_id=session.run_id, run_ids=tuple(names))
+
+
+def result_of_runs(written: Sequence[WrittenSuite], runs: Mapping[str, str], evidence: Path) -> JobResult:
+    """What several runs say of suites that were written: `runs` names for each cell's id the run whose lines speak
+    for it. Their evidence lies in `evidence`; the result's own id is that of the newest."""
+    names = sorted(set(runs.values()), reverse=True)
+    return _job_result([(one, _read(one)) for one in written], runs, evidence, run_id=names[0], run_ids=tuple(names))
+
+
+def _job_result(
+    suites: Sequence[tuple[WrittenSuite, SuiteFile]],
+    runs: Mapping[str, str],
+    evidence: Path,
+    *,
+    run_id: str,
+    run_ids: Sequence[str],
+) -> JobResult:
+    known = read_cells(evidence, runs, also=[run_id])
     by_id = {run.run_id: run for run in known.runs}
     by_cell = lines_by_cell(known.checks)
     cells = []
     for written, suite in suites:
         run = by_id[runs[suite.cell.id]]
         lines = by_cell.get(suite.cell.id, ())
-        taken_from = run.run_id if run.run_id != session.run_id else ""
+        taken_from = run.run_id if run.run_id != run_id else ""
         cells.append(_result(_as_sealed(written, run), suite, lines, run, taken_from))
-    names = dict.fromkeys([session.run_id, *(one for one in session.taken_over.run_ids if one in runs.values())])
     return JobResult(
-        run_id=session.run_id,
-        started_at=by_id[session.run_id].started_at,
+        run_id=run_id,
+        started_at=by_id[run_id].started_at,
         cells=tuple(cells),
-        evidence=tuple(path for name in names for path in sorted(evidence.glob(f"{name}-*.jsonl"))),
+        evidence=tuple(path for name in run_ids for path in sorted(evidence.glob(f"{name}-*.jsonl"))),
     )
 
 
