@@ -1,0 +1,120 @@
+"""What is to be placed, and what came of it: plain values. Nothing here knows what a model is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from .device import Figure
+
+
+class Mode(StrEnum):
+    """`together`: all stay loaded at once, memory adds up. `in_turn`: one after the other, each with all of it."""
+
+    TOGETHER = "together"
+    IN_TURN = "in_turn"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """One thing to place. Everything is by the name of a device.
+
+    `memory_bytes` is what it takes at its peak, `None` where nobody knows. `seconds` is how long it takes there, as a
+    figure: `None` in it is an unknown speed. `forbidden` says why it may not run on a device, `doubtful` why nothing
+    is known of whether it works there: it goes there only if nowhere else. `rank` prefers devices, the least first.
+    """
+
+    name: str
+    memory_bytes: int | None
+    seconds: Mapping[str, Figure] = field(default_factory=dict)
+    forbidden: Mapping[str, str] = field(default_factory=dict)
+    doubtful: Mapping[str, str] = field(default_factory=dict)
+    rank: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assignment:
+    """A workload on a device: its memory in bytes, how long it takes there, and why it is there."""
+
+    workload: str
+    device: str
+    memory_bytes: int
+    seconds: Figure
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Misfit:
+    """A workload that is nowhere, with the reason for each device: how much is missing, or what forbids it."""
+
+    workload: str
+    reasons: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """What a device got. `memory_used` adds up under `together`, else it is the largest; `seconds` adds up what is
+    known, `unknown` counts what isn't."""
+
+    device: str
+    workloads: int
+    memory_used: int
+    memory_bytes: int | None
+    seconds: float
+    unknown: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where everything is.
+
+    `makespan_s` is the longest time of a device, of what is known; `bound_s` is what no placement of the same
+    workloads can be under. `method` is `exact` (proved by branch and bound to be the best, or as near as the bound
+    says), or `greedy`. `remarks` are sentences.
+    """
+
+    mode: Mode
+    method: str
+    assignments: tuple[Assignment, ...]
+    misfits: tuple[Misfit, ...]
+    loads: tuple[Load, ...]
+    makespan_s: float
+    bound_s: float
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def gap(self) -> float | None:
+        """How far the makespan is above the bound, as a share of it; None where nothing takes a known time."""
+        return self.makespan_s / self.bound_s - 1 if self.bound_s > 0 else None
+
+    @property
+    def unknown_speeds(self) -> int:
+        """Assignments whose time nobody knows: the makespan leaves them out."""
+        return sum(one.seconds.value is None for one in self.assignments)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "mode": str(self.mode),
+            "method": self.method,
+            "makespan_s": self.makespan_s,
+            "bound_s": self.bound_s,
+            "gap": self.gap,
+            "unknown_speeds": self.unknown_speeds,
+            "assignments": [
+                {
+                    "workload": one.workload,
+                    "device": one.device,
+                    "memory_bytes": one.memory_bytes,
+                    "seconds": one.seconds.value,
+                    "seconds_source": one.seconds.source or one.seconds.reason,
+                    "reason": one.reason,
+                }
+                for one in self.assignments
+            ],
+            "misfits": [{"workload": one.workload, "reasons": dict(one.reasons)} for one in self.misfits],
+            "devices": [vars(one) for one in self.loads],
+            "remarks": list(self.remarks),
+        }
