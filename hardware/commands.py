@@ -14,8 +14,10 @@ from .plain_text import json_text, printable
 from .whole_file import write_whole
 
 if TYPE_CHECKING:
+    from .detection import HardwareInfo
     from .machine import Machine
     from .recording import Recorder
+    from .stress.result import StressRun
 
 _SECONDS = click.FloatRange(min=0)
 _PERIOD = click.FloatRange(min=0.05, max=3600)
@@ -81,6 +83,7 @@ def monitor_command(format_: str, interval: float, duration: float | None, count
 @click.option(
     "--timeout", type=_LOAD, default=120.0, show_default=True, metavar="S", help="End a load that is silent."
 )
+@click.option("--keep", is_flag=True, help="Keep the rates: `fit`, `capabilities` and placement go by them.")
 @_formats("table", "json")
 @_OUTPUT
 def stress_command(
@@ -90,6 +93,7 @@ def stress_command(
     interval: float,
     precisions: tuple[str, ...],
     timeout: float,
+    keep: bool,
     format_: str,
     output: Path | None,
 ) -> int:
@@ -129,9 +133,59 @@ def stress_command(
     finally:
         sampler.close()
     deliver(as_json(run.to_dict()) if format_ == "json" else stress_text(run), output)
+    if keep:
+        _keep_rates(run, inventory)
     named = {one.target for one in chosen if one.named}
     bad = [one for one in run.results if one.ending is not Ending.MEASURED]
     return int(any(one.ending is not Ending.SKIPPED or one.target in named for one in bad))
+
+
+def _keep_rates(run: StressRun, inventory: HardwareInfo) -> None:
+    from .placement.figures import known_devices
+    from .placement.kept_rates import keep_rates
+
+    kept = keep_rates(run, known_devices(inventory))
+    _note(f"{len(kept)} device(s): rates are kept for placement")
+
+
+@click.command("capabilities")
+@_formats("table", "json")
+@_OUTPUT
+def capabilities_command(format_: str, output: Path | None) -> int:
+    """Print each device's memory and speed, with the source of every figure or the reason why there is none."""
+    from .placement.adapter import HardwareAdapter
+    from .placement.text import capabilities_text, device_dict
+
+    devices = HardwareAdapter(enable_hal=True).discover_devices()
+    deliver(
+        as_json([device_dict(one) for one in devices]) if format_ == "json" else capabilities_text(devices), output
+    )
+    return 0
+
+
+@click.command("fit")
+@click.option("--memory-gb", type=_SECONDS, default=0.0, show_default=True, help="Free memory, in 2^30 bytes.")
+@click.option("--tflops", type=_SECONDS, default=0.0, show_default=True, help="Speed; 0 asks for none.")
+@click.option("--precision", default="float32", show_default=True, help="Of the speed.")
+@click.option("--vendor", "vendors", multiple=True, help="Preferred, the first most. Repeatable.")
+@_formats("table", "json")
+@_OUTPUT
+def fit_command(
+    memory_gb: float, tflops: float, precision: str, vendors: tuple[str, ...], format_: str, output: Path | None
+) -> int:
+    """Name the best device with so much memory and speed, and say of each other why it isn't it.
+
+    \b
+    Example: python -m hardware fit --memory-gb 10 --tflops 5 --vendor nvidia --vendor amd
+    Exit codes: 0 one fits, 1 none does.
+    """
+    from .placement.adapter import HardwareAdapter
+    from .placement.text import choice_dict, choice_text
+
+    adapter = HardwareAdapter(enable_hal=True)
+    found = adapter.get_optimal_device_hal(memory_gb, tflops, vendors, precision=precision)
+    deliver(as_json(choice_dict(found)) if format_ == "json" else choice_text(found), output)
+    return int(not found)
 
 
 @click.command("doctor")
@@ -222,4 +276,4 @@ def compare_command(before: Path, after: Path, format_: str, output: Path | None
     return int(bool(found.expires))
 
 
-COMMANDS = (compare_command, doctor_command, monitor_command, stress_command)
+COMMANDS = (capabilities_command, compare_command, doctor_command, fit_command, monitor_command, stress_command)

@@ -12,32 +12,18 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import known_answer
 from .errors import HwCompatError
 from .privateuse1 import Driver, install, installed_name
+from .target_vendors import HardwareVendor
 
 if TYPE_CHECKING:
     import torch
 
 log = logging.getLogger(__name__)
-
-
-class HardwareVendor(StrEnum):
-    """Who makes a device."""
-
-    NVIDIA = "nvidia"
-    AMD = "amd"
-    INTEL = "intel"
-    APPLE = "apple"
-    QUALCOMM = "qualcomm"
-    GOOGLE = "google"
-    GROQ = "groq"
-    CEREBRAS = "cerebras"
-    CUSTOM_ASIC = "custom_asic"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,3 +33,5 @@ class Device:
     memory_free: Figure = field(default_factory=Figure)
     tflops: Mapping[str, Figure] = field(default_factory=dict)
     bandwidth_gbps: Figure = field(default_factory=Figure)
+    unusable: str = ""
+    """Why no model can run there as things are; empty where one may (only a probe says that one does)."""

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ..placement.device import Figure
+
 SCHEMA_VERSION = 1
 
 FLOPS_OF_PRODUCT = 2  # a multiplication and an addition
@@ -25,13 +27,9 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limit:
+class Limit(Figure):
     """The most that the hardware could do: TFLOPS or 10^9 bytes per second, and who says so; or `reason` why nobody
     does."""
-
-    value: float | None = None
-    source: str = ""
-    reason: str = ""
 
     def fraction(self, rate: float | None) -> float | None:
         """How much of the limit a rate is."""
