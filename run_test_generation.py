@@ -12,6 +12,7 @@ Examples:
   python run_test_generation.py --hardware-compatibility --baseline matrix.json --fail-on worse
   python run_test_generation.py --coverage-report --targets cpu,openvino
   python run_test_generation.py --backlog qnn
+  python run_test_generation.py --place --model bert --model gpt2 --inventory lab1.json
   python run_test_generation.py --check hwcompat-out/suites
   python run_test_generation.py --verify hwcompat-out/suites
   python run_test_generation.py --config hwcompat.toml --run
@@ -96,6 +97,10 @@ def _printed(asked: Options) -> int | None:
         from reports.coverage_command import report_coverage
 
         return report_coverage(asked, _own_command())
+    if asked.place:
+        from reports.place_command import report_placement
+
+        return report_placement(asked)
     if asked.backlog:
         from reports.backlog_command import report_backlog
 

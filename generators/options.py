@@ -181,6 +181,17 @@ _OPTIONS = (
         help="Columns of the matrix (default all), or targets of the coverage (default cpu), separated by commas.",
     ),
     click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True),
+    click.option("--place", is_flag=True, help="Say which device each model goes on, by memory, speed and rules."),
+    click.option("--pin", multiple=True, metavar="MODEL=DEVICE", help="With --place: there and nowhere else."),
+    click.option("--forbid", multiple=True, metavar="MODEL=DEVICE", help="With --place: not there."),
+    click.option(
+        "--inventory",
+        multiple=True,
+        type=_FILE,
+        metavar="FILE.json",
+        help="With --place: the devices of this machine, from python -m hardware list --format json. Repeatable.",
+    ),
+    click.option("--in-turn", is_flag=True, help="With --place: models run one after the other, not all at once."),
     click.option("--bundle", type=_FILE, metavar="FILE.zip", help="Pack the suites with a run.py, to run elsewhere."),
     click.option(
         "--web-page",
@@ -260,6 +271,11 @@ class Options:
     backlog: str | None
     targets: tuple[str, ...]
     format_: str
+    place: bool
+    pin: tuple[str, ...]
+    forbid: tuple[str, ...]
+    inventory: tuple[Path, ...]
+    in_turn: bool
     bundle: Path | None
     web_page: Path | None
     serve: bool

@@ -13,11 +13,11 @@ SEVERITIES = ("critical", "error", "warning", "info")
 def refuse_together(asked: Options, *, format_given: bool) -> None:
     """Raises `UsageError` for options that don't go together; `format_given` says that `--format` was."""
     tables = asked.hardware_compatibility or asked.coverage_report
-    shown = tables or asked.explain or asked.calibration or asked.dry_run or asked.backlog
+    shown = tables or asked.explain or asked.calibration or asked.dry_run or asked.backlog or asked.place
     if not (shown or asked.list_devices) and format_given:
         raise UsageError(
             "--format goes with what is printed: --list-devices, --hardware-compatibility, --coverage-report, "
-            "--calibration, --backlog, --dry-run or --explain CELL",
+            "--calibration, --backlog, --place, --dry-run or --explain CELL",
             fix="Leave it out.",
         )
     _refuse_two_jobs(asked)
@@ -30,6 +30,8 @@ def refuse_together(asked: Options, *, format_given: bool) -> None:
         raise UsageError("--previous and --fail-under go with --coverage-report", fix="Add --coverage-report.")
     if asked.bundle and asked.run:
         raise UsageError("--bundle packs and --run runs", fix="Ask for one of them; a bundle has its own run.py.")
+    if (asked.pin or asked.forbid or asked.inventory or asked.in_turn) and not asked.place:
+        raise UsageError("--pin, --forbid, --inventory and --in-turn go with --place", fix="Add --place.")
     _refuse_beside_a_page(asked)
     if asked.no_redact and not (asked.run or asked.refresh or asked.upstream):
         raise UsageError("--no-redact goes with --run, --refresh or --upstream", fix="Nothing else writes evidence.")
@@ -102,6 +104,8 @@ def _refuse_two_jobs(asked: Options) -> None:
         "--backlog": bool(asked.backlog),
         "--refresh": asked.refresh,
         "--list-devices": asked.list_devices,
+        "--place": asked.place,
+        "--run": asked.run and asked.place,
     }
     wanted = [name for name, is_asked in jobs.items() if is_asked]
     if len(wanted) > 1:

@@ -95,8 +95,8 @@ class _Model:
     def count_costs(self) -> Array:
         import numpy as np
 
-        doubts = self.problem.doubtful[self.rows, self.cols].astype(float)
-        costs: Array = np.r_[doubts, np.full(self.count, self.count + 1.0), 0.0]
+        doubts = self.problem.doubts[self.rows, self.cols].astype(float)
+        costs: Array = np.r_[doubts, np.full(self.count, 2 * self.count + 1.0), 0.0]
         return costs
 
     def time_costs(self) -> Array:

@@ -72,9 +72,8 @@ class _Loads:
         times, problem = self.seconds_or(0.0), self.problem
         for row in order:
             room = problem.allowed[row] & (problem.memory[row] <= self.left)
-            certain = room & ~problem.doubtful[row]
-            room = certain if certain.any() else room
             if room.any():
+                room &= problem.doubts[row] == problem.doubts[row][room].min()
                 ends = np.where(room, self.seconds + times[row], np.inf)
                 if prices is not None and (early := ends <= most).any():
                     ends = np.where(early, np.where(early, times[row], 0.0) * prices, np.inf)
@@ -101,13 +100,13 @@ class _Loads:
                 return
 
     def _candidates(self, longest: int) -> tuple[Array, Array]:
-        """The workloads of a device whose time there is known, and where each could go without a doubt that it hasn't
+        """The workloads of a device whose time there is known, and where each could go with no more doubts than
         now."""
         import numpy as np
 
         problem = self.problem
         rows = np.flatnonzero((self.column == longest) & ~np.isnan(problem.seconds[:, longest]))
-        may = problem.allowed[rows] & (~problem.doubtful[rows] | problem.doubtful[rows, longest][:, None])
+        may = problem.allowed[rows] & (problem.doubts[rows] <= problem.doubts[rows, longest][:, None])
         may &= ~np.isnan(problem.seconds[rows])
         may[:, longest] = False
         return rows, may
@@ -174,5 +173,5 @@ class _Loads:
     def worth(self) -> tuple[int, int, float]:
         """Less is better: how many are nowhere, how many in doubt, the makespan."""
         placed = self.column != NOWHERE
-        doubts = self.problem.doubtful[placed.nonzero()[0], self.column[placed]].sum()
+        doubts = self.problem.doubts[placed.nonzero()[0], self.column[placed]].sum()
         return int((~placed).sum()), int(doubts), float(self.seconds.max(initial=0.0))

@@ -57,7 +57,7 @@ def place(
 
 def _worth(problem: Problem, column: Array) -> tuple[int, int, float]:
     placed = (column != NOWHERE).nonzero()[0]
-    doubts = int(problem.doubtful[placed, column[placed]].sum())
+    doubts = int(problem.doubts[placed, column[placed]].sum())
     return len(column) - len(placed), doubts, max(_seconds(problem, column, j) for j in range(len(problem.devices)))
 
 
@@ -74,8 +74,8 @@ def _bound(problem: Problem, column: Array) -> float:
     rows = np.array([row for row, j in enumerate(column) if j != NOWHERE and not np.isnan(problem.seconds[row, j])])
     if not len(rows):
         return 0.0
-    own = problem.doubtful[rows, column[rows]][:, None]
-    may = problem.allowed[rows] & ~np.isnan(problem.seconds[rows]) & (own | ~problem.doubtful[rows])
+    own = problem.doubts[rows, column[rows]][:, None]
+    may = problem.allowed[rows] & ~np.isnan(problem.seconds[rows]) & (problem.doubts[rows] <= own)
     return bound_of(np.where(may, problem.seconds[rows], np.inf))
 
 

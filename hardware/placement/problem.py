@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Problem:
     """Rows are workloads, columns devices.
 
-    `seconds` is NaN where the speed isn't known, `allowed` says which pairs may be, `doubtful` which of them only if
-    nothing else is left; `memory` is by workload, `room` by device, both in bytes. `reasons` says of each pair that
-    may not be why, by the two names.
+    `seconds` is NaN where the speed isn't known, `allowed` says which pairs may be, `doubts` counts what isn't known of
+    each (its speed, whether it works): the fewest are taken. `memory` is by workload, `room` by device, both in bytes.
+    `reasons` says of each pair that may not be why, by the two names.
     """
 
     mode: Mode
@@ -31,7 +31,7 @@ class Problem:
     devices: tuple[Device, ...]
     seconds: Array
     allowed: Array
-    doubtful: Array
+    doubts: Array
     rank: Array
     memory: Array
     room: Array
@@ -61,7 +61,7 @@ def problem_of(
     _check(workloads, devices, pinned, forbidden)
     shape = (len(workloads), len(devices))
     seconds, rank = np.full(shape, np.nan), np.zeros(shape)
-    allowed, doubtful = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    allowed, doubts = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=int)
     rooms = [room_of(device) for device in devices]
     own = set(forbidden)
     reasons: dict[tuple[str, str], str] = {}
@@ -76,14 +76,14 @@ def problem_of(
             figure = workload.seconds.get(device.name)
             if figure is not None and figure.value is not None:
                 seconds[row, column] = figure.value
-            doubtful[row, column] = device.name in workload.doubtful or np.isnan(seconds[row, column])
+            doubts[row, column] = (device.name in workload.doubtful) + bool(np.isnan(seconds[row, column]))
     return Problem(
         mode=mode,
         workloads=tuple(workloads),
         devices=tuple(devices),
         seconds=seconds,
         allowed=allowed,
-        doubtful=doubtful,
+        doubts=doubts,
         rank=rank,
         memory=np.array([float(one.memory_bytes or 0) for one in workloads]),
         room=np.array([float(one or 0) for one in rooms]),

@@ -53,7 +53,7 @@ def best_of_all(workloads: Sequence[Workload], devices: Sequence[Device], mode: 
             if there.name in one.forbidden or one.memory_bytes is None:
                 break
             value = one.seconds[there.name].value if there.name in one.seconds else None
-            doubts += value is None or there.name in one.doubtful
+            doubts += (value is None) + (there.name in one.doubtful)
             seconds[there.name] += value or 0.0
             used = memory[there.name] + one.memory_bytes if mode is Mode.TOGETHER else one.memory_bytes
             memory[there.name] = max(memory[there.name], used)
@@ -67,7 +67,7 @@ def best_of_all(workloads: Sequence[Workload], devices: Sequence[Device], mode: 
 def worth(placement: Placement, workloads: Sequence[Workload]) -> tuple[int, int, float]:
     by_name = {one.name: one for one in workloads}
     doubts = sum(
-        one.seconds.value is None or one.device in by_name[one.workload].doubtful for one in placement.assignments
+        (one.seconds.value is None) + (one.device in by_name[one.workload].doubtful) for one in placement.assignments
     )
     return len(placement.misfits), doubts, placement.makespan_s
 
