@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Problem:
     """Rows are workloads, columns devices.
 
-    `seconds` is NaN where the speed isn't known, `allowed` says which pairs may be, `doubts` counts what isn't known of
-    each (its speed, whether it works): the fewest are taken. `memory` is by workload, `room` by device, both in bytes.
-    `reasons` says of each pair that may not be why, by the two names.
+    `seconds` is NaN where the speed isn't known, `allowed` says which pairs may be, `doubts` counts what isn't known
+    of each (its speed, whether it works): the fewest are taken. `memory` is by workload, `room` by device, both in
+    bytes. `reasons` says of each pair that may not be why, by the two names.
     """
 
     mode: Mode
