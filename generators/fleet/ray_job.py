@@ -53,9 +53,11 @@ class RayRun:
 
 @dataclass(kw_only=True)
 class _Ledger:
-    """What is known of each cell so far: the run whose lines speak for it, or why it has none."""
+    """What is known of each cell so far: the run whose lines speak for it, or why it has none. `earlier`
+    are runs of an earlier start."""
 
     runs: dict[str, str] = field(default_factory=dict)
+    earlier: set[str] = field(default_factory=set)
     not_run: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
@@ -91,7 +93,7 @@ def run_on_ray(written: Sequence[WrittenSuite], inventory: HardwareInfo, asked: 
     if left:
         run_id = _write_not_run(left, written, ledger.not_run, inventory, asked, interrupted=interrupted)
         ledger.runs |= {suite.cell.id: run_id for suite in left}
-    result = result_of_runs(written, ledger.runs, asked.evidence)
+    result = result_of_runs(written, ledger.runs, asked.evidence, earlier=ledger.earlier)
     if interrupted:
         raise JobInterrupted(result)
     return result
@@ -119,6 +121,7 @@ def _run(
     if asked.resume:
         there = {node.machine: node.versions for node in nodes}
         ledger.runs |= done_before(asked.evidence, suites, asked.command, there, versions)
+        ledger.earlier |= set(ledger.runs.values())
         asked.on_note(f"{len(ledger.runs)} cell(s) are done, {len(suites) - len(ledger.runs)} run")
     left = [one for one in suites if one.cell.id not in ledger.runs]
     works = list(_works(left, written, sent, alive, asked, ledger))

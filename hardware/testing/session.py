@@ -66,8 +66,8 @@ def run_session(
     """Run `suites`, whose entries in the plan are `plan` in the same order, and leave their evidence in a folder.
 
     `jobs` suites run at a time, None for as many as suit the machine; `node` is what a fleet calls this one. With
-    `resume` only that is run which the newest run in the folder didn't finish, and it gets its end where that alone was missing; `on_note` is told what and why.
-    Raises `OutputError`.
+    `resume` only that is run which the newest run in the folder didn't finish, and it gets its end where that alone
+    was missing; `on_note` is told what and why. Raises `OutputError`.
     """
     machine = machine or machine_label()
     versions = versions_of(inventory)
