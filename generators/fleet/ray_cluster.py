@@ -29,6 +29,18 @@ _LONGEST_SOCKET = 40
 """Ray's sockets lie some 65 characters below its temporary folder, and the path of a socket takes 107."""
 
 
+_NOBODY = "http://127.0.0.1:9"
+SILENCE = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_USAGE_STATS_REPORT_URL": _NOBODY,
+    "http_proxy": _NOBODY,
+    "https_proxy": _NOBODY,
+    "no_proxy": "127.0.0.1,localhost",
+}
+"""With its reports off, the head of a cluster still reports that they are off, and asks the metadata services of three
+clouds where it is (dashboard/modules/usage_stats): what a head has in its environment that tells nobody anything."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Demand:
     """What one task takes of a node: its `resources` by name, and Ray's own `CPU` and `GPU`."""
@@ -121,7 +133,7 @@ def connected(address: str | None, resources: Mapping[str, int], cores: int) -> 
     with _own_node(resources, cores) if address is None else contextlib.nullcontext({"address": address}) as words:
         ray = import_ray()
         try:
-            ray.init(log_to_driver=False, logging_level=logging.WARNING, include_dashboard=None, **words)
+            ray.init(log_to_driver=False, logging_level=logging.WARNING, **words)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise UsageError(f"Ray can't be reached at {echo(address or 'this machine')}", why=str(error)) from error
         for number, handler in before.items():  # Ray puts its own in their place
@@ -153,18 +165,23 @@ def _require_answer(address: str) -> None:
 @contextlib.contextmanager
 def _own_node(resources: Mapping[str, int], cores: int) -> Iterator[dict[str, Any]]:
     """What `ray.init` is told to start a node here, in a temporary folder of its own, with a password of its own."""
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    own = {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    }
+    own |= SILENCE
     parent = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_SOCKET else "/tmp"
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir=parent))
-    path = os.environ.get("PYTHONPATH", "")
     if _amdsmi_is_broken():  # for Ray's own processes, which import it too
         (folder / "python").mkdir()
         (folder / "python" / "amdsmi.py").write_text(
             'raise ImportError("its library isn\'t here")\n', encoding="utf-8"
         )
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder / "python"), path]))
+        path = os.environ.get("PYTHONPATH", "")
+        own["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder / "python"), path]))
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
     try:
         yield {
             "address": "local",
@@ -172,9 +189,12 @@ def _own_node(resources: Mapping[str, int], cores: int) -> Iterator[dict[str, An
             "resources": dict(resources),
             "_node_ip_address": "127.0.0.1",
             "_temp_dir": str(folder),
+            "include_dashboard": False,
         }
     finally:
-        os.environ["PYTHONPATH"] = path
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({name: value} if value is not None else {})
         shutil.rmtree(folder, ignore_errors=True)
 
 
