@@ -147,12 +147,11 @@ def killed_command() -> None:
         evidence = Path(folder) / "evidence"
         driver = _driver(cluster, Path(folder), *models, "--device", "cpu", "--device", "simulated")
         doomed = cluster.nodes[0]
-        while not (lost := list(doomed.temporary.glob("hwcompat-fleet-*/*.jsonl"))) or not _ended(evidence):
+        while not _ended(evidence) or not (begun := doomed.begun()):
             if driver.poll() is not None:
                 raise click.ClickException("the run ended before the node had a cell")
             time.sleep(0.05)
         cluster.kill(doomed)
-        begun = {path.name: json.loads(path.read_text().splitlines()[0]) for path in lost if path.stat().st_size}
         code = driver.wait()
         found = read_folder(evidence)
     home = {run.run_id for run in found.runs}
@@ -161,11 +160,7 @@ def killed_command() -> None:
         cells=[{"cell": run.plan[0].cell_id, "node": run.node[:8], "run": run.run_id} for run in found.runs],
         outcomes=dict(Counter(str(line.outcome) for line in found.checks)),
         times_a_check_has_a_line=sorted(set(Counter((one.cell_id, one.check_name) for one in found.checks).values())),
-        lost_with_the_node=[
-            {"cell": one["plan"][0]["cell_id"], "node": one["node"][:8], "run": one["run_id"]}
-            for one in begun.values()
-            if one["kind"] == "run" and one["run_id"] not in home
-        ],
+        lost_with_the_node=[{"cell": cell, "run": run_id} for run_id, cell in begun.items() if run_id not in home],
     )
 
 
@@ -176,14 +171,13 @@ def _ended(evidence: Path) -> bool:
 
 @contextmanager
 def _cluster(nodes: Sequence[Mapping[str, float]], cpus: int = 1) -> Iterator[LocalCluster]:
-    with tempfile.TemporaryDirectory(prefix="fleet-") as cache:
-        cluster = LocalCluster({"HWCOMPAT_CACHE": cache, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)})
-        try:
-            for resources in nodes:
-                cluster.add_node(resources, cpus)
-            yield cluster
-        finally:
-            cluster.close()
+    cluster = LocalCluster({"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)})
+    try:
+        for resources in nodes:
+            cluster.add_node(resources, cpus)
+        yield cluster
+    finally:
+        cluster.close()
 
 
 def _driver(cluster: LocalCluster, folder: Path, *words: str) -> subprocess.Popen[bytes]:

@@ -29,11 +29,21 @@ _STORE_BYTES = 80_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class LocalNode:
-    """One node: its process, its address on loopback, and the folder that its suites write temporary files to."""
+    """One node: its process, its address on loopback, and the folder that all it writes goes to."""
 
     process: subprocess.Popen[bytes]
     ip: str
-    temporary: Path
+    folder: Path
+
+    def begun(self) -> dict[str, str]:
+        """Cells that it has begun and not finished, by the run that they are in."""
+        found = {}
+        for path in self.folder.glob("bundles/*/run-*/*.jsonl"):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+                if [one["kind"] for one in lines] == ["run"]:
+                    found[lines[0]["run_id"]] = lines[0]["plan"][0]["cell_id"]
+        return found
 
     @property
     def raylet(self) -> int:
@@ -78,9 +88,9 @@ class LocalCluster:
         return node
 
     def _start(self, ip: str, resources: Mapping[str, float], cpus: int, *words: str) -> LocalNode:
-        temporary = self.folder / ip
-        temporary.mkdir()
-        log = temporary / "said"
+        folder = self.folder / ip
+        folder.mkdir()
+        log = folder / "said"
         with log.open("wb") as said:
             process = subprocess.Popen(
                 [
@@ -88,12 +98,12 @@ class LocalCluster:
                     *(f"--num-cpus={cpus}", f"--resources={json.dumps(dict(resources))}", "--disable-usage-stats"),
                     *(f"--object-store-memory={_STORE_BYTES}", "--block"),
                 ],
-                env={**self._environment, "TMPDIR": str(temporary)},
+                env={**self._environment, "HWCOMPAT_CACHE": str(folder)},
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
             )
-        node = LocalNode(process=process, ip=ip, temporary=temporary)
+        node = LocalNode(process=process, ip=ip, folder=folder)
         until = time.monotonic() + _START_S
         while b"Ray runtime started" not in log.read_bytes():
             if process.poll() is not None or time.monotonic() > until:

@@ -37,8 +37,8 @@ SILENCE = {
     "https_proxy": _NOBODY,
     "no_proxy": "127.0.0.1,localhost",
 }
-"""With its reports off, the head of a cluster still reports that they are off, and asks the metadata services of three
-clouds where it is (dashboard/modules/usage_stats): what a head has in its environment that tells nobody anything."""
+"""With its reports off, the head of a cluster still reports that they are off, and asks the metadata services of
+three clouds where it is (dashboard/modules/usage_stats): with these in its environment it tells nobody anything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +129,7 @@ def connected(address: str | None, resources: Mapping[str, int], cores: int) -> 
         )
     if address and address != "auto":
         _require_answer(address)
+    silent = contextlib.redirect_stdout(io.StringIO())  # Ray prints remarks on nodes there, where the product goes
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     with _own_node(resources, cores) if address is None else contextlib.nullcontext({"address": address}) as words:
         ray = import_ray()
@@ -139,7 +140,8 @@ def connected(address: str | None, resources: Mapping[str, int], cores: int) -> 
         for number, handler in before.items():  # Ray puts its own in their place
             signal.signal(number, handler)
         try:
-            yield ray
+            with silent:
+                yield ray
         finally:
             ray.shutdown()
 

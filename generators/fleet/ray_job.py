@@ -114,6 +114,8 @@ def _run(
     alive = alive_nodes(ray)
     wanted = sorted({str(one.cell.target) for one in suites})
     nodes = _reported(ray, sent, [one for one in alive if set(wanted) & set(one.offers)])
+    alive = alive_nodes(ray)  # some may have gone meanwhile
+    nodes = [node for node in nodes if node.name in {_short(one) for one in alive}]
     versions = versions_of(inventory)
     for text in notes_on(nodes, versions, wanted):
         asked.on_note(text)
@@ -127,8 +129,12 @@ def _run(
     works = list(_works(left, written, sent, alive, asked, ledger))
     by_id = {suite.cell.id: suite for suite in suites}
     sealed = {one.planned.cell.id: one.planned.verdict.to_dict() for one in written}
+
+    def on_lost(node: RayNode) -> None:
+        asked.on_note(f"node {_short(node)} was lost: what it had runs elsewhere, where another node offers the same")
+
     asked.progress.planned(sum(len(work.key) for work in works))
-    for done in do_all(ray, ray_node.run_on_node, works):
+    for done in do_all(ray, ray_node.run_on_node, works, on_lost):
         own = [by_id[cell] for cell in done.key]
         error_type, why = "node_lost", done.lost
         lines: Mapping[str, Sequence[CheckLine]] = {}
@@ -145,6 +151,11 @@ def _run(
             asked.progress.ended(suite, Counter(line.outcome for line in lines.get(suite.cell.id, ())))
 
 
+def _short(node: RayNode) -> str:
+    """What a node is called in remarks."""
+    return node.id[:8]
+
+
 def _reported(ray: Any, sent: tuple[str, list[Any]], nodes: Sequence[RayNode]) -> list[Node]:
     """What each node says of itself, all at once; one that is silent for two minutes is told as such."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -156,10 +167,11 @@ def _reported(ray: Any, sent: tuple[str, list[Any]], nodes: Sequence[RayNode]) -
         ).remote(sent, {"do": "report"}, {})
         for node in nodes
     }
-    ray.wait(list(asked.values()), num_returns=len(asked), timeout=_REPORT_S) if asked else None
+    if asked:
+        ray.wait(list(asked.values()), num_returns=len(asked), timeout=_REPORT_S)
     found = []
     for node in nodes:
-        name = node.id[:8]
+        name = _short(node)
         try:
             found.append(Node.of(name, node.offers, ray.get(asked[node.id], timeout=1)))
         except (ray.exceptions.RayError, KeyError, TypeError, ValueError) as error:
@@ -221,7 +233,7 @@ def _why_no_node(target: str, demand: Demand, nodes: Sequence[RayNode], address:
     if offering:
         lacking = "CPU" if demand.cpus else "GPU"
         return f"every node that offers {target} has {lacking} 0: start it with --num-{lacking.lower()}s"
-    there = "; ".join(f"{node.id[:8]} ({Node(name='', offers=node.offers).offered})" for node in nodes)
+    there = "; ".join(f"{_short(node)} ({Node(name='', offers=node.offers).offered})" for node in nodes)
     start = (
         f'ray start --address={address or "HOST:6379"} --resources "$(python -m hardware list --format ray)", '
         f"or --resources '{{\"{target}\": 1}}'"

@@ -33,9 +33,10 @@ class RunnerLost(Exception):
 
 
 class Runner:
-    """One runner: its process, and the bundle that it holds, which nobody removes meanwhile."""
+    """One runner: its process, and the bundle at `root` that it holds, which nobody removes meanwhile."""
 
     def __init__(self, root: Path, held: BinaryIO) -> None:
+        self.root = root
         self._held = held
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
         self._process = subprocess.Popen(
@@ -152,7 +153,7 @@ def answer(bundle: tuple[str, Callable[[], bytes]], request: Mapping[str, Any]) 
     """What this process's runner of a bundle (its digest, and how its bytes come) answers to a request, with the
     `files` of the evidence that it wrote, by name."""
     runner = _runner(*bundle)
-    with tempfile.TemporaryDirectory(prefix="hwcompat-fleet-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="run-", dir=runner.root, ignore_cleanup_errors=True) as folder:
         found = runner.ask({**request, "evidence": folder})
         found["files"] = {path.name: path.read_bytes() for path in sorted(Path(folder).glob("*.jsonl"))}
     return found

@@ -89,13 +89,19 @@ class _Pending:
         self.out.clear()
 
 
-def do_all(ray: Any, function: Callable[..., Any], works: Sequence[Work]) -> Iterator[Done]:
+def do_all(
+    ray: Any,
+    function: Callable[..., Any],
+    works: Sequence[Work],
+    on_lost: Callable[[RayNode], None] = lambda _node: None,
+) -> Iterator[Done]:
     """Have Ray run `function` for each of some works, and give what came of each as it arrives, each once.
 
-    Whoever stops listening calls off what is left.
+    `on_lost` hears of each node that goes. Whoever stops listening calls off what is left.
     """
     pending = _Pending(ray, function, works)
     looked = time.monotonic()
+    before = alive_nodes(ray)
     try:
         while pending.out:
             try:
@@ -106,7 +112,12 @@ def do_all(ray: Any, function: Callable[..., Any], works: Sequence[Work]) -> Ite
                 yield done
             if (now := time.monotonic()) - looked >= _LOOK_S:
                 looked = now
-                yield from pending.called_off(alive_nodes(ray), now)
+                nodes = alive_nodes(ray)
+                for node in before:
+                    if node.id not in {one.id for one in nodes}:
+                        on_lost(node)
+                before = nodes
+                yield from pending.called_off(nodes, now)
     finally:
         pending.cancel()
 

@@ -4,7 +4,6 @@ and what can't run is said and never passed over."""
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import signal
 import time
@@ -16,7 +15,7 @@ import pytest
 from command_line import CommandLine, Ran
 from network_watch import is_watched
 
-from benchmarks.fleet_nodes import LocalCluster, LocalNode
+from benchmarks.fleet_nodes import LocalCluster
 from hardware.evidence.record import Outcome
 from hardware.evidence.store import Evidence, read_folder
 
@@ -32,8 +31,7 @@ ROUTES = {"look-up at 8.8.8.8", "look-up at 2001:4860:4860::8888"}
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, command_line: CommandLine) -> Iterator[LocalCluster]:
-    cache = {"HWCOMPAT_CACHE": str(tmp_path_factory.mktemp("nodes"))}
-    found = LocalCluster(command_line.environment(tmp_path_factory.mktemp("cluster"), cache))
+    found = LocalCluster(command_line.environment(tmp_path_factory.mktemp("cluster")))
     try:
         for target in ("cpu", "cpu", "simulated", "simulated"):
             found.add_node({target: 1})
@@ -102,25 +100,12 @@ def until(happened: Callable[[], object], running: Running) -> None:
         time.sleep(0.05)
 
 
-def begun_on(node: LocalNode) -> dict[str, str]:
-    """Cells by the run that a node has begun and nobody has taken home."""
-    found = {}
-    for path in node.temporary.glob("hwcompat-fleet-*/*.jsonl"):
-        try:
-            run = json.loads(path.read_text().splitlines()[0])
-        except (OSError, ValueError, IndexError):
-            continue
-        if run["kind"] == "run":
-            found[run["run_id"]] = run["plan"][0]["cell_id"]
-    return found
-
-
 def test_a_killed_nodes_cells_run_elsewhere_and_none_is_lost_or_doubled(cluster: LocalCluster, start: Start) -> None:
     running = start(*words(MODELS, "cpu", "simulated"))
     doomed = cluster.nodes[0]
-    until(lambda: begun_on(doomed) and running.evidence.ends, running)
+    until(lambda: running.evidence.ends and doomed.begun(), running)
+    lost = doomed.begun()
     cluster.kill(doomed)
-    lost = begun_on(doomed)
     done = running.wait()
     assert done.code == 0, done.err
     found = done.evidence
@@ -174,7 +159,8 @@ def test_a_killed_driver_leaves_what_was_seen_and_the_next_goes_on(cluster: Loca
 
 def test_when_the_last_node_of_a_target_is_lost_its_cells_are_not_run(cluster: LocalCluster, start: Start) -> None:
     running = start(*words(MODELS[:3], "simulated"))
-    until(lambda: begun_on(cluster.nodes[2]) and begun_on(cluster.nodes[3]), running)
+    before = {run for node in cluster.nodes[2:4] for run in node.begun()}
+    until(lambda: all(node.begun().keys() - before for node in cluster.nodes[2:4]), running)
     for node in cluster.nodes[2:4]:
         cluster.kill(node)
     done = running.wait()
