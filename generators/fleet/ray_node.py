@@ -117,12 +117,22 @@ def unpacked(digest: str, packed: Callable[[], bytes], parent: Path) -> tuple[Pa
                 raise ValueError("the bundle that came isn't the one that was sent")
             _remove_unused(parent)
             part = Path(tempfile.mkdtemp(prefix=".part-", dir=parent))
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                archive.extractall(part)
+            _write_files(data, part)
             os.rename(part, root)
         held = (root / ".held").open("ab")
         _lock(held, exclusive=False)
     return root, held
+
+
+def _write_files(data: bytes, folder: Path) -> None:
+    """The files of an archive, below `folder`. Raises `ValueError` where one would lie elsewhere."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for name in archive.namelist():
+            path = folder / name
+            if not path.resolve().is_relative_to(folder.resolve()) or name.endswith("/"):
+                raise ValueError(f"{name[:80]!r} in the bundle would lie outside its folder")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(archive.read(name))
 
 
 @contextlib.contextmanager

@@ -223,10 +223,10 @@ def test_a_node_without_torch_is_named_before_anything_runs() -> None:
         refuse_unready([lacking, silent], ["cpu"])
 
 
-def packed(text: str) -> tuple[str, bytes]:
+def packed(text: str, name: str = "suite/run.py") -> tuple[str, bytes]:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("suite/run.py", text)
+        archive.writestr(name, text)
     return hashlib.sha256(data.getvalue()).hexdigest(), data.getvalue()
 
 
@@ -246,6 +246,15 @@ def test_a_bundle_that_is_another_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="isn't the one that was sent"):
         ray_node.unpacked(packed("1")[0], lambda: packed("2")[1], tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("name", ["../out.py", "/tmp/hwcompat-out.py", "suite/../../out.py"])
+def test_no_file_of_a_bundle_lies_outside_its_folder(tmp_path: Path, name: str) -> None:
+    digest, data = packed("1", name)
+    (tmp_path / "in").mkdir()
+    with pytest.raises(ValueError, match="outside its folder"):
+        ray_node.unpacked(digest, lambda: data, tmp_path / "in")
+    assert not list(tmp_path.rglob("*.py"))
 
 
 def test_a_runner_that_dies_is_told_by_its_last_words(tmp_path: Path) -> None:
