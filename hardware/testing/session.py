@@ -95,9 +95,7 @@ def run_session(
     interrupted = False
     try:
         run_suites(
-            run,
-            left,
-            writer,
+            *(run, left, writer),
             limits=limits,
             jobs=run.jobs,
             pytest_arguments=pytest_arguments,
