@@ -29,6 +29,17 @@ LIMIT_S = 200
 ROUTES = {"look-up at 8.8.8.8", "look-up at 2001:4860:4860::8888"}
 
 
+TAKES_ITS_WORKER = """
+
+def test_takes_its_worker(case):
+    import os, pathlib, signal, time
+
+    runner = pathlib.Path(f"/proc/{os.getppid()}/stat").read_text()
+    os.kill(int(runner.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    time.sleep(60)
+"""
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, command_line: CommandLine) -> Iterator[LocalCluster]:
     found = LocalCluster(command_line.environment(tmp_path_factory.mktemp("cluster")))
@@ -139,6 +150,22 @@ def test_a_missing_resource_is_known_before_the_start_and_others_run(cluster: Lo
     lines = done.lines("bert/fill-mask/mps/float32").values()
     assert {(line.outcome, line.error_type) for line in lines} == {(Outcome.NOT_RUN, "no_node")}
     assert done.verdict("bert/fill-mask/mps/float32") == "unknown"
+
+
+def test_a_cell_that_takes_its_worker_along_is_never_a_pass(
+    cluster: LocalCluster, start: Start, command_line: CommandLine, tmp_path: Path
+) -> None:
+    """An edited suite is sent as it lies there."""
+    assert command_line.run(tmp_path, *words(("bert", "gpt2"), "simulated")).code == 0
+    suite = tmp_path / "suites" / "test_bert_fill_mask_simulated_float32.py"
+    suite.write_text(suite.read_text() + TAKES_ITS_WORKER)
+    done = start(*words(("bert", "gpt2"), "simulated")).wait()
+    assert done.code == 1
+    lines = done.lines("bert/fill-mask/simulated/float32")
+    assert {(line.outcome, line.error_type) for line in lines.values()} == {(Outcome.NOT_RUN, "node_lost")}
+    assert "takes_its_worker" in lines
+    assert "after 3 attempts" in lines["takes_its_worker"].error_message
+    assert set(done.outcomes("gpt2/text-generation/simulated/float32").values()) == {Outcome.PASSED}
 
 
 def test_a_killed_driver_leaves_what_was_seen_and_the_next_goes_on(cluster: LocalCluster, start: Start) -> None:
