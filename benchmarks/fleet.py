@@ -109,16 +109,26 @@ Ran = tuple[str, str, float, float]
 
 
 def _catalogue(priority: str, workers: int) -> list[Ran]:
-    with _cluster([{"cpu": 1}] * workers) as cluster, tempfile.TemporaryDirectory() as folder:
+    with _cluster([{"cpu": workers}], cpus=workers) as cluster, tempfile.TemporaryDirectory() as folder:
         code = _driver(cluster, Path(folder), "--priority", priority, "--device", "cpu").wait()
         found = read_folder(Path(folder) / "evidence")
+        runners = {path.stem.rpartition("-")[0]: path.stem.rpartition("-")[2] for path in _files_of_runs(folder)}
     if code not in (0, 1):
         raise click.ClickException(f"the run ended with {code}")
     ends = {end.run_id: end.ended_at for end in found.ends}
     return sorted(
-        ((run.node, run.plan[0].cell_id, _seconds(run.started_at), _seconds(ends[run.run_id])) for run in found.runs),
+        (
+            (runners[run.run_id], run.plan[0].cell_id, _seconds(run.started_at), _seconds(ends[run.run_id]))
+            for run in found.runs
+        ),
         key=lambda one: one[2],
     )
+
+
+def _files_of_runs(folder: str) -> list[Path]:
+    """The files that runners wrote themselves, each named by the runner's process."""
+    every = sorted((Path(folder) / "evidence").glob("*.jsonl"))
+    return [path for path in every if json.loads(path.open(encoding="utf-8").readline())["kind"] == "run"]
 
 
 def speed_up(alone: Mapping[str, float], ran: Sequence[Ran]) -> float:
