@@ -4,6 +4,7 @@
 #   make setup-qnn                       the environment of target qnn (.venv-qnn)
 #   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
+#   make setup-ray                       what running cells on a cluster needs (docs/FLEETS.md), into .venv
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
 # More: make lint | test-gpu | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | recipes | audit | constraints | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
@@ -23,7 +24,7 @@ PINNED := $(PIP) -c constraints.txt
 
 .PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench recipes test-versions test-newest setup setup-qnn run-qnn \
-    setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment audit constraints clean
+    setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray bundle-environment audit constraints clean
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -150,6 +151,10 @@ setup-qnn: .venv-qnn/.ready
 # What transformers' own tests import beyond the library: a second, and no more than a few hundred kB.
 setup-upstream: $(VENV)/.ready
 	@$(OWN) $(PINNED) -r requirements-upstream.txt
+
+# What running cells on a cluster needs: Ray shares .venv with the suites that it runs. 230 MB.
+setup-ray: $(VENV)/.ready
+	@$(OWN) $(PINNED) -r requirements-ray.txt
 
 # Two models on QNN's emulator, strictly: 1 where a check fails or anything would run on the host.
 run-qnn: setup-qnn

@@ -18,6 +18,7 @@ Examples:
   python run_test_generation.py --config hwcompat.toml --run
   python run_test_generation.py --refresh --dry-run
   python run_test_generation.py --model bert --device webgpu --web-page page.zip
+  python run_test_generation.py --priority high --device cpu --run --distributed ray --address HOST:6379
   python run_test_generation.py --upstream ./transformers --model bert --device cpu
 
 Without --run the suites are written, and the command that runs them is printed. What follows a lone -- goes to
@@ -55,7 +56,11 @@ if TYPE_CHECKING:
 def main(context: click.Context, /, **options: object) -> int:
     """Parse, call, print; see `help`."""
     asked = Options(**options, pytest_arguments=context.obj or ())
-    refuse_together(asked, format_given=_was_given(context, "format_"))
+    given = {
+        name: _was_given(context, option)
+        for name, option in (("format_given", "format_"), ("address_given", "address"))
+    }
+    refuse_together(asked, **given)
     if asked.no_redact:
         turn_off()
         note(f"--no-redact: {LEFT_IN} stay in evidence and reports; look through them before you hand them on")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,13 +52,15 @@ class WrittenSuite:
 class CellResult:
     """What a run says of one cell: its lines in the order of the plan, and the verdict measured from them.
 
-    `taken_from` is the earlier run that the lines were taken over from, empty where this run made them.
+    `run_id` is the run that the lines are of, empty where it is the result's own; `taken_from` is the same where that
+    was an earlier one, whose lines were taken over.
     """
 
     written: WrittenSuite
     checks: tuple[str, ...]
     lines: tuple[CheckLine, ...]
     verdict: Verdict
+    run_id: str = ""
     taken_from: str = ""
 
     @property
@@ -81,7 +83,7 @@ class JobResult:
 
     def read_evidence(self, folder: Path) -> Evidence:
         """The evidence of all cells, each from the run that its result rests on."""
-        runs = {cell.written.planned.cell.id: cell.taken_from or self.run_id for cell in self.cells}
+        runs = {cell.written.planned.cell.id: cell.run_id or self.run_id for cell in self.cells}
         return read_cells(folder, runs, also=[self.run_id])
 
     def exit_code(self, *, allow_fallback: bool) -> int:
@@ -213,14 +215,20 @@ def run_job(
 def _session_result(session: Session, suites: Sequence[tuple[WrittenSuite, SuiteFile]], evidence: Path) -> JobResult:
     runs = {suite.cell.id: session.run_of(suite.cell.id) for _, suite in suites}
     names = dict.fromkeys([session.run_id, *(one for one in session.taken_over.run_ids if one in runs.values())])
-    return _job_result(suites, runs, evidence, run_id=session.run_id, run_ids=tuple(names))
+    earlier = frozenset(session.taken_over.run_ids) - {session.run_id}
+    return _job_result(suites, runs, evidence, run_id=session.run_id, run_ids=tuple(names), earlier=earlier)
 
 
-def result_of_runs(written: Sequence[WrittenSuite], runs: Mapping[str, str], evidence: Path) -> JobResult:
+def result_of_runs(
+    written: Sequence[WrittenSuite], runs: Mapping[str, str], evidence: Path, *, earlier: Collection[str] = ()
+) -> JobResult:
     """What several runs say of suites that were written: `runs` names for each cell's id the run whose lines speak
-    for it. Their evidence lies in `evidence`; the result's own id is that of the newest."""
+    for it, and `earlier` are those whose lines were taken over. Their evidence lies in `evidence`; the result's own
+    id is that of the newest."""
     names = sorted(set(runs.values()), reverse=True)
-    return _job_result([(one, _read(one)) for one in written], runs, evidence, run_id=names[0], run_ids=tuple(names))
+    return _job_result(
+        [(one, _read(one)) for one in written], runs, evidence, run_id=names[0], run_ids=tuple(names), earlier=earlier
+    )
 
 
 def _job_result(
@@ -230,6 +238,7 @@ def _job_result(
     *,
     run_id: str,
     run_ids: Sequence[str],
+    earlier: Collection[str],
 ) -> JobResult:
     known = read_cells(evidence, runs, also=[run_id])
     by_id = {run.run_id: run for run in known.runs}
@@ -238,8 +247,8 @@ def _job_result(
     for written, suite in suites:
         run = by_id[runs[suite.cell.id]]
         lines = by_cell.get(suite.cell.id, ())
-        taken_from = run.run_id if run.run_id != run_id else ""
-        cells.append(_result(_as_sealed(written, run), suite, lines, run, taken_from))
+        found = _result(_as_sealed(written, run), suite, lines, run, run.run_id if run.run_id in earlier else "")
+        cells.append(found if run.run_id == run_id else replace(found, run_id=run.run_id))
     return JobResult(
         run_id=run_id,
         started_at=by_id[run_id].started_at,

@@ -118,6 +118,17 @@ _OPTIONS = (
         "--refresh", is_flag=True, help="Run again what has expired in the evidence folder, and nothing else."
     ),
     click.option("--dry-run", is_flag=True, help="With --refresh: say what has expired and how long it takes."),
+    click.option(
+        "--distributed",
+        type=click.Choice(("ray",)),
+        help="With --run: on the nodes of a cluster, each cell where its target is.",
+    ),
+    click.option(
+        "--address",
+        metavar="HOST:PORT",
+        envvar="RAY_ADDRESS",
+        help="Of the cluster, or 'auto'; default: a node of this machine alone.",
+    ),
     click.option("--allow-fallback", is_flag=True, help="A named device that isn't here is no failure."),
     click.option("--force", is_flag=True, help="Overwrite suites that were edited by hand."),
     click.option("--output-dir", type=_FOLDER, default=DEFAULT_SUITES, show_default=True, help="For suites."),
@@ -251,6 +262,8 @@ class Options:
     resume: bool
     refresh: bool
     dry_run: bool
+    distributed: str | None
+    address: str | None
     allow_fallback: bool
     force: bool
     output_dir: Path

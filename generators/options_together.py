@@ -10,8 +10,9 @@ SEVERITIES = ("critical", "error", "warning", "info")
 """The grades of findings, from worst to mildest."""
 
 
-def refuse_together(asked: Options, *, format_given: bool) -> None:
-    """Raises `UsageError` for options that don't go together; `format_given` says that `--format` was."""
+def refuse_together(asked: Options, *, format_given: bool, address_given: bool = False) -> None:
+    """Raises `UsageError` for options that don't go together; `format_given` and `address_given`
+    say that `--format` and `--address` were, on the command line."""
     tables = asked.hardware_compatibility or asked.coverage_report
     shown = tables or asked.explain or asked.calibration or asked.dry_run or asked.backlog or asked.place
     if not (shown or asked.list_devices) and format_given:
@@ -33,6 +34,7 @@ def refuse_together(asked: Options, *, format_given: bool) -> None:
     if (asked.pin or asked.forbid or asked.inventory or asked.in_turn) and not asked.place:
         raise UsageError("--pin, --forbid, --inventory and --in-turn go with --place", fix="Add --place.")
     _refuse_beside_a_page(asked)
+    _refuse_beside_a_cluster(asked, address_given=address_given)
     if asked.no_redact and not (asked.run or asked.refresh or asked.upstream):
         raise UsageError("--no-redact goes with --run, --refresh or --upstream", fix="Nothing else writes evidence.")
     if asked.resume and not (asked.run or asked.refresh):
@@ -63,6 +65,24 @@ def _refuse_beside_a_page(asked: Options) -> None:
             f"--web-page makes a page, and {other} is something else",
             fix="Ask for one of them; a page runs its checks where somebody opens it.",
         )
+
+
+def _refuse_beside_a_cluster(asked: Options, *, address_given: bool) -> None:
+    """Nodes say themselves which machine they are and how much they do at a time."""
+    if address_given and not asked.distributed:
+        raise UsageError("--address goes with --distributed", fix="Add --distributed ray.")
+    if asked.distributed and not asked.run:
+        raise UsageError(
+            "--distributed goes with --run", fix="Add --run; to pack suites for a lab there is --bundle."
+        )
+    beside = {
+        "--jobs": (asked.jobs, "how many cells run at a time is what a node's resources say"),
+        "--machine": (asked.machine, "each node names its own machine"),
+        "--no-redact": (asked.no_redact, "nodes take out names before they send anything"),
+    }
+    wrong = next(((name, why) for name, (given, why) in beside.items() if given), None)
+    if asked.distributed and wrong:
+        raise UsageError(f"{wrong[0]} doesn't go with --distributed", why=wrong[1], fix="Leave it out.")
 
 
 def _refuse_beside_a_threshold(asked: Options) -> None:

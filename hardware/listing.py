@@ -1,4 +1,4 @@
-"""The inventory as text: a table for a terminal of 80 columns, JSON, or Markdown."""
+"""The inventory as text: a table for a terminal of 80 columns, JSON, Markdown, or the resources of a node of Ray."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .errors import UsageError, did_you_mean, echo
 from .listed_storage import storage_rows
 from .markdown import markdown
+from .node_resources import resources_text
 from .plain_text import json_text, printable, size_text, wrapped
 from .system.libraries import library_names, library_wheels
 
@@ -33,7 +34,8 @@ class _Section:
 
 
 def list_text(inventory: HardwareInfo, format: str = "table") -> str:
-    """The inventory and the targets that may be here, in `table`, `json` or `markdown`; never coloured.
+    """The inventory and the targets that may be here, in `table`, `json` or `markdown`, and in `ray` what `ray start
+    --resources` takes; never coloured.
 
     Raises `UsageError` for another format.
     """
@@ -89,6 +91,7 @@ _FORMATS: dict[str, Callable[[HardwareInfo, tuple[TargetStatus, ...]], str]] = {
     "table": _table,
     "json": _json,
     "markdown": _markdown,
+    "ray": lambda inventory, _: resources_text(inventory),
 }
 
 NOT_INSTALLED = "Not installed"

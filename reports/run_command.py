@@ -113,23 +113,44 @@ def _run(
     project: ProjectRun | None,
     command: str,
 ) -> JobResult:
+    limits = Limits(
+        timeout_s=asked.timeout,
+        memory_bytes=default_memory_limit(),
+        by_cell=project.timeouts if project and not asked.timeout else {},
+    )
+    if asked.distributed:
+        return _run_on_cluster(asked, written, inventory, limits, command)
     return run_job(
         written,
         inventory,
         evidence=asked.evidence,
         command=command,
         machine=asked.machine,
-        limits=Limits(
-            timeout_s=asked.timeout,
-            memory_bytes=default_memory_limit(),
-            by_cell=project.timeouts if project and not asked.timeout else {},
-        ),
+        limits=limits,
         jobs=asked.jobs,
         resume=asked.resume,
         pytest_arguments=asked.pytest_arguments,
         on_note=note,
         progress=progress_on(sys.stderr),
     )
+
+
+def _run_on_cluster(
+    asked: Options, written: Sequence[WrittenSuite], inventory: HardwareInfo, limits: Limits, command: str
+) -> JobResult:
+    from generators.fleet.ray_job import RayRun, run_on_ray
+
+    run = RayRun(
+        address=asked.address,
+        evidence=asked.evidence,
+        command=command,
+        limits=limits,
+        resume=asked.resume,
+        pytest_arguments=asked.pytest_arguments,
+        progress=progress_on(sys.stderr),
+        on_note=note,
+    )
+    return run_on_ray(written, inventory, run)
 
 
 def _prepare(report_dir: Path) -> None:

@@ -31,6 +31,23 @@ def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[
     """
     if path.suffix != ".zip" or not path.stem.strip("."):  # its folder in the archive would be one above
         raise UsageError(f"{path} is not the name of a zip file", fix="For example: --bundle suite.zip")
+    files, data = packed(path.stem, planned, versions)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
+    return files
+
+
+def packed(
+    stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str], texts: Mapping[str, bytes] | None = None
+) -> tuple[tuple[str, ...], bytes]:
+    """The names of a bundle's files and the bytes of its zip file, in which all lie below the folder `stem`.
+
+    `texts` are suites as they lie on the disk, by file name, where they go before the planned ones: somebody may have
+    edited them. Raises `UsageError` for suites that import a user's own code.
+    """
     for one in planned:
         if isinstance(one.profile.recipe, GivenRecipe) and one.profile.recipe.kind == "module":
             raise UsageError(
@@ -38,20 +55,16 @@ def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[
                 why="its suite imports your own code, which a bundle doesn't know the extent of",
                 fix="Leave it out with --skip, and run it where that code is installed.",
             )
-    files = dict(sorted(_files(path.stem, planned, versions)))
+    on_disk = {f"{SUITES}/{name}": text for name, text in (texts or {}).items()}
+    files = dict(sorted((dict(_files(stem, planned, versions)) | on_disk).items()))
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
-            entry = zipfile.ZipInfo(f"{path.stem}/{name}", date_time=_MOMENT)
+            entry = zipfile.ZipInfo(f"{stem}/{name}", date_time=_MOMENT)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, data.getvalue())
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
-    return tuple(files)
+    return tuple(files), data.getvalue()
 
 
 def _files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
@@ -81,7 +94,13 @@ def _contents(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str,
         "name": stem,
         "made_with": dict(versions),
         "suites": [
-            {"file": one.file_name, "cell": one.cell.id, "required": one.required, "verdict": one.verdict.to_dict()}
+            {
+                "file": one.file_name,
+                "cell": one.cell.id,
+                "required": one.required,
+                "verdict": one.verdict.to_dict(),
+                "selection": one.selection.to_dict() if one.selection else None,
+            }
             for one in sorted(planned, key=lambda one: one.cell.id)
         ],
     }

@@ -122,7 +122,8 @@ class RunLine:
 
     `resumes` names the runs, newest first, that this one goes on with: the plan holds only what it runs itself.
     `jobs` is how many children ran at a time: with several, latencies were measured beside other work. A run of
-    another `origin` knows its plan only when its tests were collected, and is written after them.
+    another `origin` knows its plan only when its tests were collected, and is written after them. `node` is what a
+    fleet calls the node that it ran on, which may be one of several of a machine; empty elsewhere.
     """
 
     run_id: str
@@ -136,6 +137,7 @@ class RunLine:
     resumes: tuple[str, ...] = ()
     jobs: int = 1
     origin: Origin = Origin.HWCOMPAT
+    node: str = ""
     schema_version: int = SCHEMA_VERSION
     kind: str = "run"
 

@@ -18,7 +18,7 @@ from typing import Any
 from ..backends.factory import resolve_target
 from ..cells import choose_cells
 from ..errors import BrokenInput, HwCompatError, NothingMatched, UsageError, echo
-from ..evidence.record import CheckLine, Outcome
+from ..evidence.record import CheckLine, Outcome, PlannedCell
 from ..evidence.store import read_cells
 from ..paths import CACHE_VARIABLE
 from ..plain_text import one_line, printable
@@ -51,6 +51,11 @@ class Carried:
     suite: SuiteFile
     verdict: Mapping[str, Any]
     required: bool
+    selection: Mapping[str, Any] | None = None
+
+    def planned(self) -> PlannedCell:
+        """This suite as an entry of a run's plan."""
+        return self.suite.planned(dict(self.verdict), dict(self.selection) if self.selection else None)
 
 
 def read_bundle(root: Path) -> tuple[Carried, ...]:
@@ -60,7 +65,7 @@ def read_bundle(root: Path) -> tuple[Carried, ...]:
         if plain["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"its schema_version is {plain['schema_version']!r}, not {SCHEMA_VERSION}")
         entries = [
-            (str(one["file"]), str(one["cell"]), dict(one["verdict"]), bool(one["required"]))
+            (str(one["file"]), str(one["cell"]), dict(one["verdict"]), bool(one["required"]), _selection(one))
             for one in plain["suites"]
         ]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -68,14 +73,20 @@ def read_bundle(root: Path) -> tuple[Carried, ...]:
             "bundle.json cannot be read", why=reason_of(error), fix="Unpack the bundle again."
         ) from error
     carried = []
-    for name, cell, verdict, required in entries:
+    for name, cell, verdict, required, selection in entries:
         path = root / SUITES / Path(name).name
         own = path.name.startswith("test_") and is_plain_file(path) and is_inside(path, root / SUITES)
         suite = read_suite(path) if own else None
         if suite is None or suite.cell.id != cell:
             raise BrokenInput(f"{echo(path.name)} is not the suite of {echo(cell)}", fix="Unpack the bundle again.")
-        carried.append(Carried(suite=suite, verdict=verdict, required=required))
+        carried.append(Carried(suite=suite, verdict=verdict, required=required, selection=selection))
     return tuple(carried)
+
+
+def _selection(entry: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How the device was chosen; None where it was named, and in bundles that were packed before they said so."""
+    selection = entry.get("selection")
+    return dict(selection) if selection is not None else None
 
 
 def missing_packages() -> tuple[str, ...]:
@@ -121,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--checkpoint", action="append", default=[], metavar="DIR", help="folder of real weights")
     parser.add_argument("--evidence", type=Path, metavar="DIR", help="default: the folder evidence beside run.py")
     parser.add_argument("--machine", default="", metavar="NAME", help="a name for this machine in the evidence")
+    parser.add_argument("--on-request", action="store_true", help="run what is asked for on standard input (a fleet)")
     return parser
 
 
@@ -154,6 +166,11 @@ def _do(root: Path, asked: argparse.Namespace, arguments: Sequence[str]) -> int:
         print("\n".join(one.suite.cell.id for one in kept))
         return 0
     missing = missing_packages()
+    if asked.on_request:
+        from .on_request import answer_requests
+
+        os.environ.setdefault(CACHE_VARIABLE, str(root / "cache"))
+        return answer_requests(kept, missing)
     if missing:
         raise UsageError(
             f"{', '.join(missing)} isn't installed in {sys.executable}",
@@ -172,7 +189,7 @@ def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evide
 
     session = run_session(
         [one.suite for one in kept],
-        [one.suite.planned(dict(one.verdict)) for one in kept],
+        [one.planned() for one in kept],
         detect(),
         evidence=evidence,
         command=command,

@@ -134,6 +134,15 @@ def _reasons(
         yield f"{_listed(not_run)} did not run"
 
 
+def why_again(
+    suite: SuiteFile, run: RunLine, lines: Sequence[CheckLine], versions: Mapping[str, str], machine: str
+) -> str:
+    """Why the lines of a run that planned `suite` don't speak for it on `machine` with `versions`; empty where they
+    do."""
+    planned = next(one for one in run.plan if one.cell_id == suite.cell.id)
+    return next(_reasons(suite, run, planned, lines, versions, machine), "")
+
+
 def _moved(cell: Cell, then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
     return moved_versions(relevant_versions(cell, then), relevant_versions(cell, now))
 

@@ -77,7 +77,7 @@ def run_suites(
     writer.write(run)
     progress.planned(len(suites))
     reason = "aborted"
-    with _terminate_interrupts():
+    with terminate_interrupts():
         try:
             with tempfile.TemporaryDirectory(prefix="hwcompat-", ignore_cleanup_errors=True) as folder:
                 warm_up(suites)
@@ -118,7 +118,7 @@ def _no_room(error: OSError) -> OutputError:
 
 
 @contextmanager
-def _terminate_interrupts() -> Iterator[None]:
+def terminate_interrupts() -> Iterator[None]:
     """A polite request to end is treated like Ctrl-C, so that the record is closed."""
 
     def interrupt(_number: int, _frame: Any) -> None:

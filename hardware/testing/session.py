@@ -55,6 +55,7 @@ def run_session(
     evidence: Path,
     command: str,
     machine: str = "",
+    node: str = "",
     limits: Limits,
     jobs: int | None = None,
     resume: bool = False,
@@ -64,9 +65,9 @@ def run_session(
 ) -> Session:
     """Run `suites`, whose entries in the plan are `plan` in the same order, and leave their evidence in a folder.
 
-    `jobs` suites run at a time, None for as many as suit the machine. With `resume` only that is run which the newest
-    run in the folder didn't finish, and it gets its end where that alone was missing; `on_note` is told what and why.
-    Raises `OutputError`.
+    `jobs` suites run at a time, None for as many as suit the machine; `node` is what a fleet calls this one. With
+    `resume` only that is run which the newest run in the folder didn't finish, and it gets its end where that alone
+    was missing; `on_note` is told what and why. Raises `OutputError`.
     """
     machine = machine or machine_label()
     versions = versions_of(inventory)
@@ -82,6 +83,7 @@ def run_session(
         started_at=now(),
         command=command,
         machine=machine,
+        node=node,
         inventory=inventory.to_dict(),
         versions=versions,
         plan=tuple(cell for suite, cell in zip(suites, plan, strict=True) if suite.cell.id not in found.done),
@@ -93,9 +95,7 @@ def run_session(
     interrupted = False
     try:
         run_suites(
-            run,
-            left,
-            writer,
+            *(run, left, writer),
             limits=limits,
             jobs=run.jobs,
             pytest_arguments=pytest_arguments,

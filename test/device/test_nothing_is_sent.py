@@ -80,6 +80,8 @@ ELSEWHERE = {
     "--update-expected": "test_own_repository.py",
     "--upstream": "test_upstream.py",
     "--serve": "test_web_page_opened.py",
+    "--distributed": "test_ray.py",
+    "--address": "test_ray.py",
 }
 """Jobs that another file runs, which `conftest.py` watches as it does this one."""
 

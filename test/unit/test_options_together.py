@@ -32,6 +32,12 @@ def refused(*arguments: str) -> str:
         (("--model", "bert", "--baseline", "pyproject.toml"), "--baseline goes with"),
         (("--config", "h.toml", "--run", "--fail-on", "error"), "a project file says itself"),
         (("--model", "bert", "--no-redact"), "--no-redact goes with --run"),
+        (("--model", "bert", "--run", "--address", "127.0.0.1:6379"), "--address goes with --distributed"),
+        (("--model", "bert", "--distributed", "ray"), "--distributed goes with --run"),
+        (("--model", "bert", "--bundle", "x.zip", "--distributed", "ray"), "--distributed goes with --run"),
+        (("--model", "bert", "--run", "--distributed", "ray", "--jobs", "2"), "--jobs doesn't go with --distributed"),
+        (("--model", "bert", "--run", "--distributed", "ray", "--machine", "x"), "each node names its own machine"),
+        (("--model", "bert", "--run", "--distributed", "ray", "--no-redact"), "before they send anything"),
     ],
 )
 def test_what_does_not_go_together_is_refused(arguments: tuple[str, ...], words: str) -> None:

@@ -1,0 +1,210 @@
+"""Connects to a Ray cluster, or starts one node of this machine; nothing of Ray is told to anybody, and without an
+address nothing is heard beyond loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import logging
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hardware.errors import UsageError, echo
+from hardware.node_resources import DEVICES_OF
+from hardware.target import Target
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_CONNECT_S = 5.0
+_LONGEST_SOCKET = 40
+"""Ray's sockets lie some 65 characters below its temporary folder, and the path of a socket takes 107."""
+
+
+_NOBODY = "http://127.0.0.1:9"
+SILENCE = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_USAGE_STATS_REPORT_URL": _NOBODY,
+    "http_proxy": _NOBODY,
+    "https_proxy": _NOBODY,
+    "no_proxy": "127.0.0.1,localhost",
+}
+"""With its reports off, the head of a cluster still reports that they are off, and asks the metadata services of
+three clouds where it is (dashboard/modules/usage_stats): with these in its environment it tells nobody anything."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What one task takes of a node: its `resources` by name, and Ray's own `CPU` and `GPU`."""
+
+    resources: tuple[str, ...]
+    cpus: int = 0
+    gpus: int = 0
+
+    def fits(self, offers: Mapping[str, float]) -> bool:
+        """Whether a node that offers so much can ever run it."""
+        counted = all(offers.get(name, 0) >= 1 for name in self.resources)
+        return counted and offers.get("CPU", 0) >= self.cpus and offers.get("GPU", 0) >= self.gpus
+
+    def options(self) -> dict[str, Any]:
+        """The demand as options of a task of Ray."""
+        return {"resources": dict.fromkeys(self.resources, 1), "num_cpus": self.cpus, "num_gpus": self.gpus}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayNode:
+    """A node that is alive: its id, its address as Ray knows it, and what it offers by resource."""
+
+    id: str
+    address: str
+    offers: Mapping[str, float] = field(default_factory=dict)
+
+
+def demand_of(targets: tuple[Target, ...], nodes: tuple[RayNode, ...]) -> Demand:
+    """What suites of some targets take: one of the resource of each target's name. What computes on the processor
+    takes a processor too, so that cells of several such targets share them; a GPU is handed out by Ray, where a node
+    that offers the target counts its GPUs."""
+    from hardware.backends.factory import backend_class
+
+    shared = any(backend_class(one.name).is_shared(one) for one in targets)
+    counted = any(
+        one.name in DEVICES_OF and any(node.offers.get(str(one)) and node.offers.get("GPU") for node in nodes)
+        for one in targets
+    )
+    return Demand(resources=tuple(sorted(map(str, set(targets)))), cpus=int(shared), gpus=int(counted))
+
+
+def import_ray() -> Any:
+    """Ray, with its reports to its makers off. Raises `UsageError` where it can't be imported."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    broken = _amdsmi_is_broken()
+    if broken:
+        sys.modules["amdsmi"] = None  # type: ignore[assignment] # as if it weren't installed
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(
+            "Ray isn't installed",
+            why=str(error),
+            fix="python -m pip install -r requirements-ray.txt, or make setup-ray",
+        ) from error
+    finally:
+        if broken:
+            del sys.modules["amdsmi"]
+    return ray
+
+
+def _amdsmi_is_broken() -> bool:
+    """Whether AMD's bindings are installed without the library that they bind, which Ray doesn't survive."""
+    if "amdsmi" in sys.modules or importlib.util.find_spec("amdsmi") is None:
+        return False
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            importlib.import_module("amdsmi")
+    except Exception:  # a KeyError of its own
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def connected(address: str | None, resources: Mapping[str, int], cores: int) -> Iterator[Any]:
+    """Ray, connected to the cluster at `address`; without one, to a node of this machine that lives as long as the
+    block and offers `resources` on `cores`.
+
+    Raises `UsageError` where nothing answers there.
+    """
+    if address and address.startswith("ray://"):
+        raise UsageError(
+            f"{echo(address)} is the address of Ray's client",
+            why="a run needs the cluster itself, on a machine that is one of its nodes",
+            fix="Name the head's own address: --address HOST:6379",
+        )
+    if address and address != "auto":
+        _require_answer(address)
+    silent = contextlib.redirect_stdout(io.StringIO())  # Ray prints remarks on nodes there, where the product goes
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with _own_node(resources, cores) if address is None else contextlib.nullcontext({"address": address}) as words:
+        ray = import_ray()
+        try:
+            ray.init(log_to_driver=False, logging_level=logging.WARNING, **words)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise UsageError(f"Ray can't be reached at {echo(address or 'this machine')}", why=str(error)) from error
+        for number, handler in before.items():  # Ray puts its own in their place
+            signal.signal(number, handler)
+        try:
+            with silent:
+                yield ray
+        finally:
+            ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Ray itself asks for minutes where nobody listens."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise UsageError(f"{echo(address)} is no address of a cluster", fix="For example: --address 127.0.0.1:6379")
+    host = host.strip("[]")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    except OSError as error:
+        raise UsageError(
+            f"no Ray cluster answers at {echo(address)}",
+            why=error.strerror or str(error),
+            fix=f"Start its head there: ray start --head --port={port} --disable-usage-stats",
+        ) from error
+    if host in _LOOPBACK:  # else Ray takes the machine's outer address for it
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+
+
+@contextlib.contextmanager
+def _own_node(resources: Mapping[str, int], cores: int) -> Iterator[dict[str, Any]]:
+    """What `ray.init` is told to start a node here, in a temporary folder of its own, with a password of its own."""
+    own = {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    }
+    own |= SILENCE
+    parent = tempfile.gettempdir() if len(tempfile.gettempdir()) <= _LONGEST_SOCKET else "/tmp"
+    folder = Path(tempfile.mkdtemp(prefix="ray-", dir=parent))
+    if _amdsmi_is_broken():  # for Ray's own processes, which import it too
+        (folder / "python").mkdir()
+        (folder / "python" / "amdsmi.py").write_text(
+            'raise ImportError("its library isn\'t here")\n', encoding="utf-8"
+        )
+        path = os.environ.get("PYTHONPATH", "")
+        own["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder / "python"), path]))
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    try:
+        yield {
+            "address": "local",
+            "num_cpus": cores,
+            "resources": dict(resources),
+            "_node_ip_address": "127.0.0.1",
+            "_temp_dir": str(folder),
+            "include_dashboard": False,
+        }
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({name: value} if value is not None else {})
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def alive_nodes(ray: Any) -> tuple[RayNode, ...]:
+    """The nodes of the cluster that are alive now, in the order of their ids."""
+    found = [
+        RayNode(id=one["NodeID"], address=one["NodeManagerAddress"], offers=dict(one["Resources"]))
+        for one in ray.nodes()
+        if one["Alive"]
+    ]
+    return tuple(sorted(found, key=lambda one: one.id))

@@ -1,0 +1,110 @@
+"""Takes in what nodes saw, run by run, and knows what an earlier start of the same command has shown already."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hardware.errors import BrokenInput
+from hardware.evidence.merge import merge_evidence
+from hardware.evidence.record import CheckLine, RunLine
+from hardware.evidence.redaction import redact
+from hardware.evidence.store import Evidence, lines_by_cell, read_folder
+from hardware.testing.resume import why_again
+from hardware.testing.suite_file import SuiteFile
+from hardware.untrusted import is_folder
+
+_OF_ONE_START = ("--resume", "--address")
+
+
+def take_in(
+    answer: Mapping[str, Any],
+    suites: Sequence[SuiteFile],
+    sealed: Mapping[str, Mapping[str, Any]],
+    evidence: Path,
+) -> tuple[str, dict[str, tuple[CheckLine, ...]]]:
+    """Put the evidence in a node's answer into the folder, held to all that `--merge` holds it to; returns the run's
+    id, and its lines by cell.
+
+    Raises `BrokenInput` where it is of anything but one finished run of `suites`, each as it was sent, with the
+    prediction that was `sealed` for its cell.
+    """
+    if "error" in answer:
+        raise BrokenInput("the node couldn't run it", why=str(answer["error"]))
+    with tempfile.TemporaryDirectory(prefix="hwcompat-fleet-") as folder:
+        for name, data in dict(answer["files"]).items():
+            (Path(folder) / Path(str(name)).name).write_bytes(bytes(data))
+        found = read_folder(Path(folder))
+        run_id, lines = _checked(found, suites, sealed, str(answer["node"]))
+        merge_evidence(Path(folder), evidence)
+    return run_id, lines
+
+
+def _checked(
+    found: Evidence, suites: Sequence[SuiteFile], sealed: Mapping[str, Mapping[str, Any]], node: str
+) -> tuple[str, dict[str, tuple[CheckLine, ...]]]:
+    if len(found.runs) != 1 or len(found.ends) != 1 or found.broken or found.other_checks:
+        raise BrokenInput("the node's evidence is refused", why="it isn't that of one finished run")
+    (run,) = found.runs
+    planned = {one.cell_id: one for one in run.plan}
+    if set(planned) != {one.cell.id for one in suites} or run.node != node:
+        raise BrokenInput("the node's evidence is refused", why="it is of other cells, or of another node")
+    lines = {cell: tuple(own) for cell, own in lines_by_cell(found.checks).items()}
+    for suite in suites:
+        cell = suite.cell.id
+        if planned[cell].suite_hash != suite.suite_hash or planned[cell].checks != suite.checks:
+            raise BrokenInput(f"the node's evidence of {cell} is refused", why="another suite ran than the one sent")
+        if planned[cell].verdict != sealed[cell]:
+            raise BrokenInput(f"the node's evidence of {cell} is refused", why="its prediction isn't the sealed one")
+        if {line.check_name for line in lines.get(cell, ())} != set(suite.checks):
+            raise BrokenInput(f"the node's evidence of {cell} is refused", why="not every check has a line")
+    return run.run_id, lines
+
+
+def done_before(
+    evidence: Path,
+    suites: Sequence[SuiteFile],
+    command: str,
+    versions_there: Mapping[str, Mapping[str, str]],
+    versions_here: Mapping[str, str],
+) -> dict[str, str]:
+    """By cell, the newest run of the same command (the address of the cluster apart) that showed all of it and still
+    holds. `versions_there` are those of now, by label of the machine; a machine that isn't there now is held against
+    `versions_here`."""
+    if not is_folder(evidence):
+        return {}
+    found = read_folder(evidence)
+    lines: dict[tuple[str, str], list[CheckLine]] = {}
+    for line in found.checks:
+        lines.setdefault((line.run_id, line.cell_id), []).append(line)
+    wanted = _same_command(redact(command))
+    runs = [run for run in found.runs if run.node and _same_command(run.command) == wanted]
+    newest: dict[str, RunLine] = {}
+    for run in sorted(runs, key=lambda one: (one.started_at, one.run_id)):
+        newest |= {one.cell_id: run for one in run.plan}
+    done = {}
+    for suite in suites:
+        if (last := newest.get(suite.cell.id)) is None:
+            continue
+        own = lines.get((last.run_id, suite.cell.id), [])
+        if not why_again(suite, last, own, versions_there.get(last.machine, versions_here), last.machine):
+            done[suite.cell.id] = last.run_id
+    return done
+
+
+def _same_command(command: str) -> tuple[str, ...]:
+    """The words of a command without those that differ from one start to the next."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = command.split()
+    kept = []
+    skipped = False
+    for word in words:
+        if not skipped and word.partition("=")[0] not in _OF_ONE_START:
+            kept.append(word)
+        skipped = word == "--address"
+    return tuple(kept)
