@@ -31,6 +31,7 @@ def refuse_together(asked: Options, *, format_given: bool) -> None:
     if asked.bundle and asked.run:
         raise UsageError("--bundle packs and --run runs", fix="Ask for one of them; a bundle has its own run.py.")
     _refuse_beside_a_page(asked)
+    _refuse_beside_a_host(asked)
     if asked.no_redact and not (asked.run or asked.refresh or asked.upstream):
         raise UsageError("--no-redact goes with --run, --refresh or --upstream", fix="Nothing else writes evidence.")
     if asked.resume and not (asked.run or asked.refresh):
@@ -60,6 +61,34 @@ def _refuse_beside_a_page(asked: Options) -> None:
         raise UsageError(
             f"--web-page makes a page, and {other} is something else",
             fix="Ask for one of them; a page runs its checks where somebody opens it.",
+        )
+
+
+def _refuse_beside_a_host(asked: Options) -> None:
+    """Another machine runs suites, or says what it has; all else is done here."""
+    if not asked.host:
+        if asked.host_checkpoints:
+            raise UsageError("--host-checkpoint goes with --host", fix="A folder of this machine is a --model.")
+        return
+    others = {
+        "--refresh": asked.refresh,
+        "--upstream": asked.upstream,
+        "--hardware-compatibility": asked.hardware_compatibility,
+        "--coverage-report": asked.coverage_report,
+        "--web-page": asked.web_page,
+    }
+    other = next((name for name, given in others.items() if given), None)
+    if other or not (asked.run or asked.list_devices or asked.list_cells):
+        raise UsageError(
+            f"--host doesn't go with {other}" if other else "--host goes with --run, --list or --list-devices",
+            fix="Ask for that without --host.",
+        )
+    if asked.no_redact:
+        raise UsageError("--no-redact doesn't go with --host", why="evidence is redacted where it is written")
+    if asked.pytest_arguments:
+        raise UsageError(
+            "what follows -- is for pytest here, and doesn't go with --host",
+            fix="--select and --skip choose cells; --timeout and --jobs are handed on.",
         )
 
 

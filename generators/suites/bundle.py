@@ -31,6 +31,17 @@ def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[
     """
     if path.suffix != ".zip" or not path.stem.strip("."):  # its folder in the archive would be one above
         raise UsageError(f"{path} is not the name of a zip file", fix="For example: --bundle suite.zip")
+    files = bundle_files(path.stem, planned, versions) | package_part()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, zipped({f"{path.stem}/{name}": files[name] for name in sorted(files)}))
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
+    return tuple(sorted(files))
+
+
+def bundle_files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> dict[str, bytes]:
+    """The files of a bundle by name, but for its package `hardware`. Raises `UsageError` as `write_bundle` does."""
     for one in planned:
         if isinstance(one.profile.recipe, GivenRecipe) and one.profile.recipe.kind == "module":
             raise UsageError(
@@ -38,20 +49,24 @@ def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[
                 why="its suite imports your own code, which a bundle doesn't know the extent of",
                 fix="Leave it out with --skip, and run it where that code is installed.",
             )
-    files = dict(sorted(_files(path.stem, planned, versions)))
+    return dict(_files(stem, planned, versions))
+
+
+def package_part() -> dict[str, bytes]:
+    """The package `hardware` as a bundle carries it, by name."""
+    return {f"hardware/{name}": source.read_bytes() for name, source in package_files(_HARDWARE).items()}
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    """A zip archive of some files in their order. The same files give the same bytes."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
-            entry = zipfile.ZipInfo(f"{path.stem}/{name}", date_time=_MOMENT)
+            entry = zipfile.ZipInfo(name, date_time=_MOMENT)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, data.getvalue())
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
-    return tuple(files)
+    return data.getvalue()
 
 
 def _files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
@@ -69,8 +84,6 @@ def _files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, st
     for suite in planned:
         yield f"{SUITES}/{suite.file_name}", suite.text.encode()
     yield "bundle.json", json.dumps(_contents(stem, planned, versions), indent=2, sort_keys=True).encode() + b"\n"
-    for name, source in package_files(_HARDWARE).items():
-        yield f"hardware/{name}", source.read_bytes()
 
 
 def _contents(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> dict[str, object]:
