@@ -92,7 +92,7 @@ class JobResult:
 
 
 class JobInterrupted(KeyboardInterrupt):
-    """A run was interrupted; `result` is what it had shown by then, `how` says what happened, `next_step` what now."""
+    """A run was interrupted; `result` is what it showed by then, `how` says what happened, `next_step` what then."""
 
     def __init__(
         self,

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from hardware.detection import HardwareInfo, detect
-from hardware.errors import BrokenInput
+from hardware.errors import BrokenInput, UsageError
 from hardware.recording import ReplayedMachine
 from hardware.untrusted import parsed_json, reason_of
 
 from .lab_answers import NEEDED_PACKAGES, read_greeting, refuse_unready
 from .lab_host import LabHost
 from .lab_line import Answer
-from .lab_machine import LabMachine
+from .lab_machine import LabMachine, LineLost
 from .lab_parts import Packed, packed_package
 
 _LIMIT_S = 120.0
@@ -25,13 +25,20 @@ def lab_inventory(host: LabHost) -> HardwareInfo:
     """What is on a host. Needs Python 3.11 there and nothing else. Raises `UsageError` where it isn't ready, and
     `BrokenInput` for a recording that is none."""
     package = packed_package()
+    try:
+        answer = _asked(host, package)
+    except LineLost as error:
+        raise UsageError(f"{host.name} cannot be used", why=str(error)) from error
+    return _replayed(host.name, answer)
+
+
+def _asked(host: LabHost, package: Packed) -> Answer:
     with LabMachine(host, patience_s=0) as lab:
         there = read_greeting(host.name, lab.ask("hello", packages=NEEDED_PACKAGES, package=package.name))
         refuse_unready(host.name, there, runs=False)
         if not there.has_package:
             put(lab, "packages", package)
-        answer = lab.ask("inventory", package=package.name, limit_s=_LIMIT_S)
-    return _replayed(host.name, answer)
+        return lab.ask("inventory", package=package.name, limit_s=_LIMIT_S)
 
 
 def put(lab: LabMachine, kind: str, packed: Packed, package: str = "") -> None:

@@ -41,7 +41,7 @@ _REASONS = (
      "Connect once by hand and look at the key: ssh {name}"),
     ("Permission denied", "it lets nobody in without a password",
      "This must work first: ssh -o BatchMode=yes {name} true (ssh-copy-id, ssh-agent or ssh's configuration)."),
-    ("Could not resolve hostname", "no machine is known by that name", "Look at the name and at ssh's configuration."),
+    ("Could not resolve hostname", "no machine is known by that name", "Look at the name, or at the configuration."),
     ("Connection refused", "nothing listens there", "Is sshd running there, and on that port?"),
     ("timed out", "it doesn't answer", "Is it on, and reachable from here?"),
     ("No route to host", "it can't be reached from here", "Is it on, and on a network that this machine reaches?"),
@@ -121,15 +121,17 @@ class Line:
 
     def close(self) -> None:
         """End the connection; whatever runs there goes on."""
+        if self._process.stdin:
+            with contextlib.suppress(OSError):  # what was left to be flushed goes nowhere
+                self._process.stdin.close()
         self._process.kill()
         self._process.wait()
         self._drain()
         for thread in self._threads:
             thread.join(timeout=1)
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+        for stream in (self._process.stdout, self._process.stderr):
             if stream:
-                with contextlib.suppress(OSError):  # what was left to be flushed goes nowhere
-                    stream.close()
+                stream.close()
 
     def _drain(self) -> None:
         while not self._answers.empty():

@@ -66,6 +66,8 @@ class LabMachine:
 
     def _reconnect(self, why: str) -> None:
         self.breaks += 1
+        if not self._patience_s:
+            raise LineLost(why)
         self._on_note(
             f"the line to {self.host.name} broke ({why}); what runs there goes on. It is tried again for "
             f"{self._patience_s:.0f} s."

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 _IDLE_S = 300
 """Who asks nothing for so long is gone, whatever the network still believes."""
 _LOCK_S = 20.0
+_RECORD_S = 100
 _LOOK_S = 0.2
 _LOG_TAIL = 8000
 _RECORD = """
@@ -110,7 +111,7 @@ class _Lab:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                timeout=asked["limit_s"],
+                timeout=_RECORD_S,
             )
             if done.returncode:
                 raise _Refused(done.stderr.decode(errors="replace")[-1000:])
@@ -135,7 +136,7 @@ class _Lab:
             current = _read(self.path("current"))
             if current == key:
                 return {"state": "running"}
-            other = json.loads(_read(self.path("runs", current, "run.json")) or "{}")
+            other = _table(self.path("runs", current, "run.json"))
             return {"state": "busy", "command": other.get("command", ""), "since": other.get("started_at", "")}
         return {"state": "gone" if os.path.exists(os.path.join(own, "run.json")) else "none"}
 
@@ -170,20 +171,21 @@ class _Lab:
         """Hold the lock, run, and write with which code it ended. Never returns."""
         try:
             lock = open(self.path("lock"), "ab")  # noqa: SIM115 - held until this process ends
-            if not _take(lock.fileno()):
+            if not self._take(lock.fileno()):
                 os._exit(0)
             own = self.path("runs", asked["key"])
             if self._ended_since(own):
                 os._exit(0)
-            before = json.loads(_read(os.path.join(own, "run.json")) or "{}") if asked["again"] else {}
+            before = _table(os.path.join(own, "run.json")) if asked["again"] else {}
             about = {
                 "command": asked["command"],
                 "started_at": time.strftime("%Y-%m-%d %H:%M:%S %Z"),
                 "before": before.get("before", self._names()),
             }
             _write(self.path("current"), asked["key"])
-            for name in ("exit", "collected", "result.json", "pid"):
-                _remove(os.path.join(own, name))
+            for name in ("exit", "end.json", "collected", "result.json", "pid"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(os.path.join(own, name))
             _write(os.path.join(own, "run.json"), json.dumps(about))
             checkpoints = [word for name in asked["checkpoints"] for word in ("--checkpoint", _below_home(name))]
             words = [
@@ -203,11 +205,26 @@ class _Lab:
             _write(os.path.join(own, "pid"), str(run.pid))
             os.write(pipe, b"started")
             os.close(pipe)
-            _write(os.path.join(own, "exit"), str(run.wait()))
+            code = run.wait()
+            _write(os.path.join(own, "end.json"), json.dumps({"names": self._names()}))  # others' may follow
+            _write(os.path.join(own, "exit"), str(code))
         except BaseException as error:  # whoever asked reads it; there is nobody else to tell
             with contextlib.suppress(OSError):
                 os.write(pipe, f"failed {type(error).__name__}: {error}".encode())
         os._exit(0)
+
+    def _take(self, descriptor: int) -> bool:
+        """Take the lock, unless a run holds it. What is about to end, and who only looks, is waited for."""
+        until = time.monotonic() + _LOCK_S
+        while time.monotonic() < until:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            own = self.path("runs", _read(self.path("current")))
+            if os.path.exists(os.path.join(own, "pid")) and not os.path.exists(os.path.join(own, "exit")):
+                return False
+            time.sleep(_LOOK_S)
+        return False
 
     def _ended_since(self, own: str) -> bool:
         """Whether the run came to its end while the lock was waited for, by another's doing: it isn't run twice."""
@@ -224,20 +241,16 @@ class _Lab:
         """Names of the run's files, and of those of runs that it goes on with: the ones that hold a plan first, so
         that no end is read before all that it seals."""
         own = self.path("runs", key)
-        names = self._names()
-        before = set(json.loads(_read(os.path.join(own, "run.json")) or "{}").get("before", []))
-        result = json.loads(_read(os.path.join(own, "result.json")) or "{}")
+        names: list[str] = _table(os.path.join(own, "end.json")).get("names") or self._names()
+        before = set(_table(os.path.join(own, "run.json")).get("before", []))
+        result = _table(os.path.join(own, "result.json"))
         wanted = {_run_of(name) for name in names if name not in before} | set(result.get("runs", {}).values())
-        looked: set[str] = set()
-        while wanted - looked:
-            run = (wanted - looked).pop()
-            looked.add(run)
-            for name in names:
-                if _run_of(name) == run:
-                    wanted.update(self._first_line(name)[1])
-        return sorted(
-            (name for name in names if _run_of(name) in wanted), key=lambda one: not self._first_line(one)[0]
-        )
+        size = 0
+        while size != len(wanted):
+            size = len(wanted)
+            wanted.update(*(self._first_line(name)[1] for name in names if _run_of(name) in wanted))
+        kept = [name for name in names if _run_of(name) in wanted]
+        return sorted(kept, key=lambda name: not self._first_line(name)[0])
 
     def _first_line(self, name: str) -> tuple[bool, list[str]]:
         """Whether a file begins with a plan, and the runs that it resumes."""
@@ -286,7 +299,7 @@ class _Lab:
         if state["state"] in ("ended", "gone"):
             own = self.path("runs", asked["key"])
             answer["log"] = _read(os.path.join(own, "log"))[-_LOG_TAIL:]
-            answer["result"] = json.loads(_read(os.path.join(own, "result.json")) or "{}")
+            answer["result"] = _table(os.path.join(own, "result.json"))
         return answer, data
 
     def stop(self, asked: Plain) -> Plain:
@@ -316,19 +329,6 @@ def _detach(log: str) -> None:
     os.dup2(told, 2)
 
 
-def _take(descriptor: int) -> bool:
-    """Take the lock. What is about to end, and who only looks, is waited for."""
-    until = time.monotonic() + _LOCK_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(_LOOK_S)
-
-
 def _below_home(name: str) -> str:
     return os.path.join(os.path.expanduser("~"), name)
 
@@ -352,6 +352,11 @@ def _read(path: str) -> str:
         return ""
 
 
+def _table(path: str) -> Plain:
+    found: Plain = json.loads(_read(path) or "{}")
+    return found
+
+
 def _write(path: str, text: str) -> None:
     part = f"{path}.{os.getpid()}.part"
     with open(part, "w", encoding="utf-8") as file:
@@ -359,29 +364,13 @@ def _write(path: str, text: str) -> None:
     os.replace(part, path)
 
 
-def _remove(path: str) -> None:
-    if os.path.exists(path):
-        os.remove(path)
-
-
 def _answer(lab: _Lab, asked: Plain, data: bytes) -> tuple[Plain, bytes]:
-    verb = asked["verb"]
-    if verb == "put":
-        return lab.put(asked, data), b""
-    if verb == "inventory":
-        return lab.inventory(asked)
-    if verb == "look":
-        return lab.look(asked)
-    if verb == "state":
-        return lab.state(asked["key"]), b""
-    plain = {
-        "hello": lab.hello,
-        "start": lab.start,
-        "files": lab.files,
-        "stop": lab.stop,
-        "collected": lab.collected,
-    }[verb]
-    return plain(asked), b""
+    if asked["verb"] in ("inventory", "look"):
+        return lab.look(asked) if asked["verb"] == "look" else lab.inventory(asked)
+    if asked["verb"] in ("put", "state"):
+        return lab.put(asked, data) if asked["verb"] == "put" else lab.state(asked["key"]), b""
+    verbs = {"hello": lab.hello, "start": lab.start, "files": lab.files, "stop": lab.stop, "collected": lab.collected}
+    return verbs[asked["verb"]](asked), b""
 
 
 def main(token: str) -> None:
@@ -400,8 +389,8 @@ def main(token: str) -> None:
         try:
             lab = labs.setdefault(asked["folder"], _Lab(asked["folder"]))
             answer, body = _answer(lab, asked, data)
-        except (OSError, _Refused, subprocess.TimeoutExpired, zipfile.BadZipFile) as error:
-            answer, body = {"refused": str(error)[:1000]}, b""
+        except Exception as error:  # it is told at home
+            answer, body = {"refused": f"{type(error).__name__}: {error}"[-1000:]}, b""
         plain = {**answer, "number": asked["number"], "bytes": len(body)}
         write.write(json.dumps(plain).encode() + b"\n" + body)
         write.flush()
