@@ -80,6 +80,10 @@ ELSEWHERE = {
     "--update-expected": "test_own_repository.py",
     "--upstream": "test_upstream.py",
     "--serve": "test_web_page_opened.py",
+    "--host": "test_lab.py",
+    "--host-python": "test_lab.py",
+    "--host-patience": "test_lab.py",
+    "--host-checkpoint": "test_lab.py",
 }
 """Jobs that another file runs, which `conftest.py` watches as it does this one."""
 

@@ -60,11 +60,13 @@ def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LabMachine]
 
 
 @pytest.fixture
-def folder(lab: LabMachine, tmp_path: Path) -> Path:
+def folder(lab: LabMachine, tmp_path: Path) -> Iterator[Path]:
     """The lab's folder with a bundle that runs until it is told to end."""
     put(lab, "packages", "p", archive({"hardware/__init__.py": ""}))
     put(lab, "bundles", "b", archive({"run.py": RUNS}))
-    return tmp_path / "home" / ".cache" / "hwcompat" / "lab"
+    found = tmp_path / "home" / ".cache" / "hwcompat" / "lab"
+    yield found
+    (found / "bundles" / "b" / "go").touch()  # nothing outlives the test
 
 
 def start(lab: LabMachine, key: str = "k", *, again: bool = False, resume: bool = False) -> str:

@@ -32,6 +32,11 @@ def refused(*arguments: str) -> str:
         (("--model", "bert", "--baseline", "pyproject.toml"), "--baseline goes with"),
         (("--config", "h.toml", "--run", "--fail-on", "error"), "a project file says itself"),
         (("--model", "bert", "--no-redact"), "--no-redact goes with --run"),
+        (("--model", "bert", "--host", "lab"), "--host goes with --run, --list or --list-devices"),
+        (("--refresh", "--host", "lab"), "--host doesn't go with --refresh"),
+        (("--model", "bert", "--run", "--host", "lab", "--no-redact"), "redacted where it is written"),
+        (("--model", "bert", "--run", "--host-checkpoint", "w"), "--host-checkpoint goes with --host"),
+        (("--model", "bert", "--run", "--host", "-oProxyCommand=x"), "is no host"),
     ],
 )
 def test_what_does_not_go_together_is_refused(arguments: tuple[str, ...], words: str) -> None:
