@@ -45,6 +45,7 @@ _REASONS = (
     ("Connection refused", "nothing listens there", "Is sshd running there, and on that port?"),
     ("timed out", "it doesn't answer", "Is it on, and reachable from here?"),
     ("No route to host", "it can't be reached from here", "Is it on, and on a network that this machine reaches?"),
+    ("user config file", "ssh can't read its configuration", "Look at HWCOMPAT_SSH."),
     ("command not found", "there is no such Python", "Name one with --host-python PATH."),
     ("No such file or directory", "there is no such Python", "Name one with --host-python PATH."),
 )  # fmt: skip

@@ -62,6 +62,14 @@ def _begin(command_line: CommandLine, lab: Lab, folder: Path, *words: str) -> su
     return process
 
 
+def _held(lab: Lab) -> int:
+    """The run there, stopped in its middle, so that it can't be over before a test has done what it is about."""
+    pid = _pid_there(lab)
+    os.kill(pid, signal.SIGSTOP)
+    assert not any(lab.folder.glob("runs/*/exit"))
+    return pid
+
+
 def _pid_there(lab: Lab) -> int:
     (path,) = lab.folder.glob("runs/*/pid")
     return int(path.read_text())
@@ -110,11 +118,12 @@ def test_suites_run_there_and_are_judged_here(command_line: CommandLine, lab: La
 
 def test_a_line_that_is_cut_costs_nothing(command_line: CommandLine, lab: Lab, tmp_path: Path):
     process = _begin(command_line, lab, tmp_path)
-    pid = _pid_there(lab)
+    pid = _held(lab)
     lab.line.down = True
     lab.line.cut()
     _wait(lambda: "the line to lab broke" in (tmp_path / "err").read_text(), "nobody noticed")
-    assert Path(f"/proc/{pid}").exists(), "the run goes on without the line"
+    assert _is_at_work(lab), "the run goes on without the line"
+    os.kill(pid, signal.SIGCONT)
     lab.line.down = False
     ran = command_line.wait(process, tmp_path)
     assert ran.code == 0, ran.err
@@ -126,20 +135,22 @@ def test_a_line_that_is_cut_costs_nothing(command_line: CommandLine, lab: Lab, t
 
 def test_a_command_that_was_killed_finds_its_run_again(command_line: CommandLine, lab: Lab, tmp_path: Path):
     process = _begin(command_line, lab, tmp_path)
-    pid = _pid_there(lab)
+    pid = _held(lab)
     process.kill()
     process.wait()
-    seen = len(read_folder(tmp_path / "evidence").checks)
-    assert seen, "what had come is here"
-    assert Path(f"/proc/{pid}").exists(), "the run goes on without the command"
+    assert read_folder(tmp_path / "evidence").checks, "what had come is here"
+    assert _is_at_work(lab), "the run goes on without the command"
     other = command_line.run(
         tmp_path / "other", *lab.words("--model", "bert", "--device", "cpu", "--run"), env=lab.ssh()
     )
     assert other.code == 4
     assert "lab is at work on something else: since" in other.error
-    ran = command_line.run(tmp_path, *lab.words(*THREE), env=lab.ssh())
+    again = command_line.start(tmp_path, *lab.words(*THREE), env=lab.ssh())
+    followed = "it is followed and not started again"
+    _wait(lambda: followed in (tmp_path / "err").read_text(), "the run wasn't found")
+    os.kill(pid, signal.SIGCONT)
+    ran = command_line.wait(again, tmp_path)
     assert ran.code == 0, ran.err
-    assert "it is followed and not started again" in ran.err
     evidence = _same(lab, ran)
     assert len(evidence.runs) == 1
     _all_passed(evidence)
@@ -178,9 +189,25 @@ def test_a_run_that_is_killed_there_goes_on_where_it_was_cut_off(command_line: C
     assert ran.verdict(BERT) == "high"
 
 
+def test_a_run_that_dies_again_and_again_is_given_up(command_line: CommandLine, lab: Lab, tmp_path: Path):
+    words = ("--model", "bert", "--device", "cpu")
+    command_line.run(tmp_path, *words)
+    (suite,) = (tmp_path / "suites").glob("test_bert*.py")
+    kills = "import os\n\n\ndef test_kills(case):\n    os.kill(os.getppid(), 9)\n"
+    suite.write_text(f"{suite.read_text()}\n{kills}")
+    ran = command_line.run(tmp_path, *lab.words(*words, "--run"), env=lab.ssh())
+    assert ran.code == 2
+    assert "the run on lab was killed 4 times" in ran.error
+    assert ran.verdict(BERT) != "high"
+    assert len(_same(lab, ran).runs) == 4
+
+
 def test_ctrl_c_ends_the_run_there(command_line: CommandLine, lab: Lab, tmp_path: Path):
     process = _begin(command_line, lab, tmp_path)
+    pid = _held(lab)
     process.send_signal(signal.SIGINT)
+    _wait(lambda: "is asked to end" in (tmp_path / "err").read_text(), "nobody heard it")
+    os.kill(pid, signal.SIGCONT)
     ran = command_line.wait(process, tmp_path)
     assert ran.code == 2
     assert "the run on lab is asked to end" in ran.err
