@@ -52,7 +52,9 @@ def refusal(**changes: Any) -> str:
 
 
 def test_a_machine_that_has_all_is_ready():
-    refuse_unready("lab", read_greeting("lab", Answer(values=GREETING)), runs=True)
+    there = read_greeting("lab", Answer(values=GREETING))
+    assert dict(there.packages) == GREETING["packages"]
+    refuse_unready("lab", there, runs=True)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +82,7 @@ def test_all_that_is_missing_is_said_at_once():
 
 def test_an_inventory_needs_no_packages():
     there = read_greeting("lab", Answer(values={**GREETING, "packages": {}}))
+    assert set(there.packages.values()) == {""}
     refuse_unready("lab", there, runs=False)
 
 
