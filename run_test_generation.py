@@ -19,6 +19,7 @@ Examples:
   python run_test_generation.py --refresh --dry-run
   python run_test_generation.py --model bert --device webgpu --web-page page.zip
   python run_test_generation.py --priority high --device cpu --run --distributed ray --address HOST:6379
+  python run_test_generation.py --model bert --device cuda --host user@lab --run
   python run_test_generation.py --upstream ./transformers --model bert --device cpu
 
 Without --run the suites are written, and the command that runs them is printed. What follows a lone -- goes to
@@ -117,11 +118,22 @@ def _was_given(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
 
 
-def _list_devices(asked: Options) -> int:
+def _inventory(asked: Options) -> HardwareInfo:
+    """What is here, or on the machine that was named."""
+    if asked.host:
+        from generators.fleet.lab_host import LabHost
+        from generators.fleet.lab_inventory import lab_inventory
+
+        return lab_inventory(LabHost.parse(asked.host, asked.host_python))
     from hardware.basic_detection import inventory_here
+
+    return inventory_here()
+
+
+def _list_devices(asked: Options) -> int:
     from hardware.listing import list_text
 
-    click.echo(list_text(inventory_here(), asked.format_), nl=False)
+    click.echo(list_text(_inventory(asked), asked.format_), nl=False)
     return 0
 
 
@@ -179,9 +191,7 @@ def _publish(asked: Options, planned: Sequence[PlannedSuite]) -> int:
 
 
 def _generate(asked: Options) -> int:
-    from hardware.basic_detection import inventory_here
-
-    inventory = inventory_here()
+    inventory = _inventory(asked)
     key = _key(asked, inventory)
     if key and _is_unchanged(asked, key):
         return 0

@@ -94,11 +94,19 @@ class JobResult:
 
 
 class JobInterrupted(KeyboardInterrupt):
-    """A run was interrupted; `result` is what it had shown by then."""
+    """A run was interrupted; `result` is what it showed by then, `how` says what happened, `next_step` what then."""
 
-    def __init__(self, result: JobResult) -> None:
+    def __init__(
+        self,
+        result: JobResult,
+        *,
+        how: str = "interrupted",
+        next_step: str = "Go on with the same command and --resume.",
+    ) -> None:
         super().__init__("interrupted")
         self.result = result
+        self.how = how
+        self.next_step = next_step
 
 
 def plan_job(

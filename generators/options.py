@@ -141,6 +141,29 @@ _OPTIONS = (
         help="Leave names of user and machine, home folders and addresses in the evidence; secrets are taken out.",
     ),
     click.option("--machine", default="", help="A name for this machine in the evidence."),
+    click.option(
+        "--host",
+        metavar="[USER@]NAME[:FOLDER]",
+        help="With --run: run on that machine, which ssh reaches. With --list-devices: what it has.",
+    ),
+    click.option(
+        "--host-python",
+        default="python3",
+        metavar="PATH",
+        help="The Python there that has torch, transformers and pytest; default: python3.",
+    ),
+    click.option(
+        "--host-checkpoint", "host_checkpoints", multiple=True, metavar="DIR", help="A folder of real weights there."
+    ),
+    click.option(
+        "--host-patience",
+        type=click.FloatRange(min=0),
+        callback=_a_number,
+        default=600,
+        show_default=True,
+        metavar="S",
+        help="Seconds for which a line that broke is tried again; the run goes on meanwhile.",
+    ),
     click.option("--list-devices", is_flag=True, help="What this machine has, and which targets may be here."),
     click.option("--hardware-compatibility", is_flag=True, help="The matrix, with basis and counts."),
     click.option(
@@ -272,6 +295,10 @@ class Options:
     template_dir: Path | None
     no_redact: bool
     machine: str
+    host: str | None
+    host_python: str
+    host_checkpoints: tuple[str, ...]
+    host_patience: float
     list_devices: bool
     hardware_compatibility: bool
     by: str | None

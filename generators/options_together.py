@@ -35,6 +35,7 @@ def refuse_together(asked: Options, *, format_given: bool, address_given: bool =
         raise UsageError("--pin, --forbid, --inventory and --in-turn go with --place", fix="Add --place.")
     _refuse_beside_a_page(asked)
     _refuse_beside_a_cluster(asked, address_given=address_given)
+    _refuse_beside_a_host(asked)
     if asked.no_redact and not (asked.run or asked.refresh or asked.upstream):
         raise UsageError("--no-redact goes with --run, --refresh or --upstream", fix="Nothing else writes evidence.")
     if asked.resume and not (asked.run or asked.refresh):
@@ -83,6 +84,35 @@ def _refuse_beside_a_cluster(asked: Options, *, address_given: bool) -> None:
     wrong = next(((name, why) for name, (given, why) in beside.items() if given), None)
     if asked.distributed and wrong:
         raise UsageError(f"{wrong[0]} doesn't go with --distributed", why=wrong[1], fix="Leave it out.")
+
+
+def _refuse_beside_a_host(asked: Options) -> None:
+    """Another machine runs suites, or says what it has; all else is done here."""
+    if not asked.host:
+        if asked.host_checkpoints:
+            raise UsageError("--host-checkpoint goes with --host", fix="A folder of this machine is a --model.")
+        return
+    others = {
+        "--distributed": asked.distributed,
+        "--refresh": asked.refresh,
+        "--upstream": asked.upstream,
+        "--hardware-compatibility": asked.hardware_compatibility,
+        "--coverage-report": asked.coverage_report,
+        "--web-page": asked.web_page,
+    }
+    other = next((name for name, given in others.items() if given), None)
+    if other or not (asked.run or asked.list_devices or asked.list_cells):
+        raise UsageError(
+            f"--host doesn't go with {other}" if other else "--host goes with --run, --list or --list-devices",
+            fix="Ask for that without --host.",
+        )
+    if asked.no_redact:
+        raise UsageError("--no-redact doesn't go with --host", why="evidence is redacted where it is written")
+    if asked.pytest_arguments:
+        raise UsageError(
+            "what follows -- is for pytest here, and doesn't go with --host",
+            fix="--select and --skip choose cells; --timeout and --jobs are handed on.",
+        )
 
 
 def _refuse_beside_a_threshold(asked: Options) -> None:

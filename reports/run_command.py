@@ -13,9 +13,10 @@ import click
 
 from generators.job import CellResult, JobInterrupted, JobResult, WrittenSuite, run_job
 from generators.options import Options
-from hardware.errors import OutputError
+from hardware.errors import OutputError, UsageError
 from hardware.evidence.record import Outcome
 from hardware.front_door import INTERRUPTED, interpreter, note, terminal_width
+from hardware.plain_text import printable
 from hardware.testing.runner import Limits, default_memory_limit
 
 from .baseline import read_baseline
@@ -46,26 +47,23 @@ def run_suites(
     """
     _prepare(asked.report_dir)
     baseline = read_baseline(asked.baseline) if asked.baseline else None
-    ending = ""
+    cut: JobInterrupted | None = None
     try:
         result = _run(asked, written, inventory, project, command)
     except JobInterrupted as error:
-        result, ending = error.result, "interrupted"
-    outcome = _judged(asked, project, result, lock=asked.update_expected and not ending)
+        result, cut = error.result, error
+    outcome = _judged(asked, project, result, lock=asked.update_expected and not cut)
     written_report = write_run_reports(
         result, asked.evidence, asked.report_dir, outcome, suites=asked.output_dir, baseline=baseline
     )
     click.echo(run_text(result, written_report.path, width=terminal_width()))
     if outcome:
         click.echo(project_text(outcome, width=terminal_width()))
-    if ending:
+    if cut:
         lines = [line for cell in result.cells for line in cell.lines]
         done = sum(line.outcome is not Outcome.NOT_RUN for line in lines)
-        click.echo(
-            f"error: interrupted: {done} of {len(lines)} checks were done, the rest is not_run. Go on with the same "
-            "command and --resume.",
-            err=True,
-        )
+        counted = f"{done} of {len(lines)} checks were done, the rest is not_run"
+        click.echo(printable(f"error: {cut.how}: {counted}. {cut.next_step}"), err=True)
         return INTERRUPTED
     _say_what_was_missing(result, asked)
     code = result.exit_code(allow_fallback=asked.allow_fallback)
@@ -120,6 +118,8 @@ def _run(
     )
     if asked.distributed:
         return _run_on_cluster(asked, written, inventory, limits, command)
+    if asked.host:
+        return _run_on(asked, asked.host, written, inventory, project, command)
     return run_job(
         written,
         inventory,
@@ -153,6 +153,42 @@ def _run_on_cluster(
     return run_on_ray(written, inventory, run)
 
 
+def _run_on(
+    asked: Options,
+    host: str,
+    written: Sequence[WrittenSuite],
+    inventory: HardwareInfo,
+    project: ProjectRun | None,
+    command: str,
+) -> JobResult:
+    from generators.fleet.lab_host import LabHost
+    from generators.fleet.lab_run import LabRequest, run_in_lab
+
+    if project and project.timeouts and not asked.timeout:
+        raise UsageError(
+            "the project file's timeouts aren't handed on to another machine",
+            fix="Name one for all checks with --timeout S, which comes before them.",
+        )
+    return run_in_lab(
+        written,
+        LabHost.parse(host, asked.host_python),
+        inventory,
+        LabRequest(
+            machine=asked.machine,
+            timeout_s=asked.timeout,
+            jobs=asked.jobs,
+            allow_fallback=asked.allow_fallback,
+            resume=asked.resume,
+            checkpoints=asked.host_checkpoints,
+        ),
+        evidence=asked.evidence,
+        command=command,
+        patience_s=asked.host_patience,
+        progress=progress_on(sys.stderr),
+        on_note=note,
+    )
+
+
 def _prepare(report_dir: Path) -> None:
     """Make the folder for reports before anything runs, so that no run is spent on reports that can't be kept."""
     try:
@@ -171,9 +207,11 @@ def _say_what_was_missing(result: JobResult, asked: Options) -> None:
     missing: list[CellResult] = [c for c in result.cells if c.substituted and c.written.planned.required]
     for cell in missing:
         mild = asked.allow_fallback
+        where = f"on {asked.host}" if asked.host else "here"
+        doctor = "" if asked.host else f" {interpreter()} -m hardware doctor says more."
         ending = "allowed by --allow-fallback" if mild else "exit code 1; --allow-fallback makes it 0"
         click.echo(
-            f"{'note' if mild else 'error'}: {cell.written.planned.device} was asked for and isn't here "
-            f"({cell.substituted}); nothing counts for it ({ending}). {interpreter()} -m hardware doctor says more.",
+            f"{'note' if mild else 'error'}: {cell.written.planned.device} was asked for and isn't "
+            f"{where} ({cell.substituted}); nothing counts for it ({ending}).{doctor}",
             err=True,
         )

@@ -31,13 +31,13 @@ def write_bundle(path: Path, planned: Sequence[PlannedSuite], versions: Mapping[
     """
     if path.suffix != ".zip" or not path.stem.strip("."):  # its folder in the archive would be one above
         raise UsageError(f"{path} is not the name of a zip file", fix="For example: --bundle suite.zip")
-    files, data = packed(path.stem, planned, versions)
+    names, data = packed(path.stem, planned, versions)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
     except OSError as error:
         raise OutputError(f"{path} cannot be written", why=error.strerror or str(error)) from error
-    return files
+    return names
 
 
 def packed(
@@ -48,6 +48,14 @@ def packed(
     `texts` are suites as they lie on the disk, by file name, where they go before the planned ones: somebody may have
     edited them. Raises `UsageError` for suites that import a user's own code.
     """
+    on_disk = {f"{SUITES}/{name}": text for name, text in (texts or {}).items()}
+    files = bundle_files(stem, planned, versions) | package_part() | on_disk
+    return tuple(sorted(files)), zipped({f"{stem}/{name}": files[name] for name in sorted(files)})
+
+
+def bundle_files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> dict[str, bytes]:
+    """The files of a bundle by name, but for its package `hardware`. Raises `UsageError` for suites that import a
+    user's own code."""
     for one in planned:
         if isinstance(one.profile.recipe, GivenRecipe) and one.profile.recipe.kind == "module":
             raise UsageError(
@@ -55,16 +63,24 @@ def packed(
                 why="its suite imports your own code, which a bundle doesn't know the extent of",
                 fix="Leave it out with --skip, and run it where that code is installed.",
             )
-    on_disk = {f"{SUITES}/{name}": text for name, text in (texts or {}).items()}
-    files = dict(sorted((dict(_files(stem, planned, versions)) | on_disk).items()))
+    return dict(_files(stem, planned, versions))
+
+
+def package_part() -> dict[str, bytes]:
+    """The package `hardware` as a bundle carries it, by name."""
+    return {f"hardware/{name}": source.read_bytes() for name, source in package_files(_HARDWARE).items()}
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    """A zip archive of some files in their order. The same files give the same bytes."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
-            entry = zipfile.ZipInfo(f"{stem}/{name}", date_time=_MOMENT)
+            entry = zipfile.ZipInfo(name, date_time=_MOMENT)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, content)
-    return tuple(files), data.getvalue()
+    return data.getvalue()
 
 
 def _files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
@@ -82,8 +98,6 @@ def _files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, st
     for suite in planned:
         yield f"{SUITES}/{suite.file_name}", suite.text.encode()
     yield "bundle.json", json.dumps(_contents(stem, planned, versions), indent=2, sort_keys=True).encode() + b"\n"
-    for name, source in package_files(_HARDWARE).items():
-        yield f"hardware/{name}", source.read_bytes()
 
 
 def _contents(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, str]) -> dict[str, object]:

@@ -27,6 +27,11 @@ LARGEST_MERGE = 256 * 1024 * 1024
 _NAME = re.compile(r"(?P<run>[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6})-[0-9]+\.jsonl")
 
 
+def is_evidence_name(name: str) -> bool:
+    """Whether files of evidence are called so."""
+    return _NAME.fullmatch(name) is not None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Merged:
     """What became of each file: its name, and one of `taken`, `longer` (it had grown), `known` (nothing new)."""

@@ -6,6 +6,7 @@ Verdicts are given at home from the evidence: a bundle brings no rules. It needs
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import sys
@@ -25,6 +26,7 @@ from ..plain_text import one_line, printable
 from ..software import package_versions
 from ..target import Target
 from ..untrusted import is_inside, is_plain_file, read_json, reason_of
+from ..whole_file import write_whole
 from .checkpoints import CHECKPOINTS_VARIABLE
 from .devices import DEVICES_VARIABLE
 from .progress import ProgressLines, counted
@@ -133,6 +135,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--evidence", type=Path, metavar="DIR", help="default: the folder evidence beside run.py")
     parser.add_argument("--machine", default="", metavar="NAME", help="a name for this machine in the evidence")
     parser.add_argument("--on-request", action="store_true", help="run what is asked for on standard input (a fleet)")
+    parser.add_argument(
+        "--result", type=Path, metavar="FILE.json", help="say in a file which run speaks for each cell"
+    )
     return parser
 
 
@@ -201,6 +206,8 @@ def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evide
         on_note=lambda text: print(f"note: {one_line(text, longest=2000)}", file=sys.stderr),
     )
     runs = {one.suite.cell.id: session.run_of(one.suite.cell.id) for one in kept}
+    if asked.result:
+        write_whole(asked.result, json.dumps({"runs": runs, "interrupted": session.interrupted}) + "\n")
     lines = read_cells(evidence, runs, also=[session.run_id]).checks
     for one in kept:
         print(_said(one.suite, [line for line in lines if line.cell_id == one.suite.cell.id]))

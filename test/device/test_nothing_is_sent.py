@@ -82,6 +82,10 @@ ELSEWHERE = {
     "--serve": "test_web_page_opened.py",
     "--distributed": "test_ray.py",
     "--address": "test_ray.py",
+    "--host": "test_lab.py",
+    "--host-python": "test_lab.py",
+    "--host-patience": "test_lab.py",
+    "--host-checkpoint": "test_lab.py",
 }
 """Jobs that another file runs, which `conftest.py` watches as it does this one."""
 

@@ -21,6 +21,7 @@ MAY = {
     "hardware/export/other_ways.py": "the same folder",
     "hardware/export/compressing.py": "a folder of work, renamed when it is whole",
     "hardware/testing/reference.py": "a file of work, renamed when it is whole",
+    "generators/fleet/lab_remote.py": "it runs elsewhere and imports nothing of ours; what it writes is renamed",
     # Temporary folders, which go with their process
     "hardware/backends/_saving.py": "a check's own temporary folder",
     "hardware/backends/_openvino_model.py": "a check's own temporary folder",
@@ -40,6 +41,8 @@ MAY = {
     "generators/fleet/ray_node.py": "a folder that is renamed when all of a bundle is in it",
     "generators/derivation/child.py": "a child's answer",
     "generators/localizing/child.py": "a child's answer",
+    "generators/fleet/lab_evidence.py": "a folder of work; what is kept is merged",
+    "generators/fleet/lab_inventory.py": "a temporary folder",
     "generators/mutants/plugin.py": "a child's answer",
     "generators/mutants/order.py": "a temporary folder",
     "generators/repro/running.py": "a log",

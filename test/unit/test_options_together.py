@@ -38,6 +38,15 @@ def refused(*arguments: str) -> str:
         (("--model", "bert", "--run", "--distributed", "ray", "--jobs", "2"), "--jobs doesn't go with --distributed"),
         (("--model", "bert", "--run", "--distributed", "ray", "--machine", "x"), "each node names its own machine"),
         (("--model", "bert", "--run", "--distributed", "ray", "--no-redact"), "before they send anything"),
+        (("--model", "bert", "--host", "lab"), "--host goes with --run, --list or --list-devices"),
+        (
+            ("--model", "bert", "--run", "--host", "lab", "--distributed", "ray"),
+            "--host doesn't go with --distributed",
+        ),
+        (("--refresh", "--host", "lab"), "--host doesn't go with --refresh"),
+        (("--model", "bert", "--run", "--host", "lab", "--no-redact"), "redacted where it is written"),
+        (("--model", "bert", "--run", "--host-checkpoint", "w"), "--host-checkpoint goes with --host"),
+        (("--model", "bert", "--run", "--host", "-oProxyCommand=x"), "is no host"),
     ],
 )
 def test_what_does_not_go_together_is_refused(arguments: tuple[str, ...], words: str) -> None:

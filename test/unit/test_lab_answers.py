@@ -1,0 +1,296 @@
+"""What a lab machine says is of the right kinds or refused; its evidence is taken in by the rules of every merge."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from generators.fleet.lab_answers import (
+    NEEDED_PACKAGES,
+    last_words,
+    read_files,
+    read_greeting,
+    read_look,
+    read_state,
+    refuse_unready,
+)
+from generators.fleet.lab_evidence import opened_evidence
+from generators.fleet.lab_inventory import _replayed
+from generators.fleet.lab_line import Answer
+from hardware.detection import detect
+from hardware.errors import BrokenInput, UsageError
+from hardware.evidence.record import CheckLine, EndLine, Outcome, RunLine, to_dict
+from hardware.evidence.store import read_folder
+from hardware.evidence.writer import now
+from hardware.machine import LiveMachine
+from hardware.recording import Recorder
+from hardware.testing.progress import Progress
+from hardware.testing.suite_file import SuiteFile, read_suite
+
+RUN = "20261121T120000Z-abcdef"
+NAME = f"{RUN}-7.jsonl"
+CELL = "bert/fill-mask/cpu/float32"
+GREETING: Mapping[str, Any] = {
+    "python": "3.12.1", "executable": "/usr/bin/python3", "system": "Linux", "folder": "/home/u/lab",
+    "writable": True, "free_bytes": 1 << 40, "packages": dict.fromkeys(NEEDED_PACKAGES, "2.0"),
+    "has_package": False, "has_bundle": False, "no_folders": [],
+}  # fmt: skip
+LOOK: Mapping[str, Any] = {"state": "running", "parts": [{"name": NAME, "at": 0, "size": 2}], "whole": True}
+
+
+def refusal(**changes: Any) -> str:
+    there = read_greeting("lab", Answer(values={**GREETING, **changes}))
+    with pytest.raises(UsageError, match="lab isn't ready, and nothing was copied") as error:
+        refuse_unready("lab", there, runs=True)
+    return str(error.value)
+
+
+def test_a_machine_that_has_all_is_ready():
+    there = read_greeting("lab", Answer(values=GREETING))
+    assert dict(there.packages) == GREETING["packages"]
+    refuse_unready("lab", there, runs=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"python": "3.10.9"}, "is Python 3.10.9, and suites need 3.11 (--host-python names another)"),
+        ({"python": "strange"}, "is Python strange"),
+        ({"system": "Windows"}, "a machine with Windows"),
+        (
+            {"packages": {"transformers": "5"}},
+            "torch, pytest, numpy, safetensors isn't installed in /usr/bin/python3",
+        ),
+        ({"writable": False}, "/home/u/lab can't be written (--host lab:FOLDER names another)"),
+        ({"free_bytes": 1 << 20}, "1 MiB are free for /home/u/lab, and it takes 256 MiB"),
+        ({"no_folders": ["w\x1b[2J"]}, r"there is no folder w\x1b[2J (--host-checkpoint)"),
+    ],
+)
+def test_what_is_missing_is_said(changes: dict[str, Any], said: str):
+    assert said in refusal(**changes)
+
+
+def test_all_that_is_missing_is_said_at_once():
+    assert refusal(python="3.9", writable=False, packages={}).count(";") == 2
+
+
+def test_an_inventory_needs_no_packages():
+    there = read_greeting("lab", Answer(values={**GREETING, "packages": {}}))
+    assert set(there.packages.values()) == {""}
+    refuse_unready("lab", there, runs=False)
+
+
+@pytest.mark.parametrize("key", GREETING)
+@pytest.mark.parametrize("value", [None, [], {"a": []}, 1.5, "x", True])
+def test_a_greeting_is_read_or_refused(key: str, value: object):
+    answer = Answer(values={**GREETING, key: value})
+    if isinstance(value, type(GREETING[key])) and not (isinstance(value, bool) and key == "free_bytes"):
+        assert type(getattr(read_greeting("lab", answer), key)) is type(value)
+    else:
+        with pytest.raises(BrokenInput, match=key):
+            read_greeting("lab", answer)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": "flying"},
+        {"state": 1},
+        {"state": "ended"},
+        {"state": "ended", "code": "0"},
+        {"state": "ended", "code": True},
+        {"parts": {}},
+        {"parts": [1]},
+        {"parts": [{"name": "../../planted.jsonl", "at": 0, "size": 1}]},
+        {"parts": [{"name": f"{RUN}-7.jsonl/..", "at": 0, "size": 1}]},
+        {"parts": [{"name": 7, "at": 0, "size": 1}]},
+        {"parts": [{"name": NAME, "at": -1, "size": 1}]},
+        {"parts": [{"name": NAME, "at": 0, "size": -1}]},
+        {"parts": [{"name": NAME, "at": 0, "size": 3}]},
+        {"parts": [{"name": NAME, "at": "0", "size": 1}]},
+        {"result": {"runs": []}},
+        {"result": {"runs": {CELL: 7}}},
+    ],
+)
+def test_a_look_that_cannot_be_is_refused(changes: dict[str, Any]):
+    with pytest.raises(BrokenInput, match="what lab answered can't be used"):
+        read_look("lab", Answer(values={**LOOK, **changes}, body=b"ab"))
+
+
+def test_what_killed_a_run_is_told_from_how_it_ended():
+    states = {
+        code: read_state("lab", Answer(values={"state": "ended", "code": code})).is_dead for code in (0, 1, 2, -9)
+    }
+    assert states == {0: False, 1: False, 2: False, -9: True}
+    assert read_state("lab", Answer(values={"state": "gone"})).is_dead
+
+
+def test_texts_of_another_machine_are_text():
+    state = read_state("lab", Answer(values={"state": "busy", "command": "a\x1b[2J\nb", "since": "x" * 1000}))
+    assert state.command == r"a\x1b[2J b"
+    assert len(state.since) <= 40
+    assert last_words("one\n\x1b[31mtwo\n\n") == r"\x1b[31mtwo"
+    assert last_words("") == "it printed nothing"
+
+
+def test_names_of_files_are_those_of_evidence():
+    with pytest.raises(BrokenInput, match="is no name of evidence"):
+        read_files("lab", Answer(values={"files": ["/etc/passwd"], "same": {}}))
+
+
+def test_the_inventory_of_another_machine_is_read_like_any_recording(tmp_path: Path):
+    recorder = Recorder(LiveMachine())
+    here = detect(recorder)
+    recorder.write(tmp_path)
+    files = {
+        path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*") if path.is_file()
+    }
+    assert _replayed("lab", Answer(values={}, body=json.dumps(files).encode())).cpu == here.cpu
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"[]", b"{}", b'{"machine.json": 1}', b'{"machine.json": "{}"}', b'{"/planted": ""}',
+        b'{"a\\u0000": ""}', b'{"../planted": ""}', b'{"a/../../planted": ""}', b'{"": ""}', b'{"a": "", "a/b": ""}',
+        b"[" * 100000,
+    ],
+)  # fmt: skip
+def test_an_inventory_that_is_none_is_refused(body: bytes, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "inside"))
+    (tmp_path / "inside").mkdir()
+    with pytest.raises(BrokenInput):
+        _replayed("lab", Answer(values={}, body=body))
+    assert [path.name for path in tmp_path.iterdir()] == ["inside"]
+    assert list((tmp_path / "inside").iterdir()) == []
+
+
+class Heard(Progress):
+    """What was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def planned(self, suites: int) -> None:
+        self.told.append(f"{suites} planned")
+
+    def began(self, suite: SuiteFile, check: str) -> None:
+        self.told.append(f"{check} began")
+
+    def ended(self, suite: SuiteFile, outcomes: Mapping[Outcome, int]) -> None:
+        self.told.append(f"ended with {dict(outcomes)[Outcome.PASSED]} passed")
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> SuiteFile:
+    path = tmp_path / "test_suite.py"
+    path.write_text(f"CELL = {CELL!r}\n\n\ndef test_builds():\n    pass\n\n\ndef test_backward():\n    pass\n")
+    found = read_suite(path)
+    assert found is not None
+    return found
+
+
+def lines_of(suite: SuiteFile, run_id: str = RUN, suite_hash: str = "") -> list[bytes]:
+    """The lines of a run of one suite: its plan, two checks, its end."""
+    planned = replace(suite.planned({}), suite_hash=suite_hash or suite.suite_hash)
+    run = RunLine(
+        run_id=run_id, started_at=now(), command="c", machine="m", inventory={}, versions={}, plan=(planned,)
+    )
+    checks = [
+        CheckLine(
+            run_id=run_id, cell_id=CELL, check_name=name, outcome=Outcome.PASSED, subject="tiny",
+            requested_target="cpu", actual_target="cpu", precision="float32", model="bert", task="fill-mask",
+            suite_hash=planned.suite_hash, started_at=now(), duration_s=0.1,
+        )
+        for name in suite.checks
+    ]  # fmt: skip
+    end = EndLine(run_id=run_id, ended_at=now(), reason="finished", counts={"passed": 2})
+    return [json.dumps(to_dict(line)).encode() + b"\n" for line in (run, *checks, end)]
+
+
+def looked(at: int, data: bytes, *, state: str = "gone", whole: bool = True, name: str = NAME):
+    part = {"name": name, "at": at, "size": len(data)}
+    return read_look("lab", Answer(values={"state": state, "parts": [part], "whole": whole}, body=data))
+
+
+def test_evidence_comes_in_as_it_grows_and_is_told(suite: SuiteFile, tmp_path: Path):
+    run, first, second, end = lines_of(suite)
+    heard = Heard()
+    with opened_evidence("lab", tmp_path / "here", [suite], heard) as kept:
+        begin = run + first[:10]
+        kept.take(looked(0, begin))
+        assert (tmp_path / "here" / NAME).read_bytes() == run, "half a line isn't taken in"
+        kept.take(looked(len(begin), first[10:]))
+        assert heard.told == ["1 planned", "backward began"]
+        kept.take(looked(len(run + first), second, whole=False))
+        assert (tmp_path / "here" / NAME).read_bytes() == run + first, "what another file speaks of may be missing"
+        kept.take(looked(len(run + first + second), end))
+        assert heard.told[2:] == ["ended with 2 passed"]
+        assert kept.runs({}) == {CELL: RUN}
+        assert kept.runs({CELL: "another"}) == {CELL: RUN}, "a run that nobody saw speaks for nothing"
+    assert len(read_folder(tmp_path / "here").checks) == 2
+    assert [path.name for path in (tmp_path / "here").iterdir() if path.is_dir()] == []
+
+
+def test_what_lies_here_already_is_gone_on_with(suite: SuiteFile, tmp_path: Path):
+    run, first, second, end = lines_of(suite)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / NAME).write_bytes(run + first)
+    with opened_evidence("lab", tmp_path / "here", [suite], Progress()) as kept:
+        have = kept.at_home([NAME, f"{RUN}-8.jsonl"])
+        assert have == {NAME: (len(run + first), hashlib.sha256(run + first).hexdigest())}
+        kept.begin_with([NAME])
+        assert kept.sizes() == {NAME: len(run + first)}
+        kept.take(looked(len(run + first), second + end))
+        assert kept.runs({}) == {CELL: RUN}
+    assert (tmp_path / "here" / NAME).read_bytes() == run + first + second + end
+
+
+@pytest.mark.parametrize("at", [1, 99999999])
+def test_a_gap_is_refused(suite: SuiteFile, tmp_path: Path, at: int):
+    with (
+        opened_evidence("lab", tmp_path / "here", [suite], Progress()) as kept,
+        pytest.raises(BrokenInput, match="has a gap"),
+    ):
+        kept.take(looked(at, b"x"))
+
+
+@pytest.mark.parametrize("data", [b"no JSON\n", b"{}\n", b'{"kind": "check"}\n', b"[" * 9999 + b"\n"])
+def test_lines_that_are_no_evidence_are_refused(suite: SuiteFile, tmp_path: Path, data: bytes):
+    with opened_evidence("lab", tmp_path / "here", [suite], Progress()) as kept, pytest.raises(BrokenInput):
+        kept.take(looked(0, data))
+    assert list((tmp_path / "here").glob("*.jsonl")) == []
+
+
+def test_more_than_is_taken_in_at_once_is_refused(suite: SuiteFile, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("generators.fleet.lab_evidence.LARGEST_MERGE", 10)
+    with (
+        opened_evidence("lab", tmp_path / "here", [suite], Progress()) as kept,
+        pytest.raises(BrokenInput, match="more than"),
+    ):
+        kept.take(looked(0, b"x" * 11, whole=False))
+
+
+def test_a_run_of_another_suite_speaks_for_nothing(suite: SuiteFile, tmp_path: Path):
+    with opened_evidence("lab", tmp_path / "here", [suite], Progress()) as kept:
+        kept.take(looked(0, b"".join(lines_of(suite, suite_hash="0" * 16))))
+        with pytest.raises(BrokenInput, match="measured another suite"):
+            kept.runs({})
+
+
+def test_evidence_that_lies_here_is_never_put_in_anothers_place(suite: SuiteFile, tmp_path: Path):
+    (tmp_path / "here").mkdir()
+    own = b"".join(lines_of(suite)[:2])
+    (tmp_path / "here" / NAME).write_bytes(own)
+    with (
+        opened_evidence("lab", tmp_path / "here", [suite], Progress()) as kept,
+        pytest.raises(BrokenInput, match="holds something else"),
+    ):
+        kept.take(looked(0, b"".join(lines_of(suite)).replace(b'"machine": "m"', b'"machine": "x"')))
+    assert (tmp_path / "here" / NAME).read_bytes() == own
