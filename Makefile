@@ -24,7 +24,7 @@ PINNED := $(PIP) -c constraints.txt
 
 .PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench recipes test-versions test-newest setup setup-qnn run-qnn \
-    setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray bundle-environment audit constraints clean
+    setup-rivals setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray bundle-environment audit constraints clean
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -101,10 +101,25 @@ mutants-page: $(VENV)/.ready-dev
 crashes: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.crashes --page docs/CRASHES.md $(ARGS)
 
-bench: $(VENV)/.ready-dev
-	$(OWN) benchmarks/detection.py
-	$(OWN) benchmarks/generation.py
-	$(OWN) benchmarks/catalog.py --types 20 --growth ""
+# Ours beside rivals of the package index, each in an environment of its own: docs/BENCHMARKS.md. A quarter of an hour, on
+# an idle machine; ARGS="inventory" measures one part.
+bench: $(VENV)/.ready-dev setup-rivals
+	$(OWN) -m benchmarks.side_by_side run $(ARGS)
+	$(OWN) -m benchmarks.side_by_side page
+
+setup-rivals: .venv-rival-warpt/.ready .venv-rival-torchbridge/.ready
+
+.venv-rival-warpt/.ready: requirements-rival-warpt.txt
+	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
+	@$(@D)/bin/python $(PIP) -r requirements-rival-warpt.txt
+	@touch $@
+
+.venv-rival-torchbridge/.ready: requirements-rival-torchbridge.txt $(VENV)/.ready
+	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
+	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	    > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
+	@$(@D)/bin/python $(PIP) --no-deps -r requirements-rival-torchbridge.txt
+	@touch $@
 
 # What ships for the pinned version: read the diff.
 recipes: $(VENV)/.ready-dev

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect
+import json
 import os
 import random
 import sys
@@ -179,7 +180,8 @@ def _call_all(suite: SuiteFile) -> None:
 @click.command()
 @click.option("--types", type=click.IntRange(min=2), help="So many types drawn by seed; default: all with a recipe.")
 @click.option("--growth", default="50,100,200", show_default=True, help="Numbers of types for the runner alone.")
-def main(types: int | None, growth: str) -> None:
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON at the end.")
+def main(types: int | None, growth: str, as_json: bool) -> None:
     """Print the sums, their ratio and the growth."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -206,6 +208,9 @@ def main(types: int | None, growth: str) -> None:
                 seconds, _ = _through_runner(suites[:count], folder / "evidence")
                 click.echo(f"{count:5} types {seconds:8.1f} s  {seconds / count:.2f} s each")
         click.echo(f"{len(suites):5} types {isolated:8.1f} s  {isolated / len(suites):.2f} s each")
+        if as_json:
+            found = {"types": len(suites), "plain_s": plain, "runner_s": isolated, "in_models": inside / watched}
+            click.echo(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -99,13 +99,14 @@ def error_of(point: Point) -> float:
     return float(sum(point["parts"].values()) / point["measured"] - 1)
 
 
-def _rival_error(point: Point) -> float:
+def rival_error(point: Point) -> float:
+    """What accelerate says / measured - 1."""
     return float(point["rival"] / point["measured"] - 1)
 
 
 def _row(name: str, points: Sequence[Point]) -> list[str]:
     cells = [name, str(len(points))]
-    for error in (error_of, _rival_error):
+    for error in (error_of, rival_error):
         off = [error(point) for point in points]
         size = sorted(map(abs, off))
         under = sum(one < _UNDER for one in off) / len(off)

@@ -1,0 +1,71 @@
+"""`python -m benchmarks.side_by_side run`: ours beside rivals; `page` writes docs/BENCHMARKS.md."""
+
+from __future__ import annotations
+
+import importlib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from hardware.detection import detect
+from hardware.software import package_versions
+
+from .page import IMAGES, page, pictures, read_scripts
+from .processes import ROOT
+from .result import Result, keep_results, read_results
+
+BENCHES = ("starts", "inventory", "doctors", "generation", "checks", "memory", "queries")
+KEPT = ROOT / "docs" / "evidence" / "benchmarks.jsonl"
+_VERSIONS = ("torch", "transformers", "duckdb", "pandas", "accelerate")
+
+
+@click.group(help=__doc__)
+def main() -> None:
+    """Ours beside rivals."""
+
+
+@main.command()
+@click.argument("names", nargs=-1, type=click.Choice(BENCHES))
+@click.option("--runs", type=click.IntRange(min=1), default=7, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=KEPT)
+def run(names: tuple[str, ...], runs: int, out: Path) -> None:
+    """Measure some benches, or all; each is kept as soon as it is done."""
+    inventory = detect()
+    memory = (inventory.memory.total_bytes or 0) / 2**30
+    machine = f"{inventory.cpu.model}, {inventory.cpu.usable_threads} threads, {memory:.0f} GiB"
+    versions = {name: version for name, version in package_versions(_VERSIONS).items() if version}
+    for name in names or BENCHES:
+        click.echo(f"{name} …", err=True)
+        found = importlib.import_module(f"benchmarks.side_by_side.{name}").measure(runs)
+        result = Result(
+            bench=name,
+            title=found.title,
+            date=f"{datetime.now(UTC):%Y-%m-%d}",
+            machine=machine,
+            versions=versions,
+            comparisons=found.comparisons,
+            curves=found.curves,
+            remarks=found.remarks,
+        )
+        keep_results(out, [result])
+        for one in result.comparisons:
+            ratio = f"{one.ratio:.3g}" if one.ratio is not None else f"not measured: {one.missing}"
+            click.echo(f"{one.what}: {one.ours} to {one.rival}: {ratio}")
+
+
+@main.command("page")
+@click.option("--kept", type=click.Path(path_type=Path, dir_okay=False, exists=True), default=KEPT)
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), default=ROOT / "docs")
+def write_page(kept: Path, folder: Path) -> None:
+    """Write BENCHMARKS.md and its pictures."""
+    results = read_results(kept)
+    ordered = {name: results[name] for name in BENCHES if name in results}
+    (folder / IMAGES).mkdir(parents=True, exist_ok=True)
+    for name, text in pictures(ordered).items():
+        (folder / IMAGES / name).write_text(text, encoding="utf-8")
+    (folder / "BENCHMARKS.md").write_text(page(ordered, read_scripts()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Curves as SVG: logarithmic on both sides, a line and its points for each name, the names beside the ends."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from xml.sax.saxutils import escape
+
+from .result import Curve
+
+_WIDTH, _HEIGHT = 720, 360
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 210, 40, 50
+_INK = ("#0b6e99", "#b3541e", "#4d7c0f", "#7c3aed", "#be185d", "#475569")
+_DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 4")
+"""A name isn't told by colour alone."""
+
+
+def svg(curve: Curve) -> str:
+    """The curve as a picture of its own, which reads on light and on dark pages."""
+    xs = [x for own in curve.points.values() for x, _ in own]
+    ys = [max(y, 1e-6) for own in curve.points.values() for _, y in own]
+    across, up = _Scale(xs, _LEFT, _WIDTH - _RIGHT), _Scale(ys, _HEIGHT - _BOTTOM, _TOP)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'font-family="sans-serif" font-size="12"><title>{escape(curve.title)}</title>',
+        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
+        f'<text x="{_LEFT}" y="20" font-size="15" fill="#111">{escape(curve.title)}</text>',
+    ]
+    for value in across.ticks():
+        x = across.place(value)
+        parts.append(f'<path d="M{x:.1f} {_TOP}V{_HEIGHT - _BOTTOM}" stroke="#e5e7eb"/>')
+        parts.append(f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{_short(value)}</text>')
+    for value in up.ticks():
+        y = up.place(value)
+        parts.append(f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="#e5e7eb"/>')
+        parts.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(value)}</text>')
+    parts.append(
+        f'<text x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="{_HEIGHT - 10}" text-anchor="middle">{escape(curve.x)}</text>'
+    )
+    middle = (_TOP + _HEIGHT - _BOTTOM) / 2
+    parts.append(
+        f'<text transform="translate(16 {middle}) rotate(-90)" text-anchor="middle">{escape(curve.y)}</text>'
+    )
+    ends = _apart([up.place(max(own[-1][1], 1e-6)) for own in curve.points.values()])
+    for number, (name, own) in enumerate(curve.points.items()):
+        ink, dash = _INK[number % len(_INK)], _DASHES[number % len(_DASHES)]
+        places = [(across.place(x), up.place(max(y, 1e-6))) for x, y in own]
+        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+        parts.append(f'<path d="M{path}" fill="none" stroke="{ink}" stroke-width="2" stroke-dasharray="{dash}"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{ink}"/>' for x, y in places]
+        x, y = _WIDTH - _RIGHT + 10, ends[number]
+        parts.append(f'<text x="{x}" y="{y + 4:.1f}" fill="{ink}">{escape(name)}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+class _Scale:
+    """Values to places, by their logarithms."""
+
+    def __init__(self, values: Sequence[float], first: float, last: float) -> None:
+        self.low, self.high = math.log10(min(values)), math.log10(max(values))
+        if self.high - self.low < 0.3:
+            self.low, self.high = self.low - 0.2, self.high + 0.2
+        self.first, self.last = first, last
+
+    def place(self, value: float) -> float:
+        share = (math.log10(value) - self.low) / (self.high - self.low)
+        return self.first + share * (self.last - self.first)
+
+    def ticks(self) -> list[float]:
+        """Powers of ten inside, with their doubles and fives where there are few."""
+        powers = range(math.floor(self.low), math.ceil(self.high) + 1)
+        factors = (1,) if len(powers) > 5 else (1, 3) if len(powers) > 3 else (1, 2, 5)
+        found = [factor * 10.0**power for power in powers for factor in factors]
+        return [one for one in found if self.low - 1e-9 <= math.log10(one) <= self.high + 1e-9]
+
+
+def _apart(places: Sequence[float], least: float = 15.0) -> list[float]:
+    """The places of labels, moved down until none covers another."""
+    found = list(places)
+    order = sorted(range(len(places)), key=lambda number: places[number])
+    for before, after in itertools.pairwise(order):
+        found[after] = max(found[after], found[before] + least)
+    return found
+
+
+def _short(value: float) -> str:
+    if value >= 1_000_000:
+        return f"{value / 1_000_000:g} M"
+    return f"{value / 1000:g} k" if value >= 1000 else f"{value:g}"

@@ -1,0 +1,96 @@
+"""Estimating the memory of a published configuration, beside `accelerate estimate-memory`: time, and how far off."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.memory.page import CONFIGS, error_of, rival_error
+from hardware.paths import CACHE_VARIABLE
+
+from .processes import ROOT, in_turns, wall_time
+from .result import Comparison, Findings
+from .rivals import tried
+
+MEASURED = Path("docs/evidence/memory.jsonl.gz")
+CONFIGURATIONS = ("bert-large", "mistral-7b", "llama-3-70b")
+_RIVAL = """
+import sys
+from accelerate import init_empty_weights
+from accelerate.utils.modeling import calculate_maximum_sizes
+from transformers import AutoConfig, AutoModel
+
+config = AutoConfig.from_pretrained(sys.argv[1], local_files_only=True)
+with init_empty_weights():
+    model = AutoModel.from_config(config)
+print(calculate_maximum_sizes(model))
+"""
+"""What `accelerate estimate-memory` does once it has a model's configuration; itself it asks the Hub for that."""
+
+
+def measure(runs: int) -> Findings:
+    """Each configuration by both, in processes started anew; ours with nothing kept, and again."""
+    comparisons: list[Comparison] = []
+    with tempfile.TemporaryDirectory() as name:
+        for configuration in CONFIGURATIONS:
+            comparisons += _compared(configuration, Path(name), runs)
+    return Findings(title="How much memory a model takes", comparisons=(*comparisons, *_errors()))
+
+
+def _compared(configuration: str, folder: Path, runs: int) -> list[Comparison]:
+    path = str(CONFIGS / configuration)
+    ours = [sys.executable, "hardware_compatibility_reporter.py", "--check-model", path, "--memory", "80GB"]
+    ours += ["--evidence", str(folder / "evidence")]
+    theirs = tried((sys.executable, "-c", _RIVAL, path))
+    environment = {CACHE_VARIABLE: str(folder / "cache")}
+    (folder / "evidence").mkdir(exist_ok=True)
+
+    def again() -> float:
+        return wall_time(ours, allowed=(0, 1), environment=environment)
+
+    def anew() -> float:
+        shutil.rmtree(folder / "cache", ignore_errors=True)
+        return again()
+
+    actions = {"nothing kept": anew, "again": again}
+    if not theirs.missing:
+        actions["accelerate"] = lambda: wall_time(theirs.command)
+    taken = in_turns(actions, runs)
+    return [
+        Comparison(
+            what=f"memory of {configuration}, {name}",
+            ours="--check-model … --memory 80GB",
+            rival="accelerate: calculate_maximum_sizes",
+            unit="s",
+            ours_values=taken[name],
+            rival_values=taken.get("accelerate", ()),
+            missing=theirs.missing,
+            note="ours runs the model without data, for activations too; the rival adds up weights",
+        )
+        for name in ("nothing kept", "again")
+    ]
+
+
+def _errors() -> tuple[Comparison, ...]:
+    from benchmarks.memory.estimating import read_points
+
+    points = [point for point in read_points(ROOT / MEASURED) if "parts" in point]
+    ours, theirs = ([abs(error(point)) for point in points] for error in (error_of, rival_error))
+
+    def percentile(values: list[float], share: float) -> tuple[float, ...]:
+        return (100 * sorted(values)[int(share * (len(values) - 1))],)
+
+    return tuple(
+        Comparison(
+            what=f"error of the estimate, {name} of {len(points)} measured points",
+            ours="estimate",
+            rival="accelerate estimate-memory",
+            unit="%",
+            ours_values=percentile(ours, share),
+            rival_values=percentile(theirs, share),
+            note="from kept measurements (docs/MEMORY.md)",
+        )
+        for name, share in (("median", 0.5), ("95th percentile", 0.95))
+    )

@@ -1,0 +1,129 @@
+"""docs/BENCHMARKS.md of what was kept: comparisons with their ratios, curves, and what runs every other script."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reports.text import markdown_table
+
+from .drawing import svg
+from .processes import ROOT
+from .result import Comparison, Curve, Result
+
+SCRIPTS = Path(__file__).with_name("scripts.toml")
+IMAGES = Path("images/benchmarks")
+"""Below docs/."""
+
+_HEAD = """# Benchmarks
+
+Made by `make bench` (`python -m benchmarks.side_by_side page`). Each figure of ours stands beside a rival's of the
+same run on the same machine, in turns: read the ratio, not the seconds. A ratio under 1 means that ours took less.
+Rivals come from the package index, each in an environment of its own (`make setup-rivals`); one that couldn't be
+measured says why.
+
+"""
+
+_SCRIPTS_HEAD = """## Every script of benchmarks/
+
+What `make bench` doesn't run takes hours, an idle machine or special hardware; its page holds what was measured last,
+with date and versions.
+
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """One script of `benchmarks/`: what runs it, the page that holds what it showed, how long it takes."""
+
+    name: str
+    shows: str
+    command: str
+    takes: str
+    page: str = ""
+    in_bench: str = ""
+
+
+def read_scripts() -> tuple[Script, ...]:
+    """The scripts that `scripts.toml` lists."""
+    plain = tomllib.loads(SCRIPTS.read_text(encoding="utf-8"))
+    return tuple(Script(name=name, **fields) for name, fields in plain.items())
+
+
+def page(results: Mapping[str, Result], scripts: Sequence[Script]) -> str:
+    """The page's text."""
+    parts = [_HEAD]
+    for result in results.values():
+        parts.append(_section(result))
+    parts.append(_SCRIPTS_HEAD)
+    rows = [
+        [
+            f"`{one.name}`",
+            one.shows,
+            f"`{one.command}`",
+            one.takes,
+            f"[page]({one.page})" if one.page else one.in_bench,
+        ]
+        for one in scripts
+    ]
+    parts.append(markdown_table(["script", "what it shows", "command", "takes", "results"], rows) + "\n")
+    return "".join(parts)
+
+
+def pictures(results: Mapping[str, Result]) -> dict[str, str]:
+    """The file name of each curve's picture, and its SVG."""
+    return {picture_name(curve): svg(curve) for result in results.values() for curve in result.curves}
+
+
+def picture_name(curve: Curve) -> str:
+    """`one-question-to-evidence-seconds.svg`."""
+    return re.sub(r"[^a-z0-9]+", "-", curve.title.lower()).strip("-") + ".svg"
+
+
+def _section(result: Result) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(result.versions.items()))
+    parts = [f"## {result.title}\n\n", f"{result.date}, {result.machine}; {versions}.\n\n"]
+    if result.comparisons:
+        rows = [_row(one) for one in result.comparisons]
+        heads = ["what", "ours", "median", "rival", "its median", "ratio", "runs", "what differs"]
+        parts.append(markdown_table(heads, rows) + "\n\n")
+    parts += [f"{remark}\n\n" for remark in result.remarks]
+    for curve in result.curves:
+        parts.append(f"![{curve.title}: {_told(curve)}]({IMAGES.as_posix()}/{picture_name(curve)})\n\n")
+    return "".join(parts)
+
+
+def _row(one: Comparison) -> list[str]:
+    ours = _figure(one.ours_values, one.unit)
+    if one.missing or one.ratio is None:
+        return [one.what, one.ours, ours, one.rival, "not measured", "", str(len(one.ours_values)), one.missing]
+    rival = _figure(one.rival_values, one.unit)
+    ratio = f"**{one.ratio:.2f}**" if one.ratio >= 0.01 else f"**{one.ratio:.1g}**"
+    return [one.what, one.ours, ours, one.rival, rival, ratio, str(len(one.ours_values)), one.note]
+
+
+def _figure(values: Sequence[float], unit: str) -> str:
+    middle = statistics.median(values)
+    if unit == "s" and middle < 1:
+        return f"{1000 * middle:.0f} ms"
+    return f"{middle:,.3g} {unit}" if middle < 100 else f"{middle:,.0f} {unit}"
+
+
+def _told(curve: Curve) -> str:
+    """The ends of each line in words, for who can't see the picture."""
+    return "; ".join(
+        f"{name} {own[0][1]:.3g} {curve.y} at {own[0][0]:,.0f} {curve.x}, {own[-1][1]:.3g} at {own[-1][0]:,.0f}"
+        for name, own in curve.points.items()
+    )
+
+
+def missing_scripts(scripts: Sequence[Script]) -> list[str]:
+    """Scripts of `benchmarks/` that the list lacks."""
+    there = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
+    there |= {path.parent.name for path in (ROOT / "benchmarks").glob("*/__main__.py")}
+    there |= {f"mutants.{path.parent.name}" for path in (ROOT / "benchmarks" / "mutants").glob("*/__main__.py")}
+    return sorted(there - {one.name for one in scripts} - {"__init__"})
