@@ -22,7 +22,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) -c constraints.txt
 
 .PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
-    mutants-deceits mutants-forgeries mutants-page crashes bench recipes test-versions test-newest setup setup-qnn run-qnn \
+    mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup setup-qnn run-qnn \
     setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment audit constraints clean
 
 help:
@@ -104,6 +104,20 @@ bench: $(VENV)/.ready-dev
 	$(OWN) benchmarks/detection.py
 	$(OWN) benchmarks/generation.py
 	$(OWN) benchmarks/catalog.py --types 20 --growth ""
+
+# The documentation as a site, in hwcompat-out/site: nothing is fetched, links are checked.
+docs: .venv-docs/.ready $(VENV)/.ready
+	$(OWN) -m benchmarks.documentation links
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+
+# All code in the documentation, run: does it print what the pages say? ARGS="docs/tutorial.md" asks one page.
+docs-check: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.documentation check $(ARGS)
+
+.venv-docs/.ready: requirements-docs.txt
+	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
+	@$(@D)/bin/python $(PINNED) -r requirements-docs.txt
+	@touch $@
 
 # What ships for the pinned version: read the diff.
 recipes: $(VENV)/.ready-dev
