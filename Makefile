@@ -23,8 +23,9 @@ PIP := -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) -c constraints.txt
 
 .PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
-    mutants-deceits mutants-forgeries mutants-page crashes bench recipes test-versions test-newest setup setup-qnn run-qnn \
-    setup-rivals setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray bundle-environment audit constraints clean
+    mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
+    setup-qnn run-qnn setup-rivals setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
+    bundle-environment audit constraints clean
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -119,6 +120,20 @@ setup-rivals: .venv-rival-warpt/.ready .venv-rival-torchbridge/.ready
 	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
 	    > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
 	@$(@D)/bin/python $(PIP) --no-deps -r requirements-rival-torchbridge.txt
+	@touch $@
+
+# The documentation as a site, in hwcompat-out/site: nothing is fetched, links are checked.
+docs: .venv-docs/.ready $(VENV)/.ready
+	$(OWN) -m benchmarks.documentation links
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+
+# All code in the documentation, run: does it print what the pages say? ARGS="docs/tutorial.md" asks one page.
+docs-check: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.documentation check $(ARGS)
+
+.venv-docs/.ready: requirements-docs.txt
+	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
+	@$(@D)/bin/python $(PINNED) -r requirements-docs.txt
 	@touch $@
 
 # What ships for the pinned version: read the diff.

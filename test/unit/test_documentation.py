@@ -1,0 +1,148 @@
+"""Documentation: code in pages is found and compared, links lead somewhere, every page has its place on the site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.documentation.__main__ import pages, ran
+from benchmarks.documentation.blocks import alike, blocks_of, difference
+from benchmarks.documentation.links import anchors, broken_links
+from benchmarks.documentation.workspace import ROOT, Workspace
+
+PAGE = """# A page
+
+<!-- exit 3, show 1 -->
+```console
+$ printf 'one 1\\ntwo 2\\n'; exit 3
+one 5
+…
+```
+
+```python
+print("this is run")
+```
+
+<!-- not run: it has no machine -->
+```console
+$ never
+```
+
+```text
+$ nothing
+```
+"""
+
+
+def test_blocks_are_found_with_what_is_said_of_them() -> None:
+    first, second, third = blocks_of(PAGE)
+    assert [step.command for step in first.steps] == ["printf 'one 1\\ntwo 2\\n'; exit 3"]
+    assert (first.exit_code, first.show, first.steps[0].printed) == (3, 1, ("one 5", "…"))
+    assert (second.language, second.steps[0].command) == ("python", 'print("this is run")\n')
+    assert third.not_run == "it has no machine"
+    assert [PAGE[block.start : block.end] for block in (first, second, third)] == [
+        block.text() for block in (first, second, third)
+    ]
+
+
+@pytest.mark.parametrize("said", ["exit x", "exits 1", "show", "whatever"])
+def test_a_comment_that_says_nothing_of_a_block_is_refused(said: str) -> None:
+    with pytest.raises(ValueError, match="says nothing of a block"):
+        list(blocks_of(f"<!-- {said} -->\n```console\n$ true\n```\n"))
+
+
+def test_output_without_a_command_is_refused() -> None:
+    with pytest.raises(ValueError, match="without a command"):
+        list(blocks_of("```console\nprinted\n```\n"))
+
+
+def test_what_differs_from_run_to_run_is_alike_and_nothing_else() -> None:
+    assert alike("took 1.25s  of 3e-05") == alike("took 12s of 1.5e-7")
+    assert alike("run 20261124T110228Z-7dd990-2480.jsonl") == alike("run 20251124T110229Z-7ed990-1.jsonl")
+    assert alike("a | ------- |") == alike("a | --- |")
+    assert alike("passed 1") != alike("failed 1")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "got", "fits"),
+    [
+        (("a 1", "b"), ("a 2", "b"), True),
+        (("a", "…"), ("a", "b", "c"), True),
+        (("…", "c"), ("a", "b", "c"), True),
+        (("a", "…", "d"), ("a", "b", "c"), False),
+        (("a",), ("a", "b"), False),
+        (("a", "b"), ("b", "a"), False),
+        ((), ("a",), False),
+        (("passed",), ("failed",), False),
+    ],
+)
+def test_output_is_held_against_the_page(wanted: tuple[str, ...], got: tuple[str, ...], fits: bool) -> None:
+    assert (difference(wanted, got) == "") is fits
+
+
+def test_a_page_is_run_in_order_and_what_is_wrong_is_said() -> None:
+    (first, new, why), (_, _, fine) = ran(PAGE)
+    assert why == ""
+    assert new.steps[0].printed == ("one 1", "…")
+    assert fine == ""
+    assert first.exit_code == 3
+    wrong = PAGE.replace("exit 3, show 1", "exit 0, show 1").replace('print("this is run")', "1 / 0")
+    (_, _, code), (_, _, raised) = ran(wrong)
+    assert "ends with 3" in code
+    assert "ZeroDivisionError" in raised
+    (_, _, other), _ = ran(PAGE.replace("one 5", "won 5"))
+    assert "'won 5'" in other
+
+
+def test_a_page_writes_into_a_folder_of_its_own(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path)
+    code, printed = workspace.run("pwd; ls run_test_generation.py; touch here; echo $NO_COLOR")
+    assert (code, printed) == (0, (".", "run_test_generation.py", "1"))
+    assert (tmp_path / "here").exists()
+    assert not (ROOT / "here").exists()
+
+
+def test_links_that_lead_nowhere_are_named(tmp_path: Path) -> None:
+    (tmp_path / "b.md").write_text('# Some `code` here\n<a id="own"></a>\n', encoding="utf-8")
+    page = tmp_path / "a.md"
+    page.write_text(
+        "[x](b.md) [x](b.md#some-code-here) [x](b.md#own) [x](https://example.org) `[x](no.md)`\n"
+        "[x](gone.md) [x](b.md#gone) ![x](gone.png) [x](../../../../../../etc/passwd)\n",
+        encoding="utf-8",
+    )
+    assert [one.to for one in broken_links([page], tmp_path)] == [
+        "gone.md",
+        "b.md#gone",
+        "gone.png",
+        "../../../../../../etc/passwd",
+    ]
+
+
+def test_headings_are_named_as_servers_do() -> None:
+    assert anchors("# What `it` is, really?\n```\n# not one\n```\n## [Linked](x.md) 2\n") == {
+        "what-it-is-really",
+        "linked-2",
+    }
+
+
+def test_every_link_of_our_pages_leads_somewhere() -> None:
+    assert list(broken_links(pages(), ROOT)) == []
+
+
+def test_every_page_has_its_place_on_the_site() -> None:
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    nav = set(re.findall(r": ([\w/-]+\.md)$", config, re.MULTILINE))
+    docs = ROOT / "docs"
+    there = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")}
+    aside = {name for name in there if name.startswith(("formats/", "coverage/", "evidence/"))}
+    assert there - aside == nav
+
+
+def test_the_code_of_our_pages_can_be_run() -> None:
+    """It is run by `make docs-check`; here it must be found, and what isn't run has a reason."""
+    found = [block for path in pages() for block in blocks_of(path.read_text(encoding="utf-8"))]
+    assert len(found) > 30
+    assert all(len(block.not_run) > 10 for block in found if block.not_run)
+    assert sum(bool(block.not_run) for block in found) < len(found) / 2
