@@ -15,7 +15,8 @@ from generators.job import CellResult, JobInterrupted, JobResult, WrittenSuite, 
 from generators.options import Options
 from hardware.errors import OutputError
 from hardware.evidence.record import Outcome
-from hardware.front_door import INTERRUPTED, interpreter, note, terminal_width
+from hardware.front_door import INTERRUPTED, note, terminal_width
+from hardware.own_commands import command_of
 from hardware.testing.runner import Limits, default_memory_limit
 
 from .baseline import read_baseline
@@ -153,6 +154,6 @@ def _say_what_was_missing(result: JobResult, asked: Options) -> None:
         ending = "allowed by --allow-fallback" if mild else "exit code 1; --allow-fallback makes it 0"
         click.echo(
             f"{'note' if mild else 'error'}: {cell.written.planned.device} was asked for and isn't here "
-            f"({cell.substituted}); nothing counts for it ({ending}). {interpreter()} -m hardware doctor says more.",
+            f"({cell.substituted}); nothing counts for it ({ending}). {command_of('hardware')} doctor says more.",
             err=True,
         )
