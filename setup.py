@@ -45,7 +45,7 @@ def main() -> None:
     setup(
         packages=[*find_packages(include=[*FLOORS, *(f"{floor}.*" for floor in FLOORS)]), "generators.templates"],
         package_dir={"generators.templates": "templates"},
-        package_data={name: data for name in (*FLOORS, "generators.templates")},
+        package_data=dict.fromkeys((*FLOORS, "generators.templates"), data),
         include_package_data=False,
         py_modules=["run_test_generation", "hardware_compatibility_reporter"],
         install_requires=needed(own["extras"], own["oldest"]),

@@ -86,7 +86,7 @@ def as_runnable(text: str) -> str:
 
 
 def _extra(name: str) -> str:
-    """The extra that stands for a file of requirements. One that has a torch of its own keeps it: `openvino` pins it."""
+    """The extra that stands for a file of requirements. Whoever has a torch keeps it: `openvino` pins one."""
     if not name:
         name = "openvino-only" if importlib.util.find_spec("torch") else "openvino"
     return f"'hwcompat[{'tpu' if name == 'xla' else name}]'"
@@ -116,5 +116,6 @@ def _shown(path: Path) -> str:
     """A program's path as a shell takes it, without the name of whose home it lies in."""
     for base, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
         if path.is_relative_to(base):
-            return prefix + shlex.quote(str(path.relative_to(base)))
+            inside = path.relative_to(base)
+            return (prefix or ("./" if len(inside.parts) == 1 else "")) + shlex.quote(str(inside))
     return shlex.quote(str(path))
