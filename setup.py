@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -42,15 +43,19 @@ def main() -> None:
     """Hand setuptools what it can't read from `pyproject.toml`."""
     own = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hwcompat"]
     data = [f"**/*.{suffix}" for suffix in DATA]
-    setup(
-        packages=[*find_packages(include=[*FLOORS, *(f"{floor}.*" for floor in FLOORS)]), "generators.templates"],
-        package_dir={"generators.templates": "templates"},
-        package_data=dict.fromkeys((*FLOORS, "generators.templates"), data),
-        include_package_data=False,
-        py_modules=["run_test_generation", "hardware_compatibility_reporter"],
-        install_requires=needed(own["extras"], own["oldest"]),
-        extras_require=extras(own["extras"]),
-    )
+    with tempfile.TemporaryDirectory(
+        prefix="hwcompat-build-"
+    ) as fresh:  # what an earlier one left stays out
+        setup(
+            packages=[*find_packages(include=[*FLOORS, *(f"{floor}.*" for floor in FLOORS)]), "generators.templates"],
+            package_dir={"generators.templates": "templates"},
+            package_data=dict.fromkeys((*FLOORS, "generators.templates"), data),
+            include_package_data=False,
+            py_modules=["run_test_generation", "hardware_compatibility_reporter"],
+            install_requires=needed(own["extras"], own["oldest"]),
+            extras_require=extras(own["extras"]),
+            options={"build": {"build_base": fresh}},
+        )
 
 
 main()

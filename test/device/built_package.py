@@ -62,21 +62,29 @@ class Built:
         return found.decode()
 
 
-def build(folder: Path) -> Built:
-    """Sdist and, out of it alone, the wheel: with the setuptools that is here, and nothing fetched."""
+def found_in(folder: Path) -> Built:
+    """What was built before."""
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return Built(wheel=wheel, sdist=sdist)
+
+
+def build(folder: Path, names: Sequence[str] = ()) -> Built:
+    """Sdist and, out of it alone, the wheel: with the setuptools that is here, and nothing fetched.
+
+    From the files called `names`, or from all that git keeps.
+    """
     source, out = folder / "source", folder / "dist"
-    for name in kept_by_git():
+    for name in names or kept_by_git():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, source / name)
-    out.mkdir()
+    out.mkdir(parents=True)
     code = f"from setuptools import build_meta; build_meta.build_sdist({str(out)!r})"
     done = run([sys.executable, "-c", code], source)
     assert done.returncode == 0, done.stderr
     (sdist,) = out.glob("*.tar.gz")
     offline = ("--no-index", "--no-deps", "--no-build-isolation")
     pip(sys.executable, folder, "wheel", *offline, "--wheel-dir", str(out), str(sdist))
-    (wheel,) = out.glob("*.whl")
-    return Built(wheel=wheel, sdist=sdist)
+    return found_in(out)
 
 
 def foreign_folder(path: Path) -> Path:

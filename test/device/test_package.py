@@ -14,7 +14,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from built_package import IN_WHEEL, ROOT, Built, build, foreign_folder, kept_by_git, pip, run
+from built_package import IN_WHEEL, ROOT, Built, build, foreign_folder, found_in, kept_by_git, pip, run
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -51,7 +51,9 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    if named := request.config.getoption("--built"):
+        return found_in(Path(named).absolute())
     pytest.importorskip("setuptools", "77", reason="setuptools builds the wheel")
     return build(tmp_path_factory.mktemp("built"))
 
@@ -71,6 +73,17 @@ def test_the_wheel_holds_the_product_byte_for_byte_and_nothing_else(built: Built
     wanted = {re.sub("^templates/", "generators/templates/", name): (ROOT / name).read_bytes() for name in kept}
     assert sorted(found) == sorted(wanted)
     assert [name for name, data in wanted.items() if found[name] != data] == []
+
+
+def test_the_image_gets_what_the_wheel_is_built_from_and_nothing_else(tmp_path: Path) -> None:
+    """The lines of `.dockerignore` that begin with `!` are all that there is to know of it here."""
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert lines[1] == "*"
+    allowed = [line[1:] for line in lines if line.startswith("!")]
+    context = kept_by_git(*allowed)
+    assert {name.partition("/")[0] for name in context} == {path.name for one in allowed for path in ROOT.glob(one)}
+    found = build(tmp_path, context)
+    assert sorted(found.names()) == sorted(build(tmp_path / "all").names())
 
 
 def test_the_sdist_holds_all_that_git_keeps(built: Built) -> None:

@@ -29,8 +29,8 @@ from benchmarks.dependencies import (
 )
 
 ROOT = Path(__file__).parents[2]
-OWN_ENVIRONMENTS = re.compile(r"-r requirements-(bundle|audit)\.txt|transformers==\$\*")
-"""What a stranger's machine has, a tool that is none of ours, and another transformers with what it wants."""
+OWN_ENVIRONMENTS = re.compile(r"-r requirements-(bundle|audit|package)\.txt|transformers==\$\*")
+"""What a stranger's machine has, tools that are none of ours, and another transformers with what it wants."""
 
 
 def _pins() -> dict[str, dict[str, str]]:
