@@ -43,9 +43,7 @@ def main() -> None:
     """Hand setuptools what it can't read from `pyproject.toml`."""
     own = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hwcompat"]
     data = [f"**/*.{suffix}" for suffix in DATA]
-    with tempfile.TemporaryDirectory(
-        prefix="hwcompat-build-"
-    ) as fresh:  # what an earlier one left stays out
+    with tempfile.TemporaryDirectory(prefix="hwcompat-build-") as fresh:  # what an earlier one left stays out
         setup(
             packages=[*find_packages(include=[*FLOORS, *(f"{floor}.*" for floor in FLOORS)]), "generators.templates"],
             package_dir={"generators.templates": "templates"},
