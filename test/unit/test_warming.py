@@ -19,5 +19,7 @@ def test_what_is_silenced_stays_so_where_output_is_held_back_in_a_buffer():
         "print('after')\n"
     )
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=kept, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=kept, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "before\nafter\n"
