@@ -238,7 +238,7 @@ package: $(VENV)/.ready-dev .venv-package/.ready
 	@rm -rf dist
 	@PIP_CONSTRAINT="$(CURDIR)/constraints.txt" .venv-package/bin/python -m build --outdir dist
 	@.venv-package/bin/python -m twine check --strict dist/*
-	$(OWN) -m pytest test/device/test_package.py --built dist
+	$(OWN) -m pytest test/device/test_package.py --built=dist
 
 .venv-package/.ready: requirements-package.txt
 	@test -x .venv-package/bin/python || $(BASE_PYTHON) -m venv .venv-package
@@ -252,7 +252,7 @@ test-package: package
 	@test -x "$(CLEAN)/bin/python" || $(BASE_PYTHON) -m venv "$(CLEAN)"
 	@"$(CLEAN)/bin/python" $(PINNED) -c requirements.txt "$$(ls dist/*.whl)[openvino]"
 	@"$(CLEAN)/bin/python" $(PINNED) --no-deps --force-reinstall dist/*.whl
-	$(OWN) -m pytest test/device/test_installed.py --clean-environment "$(CLEAN)" -rP
+	$(OWN) -m pytest test/device/test_installed.py --clean-environment="$(CLEAN)" -rP
 
 release: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.release $(if $(DRY_RUN),--dry-run) "$(VERSION)"
