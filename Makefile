@@ -5,8 +5,9 @@
 #   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
 #   make setup-ray                       what running cells on a cluster needs (docs/FLEETS.md), into .venv
+#   make release VERSION=0.2.0           checks, builds, commits and tags here (docs/RELEASING.md); DRY_RUN=1 looks alone
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
-# More: make lint | test-gpu | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | recipes | audit | constraints | clean
+# More: make lint | test-gpu | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | recipes | audit | constraints | package | test-package | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -25,7 +26,7 @@ PINNED := $(PIP) -c constraints.txt
 .PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
     setup-qnn run-qnn setup-rivals setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
-    bundle-environment audit constraints clean
+    bundle-environment audit constraints package test-package release clean
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -267,5 +268,29 @@ audit: $(VENV)/.ready .venv-audit/.ready
 constraints: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.dependencies constraints > constraints.txt.new && mv constraints.txt.new constraints.txt
 
+# The wheel and the sdist, in dist/: built in an environment of their own, looked at by twine and by our tests.
+package: $(VENV)/.ready-dev .venv-package/.ready
+	@rm -rf dist
+	@PIP_CONSTRAINT="$(CURDIR)/constraints.txt" .venv-package/bin/python -m build --outdir dist
+	@.venv-package/bin/python -m twine check --strict dist/*
+	$(OWN) -m pytest test/device/test_package.py --built=dist
+
+.venv-package/.ready: requirements-package.txt
+	@test -x .venv-package/bin/python || $(BASE_PYTHON) -m venv .venv-package
+	@.venv-package/bin/python $(PIP) -r requirements-package.txt
+	@touch $@
+
+# The wheel with its extra in a clean environment away from the repository, and a user's commands there. 2 GB, minutes;
+# kept for the next time in CLEAN.
+CLEAN ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hwcompat-clean-environment
+test-package: package
+	@test -x "$(CLEAN)/bin/python" || $(BASE_PYTHON) -m venv "$(CLEAN)"
+	@"$(CLEAN)/bin/python" $(PINNED) -c requirements.txt "$$(ls dist/*.whl)[openvino]"
+	@"$(CLEAN)/bin/python" $(PINNED) --no-deps --force-reinstall dist/*.whl
+	$(OWN) -m pytest test/device/test_installed.py --clean-environment="$(CLEAN)" -rP
+
+release: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.release $(if $(DRY_RUN),--dry-run) "$(VERSION)"
+
 clean:
-	rm -rf .mypy_cache .ruff_cache .pytest_cache test/.pytest_cache
+	rm -rf .mypy_cache .ruff_cache .pytest_cache test/.pytest_cache dist

@@ -8,20 +8,23 @@ from collections.abc import Sequence
 import click
 
 from hardware.front_door import open_door
+from hardware.own_commands import as_runnable, program_of
 from hardware.paths import DEFAULT_EVIDENCE
 from reports.request import Request, refuse_together, with_options
 
+_HELP = """Say what works where, from rules and evidence. Actions combine.
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+\b
+Example: python hardware_compatibility_reporter.py --collect-all --matrix
+Exit codes: 0 clean, 1 findings, 2 interrupted, 3 internal error, 4 usage, 5 nothing matched.
+--try-remedies: 0 every cell was turned, 1 not every one, 5 nothing applies.
+"""
+
+
+@click.command(help=as_runnable(_HELP), context_settings={"help_option_names": ["-h", "--help"]})
 @with_options
 def cli(**options: object) -> int:
-    """Say what works where, from rules and evidence. Actions combine.
-
-    \b
-    Example: python hardware_compatibility_reporter.py --collect-all --matrix
-    Exit codes: 0 clean, 1 findings, 2 interrupted, 3 internal error, 4 usage, 5 nothing matched.
-    --try-remedies: 0 every cell was turned, 1 not every one, 5 nothing applies.
-    """
+    """Parse and call; see `help`."""
     return run(Request(**options))  # type: ignore[arg-type] # click gives what the options declare
 
 
@@ -68,7 +71,7 @@ def run(request: Request) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, run, and turn every error into one line and an exit code."""
     own = list(sys.argv[1:] if arguments is None else arguments)
-    return open_door(cli, own, program="hardware_compatibility_reporter.py")
+    return open_door(cli, own, program=program_of("hardware_compatibility_reporter"))
 
 
 if __name__ == "__main__":

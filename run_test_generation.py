@@ -41,7 +41,8 @@ from generators.options_together import refuse_together
 from hardware.errors import ModelError
 from hardware.evidence.redaction import LEFT_IN, turn_off
 from hardware.evidence.versions import RELEASE
-from hardware.front_door import interpreter, note, open_door
+from hardware.front_door import note, open_door
+from hardware.own_commands import as_runnable, command_of, own_command, program_of
 from hardware.plain_text import printable
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
 
 
-@click.command(help=__doc__, context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]})
+@click.command(
+    help=as_runnable(__doc__), context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]}
+)
 @with_options
 @click.version_option(RELEASE, prog_name="hwcompat")
 @click.pass_context
@@ -356,12 +359,13 @@ def _cells_text(planned: Sequence[PlannedSuite], *, explain: bool) -> str:
 
 
 def _own_command() -> str:
-    return shlex.join(["python", "run_test_generation.py", *sys.argv[1:]])
+    return own_command("run_test_generation", sys.argv[1:])
 
 
 def _next_command() -> str:
     own, for_pytest = _split(sys.argv[1:])
-    return f"{interpreter()} {shlex.join([sys.argv[0], *own, '--run', *(['--', *for_pytest] if for_pytest else [])])}"
+    more = ["--", *for_pytest] if for_pytest else []
+    return f"{command_of('run_test_generation')} {shlex.join([*own, '--run', *more])}"
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -372,7 +376,12 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:place]), list(arguments[place + 1 :])
 
 
-if __name__ == "__main__":
+def start() -> int:
+    """Parse, run, and turn every error into one line and an exit code."""
     own, for_pytest = _split(sys.argv[1:])
     main.context_settings["obj"] = for_pytest
-    sys.exit(open_door(main, own, program="run_test_generation.py"))
+    return open_door(main, own, program=program_of("run_test_generation"))
+
+
+if __name__ == "__main__":
+    sys.exit(start())

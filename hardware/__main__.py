@@ -10,6 +10,7 @@ import click
 from .commands import COMMANDS, deliver, recorded_machine
 from .front_door import open_door
 from .listing import FORMATS, list_text
+from .own_commands import program_of
 
 
 @click.group(help="What this machine has, and which targets may run here.")
@@ -44,5 +45,10 @@ for _command in COMMANDS:
     main.add_command(_command)
 
 
+def start() -> int:
+    """Parse, run, and turn every error into one line and an exit code."""
+    return open_door(main, sys.argv[1:], program=program_of("hardware"))
+
+
 if __name__ == "__main__":
-    sys.exit(open_door(main, sys.argv[1:], program="python -m hardware"))
+    sys.exit(start())

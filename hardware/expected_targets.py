@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .own_commands import as_runnable
 from .target import Target
 from .workers import without_browser
 
@@ -45,7 +46,7 @@ def why_absent(target: Target, inventory: HardwareInfo) -> str:
     """Why a target with its variant can't be here; empty where it may be."""
     if needed := _NEED_NO_MORE.get(str(target)):
         package, command = needed
-        return "" if inventory.packages.get(package) else f"{package} has no environment here: {command}"
+        return "" if inventory.packages.get(package) else f"{package} has no environment here: {as_runnable(command)}"
     (status,) = expected_targets(inventory, [target.name])
     return "" if status.expected else status.reason
 
@@ -174,7 +175,7 @@ def _openvino(inventory: HardwareInfo) -> TargetStatus:
 def _qnn(inventory: HardwareInfo) -> TargetStatus:
     version = inventory.packages.get("onnxruntime-qnn")
     if version is None:
-        reason = "onnxruntime-qnn has no environment here: make setup-qnn"
+        reason = as_runnable("onnxruntime-qnn has no environment here: make setup-qnn")
         return TargetStatus(target="qnn", expected=False, reason=reason)
     emulated = inventory.host.machine.lower() not in ("aarch64", "arm64")
     return TargetStatus(
@@ -196,7 +197,7 @@ def _webnn(inventory: HardwareInfo) -> TargetStatus:
 def _web(inventory: HardwareInfo, target: str, browser: str | None) -> TargetStatus:
     """What a browser offers is told by the browser alone."""
     runtime = inventory.packages.get(f"onnxruntime-web ({target})")
-    reason = "" if runtime else "onnxruntime-web has no environment here: make setup-web"
+    reason = "" if runtime else as_runnable("onnxruntime-web has no environment here: make setup-web")
     reason = reason or ("" if browser else without_browser(target))
     if reason:
         return TargetStatus(target=target, expected=False, reason=f"needs a browser: {reason}")
@@ -210,7 +211,7 @@ def _tpu(inventory: HardwareInfo) -> TargetStatus:
     devices = [one for one in inventory.accelerators if one.vendor == "Google"]
     here = f"; tpu:xla-cpu (torchax {version}) is XLA on the host's CPU, not a TPU" if version else ""
     if version is None:
-        reason = "torchax has no environment here: make setup-xla"
+        reason = as_runnable("torchax has no environment here: make setup-xla")
     else:
         reason = facts.reason if facts is not None else "nothing here tells whether there is a TPU"
     return TargetStatus(target="tpu", expected=not reason, reason=f"{reason}{here}", device_name=_names(devices))

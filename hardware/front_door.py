@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import click
 
 from .errors import HwCompatError, echo
+from .own_commands import as_runnable
 from .plain_text import one_line, printable
 
 INTERRUPTED = 2
@@ -44,7 +43,7 @@ def _guarded(run: Callable[[], object], debug: bool) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except HwCompatError as error:
-        _say(str(error), debug)
+        _say(as_runnable(str(error)), debug)
         return error.exit_code
     except click.exceptions.Exit as error:
         return int(error.exit_code)
@@ -72,15 +71,7 @@ def _guarded(run: Callable[[], object], debug: bool) -> int:
 def note(*texts: str) -> None:
     """Say what isn't the product: a line of its own on standard error for each."""
     for text in texts:
-        click.echo(f"note: {one_line(text, longest=_LONGEST_NOTE)}", err=True)
-
-
-def interpreter() -> str:
-    """The Python that runs as a shell here takes it: `python` where that finds it, else its path."""
-    own, found = Path(sys.executable), shutil.which("python")
-    if found and Path(found).absolute().parent == own.parent:
-        return "python"
-    return shlex.quote(str(own.relative_to(Path.cwd()) if own.is_relative_to(Path.cwd()) else own))
+        click.echo(f"note: {one_line(as_runnable(text), longest=_LONGEST_NOTE)}", err=True)
 
 
 def terminal_width() -> int:

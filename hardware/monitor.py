@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
 from .errors import UsageError
+from .own_commands import as_runnable
 from .plain_text import json_text, printable
 from .sampling import DeviceSample, HostSample, Sample, Sampler
 from .software import is_installed
@@ -114,7 +115,9 @@ class View:
         if len(devices) > room:
             lines.append(Text(f"{len(devices) - room} more devices; the terminal is too low to show them"))
         if not devices:
-            lines.append(Text("No driver lists an accelerator. Try: python -m hardware doctor", style="dim"))
+            lines.append(
+                Text(as_runnable("No driver lists an accelerator. Try: python -m hardware doctor"), style="dim")
+            )
         silent = [one for one in devices[:room] if one.reason]
         lines += [Text(_plain(f"{one.vendor} {one.index}: {one.reason}"), style="red") for one in silent]
         lines += [Text(_plain(f"{name}: {why}"), style="yellow") for name, why in sample.vendors.items()]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hardware.evidence.error_types import current_name
+from hardware.own_commands import as_runnable
 
 from .identifying import Diagnosis, KnownIssue
 from .remedy import Remedy
@@ -30,7 +31,7 @@ def _advice(error_type: str) -> Mapping[str, Any]:
     path = _FOLDER / f"{error_type}.toml"
     if error_type not in advised_error_types():
         path = _FOLDER / f"{_FALLBACK}.toml"
-    return tomllib.loads(path.read_text(encoding="utf-8"))
+    return tomllib.loads(as_runnable(path.read_text(encoding="utf-8")))
 
 
 @functools.cache
@@ -42,7 +43,7 @@ def advised_error_types() -> tuple[str, ...]:
 @functools.cache
 def diagnostics() -> Mapping[str, Mapping[str, str]]:
     """For each target: the vendor's `command` that shows its state, or where to `look`, and `minimum` versions."""
-    return tomllib.loads(_DIAGNOSTICS.read_text(encoding="utf-8"))
+    return tomllib.loads(as_runnable(_DIAGNOSTICS.read_text(encoding="utf-8")))
 
 
 def remedies(
@@ -72,7 +73,7 @@ def remedies(
             listed.append(f"See what the device says: `{facts['command']}`")
         if "look" in facts:
             listed.append(f"See what the device says: {facts['look']}")
-    found = (_remedy(entry, command or EXAMPLE) for entry in listed if name not in _unless(entry))
+    found = (_remedy(entry, command or as_runnable(EXAMPLE)) for entry in listed if name not in _unless(entry))
     return tuple({one.text: one for one in found}.values())
 
 
@@ -104,8 +105,9 @@ def asks_for_alternatives(error_type: str) -> bool:
 
 def measuring_command(model: str, device: str, *, task: str = "", precision: str = "", force: bool = False) -> str:
     """The command that measures a cell, safe to paste into a shell. `model` is what a user would name."""
-    words = ["python", "run_test_generation.py", "--model", model]
+    words = ["--model", model]
     words += ["--task", task] if task else []
     words += ["--device", device]
     words += ["--precision", precision] if precision not in ("", "float32") else []
-    return shlex.join([*words, *(["--force"] if force else []), "--run"])
+    options = shlex.join([*words, *(["--force"] if force else []), "--run"])
+    return f"{as_runnable('python run_test_generation.py')} {options}"

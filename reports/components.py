@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hardware.errors import HwCompatError
+from hardware.own_commands import as_runnable
 from hardware.software import is_installed, package_versions
 
 from .finding import Severity
@@ -53,7 +54,7 @@ _PACKAGES = (
         distribution="diffusers",
         module="diffusers",
         severity=Severity.INFO,
-        without="diffusion models are left out (pip install -r requirements-diffusion.txt)",
+        without=as_runnable("diffusion models are left out (pip install -r requirements-diffusion.txt)"),
     ),
     _Package(
         distribution="duckdb", module="duckdb", severity=Severity.INFO, without="questions in SQL over evidence fail"

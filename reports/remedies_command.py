@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,6 +16,7 @@ from hardware.errors import HwCompatError, NothingMatched, echo
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import new_run_id, now
 from hardware.front_door import note, terminal_width
+from hardware.own_commands import own_command
 from hardware.paths import DEFAULT_EVIDENCE, OUTPUT
 
 from .delivery import print_or_write
@@ -113,4 +113,4 @@ def _is_cell(id_: str) -> bool:
 def _command(request: Request) -> str:
     """What goes into the evidence of each try."""
     named = [word for text in request.remedies for word in ("--try-remedies", text)]
-    return shlex.join(["python", "hardware_compatibility_reporter.py", *named])
+    return own_command("hardware_compatibility_reporter", named)

@@ -15,7 +15,8 @@ from generators.job import CellResult, JobInterrupted, JobResult, WrittenSuite, 
 from generators.options import Options
 from hardware.errors import OutputError, UsageError
 from hardware.evidence.record import Outcome
-from hardware.front_door import INTERRUPTED, interpreter, note, terminal_width
+from hardware.front_door import INTERRUPTED, note, terminal_width
+from hardware.own_commands import command_of
 from hardware.plain_text import printable
 from hardware.testing.runner import Limits, default_memory_limit
 
@@ -208,7 +209,7 @@ def _say_what_was_missing(result: JobResult, asked: Options) -> None:
     for cell in missing:
         mild = asked.allow_fallback
         where = f"on {asked.host}" if asked.host else "here"
-        doctor = "" if asked.host else f" {interpreter()} -m hardware doctor says more."
+        doctor = "" if asked.host else f" {command_of('hardware')} doctor says more."
         ending = "allowed by --allow-fallback" if mild else "exit code 1; --allow-fallback makes it 0"
         click.echo(
             f"{'note' if mild else 'error'}: {cell.written.planned.device} was asked for and isn't "

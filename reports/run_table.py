@@ -12,7 +12,7 @@ from generators.compatibility.verdict import Level, Verdict
 from generators.job import CellResult, JobResult
 from generators.plan import PlannedSuite
 from hardware.evidence.record import CheckLine, Outcome
-from hardware.front_door import interpreter
+from hardware.own_commands import command_of
 from hardware.plain_text import wrapped
 from hardware.testing.progress import counted
 
@@ -139,7 +139,7 @@ def _choice(planned: PlannedSuite) -> list[tuple[str, str]]:
     said = [("Chosen", f"{taken.target}: {taken.reason}")]
     if passed:
         said.append(
-            ("Passed over", f"{', '.join(s.target for s in passed)} ({interpreter()} -m hardware list says why)")
+            ("Passed over", f"{', '.join(s.target for s in passed)} ({command_of('hardware')} list says why)")
         )
     return said
 

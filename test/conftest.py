@@ -26,6 +26,8 @@ collect_ignore = ["recorded/suites"]  # the product's output, compared as text; 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Write test/recorded/suites anew.")
+    parser.addoption("--built", metavar="DIR", help="Look at the wheel and the sdist there, and build none.")
+    parser.addoption("--clean-environment", metavar="DIR", help="Where make test-package installed the wheel.")
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ import click
 
 from generators.models.store import load_recipe, stored_recipes
 from generators.mutants.operators import OPERATORS
-from generators.suites.render import TEMPLATES, render
+from generators.suites.render import render
+from generators.template_folder import TEMPLATES
 from hardware.backends._torch import TorchBackend
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell

@@ -7,6 +7,7 @@ import hashlib
 from pathlib import Path
 
 from generators.models.recipe import Recipe
+from generators.template_folder import TEMPLATES
 
 _ROOT = Path(__file__).parents[2]
 _NOT_SUITES = ("repro",)
@@ -28,7 +29,7 @@ def made_from(recipe: Recipe | None) -> str:
 def _templates() -> bytes:
     digest = hashlib.sha256()
     filling = [_ROOT / "generators" / "suites" / name for name in _FILLING]
-    found = [path for path in sorted((_ROOT / "templates").rglob("*.j2")) if path.parent.name not in _NOT_SUITES]
+    found = [path for path in sorted(TEMPLATES.rglob("*.j2")) if path.parent.name not in _NOT_SUITES]
     for path in [*found, *filling]:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.digest()

@@ -13,6 +13,7 @@ from hardware.backends.factory import backend_class, known_targets
 from hardware.cell import Cell
 from hardware.changes import Changes
 from hardware.evidence.record import CheckLine
+from hardware.own_commands import as_runnable
 from hardware.target import Target
 
 _FILE = Path(__file__).with_name("remedies.toml")
@@ -115,7 +116,7 @@ class Remedies:
 @functools.cache
 def load_remedies() -> Remedies:
     """The contents of the data file. Raises `KeyError` where a failure names a remedy that isn't there."""
-    data = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    data = tomllib.loads(as_runnable(_FILE.read_text(encoding="utf-8")))
     remedies = {entry["id"]: _made(Remedy, entry, cost=Cost(**entry["cost"])) for entry in data["remedy"]}
     failures = tuple(_made(Failure, entry) for entry in data["failure"])
     for failure in failures:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from generators.template_folder import TEMPLATES
 from hardware.errors import BrokenInput, HwCompatError, OutputError
 from hardware.testing.suite_file import SuiteFile, is_edited, read_suite
 from hardware.untrusted import read_text
 from hardware.whole_file import write_whole
-
-from .render import TEMPLATES
 
 _CONFTEST = "conftest.py"
 _LONGEST = 4 * 1024 * 1024

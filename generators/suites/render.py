@@ -20,6 +20,7 @@ from generators.compatibility.made_from import made_from
 from generators.models.given import GivenInput
 from generators.models.inputs import OTHER_DRAWS, covered_by, placeholders
 from generators.models.recipe import HERE, Recipe
+from generators.template_folder import TEMPLATES
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
 from hardware.errors import UsageError, echo
@@ -28,8 +29,6 @@ from hardware.testing.suite_file import stamp
 from hardware.testing.tolerances import OwnTolerance
 
 from .own_templates import FolderAlone, OwnTemplates, rendered_apart
-
-TEMPLATES = Path(__file__).parents[2] / "templates"
 
 _WIDTH = 88
 

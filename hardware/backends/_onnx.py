@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..evidence.record import Stage
+from ..own_commands import as_runnable
 from .base import BaseBackend, Execution, FileSubject, Runnable, Unsupported, coarsest
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def missing_runtime() -> str:
     try:
         import onnxruntime  # noqa: F401
     except ImportError:
-        return "onnxruntime isn't installed (pip install -r requirements-onnx.txt)"
+        return as_runnable("onnxruntime isn't installed (pip install -r requirements-onnx.txt)")
     return ""
 
 

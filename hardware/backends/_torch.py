@@ -15,6 +15,7 @@ from ..changes import current_changes
 from ..errors import BackendUnavailable
 from ..optimization.optimizers import optimizer_for
 from ..output_masks import masks_of
+from ..own_commands import as_runnable
 from ._decoding import greedy
 from ._loss import loss_weights
 from ._outputs import nested, results
@@ -332,7 +333,7 @@ class TorchBackend(BaseBackend):
         try:
             import torch
         except ImportError:
-            return "torch isn't installed (pip install -r requirements.txt)"
+            return as_runnable("torch isn't installed (pip install -r requirements.txt)")
         reason = self._device_missing(torch)
         if reason:
             return reason

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..cell import GRAPH_TASK
+from ..own_commands import as_runnable
 from .base import BaseBackend, DeviceInfo, FileSubject, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class OpenVINOBackend(BaseBackend):
         try:
             import openvino
         except ImportError:
-            return "openvino isn't installed (pip install -r requirements.txt)"
+            return as_runnable("openvino isn't installed (pip install -r requirements.txt)")
         devices = openvino.Core().available_devices
         if self.target.variant in CHOICES:
             return "" if devices else f"{self.target} chooses between devices, and OpenVINO sees none"

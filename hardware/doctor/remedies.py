@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..machine import Machine
+from ..own_commands import as_runnable
 
 _FILE = Path(__file__).with_name("remedies.toml")
 ANY = "*"
@@ -49,7 +50,7 @@ def entries() -> tuple[Entry, ...]:
             on=tuple(one["on"]),
             remedy=Remedy(command=one["command"], note=one.get("note", ""), source=one["source"]),
         )
-        for one in tomllib.loads(_FILE.read_text(encoding="utf-8"))["remedy"]
+        for one in tomllib.loads(as_runnable(_FILE.read_text(encoding="utf-8")))["remedy"]
     )
 
 

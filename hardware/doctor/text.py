@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..own_commands import as_runnable
 from ..plain_text import columns, folded, printable
 from .diagnosis import Diagnosis, Finding, Health
 
@@ -52,7 +53,8 @@ def _what_to_do(title: str, findings: Sequence[Finding]) -> list[str]:
 def _verdict(diagnosis: Diagnosis) -> str:
     count = len(diagnosis.problems)
     if count:
-        return f"{count} problem{'s' if count > 1 else ''}. Check again with: python -m hardware doctor"
+        again = as_runnable("python -m hardware doctor")
+        return f"{count} problem{'s' if count > 1 else ''}. Check again with: {again}"
     if diagnosis.checked:
         return "Everything that is expected here works."
     return "Nothing that is present is unusable; nothing was computed."

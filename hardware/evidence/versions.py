@@ -24,7 +24,7 @@ ABSENT = "absent"
 """The version of what isn't installed: going away and coming are moves too."""
 
 RELEASE = "0.1.0"
-"""Our own version, as in pyproject.toml."""
+"""Our own version, the one place where it stands: the wheel takes it from here."""
 
 BROWSER_OF_PAGE = "browser of the page"
 """The version of the browser in which somebody opened a page of checks: there it is a part of the device."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..backends.base import Unsupported
 from ..evidence.record import Stage
+from ..own_commands import as_runnable
 from ..whole_file import work_folder
 from .exported import Exported
 from .keeping import versions_of
@@ -36,7 +37,7 @@ def _compress_into(kept: Path, folder: Path) -> None:
     try:
         import nncf
     except ImportError as error:
-        reason = "nncf isn't installed (pip install -r requirements.txt)"
+        reason = as_runnable("nncf isn't installed (pip install -r requirements.txt)")
         raise Unsupported(reason, error_type="missing_dependency", stage=Stage.CONVERT) from error
     import openvino
 
@@ -75,7 +76,7 @@ def with_int8_weights_in(file: Path, folder: Path) -> Path:
     try:
         import nncf
     except ImportError as error:
-        reason = "nncf isn't installed (pip install -r requirements.txt)"
+        reason = as_runnable("nncf isn't installed (pip install -r requirements.txt)")
         raise Unsupported(reason, error_type="missing_dependency", stage=Stage.CONVERT) from error
     import onnx
 

@@ -17,6 +17,7 @@ import numpy as np
 from ..backends._outputs import floating_outputs, ruled_out
 from ..backends.base import ModelSubject
 from ..changes import current_changes
+from ..own_commands import as_runnable
 from .caches import replaced
 from .exported import ONNX, RESULT, Exported
 from .keeping import Route, Way, export_once, opened
@@ -47,7 +48,8 @@ def missing_packages() -> str:
     from importlib.util import find_spec
 
     missing = [name for name in PACKAGES if find_spec(name) is None]
-    return f"{' and '.join(missing)} missing here (pip install -r requirements-onnx.txt)" if missing else ""
+    how = as_runnable("pip install -r requirements-onnx.txt")
+    return f"{' and '.join(missing)} missing here ({how})" if missing else ""
 
 
 def export_onnx(subject: ModelSubject, example: Inputs) -> Exported:

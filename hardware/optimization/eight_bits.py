@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..own_commands import as_runnable
 from .changes import Change, replaced
 from .eight_bit_layers import (
     float8_layers,
@@ -119,7 +120,7 @@ class Int8(EightBits):
         import importlib.util
 
         if importlib.util.find_spec("torchao") is None:
-            return "torchao isn't installed (pip install -r requirements-optimise.txt)"
+            return as_runnable("torchao isn't installed (pip install -r requirements-optimise.txt)")
         if setting.device.type not in ("cpu", "cuda", "xpu"):
             return f"torchao has no int8 kernels for {setting.device.type}"
         return ""

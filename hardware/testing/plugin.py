@@ -24,6 +24,7 @@ from ..errors import BrokenInput
 from ..evidence.error_types import current_name
 from ..evidence.record import EDITED, CheckLine, Origin, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
+from ..own_commands import as_runnable
 from ..paths import DEFAULT_EVIDENCE
 from . import full_disk, recording
 from .lines import line_for
@@ -307,10 +308,9 @@ class Recorder:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self._owned and self._writer is not None:
-            terminalreporter.write_line(
-                f"Evidence: {self._writer.path} (plain pytest: a crash would end the session; "
-                "run_test_generation.py --run isolates each suite)"
-            )
+            isolating = as_runnable("run_test_generation.py --run isolates each suite")
+            said = f"Evidence: {self._writer.path} (plain pytest: a crash would end the session; {isolating})"
+            terminalreporter.write_line(said)
 
 
 def _message(error: BaseException, measured: Measurement) -> str:

@@ -82,6 +82,7 @@ def _hash_weights() -> None:
 @contextmanager
 def _silenced() -> Iterator[None]:
     """Standard output and error go nowhere, at the level of the file descriptors."""
+    _flush()
     kept = [os.dup(1), os.dup(2)]
     nothing = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -89,7 +90,14 @@ def _silenced() -> Iterator[None]:
         os.dup2(nothing, 2)
         yield
     finally:
+        _flush()  # what is still in a buffer would come out after all
         for number, descriptor in zip((1, 2), kept, strict=True):
             os.dup2(descriptor, number)
             os.close(descriptor)
         os.close(nothing)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # none, or closed: then it holds nothing back
+            stream.flush()

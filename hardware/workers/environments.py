@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..own_commands import as_runnable
 from ..software import package_versions
 from ..untrusted import is_plain_file
 from .installed_browsers import Browser, find_browser
@@ -39,7 +40,7 @@ class Environment:
 
 @functools.cache
 def _known() -> Mapping[str, Mapping[str, Any]]:
-    return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    return tomllib.loads(as_runnable(_FILE.read_text(encoding="utf-8")))
 
 
 def environment_of(target: str) -> Environment:

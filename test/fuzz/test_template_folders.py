@@ -15,7 +15,8 @@ from watched import Opened, Sentinel, Surroundings, command_of, door, refused_or
 from generators.derivation.on_demand import recipe_for
 from generators.suites import own_templates
 from generators.suites.manifest import generation_key
-from generators.suites.render import TEMPLATES, render
+from generators.suites.render import render
+from generators.template_folder import TEMPLATES
 from hardware.cell import Cell
 from hardware.errors import UsageError
 from hardware.target import Target

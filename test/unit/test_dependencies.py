@@ -29,8 +29,8 @@ from benchmarks.dependencies import (
 )
 
 ROOT = Path(__file__).parents[2]
-OWN_ENVIRONMENTS = re.compile(r"-r requirements-(bundle|audit|rival-warpt)\.txt|transformers==\$\*")
-"""What a stranger's machine has, a tool that is none of ours, a rival as it comes, and another transformers with what
+OWN_ENVIRONMENTS = re.compile(r"-r requirements-(bundle|audit|package|rival-warpt)\.txt|transformers==\$\*")
+"""What a stranger's machine has, tools that are none of ours, a rival as it comes, and another transformers with what
 it wants."""
 
 

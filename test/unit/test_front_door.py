@@ -12,7 +12,8 @@ import click
 import pytest
 
 from hardware import errors
-from hardware.front_door import interpreter, open_door
+from hardware.front_door import open_door
+from hardware.own_commands import interpreter
 
 ROOT = Path(__file__).parents[2]
 DOORS = (["run_test_generation.py"], ["-m", "hardware"])

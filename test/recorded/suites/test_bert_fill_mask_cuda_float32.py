@@ -19,7 +19,7 @@ CELL = "bert/fill-mask/cuda/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "encoder-only"
 CONFIG_HASH = "0698cdf072e1d9455b2e4ba372434beef0365e168e8d89ef4ee6d4fa5ae3cf0b"
-MADE_FROM = "340a9dd6128c9208"
+MADE_FROM = "18e551d454b1c8c7"
 
 CONFIG = {
     "hidden_size": 48,
@@ -144,4 +144,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 8743b48466d2fc02
+# generated: sha256 4efb14b6f7d902a0

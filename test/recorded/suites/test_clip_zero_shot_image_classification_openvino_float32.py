@@ -19,7 +19,7 @@ CELL = "clip/zero-shot-image-classification/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "multimodal"
 CONFIG_HASH = "96d8fd931688fa1bfa656a31a92e2b4b35ac306e3eb8e261d0bea611a080cc97"
-MADE_FROM = "2eb67fa87b0269b1"
+MADE_FROM = "374a670d1b75a1c6"
 
 CONFIG = {
     "projection_dim": 32,
@@ -141,4 +141,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 8775dc062c2ab9e1
+# generated: sha256 632b091c0a4eaeca

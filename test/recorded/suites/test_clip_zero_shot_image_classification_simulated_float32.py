@@ -19,7 +19,7 @@ CELL = "clip/zero-shot-image-classification/simulated/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "multimodal"
 CONFIG_HASH = "96d8fd931688fa1bfa656a31a92e2b4b35ac306e3eb8e261d0bea611a080cc97"
-MADE_FROM = "2eb67fa87b0269b1"
+MADE_FROM = "374a670d1b75a1c6"
 
 CONFIG = {
     "projection_dim": 32,
@@ -148,4 +148,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 598c961dec43455b
+# generated: sha256 6913bb0a052be07a

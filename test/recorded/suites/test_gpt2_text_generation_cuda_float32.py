@@ -19,7 +19,7 @@ CELL = "gpt2/text-generation/cuda/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "6bf92377fe72664e728fce2288502126fa70fc3810769a6a4a1eb436138482f2"
-MADE_FROM = "baa9c46cc95cc1a8"
+MADE_FROM = "4aba9bd8ab96059b"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -161,4 +161,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 a871d35b12f047b3
+# generated: sha256 c51e26279dd1c28c

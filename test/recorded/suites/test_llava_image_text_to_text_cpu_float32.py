@@ -20,7 +20,7 @@ CELL = "llava/image-text-to-text/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision-encoder-text-decoder"
 CONFIG_HASH = "2aa9126fc143519fec37d0396455666d93291318a6e802d602ba7483f4aa48c0"
-MADE_FROM = "ed192278f99ac419"
+MADE_FROM = "7c876080af02422e"
 
 CONFIG = {
     "image_token_index": 509,
@@ -186,4 +186,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 a9c2625e46b7ba8e
+# generated: sha256 5a442d111dbbb0f5

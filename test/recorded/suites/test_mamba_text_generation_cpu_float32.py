@@ -19,7 +19,7 @@ CELL = "mamba/text-generation/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "6799f0bd6d77578639d0e455db88fa294033dd915532b1f1202ef23589805037"
-MADE_FROM = "2c3d94b10ce8c58c"
+MADE_FROM = "a940cc4a6b2669ba"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -158,4 +158,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 b8f98d0d1b36edf0
+# generated: sha256 9b1b8834fadce121

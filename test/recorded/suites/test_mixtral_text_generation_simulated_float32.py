@@ -19,7 +19,7 @@ CELL = "mixtral/text-generation/simulated/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "92151c14d7e75b47b964ea9bf81af56149765a23d1a264e88ece9fffdd1361ae"
-MADE_FROM = "82fe8a541addcb40"
+MADE_FROM = "a8540f4b1ee5cd7f"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -164,4 +164,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 238febc1b259efd3
+# generated: sha256 d8770fe85b7106ac

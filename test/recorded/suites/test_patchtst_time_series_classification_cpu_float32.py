@@ -19,7 +19,7 @@ CELL = "patchtst/time-series-classification/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "time-series"
 CONFIG_HASH = "9c5c39fe1aacc9909020442abcd139b156c99342faeaba1eadf65f9221217f54"
-MADE_FROM = "2256de13bb6e32bb"
+MADE_FROM = "acd2ff3032057453"
 
 CONFIG = {
     "d_model": 32,
@@ -122,4 +122,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 b12af64d674c8b8e
+# generated: sha256 1df6745f4124aa9a

@@ -19,7 +19,7 @@ CELL = "resnet/image-classification/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision"
 CONFIG_HASH = "dd5d63711c4bed88bd84fc49e41f6350d67cb918a97e522aae0654e0416f6b47"
-MADE_FROM = "6ba6771088c86b45"
+MADE_FROM = "742d5743de6d3f3d"
 
 CONFIG = {
     "depths": [1, 1, 1, 1],
@@ -118,4 +118,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 342fed6d937fa17d
+# generated: sha256 ffc5cad1cdc8812c

@@ -19,7 +19,7 @@ CELL = "t5/text2text-generation/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "encoder-decoder"
 CONFIG_HASH = "2c5fbfda5a013ab7b5bb0861375e88ae977e4995a2cf94bb46480e8a536a97bf"
-MADE_FROM = "0fbd29bbcf81da78"
+MADE_FROM = "c1291f6edc7b7b8d"
 
 CONFIG = {
     "d_ff": 128,
@@ -164,4 +164,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 592e9b17e8e63a1a
+# generated: sha256 68a3beecf2d4e765

@@ -19,7 +19,7 @@ CELL = "vit/image-classification/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision"
 CONFIG_HASH = "1354f4b4b56a3c2d9224eda36bfba2693a254065a4e834a65a5c1c9fb0f10ac0"
-MADE_FROM = "ab27c0764f6974eb"
+MADE_FROM = "3bf1730a2f1cd3e1"
 
 CONFIG = {
     "hidden_size": 48,
@@ -113,4 +113,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 ca60b3552d0a2605
+# generated: sha256 304d4fe097f21dd0

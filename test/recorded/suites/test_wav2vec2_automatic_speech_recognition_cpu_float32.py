@@ -19,7 +19,7 @@ CELL = "wav2vec2/automatic-speech-recognition/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "speech"
 CONFIG_HASH = "71867cca8eb4fa9ca2535b5253b27c68641b9a05c2d67788d5f2a0e6c597027f"
-MADE_FROM = "6d04f1e4813400f6"
+MADE_FROM = "cca6c0d0b43f7d4d"
 
 CONFIG = {
     "bos_token_id": 30,
@@ -129,4 +129,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 43c867ed965ac90c
+# generated: sha256 ce970dfec23e0212

@@ -19,7 +19,7 @@ CELL = "wav2vec2/automatic-speech-recognition/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "speech"
 CONFIG_HASH = "71867cca8eb4fa9ca2535b5253b27c68641b9a05c2d67788d5f2a0e6c597027f"
-MADE_FROM = "6d04f1e4813400f6"
+MADE_FROM = "cca6c0d0b43f7d4d"
 
 CONFIG = {
     "bos_token_id": 30,
@@ -122,4 +122,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 f55e2b4c6bd38a0c
+# generated: sha256 713261d89e324da2

@@ -19,7 +19,7 @@ CELL = "whisper/automatic-speech-recognition/cuda/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "speech"
 CONFIG_HASH = "5951029aaf1e2c0938bea1a2b2d5fc3b4e6c3fa25d87c8753115d982825f0cec"
-MADE_FROM = "de71af6165b26457"
+MADE_FROM = "435d8ebfa82da54c"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -148,4 +148,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 1987a6ac261a5dac
+# generated: sha256 e7312de9bc5060d5

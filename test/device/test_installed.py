@@ -1,0 +1,120 @@
+"""What a user does after `pip install 'hwcompat[openvino]'`: in a clean environment that `make test-package` made."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from built_package import ROOT, foreign_folder, run
+
+from benchmarks.dependencies import requirements_in
+from hardware.evidence.record import Outcome
+from hardware.evidence.store import read_folder
+from hardware.evidence.versions import own_version
+
+pytestmark = pytest.mark.slow
+
+ASKED = ("--model", "bert", "--device", "openvino", "--run")
+
+
+class User:
+    """Somebody in a folder of their own, whose packages are called as ours are."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self.programs = programs
+        self.folder = foreign_folder(folder)
+
+    def types(self, program: str, *words: str, folder: str = "") -> CompletedProcess[str]:
+        cache = str(self.folder.with_name("cache"))
+        return run([str(self.programs / program), *words], self.folder / folder, HWCOMPAT_CACHE=cache)
+
+
+@pytest.fixture(scope="module")
+def programs(request: pytest.FixtureRequest) -> Path:
+    named = request.config.getoption("--clean-environment")
+    if named is None:
+        pytest.skip("make test-package makes the clean environment, and names it with --clean-environment")
+    return Path(named).absolute() / "bin"
+
+
+@pytest.fixture(scope="module")
+def user(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> User:
+    return User(programs, tmp_path_factory.mktemp("somebody") / "a folder")
+
+
+@pytest.fixture(scope="module")
+def ran(user: User) -> CompletedProcess[str]:
+    return user.types("hwcompat", *ASKED)
+
+
+def test_nothing_is_missing_and_all_is_as_it_was_tested(user: User) -> None:
+    done = user.types("python", "-m", "pip", "check")
+    assert (done.returncode, done.stdout) == (0, "No broken requirements found.\n"), done.stderr
+    told = json.loads(user.types("python", "-m", "pip", "list", "--format", "json").stdout)
+    versions = {one["name"].lower().replace("_", "-"): one["version"].partition("+")[0] for one in told}
+    for one in requirements_in(ROOT / "requirements.txt"):
+        assert versions[one.name.lower().replace("_", "-")] in one.specifier, one
+
+
+def test_nothing_of_the_checkout_can_be_imported(user: User) -> None:
+    code = "import hardware, json, sys; print(json.dumps([*sys.path, hardware.__file__]))"
+    told = json.loads(user.types("python", "-P", "-c", code).stdout)
+    assert [place for place in told if place and Path(place).is_relative_to(ROOT)] == []
+    assert user.types("python", "-c", "import benchmarks").returncode == 1
+    assert user.types("python", "-c", "import test.conftest").returncode == 1
+
+
+@pytest.mark.parametrize("script", ["hwcompat", "hwcompat-report", "hwcompat-hardware"])
+def test_each_script_says_how_it_is_used(user: User, script: str) -> None:
+    done = user.types(script, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"Usage: {script} [OPTIONS]" in done.stdout
+
+
+def test_the_main_job_passes_on_openvino(user: User, ran: CompletedProcess[str]) -> None:
+    print(ran.stdout)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "warning" not in ran.stdout
+    evidence = read_folder(user.folder / "hwcompat-out" / "evidence")
+    (run_line,) = evidence.runs
+    assert run_line.versions["hwcompat"] == own_version()
+    assert run_line.command == f"hwcompat {' '.join(ASKED)}"
+    assert {line.outcome for line in evidence.checks} == {Outcome.PASSED}
+    assert {line.actual_target for line in evidence.checks} == {"openvino"}
+
+
+def test_the_report_tells_what_the_job_measured(user: User, ran: CompletedProcess[str]) -> None:
+    done = user.types("hwcompat-report", "--collect-all", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert "bert/fill-mask/openvino/float32" in done.stdout
+
+
+def test_the_inventory_is_a_module_too(user: User) -> None:
+    (user.folder.parent / "empty").mkdir()
+    done = user.types("python", "-m", "hardware", "list", "--format", "json", folder="../empty")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["packages"]["openvino"]
+
+
+def test_a_suite_passes_under_plain_pytest(user: User) -> None:
+    made = user.types("hwcompat", "--model", "vit", "--device", "cpu", "--output-dir", "mine")
+    assert made.returncode == 0, made.stderr
+    done = user.types("python", "-m", "pytest", "-q", ".", folder="mine")
+    assert done.returncode == 0, done.stdout
+    assert "hwcompat --run isolates each suite" in done.stdout
+
+
+def test_a_bundle_runs_away_from_what_was_installed(user: User) -> None:
+    done = user.types("hwcompat", "--model", "bert", "--device", "cpu", "--bundle", "suite.zip")
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(user.folder / "suite.zip") as archive:
+        archive.extractall(user.folder.parent / "lab")
+    done = user.types("python", "suite/run.py", folder="../lab")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "bert/fill-mask/cpu/float32  7 passed of 7" in done.stdout
+    merged = user.types("hwcompat-report", "--merge", "../lab/suite/evidence", "--collect-all", "--format", "json")
+    assert merged.returncode == 0, merged.stderr
+    assert "bert/fill-mask/cpu/float32" in merged.stdout

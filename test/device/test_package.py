@@ -1,0 +1,217 @@
+"""The wheel and the sdist: what is in them, and that the product works where the wheel was installed."""
+
+from __future__ import annotations
+
+import configparser
+import email
+import json
+import re
+import sys
+import tarfile
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from built_package import IN_WHEEL, ROOT, Built, build, foreign_folder, found_in, kept_by_git, pip, run
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from benchmarks.dependencies import requirement_files, requirements_in
+from generators.compatibility.made_from import made_from
+from hardware.evidence.versions import RELEASE, own_version
+from hardware.own_commands import SCRIPTS
+
+pytestmark = pytest.mark.slow
+
+NOT_IN_SDIST = (".ci/run", ".gitignore", ".dockerignore")
+SUITE = "test_bert_fill_mask_cpu_float32.py"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    """The wheel's files and scripts in a folder, with the plug-ins of `examples/` beside them."""
+
+    folder: Path
+    elsewhere: Path
+
+    def script(self, name: str, *words: str, folder: Path | None = None) -> CompletedProcess[str]:
+        return self._run([str(self.folder / "bin" / name), *words], folder)
+
+    def python(self, *words: str, folder: Path | None = None) -> CompletedProcess[str]:
+        return self._run([sys.executable, *words], folder)
+
+    def shell(self, command: str, folder: Path) -> CompletedProcess[str]:
+        return self._run(["sh", "-c", command], folder)
+
+    def _run(self, words: list[str], folder: Path | None) -> CompletedProcess[str]:
+        cache = str(self.elsewhere / "cache")
+        return run(words, folder or self.elsewhere, PYTHONPATH=str(self.folder), HWCOMPAT_CACHE=cache)
+
+
+@pytest.fixture(scope="module")
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    if named := request.config.getoption("--built"):
+        return found_in(Path(named).absolute())
+    pytest.importorskip("setuptools", "77", reason="setuptools builds the wheel")
+    return build(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="module")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    folder = tmp_path_factory.mktemp("installed")
+    offline = ("install", "--no-index", "--no-deps", "--target", str(folder))
+    pip(sys.executable, folder, *offline, str(built.wheel))
+    return Installed(folder=folder, elsewhere=tmp_path_factory.mktemp("elsewhere"))
+
+
+def test_the_wheel_holds_the_product_byte_for_byte_and_nothing_else(built: Built) -> None:
+    found = {name: data for name, data in built.names().items() if ".dist-info/" not in name}
+    kept = kept_by_git(*IN_WHEEL)
+    assert len(kept) > 2000
+    wanted = {re.sub("^templates/", "generators/templates/", name): (ROOT / name).read_bytes() for name in kept}
+    assert sorted(found) == sorted(wanted)
+    assert [name for name, data in wanted.items() if found[name] != data] == []
+
+
+def test_the_image_gets_what_the_wheel_is_built_from_and_nothing_else(tmp_path: Path) -> None:
+    """The lines of `.dockerignore` that begin with `!` are all that there is to know of it here."""
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert lines[1] == "*"
+    allowed = [line[1:] for line in lines if line.startswith("!")]
+    context = kept_by_git(*allowed)
+    assert {name.partition("/")[0] for name in context} == {path.name for one in allowed for path in ROOT.glob(one)}
+    found = build(tmp_path, context)
+    assert sorted(found.names()) == sorted(build(tmp_path / "all").names())
+
+
+def test_the_sdist_holds_all_that_git_keeps(built: Built) -> None:
+    with tarfile.open(built.sdist) as archive:
+        found = {name.partition("/")[2] for name in archive.getnames()}
+    assert [name for name in kept_by_git() if name not in found and name not in NOT_IN_SDIST] == []
+
+
+def test_the_version_of_the_wheel_is_the_one_in_evidence(built: Built) -> None:
+    assert email.message_from_string(built.told("METADATA"))["Version"] == RELEASE
+    assert built.wheel.name == f"hwcompat-{RELEASE}-py3-none-any.whl"
+
+
+def _asked_for(built: Built) -> dict[str, dict[str, str]]:
+    """Specifiers by extra and package; the extra of what is always needed is empty."""
+    told = email.message_from_string(built.told("METADATA"))
+    found: dict[str, dict[str, str]] = {"": {}} | {extra: {} for extra in told.get_all("Provides-Extra", [])}
+    for text in told.get_all("Requires-Dist", []):
+        one = Requirement(text)
+        extra = next((e for e in found if e and one.marker is not None and one.marker.evaluate({"extra": e})), "")
+        found[extra][canonicalize_name(one.name)] = str(one.specifier)
+    return found
+
+
+def test_what_the_wheel_asks_for_stands_in_the_files_of_requirements(built: Built) -> None:
+    pins = {canonicalize_name(one.name): one for path in requirement_files() for one in requirements_in(path)}
+    asked = _asked_for(built)
+    for extra, packages in asked.items():
+        if extra:
+            assert packages == {name: str(pins[name].specifier) for name in packages}, extra
+    for name, specifier in asked[""].items():
+        assert specifier.startswith(">="), name
+        assert next(iter(pins[name].specifier)).version in Requirement(f"x{specifier}").specifier, name
+    named = {canonicalize_name(one.name) for one in requirements_in(ROOT / "requirements.txt")}
+    assert named == {*asked[""], *asked["openvino"]}
+
+
+def test_whoever_has_a_torch_keeps_it(built: Built) -> None:
+    asked = _asked_for(built)
+    bringing = {extra for extra, packages in asked.items() if {"torch", "transformers"} & packages.keys()}
+    assert bringing == {"cpu", "openvino"}
+
+
+def test_each_file_of_requirements_has_an_extra_or_is_no_part_of_the_product() -> None:
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hwcompat"]["extras"]
+    named = {name for parts in table.values() for name in parts if name != "extras"}
+    others = {f"requirements-{part}.txt" for part in ("dev", "bundle", "audit", "package", "web")}
+    assert {path.name for path in requirement_files()} == named | others
+
+
+def test_the_scripts_are_the_three_front_doors(built: Built) -> None:
+    parser = configparser.ConfigParser()
+    parser.read_string(built.told("entry_points.txt"))
+    scripts = parser["console_scripts"]
+    found = {scripts[name].partition(":")[0].removesuffix(".__main__"): name for name in scripts}
+    assert found == SCRIPTS
+
+
+def test_what_was_installed_is_of_the_same_version_and_makes_the_same_suites(installed: Installed) -> None:
+    code = (
+        "import json, sys\n"
+        "from generators.compatibility.made_from import made_from\n"
+        "from hardware.evidence.versions import own_version\n"
+        "from hardware.own_commands import is_installed\n"
+        "print(json.dumps([own_version(), made_from(None), is_installed(), sys.path]))\n"
+    )
+    done = installed.python("-c", code)
+    assert done.returncode == 0, done.stderr
+    version, made, is_installed, places = json.loads(done.stdout)
+    assert (version, made, is_installed) == (own_version(), made_from(None), True)
+    assert [place for place in places if Path(place or installed.elsewhere) == ROOT] == []
+
+
+@pytest.mark.parametrize(("door", "script"), SCRIPTS.items())
+def test_help_names_the_program_that_was_started(installed: Installed, door: str, script: str) -> None:
+    for done, program in (
+        (installed.script(script, "--help"), script),
+        (installed.python("-m", door, "--help"), f"python -m {door}"),
+    ):
+        assert done.returncode == 0, done.stderr
+        assert f"Usage: {program} [OPTIONS]" in done.stdout
+        assert "run_test_generation.py" not in done.stdout
+        assert "reporter.py" not in done.stdout
+
+
+def test_a_suite_is_written_into_the_folder_and_the_command_that_is_printed_runs_it(
+    installed: Installed, tmp_path: Path
+) -> None:
+    folder = foreign_folder(installed.elsewhere / "a user's")
+    done = installed.script("hwcompat", "--model", "bert", "--device", "cpu", folder=folder)
+    assert done.returncode == 0, done.stderr
+    made = folder / "hwcompat-out" / "suites" / SUITE
+    here = tmp_path / "suites"
+    words = ("--model", "bert", "--device", "cpu", "--output-dir", str(here))
+    assert run([sys.executable, str(ROOT / "run_test_generation.py"), *words], tmp_path).returncode == 0
+    assert made.read_bytes() == (here / SUITE).read_bytes()
+    command = done.stderr.partition("Run it: ")[2].strip()
+    assert command.endswith("hwcompat --model bert --device cpu --run")
+    ran = installed.shell(command, folder)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "high" in ran.stdout
+    assert list((folder / "hwcompat-out" / "evidence").glob("*.jsonl"))
+    assert {path.name for path in folder.iterdir()} - {*IN_WHEEL} == {"hwcompat-out"}
+
+
+def test_an_error_names_a_command_that_is_there(installed: Installed) -> None:
+    done = installed.script("hwcompat-report", "something")
+    assert done.returncode == 4
+    assert f"For example: {installed.folder}/bin/hwcompat-report --collect-all --matrix" in done.stderr
+
+
+def test_a_bundle_is_packed_from_what_was_installed(installed: Installed) -> None:
+    done = installed.script("hwcompat", "--model", "bert", "--device", "cpu", "--bundle", "suite.zip")
+    assert done.returncode == 0, done.stderr
+    assert (installed.elsewhere / "suite.zip").stat().st_size > 100_000
+
+
+def test_the_plugins_of_the_examples_are_found_beside_it(installed: Installed, tmp_path: Path) -> None:
+    import shutil
+
+    for example in ("backend-plugin", "vendor-plugin"):
+        shutil.copytree(ROOT / "examples" / example, tmp_path / example)
+        offline = ("--no-index", "--no-deps", "--no-build-isolation", "--upgrade", "--target", str(installed.folder))
+        pip(sys.executable, tmp_path, "install", *offline, str(tmp_path / example))
+    done = installed.script("hwcompat-hardware", "list", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert "mychip" in done.stdout
+    assert any(one["vendor"].lower().startswith("mychip") for one in told["vendors"])
+    done = installed.script("hwcompat", "--model", "bert", "--device", "mychip", "--list")
+    assert (done.returncode, done.stdout) == (0, "bert/fill-mask/mychip/float32\n"), done.stderr
