@@ -17,11 +17,14 @@ def merge_folder(source: Path, folder: Path) -> None:
 
 
 def compact_folder(folder: Path) -> None:
-    """Put the finished files into one, and say which are left as they are."""
+    """Put the finished files into Parquet, and say which are left as they are."""
     done = compact(folder)
-    if done.path is None:
+    if not done.files and not done.joined:
         note(f"nothing in {folder} can be compacted")
-    else:
-        note(f"{done.path}: {done.files} file(s), {done.lines} line(s)")
+    if done.files:
+        months = ", ".join(sorted({path.parent.name for path in done.paths}))
+        note(f"{folder}: {done.files} file(s), {done.lines} line(s), now in {len(done.paths)} of Parquet: {months}")
+    if done.joined:
+        note(f"{done.joined} small file(s) of Parquet were joined with others")
     for name, why in done.left:
         note(f"{name} is left as it is: {why}")

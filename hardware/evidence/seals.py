@@ -39,7 +39,7 @@ def altered_files(paths: Sequence[Path]) -> dict[Path, str]:
     by_name = {path.name: path for path in paths if is_plain_file(path)}
     found: dict[Path, str] = {}
     for path in by_name.values():
-        start, end = _end_of(path)
+        start, end = end_of(path)
         for name, digest in _sealed(end).items():
             other = by_name.get(name)
             if other is not None and _digest(other, start if other == path else None) != digest:
@@ -52,7 +52,7 @@ def _sealed(end: Mapping[str, Any]) -> dict[str, str]:
     return {str(name): str(digest) for name, digest in files.items()} if isinstance(files, dict) else {}
 
 
-def _end_of(path: Path) -> tuple[int, Mapping[str, Any]]:
+def end_of(path: Path) -> tuple[int, Mapping[str, Any]]:
     """Where the last line of a file starts, in bytes, and what it says if it is a run's end; else nothing."""
     with opened(path) as file:
         size = file.seek(0, 2)
