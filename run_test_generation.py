@@ -38,6 +38,7 @@ from generators.options_together import refuse_together
 from hardware.errors import ModelError
 from hardware.evidence.redaction import LEFT_IN, turn_off
 from hardware.evidence.versions import RELEASE
+from hardware.evidence_place import copied_home
 from hardware.front_door import interpreter, note, open_door
 from hardware.plain_text import printable
 
@@ -55,6 +56,8 @@ def main(context: click.Context, /, **options: object) -> int:
     """Parse, call, print; see `help`."""
     asked = Options(**options, pytest_arguments=context.obj or ())
     refuse_together(asked, format_given=_was_given(context, "format_"))
+    if asked.remote is not None:
+        copied_home(asked.remote)
     if asked.no_redact:
         turn_off()
         note(f"--no-redact: {LEFT_IN} stay in evidence and reports; look through them before you hand them on")
