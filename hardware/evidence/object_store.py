@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, BinaryIO
 
 from ..errors import BrokenInput, HwCompatError, OutputError, UsageError, did_you_mean
@@ -174,9 +175,15 @@ def is_name(name: str) -> bool:
 
 def _stamp(told: Mapping[str, Any]) -> str:
     """What tells an object from others that stood at its place, by what the store says of it."""
-    said = [f"{name}={told[name]}" for name in _STAMPS if told.get(name) is not None]
-    said = said or [f"{name}={told[name]}" for name in _STAMPS_TOO if told.get(name) is not None]
+    said = [f"{name}={_plain(told[name])}" for name in _STAMPS if told.get(name) is not None]
+    said = said or [f"{name}={_plain(told[name])}" for name in _STAMPS_TOO if told.get(name) is not None]
     return " ".join(said)
+
+
+def _plain(value: Any) -> str:
+    """A moment is told as seconds in listings and as a date elsewhere, of one and the same object."""
+    value = value.timestamp() if isinstance(value, datetime) else value
+    return f"{value:.6f}" if isinstance(value, float) else str(value)
 
 
 def _filesystem(address: Address) -> tuple[Any, str]:
