@@ -5,6 +5,8 @@
 #   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
+#   make setup-object-storage            what reads s3:// (docs/EVIDENCE_AT_SCALE.md), into .venv
+#   make setup-s3-server                 a server that speaks S3, for tests on this machine (.venv-s3)
 # More: make lint | test-gpu | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | recipes | audit | constraints | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
@@ -23,7 +25,7 @@ PINNED := $(PIP) -c constraints.txt
 
 .PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench recipes test-versions test-newest setup setup-qnn run-qnn \
-    setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment audit constraints clean
+    setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-object-storage setup-s3-server evidence-growth bundle-environment audit constraints clean
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -150,6 +152,27 @@ setup-qnn: .venv-qnn/.ready
 # What transformers' own tests import beyond the library: a second, and no more than a few hundred kB.
 setup-upstream: $(VENV)/.ready
 	@$(OWN) $(PINNED) -r requirements-upstream.txt
+
+# What reads evidence in buckets that speak S3: 30 MB. It changes no version of what is there.
+setup-object-storage: $(VENV)/.ready
+	@$(OWN) $(PIP) --no-deps -r requirements-object-storage.txt
+
+# A server that speaks S3, for tests and benchmarks: bound to 127.0.0.1, on top of .venv.
+setup-s3-server: .venv-s3/.ready
+
+.venv-s3/.ready: requirements-s3-server.txt requirements-object-storage.txt $(VENV)/.ready
+	@$(OWN) $(PIP) --no-deps -r requirements-object-storage.txt
+	@test -x .venv-s3/bin/python || $(BASE_PYTHON) -m venv .venv-s3
+	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	    > "$$(.venv-s3/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
+	@.venv-s3/bin/python $(PIP) --no-deps -r requirements-s3-server.txt
+	@touch $@
+
+# How commands grow from one to ten million lines of evidence: 14 GB of disk, an hour.
+GROWTH_OUT ?= hwcompat-out/growth
+evidence-growth: setup-s3-server
+	$(OWN) -m benchmarks.evidence_growth --folder $(GROWTH_OUT) --server .venv-s3/bin/moto_server \
+	    --out $(FOUND)/growth.json --page docs/EVIDENCE_AT_SCALE.md $(ARGS)
 
 # Two models on QNN's emulator, strictly: 1 where a check fails or anything would run on the host.
 run-qnn: setup-qnn

@@ -77,6 +77,6 @@ def beginning(whole: Path, folder: Path, rows: int, rows_of_all: int) -> Path:
     """The first runs of a folder that has `rows_of_all` lines, about `rows`, as a folder of hard links."""
     folder.mkdir(parents=True)
     paths = sorted(whole.glob("*.jsonl"))
-    for path in paths[: round(len(paths) * rows / rows_of_all)]:
+    for path in paths[: max(1, round(len(paths) * rows / rows_of_all))]:
         os.link(path, folder / path.name)
     return folder

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from s3_server import SECRET, s3_server, why_not
+
+from benchmarks.s3_server import SECRET, s3_server, why_not
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from made_runs import BERT, GPT2, a_run, write

@@ -12,9 +12,9 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 SERVER = ROOT / ".venv-s3" / "bin" / "moto_server"
-SECRET = "a-made-up-secret-of-a-test"
+SECRET = "a-made-up-secret"
 
 
 def why_not() -> str:
@@ -27,12 +27,12 @@ def why_not() -> str:
 
 
 @contextlib.contextmanager
-def s3_server(log: Path) -> Iterator[Mapping[str, str]]:
+def s3_server(log: Path, program: Path = SERVER) -> Iterator[Mapping[str, str]]:
     """The variables by which clients find a server that runs until the block is over, without a bucket in it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    command = [str(SERVER), "-H", "127.0.0.1", "-p", str(port)]
+    command = [str(program), "-H", "127.0.0.1", "-p", str(port)]
     with log.open("wb") as said, subprocess.Popen(command, stdout=said, stderr=said, env=clean) as server:
         try:
             _wait(f"http://127.0.0.1:{port}/moto-api/", server)
