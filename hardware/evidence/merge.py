@@ -20,7 +20,7 @@ from .columns import LONGEST_LINE, MOST_BRACKETS
 from .compacted import compacted_files, owned_lines
 from .page_lines import check_page, is_of_page
 from .record import CheckLine, EndLine, Origin, PlannedCell, RunLine, from_dict
-from .seals import altered_files
+from .seals import CHANGED, altered_files, altered_texts
 
 _SCHEMA = Path(__file__).with_name("schemas") / "evidence.json"
 LARGEST_MERGE = 256 * 1024 * 1024
@@ -94,6 +94,8 @@ def _read_all(source: Path) -> dict[str, Lines]:
                 raise _too_much(source, f"more than {size_text(LARGEST_MERGE)}")
         left -= len(data)
         read[name] = parsed_lines(name, data)
+    for name in altered_texts({name: data for name, (data, _, _) in read.items()}):
+        raise BrokenInput(f"{echo(name)} is refused", why=CHANGED)
     return read
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import BrokenInput, echo
+from ..errors import BrokenInput, OutputError, echo
 from ..untrusted import is_plain_file, read_bytes
 from .address import Address
 from .batches import ended_runs
@@ -88,6 +88,9 @@ def _state(path: Path, copy: Path, is_there: bool, address: Address) -> str:
     """Whether a file is new at a place, a continuation of what is there, or nothing new. Raises `BrokenInput`."""
     if not is_there:
         return "put"
+    if not copy.exists():
+        why = f"somebody put {path.name} there just now"
+        raise OutputError(f"{address} is written to by others", why=why, fix="Publish again.")
     own, other = path.stat().st_size, copy.stat().st_size
     length = min(own, other)
     if _beginning(path, length) != _beginning(copy, length) or (path.suffix != ".jsonl" and own != other):

@@ -13,7 +13,7 @@ import duckdb
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from made_runs import BERT, GPT2, a_run, write
+from made_runs import BERT, GPT2, a_run, lines_of, write
 
 import run_test_generation
 from generators.compatibility.standing import standing_in
@@ -27,6 +27,7 @@ from hardware.evidence.object_store import ObjectStore, is_name
 from hardware.evidence.publish import publish
 from hardware.evidence.record import to_dict
 from hardware.evidence.store import Evidence, read_folder
+from hardware.evidence.writer import EvidenceWriter
 from hardware.front_door import open_door
 
 _spec = importlib.util.spec_from_file_location(
@@ -159,6 +160,31 @@ def test_compacted_evidence_is_published_read_and_taken_home(folder, tmp_path, b
     assert standing_in(PLACE.copy) == wanted
     merge_evidence(PLACE.copy, tmp_path / "home")
     assert same(read_folder(tmp_path / "home"), before)
+
+
+def test_compacted_lines_that_were_changed_there_are_not_taken_home(tmp_path, bucket):
+    """What was sealed line by line is held against it, also after it lay in Parquet."""
+    own = tmp_path / "own"
+    writer = EvidenceWriter(own, FIRST)
+    run = a_run(FIRST, 5, BERT)
+    for line in (run, *lines_of(run, broken=["backward"])):
+        writer.write(line)
+    writer.end("finished", {})
+    writer.close()
+    compact(own)
+    (path,) = own.rglob("*.parquet")
+    with duckdb.connect() as connection:
+        columns = "* REPLACE (replace(line, '\"failed\"', '\"passed\"') AS line)"
+        connection.execute(f"COPY (SELECT {columns} FROM '{path}') TO '{tmp_path}/other.parquet' (FORMAT parquet)")
+    publish(own, PLACE)
+    for changed in (False, True):
+        if changed:
+            put(bucket, path.relative_to(own).as_posix(), (tmp_path / "other.parquet").read_bytes())
+        mirror(PLACE)
+        if not changed:
+            assert merge_evidence(PLACE.copy, tmp_path / "home")[0].state == "taken"
+    with pytest.raises(BrokenInput, match="changed after its run had ended"):
+        merge_evidence(PLACE.copy, tmp_path / "home")
 
 
 def test_only_what_changed_is_copied_and_what_is_gone_is_gone(folder, bucket):
