@@ -106,8 +106,9 @@ def test_a_part_holds_no_more_than_a_batch_and_each_run_as_a_whole(tmp_path, mon
 
 def test_a_run_is_read_from_its_month_alone(tmp_path, monkeypatch):
     fill(tmp_path)
-    wanted = read_run(tmp_path, FEBRUARY[0])
+    wanted, other = read_run(tmp_path, FEBRUARY[0]), read_run(tmp_path, JANUARY[1])
     compact(tmp_path)
+    assert read_run(tmp_path, JANUARY[1]) == other  # and nothing of its month's others
     for path in (tmp_path / "month=2026-01").iterdir():
         path.write_bytes(b"PAR1 no, not really PAR1")
     assert read_run(tmp_path, FEBRUARY[0]) == wanted
