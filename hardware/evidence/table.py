@@ -12,6 +12,7 @@ import itertools
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -59,8 +60,25 @@ _WANTED = "SELECT unnest(?::VARCHAR[]) AS file, unnest(?::BIGINT[]) AS number, u
 _AT_ONCE = 10_000
 
 
+_RUNS_AT_ONCE = 16
+"""A run's line holds its plan: a megabyte for all types."""
+
+
 class UnusualEvidenceError(Exception):
     """The tables can't be believed: somebody has to read the folder as objects."""
+
+
+def _sharing(line: Line, before: dict[str, RunLine]) -> Line:
+    """The same line; what is equal in the machine's run before is that very object."""
+    if not isinstance(line, RunLine):
+        return line
+    other = before.setdefault(line.machine, line)
+    same = {name: getattr(other, name) for name in _SHARED if getattr(other, name) == getattr(line, name)}
+    before[line.machine] = line = replace(line, **same)
+    return line
+
+
+_SHARED = ("plan", "inventory", "versions")
 
 
 class EvidenceTable:
@@ -213,17 +231,24 @@ class EvidenceTable:
             self.connection.execute("CREATE OR REPLACE TEMP VIEW checks AS SELECT * FROM whole")
 
     def run_lines(self) -> dict[int, Line]:
-        """The lines of all runs by place, as `lines` gives them: those that were compacted are read at once."""
+        """The lines of all runs by place, as `lines` gives them. Runs of one machine that plan the same share it: a
+        thousand plans of a thousand cells would fill memory."""
         found: dict[int, Line] = {}
+        before: dict[str, RunLine] = {}
+        for line in self._run_lines():
+            found |= {place: _sharing(one, before) for place, one in line.items()}
+        return found
+
+    def _run_lines(self) -> Iterator[dict[int, Line]]:
         if self._compacted:
-            rows = self.connection.execute(
+            rows = self.connection.cursor().execute(
                 "SELECT one.file, line, files.first + number FROM "
                 f"{self._parquet()} AS one {_PLACED} WHERE kind = 'run'"
-            ).fetchall()
-            for name, text, place in rows:
-                found |= self._whole(name, place, str(text).encode())
-        places = self.connection.execute("SELECT place FROM runs").fetchall()
-        return found | self.lines(place for (place,) in places if self._files[place // _FILE] not in self._compacted)
+            )
+            while some := rows.fetchmany(_RUNS_AT_ONCE):
+                yield from (self._whole(name, place, str(text).encode()) for name, text, place in some)
+        places = self.connection.execute("SELECT place FROM runs ORDER BY place").fetchall()
+        yield from (self.lines([place]) for (place,) in places if self._files[place // _FILE] not in self._compacted)
 
     def lines(self, places: Iterable[int]) -> dict[int, Line]:
         """The lines at some places; a broken one is left out, and stands in `broken` from then on.

@@ -19,9 +19,10 @@ from hardware.errors import BrokenInput
 from hardware.evidence import batches, compacted, joining, unpacked_size
 from hardware.evidence.compacted import compact, owned_lines
 from hardware.evidence.partitions import compacted_files, partition_of
-from hardware.evidence.record import EndLine, to_dict
+from hardware.evidence.record import EndLine, RunLine, to_dict
 from hardware.evidence.seals import digests
 from hardware.evidence.store import read_folder, read_run
+from hardware.evidence.table import EvidenceTable
 
 ROOT = Path(__file__).parents[2]
 JANUARY = ("20260105T000000Z-00000a", "20260106T000000Z-00000b", "20260107T000000Z-00000c")
@@ -329,3 +330,17 @@ def test_bytes_that_were_looked_at_are_not_looked_at_again_and_others_are(tmp_pa
     monkeypatch.setattr(unpacked_size, "LARGEST_TEXT", 1)  # other limits are another question
     with pytest.raises(BrokenInput, match="looked at month=2026-01"):
         read_folder(tmp_path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_runs_that_plan_the_same_share_their_plan(tmp_path, packed):
+    """Of a thousand runs of a thousand cells memory holds one plan."""
+    fill(tmp_path)
+    write(tmp_path, a_run("20260301T000000Z-00000e", 9, BERT))
+    wanted = read_folder(tmp_path).runs
+    if packed:
+        compact(tmp_path)
+    with EvidenceTable(tmp_path) as table:
+        found = [line for _, line in sorted(table.run_lines().items())]
+    assert tuple(found) == wanted
+    assert len({id(run.plan) for run in found if isinstance(run, RunLine)}) == 2
