@@ -7,6 +7,8 @@
 #   make setup-ray                       what running cells on a cluster needs (docs/FLEETS.md), into .venv
 #   make release VERSION=0.2.0           checks, builds, commits and tags here (docs/RELEASING.md); DRY_RUN=1 looks alone
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
+#   make setup-object-storage            what reads s3:// (docs/EVIDENCE_AT_SCALE.md), into .venv
+#   make setup-s3-server                 a server that speaks S3, for tests on this machine (.venv-s3)
 # More: make lint | test-gpu | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | recipes | audit | constraints | package | test-package | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
@@ -26,6 +28,7 @@ PINNED := $(PIP) -c constraints.txt
 .PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
     setup-qnn run-qnn setup-rivals setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
+    setup-object-storage setup-s3-server evidence-growth \
     bundle-environment audit constraints package test-package release clean
 
 help:
@@ -186,6 +189,27 @@ setup-upstream: $(VENV)/.ready
 # What running cells on a cluster needs: Ray shares .venv with the suites that it runs. 230 MB.
 setup-ray: $(VENV)/.ready
 	@$(OWN) $(PINNED) -r requirements-ray.txt
+
+# What reads evidence in buckets that speak S3: 30 MB. It changes no version of what is there.
+setup-object-storage: $(VENV)/.ready
+	@$(OWN) $(PIP) --no-deps -r requirements-object-storage.txt
+
+# A server that speaks S3, for tests and benchmarks: bound to 127.0.0.1, on top of .venv.
+setup-s3-server: .venv-s3/.ready
+
+.venv-s3/.ready: requirements-s3-server.txt requirements-object-storage.txt $(VENV)/.ready
+	@$(OWN) $(PIP) --no-deps -r requirements-object-storage.txt
+	@test -x .venv-s3/bin/python || $(BASE_PYTHON) -m venv .venv-s3
+	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	    > "$$(.venv-s3/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
+	@.venv-s3/bin/python $(PIP) --no-deps -r requirements-s3-server.txt
+	@touch $@
+
+# How commands grow from one to ten million lines of evidence: 14 GB of disk, an hour.
+GROWTH_OUT ?= hwcompat-out/growth
+evidence-growth: setup-s3-server
+	$(OWN) -m benchmarks.evidence_growth --folder $(GROWTH_OUT) --server .venv-s3/bin/moto_server \
+	    --out $(FOUND)/growth.json --page docs/EVIDENCE_AT_SCALE.md $(ARGS)
 
 # Two models on QNN's emulator, strictly: 1 where a check fails or anything would run on the host.
 run-qnn: setup-qnn

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import click
 
+from hardware.evidence.address import Address
+from hardware.evidence_place import copied_home
 from hardware.front_door import open_door
 from hardware.own_commands import as_runnable, program_of
 from hardware.paths import DEFAULT_EVIDENCE
-from reports.request import Request, refuse_together, with_options
+from reports.request import Request, refuse_together, request_of, with_options
 
 _HELP = """Say what works where, from rules and evidence. Actions combine.
 
@@ -25,12 +27,14 @@ Exit codes: 0 clean, 1 findings, 2 interrupted, 3 internal error, 4 usage, 5 not
 @with_options
 def cli(**options: object) -> int:
     """Parse and call; see `help`."""
-    return run(Request(**options))  # type: ignore[arg-type] # click gives what the options declare
+    return run(request_of(options))
 
 
 def run(request: Request) -> int:
     """Do what was asked, print or write it, and return the exit code."""
     refuse_together(request)
+    if request.remote is not None:
+        copied_home(request.remote)
     for source in request.merged:
         from reports.evidence_command import merge_folder
 
@@ -39,6 +43,10 @@ def run(request: Request) -> int:
         from reports.evidence_command import compact_folder
 
         compact_folder(request.evidence or DEFAULT_EVIDENCE)
+    if isinstance(request.published, Address):
+        from reports.evidence_command import publish_folder
+
+        publish_folder(request.evidence or DEFAULT_EVIDENCE, request.published)
     if request.stress is not None:
         from reports.stress_command import show_stress
 

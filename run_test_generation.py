@@ -41,6 +41,7 @@ from generators.options_together import refuse_together
 from hardware.errors import ModelError
 from hardware.evidence.redaction import LEFT_IN, turn_off
 from hardware.evidence.versions import RELEASE
+from hardware.evidence_place import copied_home
 from hardware.front_door import note, open_door
 from hardware.own_commands import as_runnable, command_of, own_command, program_of
 from hardware.plain_text import printable
@@ -65,6 +66,8 @@ def main(context: click.Context, /, **options: object) -> int:
         for name, option in (("format_given", "format_"), ("address_given", "address"))
     }
     refuse_together(asked, **given)
+    if asked.remote is not None:
+        copied_home(asked.remote)
     if asked.no_redact:
         turn_off()
         note(f"--no-redact: {LEFT_IN} stay in evidence and reports; look through them before you hand them on")

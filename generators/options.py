@@ -12,6 +12,8 @@ import click
 from generators.models.priority import PRIORITIES
 from hardware.cell import PRECISIONS
 from hardware.errors import BrokenInput, UsageError, echo
+from hardware.evidence.address import Address
+from hardware.evidence_place import EvidencePlace, split_place
 from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
 
 if TYPE_CHECKING:
@@ -132,7 +134,14 @@ _OPTIONS = (
     click.option("--allow-fallback", is_flag=True, help="A named device that isn't here is no failure."),
     click.option("--force", is_flag=True, help="Overwrite suites that were edited by hand."),
     click.option("--output-dir", type=_FOLDER, default=DEFAULT_SUITES, show_default=True, help="For suites."),
-    click.option("--evidence", type=_FOLDER, default=DEFAULT_EVIDENCE, show_default=True, help="For evidence."),
+    click.option(
+        "--evidence",
+        type=EvidencePlace(file_okay=False),
+        default=DEFAULT_EVIDENCE,
+        show_default=True,
+        metavar="DIR|ADDRESS",
+        help="For evidence; what only reads it takes an address in object storage too: s3://bucket/prefix.",
+    ),
     click.option("--report-dir", type=_FOLDER, default=DEFAULT_REPORTS, show_default=True, help="For reports."),
     click.option("--template-dir", type=_FOLDER_THAT_IS_THERE, help="Templates that come before ours."),
     click.option(
@@ -291,6 +300,7 @@ class Options:
     force: bool
     output_dir: Path
     evidence: Path
+    remote: Address | None = None
     report_dir: Path
     template_dir: Path | None
     no_redact: bool
@@ -328,6 +338,8 @@ class Options:
 
     def __init__(self, **values: object) -> None:
         self.__dict__.update(values)
+        if isinstance(place := values.get("evidence"), Address):
+            self.evidence, self.remote = split_place(place)
 
     @property
     def precision(self) -> str:

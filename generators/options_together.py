@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hardware.errors import UsageError, did_you_mean, echo
+from hardware.evidence_place import no_writing_there
 
 from .options import Options
 
@@ -22,6 +23,8 @@ def refuse_together(asked: Options, *, format_given: bool, address_given: bool =
             fix="Leave it out.",
         )
     _refuse_two_jobs(asked)
+    if asked.remote and (asked.run or asked.upstream or asked.web_page or (asked.refresh and not asked.dry_run)):
+        raise no_writing_there(asked.remote, "python run_test_generation.py …")
     if asked.targets and not tables:
         raise UsageError(
             "--targets goes with --hardware-compatibility or --coverage-report", fix="A device to run on is --device."

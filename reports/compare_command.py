@@ -10,7 +10,9 @@ import click
 
 from generators.compatibility.run_evidence import RunEvidence
 from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
+from hardware.evidence.address import is_address, parse_address
 from hardware.evidence.store import check_folder
+from hardware.evidence_place import copied_home
 from hardware.front_door import note, terminal_width
 from hardware.paths import DEFAULT_EVIDENCE
 from hardware.plain_text import one_line
@@ -147,7 +149,7 @@ def _since_green(word: str, shelf: _Shelf, machine: str) -> Comparison:
 
 def _find(word: str, shelf: _Shelf, machine: str) -> tuple[Named, RunEvidence]:
     """The runs that a word names, and the folder that they are of."""
-    folder = Path(word)
+    folder = copied_home(parse_address(word)) if is_address(word) else Path(word)
     is_path = "/" in word or "\\" in word or word in (".", "..")
     is_path = is_path or (folder.is_dir() and not shelf.default.is_dir())
     if not is_path and (found := named(word, shelf.open(shelf.default), machine)) is not None:

@@ -1,27 +1,44 @@
-"""`--merge` and `--compact`: what is done to a folder of evidence before it is reported on."""
+"""`--merge`, `--compact` and `--publish`: what is done to a folder of evidence before it is reported on."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from hardware.evidence.address import Address
 from hardware.evidence.compacted import compact
 from hardware.evidence.merge import merge_evidence
+from hardware.evidence.publish import publish
+from hardware.evidence_place import copied_home
 from hardware.front_door import note
 
 
-def merge_folder(source: Path, folder: Path) -> None:
-    """Take the evidence of another folder in, and say what became of each file."""
-    for one in merge_evidence(source, folder):
+def merge_folder(source: Path | Address, folder: Path) -> None:
+    """Take the evidence of another folder, or from object storage, in, and say what became of each file."""
+    place = copied_home(source) if isinstance(source, Address) else source
+    for one in merge_evidence(place, folder):
         cut = "; its last line was cut off and is left out" if one.cut else ""
         note(f"{one.name}: {one.state}, {one.lines} line(s){cut}")
 
 
 def compact_folder(folder: Path) -> None:
-    """Put the finished files into one, and say which are left as they are."""
+    """Put the finished files into Parquet, and say which are left as they are."""
     done = compact(folder)
-    if done.path is None:
+    if not done.files and not done.joined:
         note(f"nothing in {folder} can be compacted")
-    else:
-        note(f"{done.path}: {done.files} file(s), {done.lines} line(s)")
+    if done.files:
+        months = ", ".join(sorted({path.parent.name for path in done.paths}))
+        note(f"{folder}: {done.files} file(s), {done.lines} line(s), now in {len(done.paths)} of Parquet: {months}")
+    if done.joined:
+        note(f"{done.joined} small file(s) of Parquet were joined with others")
     for name, why in done.left:
         note(f"{name} is left as it is: {why}")
+
+
+def publish_folder(folder: Path, address: Address) -> None:
+    """Put the evidence of finished runs into object storage, and say what became of each file."""
+    done = publish(folder, address)
+    for one in done:
+        if one.state != "known":
+            note(f"{one.name}: {one.state}{f', {one.why}' if one.why else ''}")
+    known = sum(one.state == "known" for one in done)
+    note(f"{address}: {sum(one.state in ('put', 'longer') for one in done)} file(s) put, {known} known there already")

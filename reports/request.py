@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 from hardware.errors import UsageError, did_you_mean, echo
+from hardware.evidence.address import Address
+from hardware.evidence_place import EvidencePlace, split_place
 from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_SUITES
 
 _EXAMPLE = "python hardware_compatibility_reporter.py --collect-all --matrix"
@@ -30,8 +32,9 @@ class Request:
     training: bool
     memory: tuple[str, ...]
     without_memory: bool
-    merged: tuple[Path, ...]
+    merged: tuple[Path | Address, ...]
     compact: bool
+    published: Path | Address | None = None
     stress: Path | None
     compare: str | None
     operands: tuple[str, ...]
@@ -41,6 +44,7 @@ class Request:
     repro: str | None
     remedies: tuple[str, ...]
     evidence: Path | None
+    remote: Address | None = None
     format: str
     output_dir: Path | None
     suites: Path
@@ -53,7 +57,8 @@ class Request:
     def has_action(self) -> bool:
         """Whether anything is asked for at all."""
         alone = any(getattr(self, field) not in (None, ()) for field, _ in _ALONE.values())
-        return bool(self.wants_evidence or self.wants_report or self.merged or self.compact or alone)
+        kept = self.merged or self.compact or self.published
+        return bool(self.wants_evidence or self.wants_report or kept or alone)
 
     @property
     def wants_evidence(self) -> bool:
@@ -66,7 +71,7 @@ class Request:
         return self.collect_all or self.test_hardware
 
 
-_TOGETHER = ("--collect-all", "--matrix", "--test-hardware", "--check-model", "--merge", "--compact")
+_TOGETHER = ("--collect-all", "--matrix", "--test-hardware", "--check-model", "--merge", "--compact", "--publish")
 _OF_REPORT = ("markdown", "json", "html", "junit", "sarif", "github", "gitlab")
 _OF_MATRIX = ("markdown", "json", "html")
 _ALONE: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -138,19 +143,29 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--merge",
         "merged",
         multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="DIR|FILE",
-        help="Check evidence from elsewhere, a folder or what a page saved, and take it into the evidence folder "
-        "first. Repeatable.",
+        type=EvidencePlace(),
+        metavar="DIR|FILE|ADDRESS",
+        help="Check evidence from elsewhere, a folder, what a page saved, or s3://bucket/prefix, and take it into "
+        "the evidence folder first. Repeatable.",
     ),
     click.option(
-        "--compact", is_flag=True, help="Put the finished files of the evidence folder into one Parquet file first."
+        "--compact",
+        is_flag=True,
+        help="Put the finished files of the evidence folder into Parquet files by month first.",
+    ),
+    click.option(
+        "--publish",
+        "published",
+        type=EvidencePlace(),
+        metavar="ADDRESS",
+        help="Put the evidence of finished runs into object storage first: s3://bucket/prefix.",
     ),
     click.option(
         "--evidence",
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help=f"Folder of evidence.  [default: {DEFAULT_EVIDENCE}]",
+        type=EvidencePlace(),
+        metavar="DIR|ADDRESS",
+        help="Folder of evidence, or its address in object storage: s3://bucket/prefix.  "
+        f"[default: {DEFAULT_EVIDENCE}]",
     ),
     click.option(
         "--format",
@@ -201,6 +216,13 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def request_of(options: Mapping[str, Any]) -> Request:
+    """The request of a command line: of an address in object storage the folder of its copy is read."""
+    place = options.get("evidence")
+    folder, remote = split_place(place) if place is not None else (None, None)
+    return Request(**{**options, "evidence": folder, "remote": remote})
+
+
 def refuse_together(request: Request) -> None:
     """Raise `UsageError` where nothing was asked for, or what can't be asked for together."""
     if not request.has_action:
@@ -217,6 +239,7 @@ def refuse_together(request: Request) -> None:
             fix="Say which model: --check-model bert --memory 8GiB",
         )
     _refuse_beside(request)
+    _refuse_places(request)
     if request.matrix and request.format not in _OF_MATRIX:
         raise UsageError(
             f"a matrix has no form {echo(request.format)}",
@@ -228,6 +251,21 @@ def refuse_together(request: Request) -> None:
             why="--matrix alone has none",
             fix="Add --collect-all; matrices are compared by run_test_generation.py --hardware-compatibility "
             "--baseline FILE.json.",
+        )
+
+
+def _refuse_places(request: Request) -> None:
+    """What lies in object storage is added to by --publish alone, and that puts it nowhere else."""
+    if request.remote is not None and (request.merged or request.compact or request.published):
+        raise UsageError(
+            f"nothing is done to the evidence in {request.remote}",
+            why="--merge, --compact and --publish start from a folder",
+            fix=f"Take it home first: --merge {request.remote} --evidence FOLDER",
+        )
+    if request.published is not None and not isinstance(request.published, Address):
+        raise UsageError(
+            f"--publish puts evidence into object storage, and {echo(str(request.published))} is a folder",
+            fix="Name an address, as s3://bucket/prefix; into a folder it is taken by --evidence THERE --merge HERE.",
         )
 
 

@@ -125,7 +125,7 @@ def wrong_compaction(folder: Path, *, done: bool) -> list[str]:
     own = folder / "written"
     raw = [line for path in own.glob("*.jsonl") for line in path.read_text(encoding="utf-8").splitlines()]
     packed: list[str] = []
-    for path in own.glob("*.parquet"):
+    for path in own.rglob("*.parquet"):
         with duckdb.connect() as connection:
             rows = connection.execute("SELECT line FROM read_parquet(?)", [str(path)]).fetchall()
             packed += [row[0] for row in rows]

@@ -19,7 +19,7 @@ from typing import Any
 
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, OutputError
-from hardware.evidence.compacted import SUFFIX
+from hardware.evidence.partitions import compacted_files
 from hardware.evidence.store import BrokenLine, Evidence
 from hardware.evidence.versions import versions_of
 from hardware.paths import cache_folder
@@ -84,10 +84,10 @@ def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
     """Where the conclusions from this evidence are kept; None where it can't be read."""
     digest = hashlib.blake2b(digest_size=20)
     try:
-        for path in sorted([*folder.glob("*.jsonl"), *folder.glob(f"*{SUFFIX}")]):
+        for path in sorted([*folder.glob("*.jsonl"), *compacted_files(folder)]):
             with opened(path) as file:
                 whole = hashlib.file_digest(file, "blake2b").hexdigest()
-            digest.update(f"{path.name} {whole}\n".encode())
+            digest.update(f"{path.relative_to(folder)} {whole}\n".encode())
         digest.update(json.dumps(versions_of(inventory), sort_keys=True).encode())
         roots = [*(_ROOT / name for name in _OURS), cache_folder("recipes")]
         for line in sorted(line for root in roots for line in _files(root)):

@@ -23,14 +23,20 @@ if TYPE_CHECKING:
 _BROKE = (Outcome.FAILED, Outcome.CRASHED)
 """What a cell does by itself. Time and memory run out on a machine that has other work."""
 
+_BOTH = f"bool_or(outcome = 'passed') AND bool_or(outcome IN {tuple(str(one) for one in _BROKE)})"
+
+# Plans are joined for those cells alone of which a check ever passed and broke at all, which are few.
 _PERHAPS = f"""
-WITH told AS (
-    SELECT place, cell_id, check_name, machine, suite_hash, outcome FROM checks JOIN machines USING (run_id)
-    JOIN (SELECT DISTINCT run_id, cell_id, suite_hash, unnest(checks) AS check_name FROM plans)
-        USING (run_id, cell_id, check_name)),
+WITH mixed AS MATERIALIZED (
+    SELECT DISTINCT cell_id FROM (SELECT cell_id FROM checks GROUP BY cell_id, check_name HAVING {_BOTH})),
+told AS MATERIALIZED (
+    SELECT place, cell_id, check_name, machine, suite_hash, outcome
+    FROM (SELECT * FROM checks SEMI JOIN mixed USING (cell_id)) JOIN machines USING (run_id)
+    JOIN (SELECT DISTINCT run_id, cell_id, suite_hash, unnest(checks) AS check_name
+            FROM plans SEMI JOIN mixed USING (cell_id)) USING (run_id, cell_id, check_name)),
 alternating AS (
     SELECT DISTINCT cell_id FROM (SELECT cell_id FROM told GROUP BY cell_id, check_name, machine, suite_hash
-    HAVING bool_or(outcome = 'passed') AND bool_or(outcome IN {tuple(str(one) for one in _BROKE)})))
+    HAVING {_BOTH}))
 SELECT DISTINCT place FROM told SEMI JOIN alternating USING (cell_id) ORDER BY place
 """
 

@@ -17,7 +17,7 @@ LONGEST_LINE = 16 * 1024 * 1024
 MOST_BRACKETS = 1_000_000
 """Lists and tables in one line: a plan of ten thousand suites has a tenth of it."""
 
-MEMORY_LIMIT = "3GB"
+MEMORY_LIMIT = "1500MB"
 """What DuckDB may hold; beyond that it writes to temporary files."""
 
 DISK_LIMIT = "16GB"

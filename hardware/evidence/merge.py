@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -16,9 +17,10 @@ from ..plain_text import one_line, size_text
 from ..untrusted import check_depth, is_plain_file, read_bytes, reason_of
 from ..whole_file import write_whole
 from .columns import LONGEST_LINE, MOST_BRACKETS
+from .compacted import compacted_files, owned_lines
 from .page_lines import check_page, is_of_page
 from .record import CheckLine, EndLine, Origin, PlannedCell, RunLine, from_dict
-from .seals import altered_files
+from .seals import CHANGED, altered_files, altered_texts
 
 _SCHEMA = Path(__file__).with_name("schemas") / "evidence.json"
 LARGEST_MERGE = 256 * 1024 * 1024
@@ -30,6 +32,12 @@ _NAME = re.compile(r"(?P<run>[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6})-[0-9]+\.jsonl")
 def is_evidence_name(name: str) -> bool:
     """Whether files of evidence are called so."""
     return _NAME.fullmatch(name) is not None
+
+
+Lines = tuple[bytes, list[dict[str, Any]], bool]
+"""Of a file the bytes of its whole lines, the objects in them, and whether the last line was cut off."""
+
+Read = Mapping[str, Lines]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,22 +60,16 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
     something else; `OutputError`.
     """
     if source.is_file():
-        data, objects, cut = _whole_lines(source)
+        data, objects, cut = whole_lines_of(source)
         read = {_own_name(source, objects): (data, objects, cut)}
     elif source.is_dir():
-        paths = sorted(source.glob("*.jsonl"))
-        if not paths:
-            raise BrokenInput(f"{echo(str(source))} holds no evidence", why="there is no .jsonl file in it")
-        _check_size(source, paths)
-        for path, why in altered_files(paths).items():
-            raise BrokenInput(f"{echo(path.name)} is refused", why=why)
-        read = {_right_name(path): _whole_lines(path) for path in paths}
+        read = _read_all(source)
     else:
         raise BrokenInput(
             f"{echo(str(source))}: no such file or folder",
             fix="Name the folder evidence of a bundle, or the file that a page saved.",
         )
-    _check(read)
+    check_lines(read)
     for name, (_, objects, _) in read.items():
         if is_of_page(objects):
             _check_alone(name, read)
@@ -76,15 +78,45 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
     return tuple(_take(name, data, cut, folder, present[name]) for name, (data, _, cut) in read.items())
 
 
+def _read_all(source: Path) -> dict[str, Lines]:
+    """The files of a folder, those that were compacted among them. Raises `BrokenInput`."""
+    paths = sorted(source.glob("*.jsonl"))
+    if not paths and not compacted_files(source):
+        raise BrokenInput(f"{echo(str(source))} holds no evidence", why="there is no .jsonl file in it")
+    _check_size(source, paths)
+    for path, why in altered_files(paths).items():
+        raise BrokenInput(f"{echo(path.name)} is refused", why=why)
+    read = {_right_name(path): whole_lines_of(path) for path in paths}
+    left = LARGEST_MERGE - sum(len(data) for data, _, _ in read.values())
+    for name, rows in itertools.groupby(owned_lines(source), key=lambda row: row[0]):
+        if name in read:
+            continue
+        _right_name(Path(name))
+        data = b""
+        for _, line in rows:
+            data += line + b"\n"
+            if len(data) > left:
+                raise _too_much(source, f"more than {size_text(LARGEST_MERGE)}")
+        left -= len(data)
+        read[name] = parsed_lines(name, data)
+    for name in altered_texts({name: data for name, (data, _, _) in read.items()}):
+        raise BrokenInput(f"{echo(name)} is refused", why=CHANGED)
+    return read
+
+
+def _too_much(source: Path, size: str) -> BrokenInput:
+    return BrokenInput(
+        f"{echo(str(source))} is refused",
+        why=f"it holds {size} of evidence, and {size_text(LARGEST_MERGE)} are taken in at once",
+        fix="Merge its files in several folders.",
+    )
+
+
 def _check_size(source: Path, paths: Sequence[Path]) -> None:
     """All lines are held in memory until every one was looked at."""
     size = sum(path.stat().st_size for path in paths if is_plain_file(path))
     if size > LARGEST_MERGE:
-        raise BrokenInput(
-            f"{echo(str(source))} is refused",
-            why=f"it holds {size_text(size)} of evidence, and {size_text(LARGEST_MERGE)} are taken in at once",
-            fix="Merge its files in several folders.",
-        )
+        raise _too_much(source, size_text(size))
 
 
 def _check_alone(name: str, read: Mapping[str, object]) -> None:
@@ -128,22 +160,27 @@ def _present(there: Path, data: bytes) -> bytes | None:
     return before
 
 
-def _whole_lines(path: Path) -> tuple[bytes, list[dict[str, Any]], bool]:
+def whole_lines_of(path: Path) -> Lines:
     """The bytes of a file's whole lines, the objects in them, and whether the last one was cut off."""
     try:
         data = read_bytes(path, longest=LARGEST_MERGE)
     except OSError as error:
         raise BrokenInput(f"{echo(path.name)} is refused", why=reason_of(error)) from error
+    return parsed_lines(path.name, data)
+
+
+def parsed_lines(name: str, data: bytes) -> Lines:
+    """The same of bytes that are a file's. Raises `BrokenInput`."""
     if data.startswith(b"PK\x03\x04") or data.lstrip()[:1] == b"<":
         raise BrokenInput(
-            f"{echo(path.name)} is no evidence",
+            f"{echo(name)} is no evidence",
             why="it is a page or a bundle itself, not what came of it",
             fix="Name the file that the page saved where it was opened, or the folder evidence of the bundle.",
         )
     whole, _, rest = data.rpartition(b"\n")
     objects = []
     for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
-        where = f"line {number} of {echo(path.name)}"
+        where = f"line {number} of {echo(name)}"
         if len(line) > LONGEST_LINE or line.count(b"{") + line.count(b"[") > MOST_BRACKETS:
             raise BrokenInput(f"{where} is refused", why="it is longer than 16 MiB, or has too many lists and tables")
         try:
@@ -178,7 +215,8 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _check(read: dict[str, tuple[bytes, list[dict[str, Any]], bool]]) -> None:
+def check_lines(read: Read) -> None:
+    """Hold every line against the schema and its run. Raises `BrokenInput` for files that aren't what runs wrote."""
     import jsonschema
 
     schema = json.loads(_SCHEMA.read_text(encoding="utf-8"))

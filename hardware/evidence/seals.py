@@ -39,11 +39,23 @@ def altered_files(paths: Sequence[Path]) -> dict[Path, str]:
     by_name = {path.name: path for path in paths if is_plain_file(path)}
     found: dict[Path, str] = {}
     for path in by_name.values():
-        start, end = _end_of(path)
+        start, end = end_of(path)
         for name, digest in _sealed(end).items():
             other = by_name.get(name)
             if other is not None and _digest(other, start if other == path else None) != digest:
                 found[other] = CHANGED
+    return found
+
+
+def altered_texts(texts: Mapping[str, bytes]) -> list[str]:
+    """The same of files by name whose bytes are at hand; the names of those that aren't what was sealed."""
+    found = []
+    for name, data in texts.items():
+        start = data[:-1].rfind(b"\n") + 1
+        for other, digest in _sealed(_as_end(data[start:])).items():
+            sealed = texts.get(other, b"")[: start if other == name else None]
+            if other in texts and hashlib.sha256(sealed).hexdigest() != digest:
+                found.append(other)
     return found
 
 
@@ -52,7 +64,7 @@ def _sealed(end: Mapping[str, Any]) -> dict[str, str]:
     return {str(name): str(digest) for name, digest in files.items()} if isinstance(files, dict) else {}
 
 
-def _end_of(path: Path) -> tuple[int, Mapping[str, Any]]:
+def end_of(path: Path) -> tuple[int, Mapping[str, Any]]:
     """Where the last line of a file starts, in bytes, and what it says if it is a run's end; else nothing."""
     with opened(path) as file:
         size = file.seek(0, 2)
@@ -62,14 +74,18 @@ def _end_of(path: Path) -> tuple[int, Mapping[str, Any]]:
             file.seek(start)
             tail = file.read(size - start)
     begin = tail[:-1].rfind(b"\n") + 1
-    last = tail[begin:]
+    return start + begin, _as_end(tail[begin:])
+
+
+def _as_end(last: bytes) -> Mapping[str, Any]:
+    """What a line says if it is a run's end; else nothing."""
     if b'"end"' not in last or last.count(b"{") + last.count(b"[") > _MOST_BRACKETS:
-        return start + begin, {}
+        return {}
     try:
         end = json.loads(last)
     except (ValueError, RecursionError):
-        return start + begin, {}
-    return start + begin, end if isinstance(end, dict) and end.get("kind") == "end" else {}
+        return {}
+    return end if isinstance(end, dict) and end.get("kind") == "end" else {}
 
 
 def _digest(path: Path, length: int | None = None) -> str:

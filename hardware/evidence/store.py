@@ -18,7 +18,7 @@ from typing import IO, Any
 from ..errors import BrokenInput, HwCompatError
 from ..untrusted import DEEPEST, check_depth, is_plain_file, opened, reason_of
 from .columns import LONGEST_LINE, MOST_BRACKETS
-from .compacted import compacted_files, compacted_lines
+from .compacted import compacted_files, owned_lines
 from .record import CheckLine, EndLine, Line, Origin, RunLine, from_dict
 from .seals import altered_files
 
@@ -157,10 +157,9 @@ def _files(folder: Path, run_id: str = "") -> Iterator[tuple[list[Line], list[Br
     raw = {path.name: path for path in named if not (is_plain_file(path) and not path.stat().st_size)}
     altered = altered_files(list(raw.values()))
     found = {name: sealed_off(path, altered) if path in altered else read_file(path) for name, path in raw.items()}
-    for path in compacted_files(folder):
-        for name, rows in itertools.groupby(compacted_lines(path, run_id), key=lambda row: row[0]):
-            if name not in found:
-                found[name] = _read((data for _, data in rows), name)
+    for name, rows in itertools.groupby(owned_lines(folder, run_id), key=lambda row: row[0]):
+        if name not in found:
+            found[name] = _read((data for _, data in rows), name)
     yield from (found[name] for name in sorted(found))
 
 

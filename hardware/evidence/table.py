@@ -12,6 +12,7 @@ import itertools
 import json
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,11 +20,11 @@ from typing import Any
 from ..errors import HwCompatError
 from ..untrusted import opened
 from .columns import PLAN, connect, read_raw, unusual_paths
-from .compacted import compacted_files, no_evidence, quoted
+from .compacted import no_evidence
+from .partitions import compacted_files, held, owners, quoted
 from .record import CheckLine, EndLine, Line, RunLine
 from .seals import altered_files
 from .store import BrokenLine, check_folder, evidence_files, read_file, read_line, sealed_off, whole_lines
-from .unpacked_size import check_unpacked
 
 _FILE = 1 << 40
 """A line's place in a folder is one number: its file's, by name, times this, and its own in that file."""
@@ -54,11 +55,30 @@ _RUN_VALUES = (
     "first + number AS place, run_id, started_at, machine, coalesce(origin, 'hwcompat') AS origin, versions, "
     "coalesce(resumes, []) AS resumes, plan"
 )
+_PLACED = "JOIN files ON files.file = one.file AND files.path = one.part"
+_WANTED = "SELECT unnest(?::VARCHAR[]) AS file, unnest(?::BIGINT[]) AS number, unnest(?::BIGINT[]) AS place"
 _AT_ONCE = 10_000
+
+
+_RUNS_AT_ONCE = 16
+"""A run's line holds its plan: a megabyte for all types."""
 
 
 class UnusualEvidenceError(Exception):
     """The tables can't be believed: somebody has to read the folder as objects."""
+
+
+def _sharing(line: Line, before: dict[str, RunLine]) -> Line:
+    """The same line; what is equal in the machine's run before is that very object."""
+    if not isinstance(line, RunLine):
+        return line
+    other = before.setdefault(line.machine, line)
+    same = {name: getattr(other, name) for name in _SHARED if getattr(other, name) == getattr(line, name)}
+    before[line.machine] = line = replace(line, **same)
+    return line
+
+
+_SHARED = ("plan", "inventory", "versions")
 
 
 class EvidenceTable:
@@ -106,10 +126,7 @@ class EvidenceTable:
         raw, broken = evidence_files(self.folder)
         self.broken += broken
         raw = {name: path for name, path in raw.items() if path.stat().st_size}
-        for path in compacted_files(self.folder):
-            for name in self._names_in(path):
-                if name not in raw:
-                    self._compacted.setdefault(name, path)
+        self._compacted = {name: path for name, path in owners(self._held()).items() if name not in raw}
         self._files = sorted({*raw, *self._compacted})
         self.connection.execute("CREATE TABLE files (path VARCHAR, file VARCHAR, first BIGINT)")
         places = [str(self._compacted.get(name) or raw[name]) for name in self._files]
@@ -128,25 +145,32 @@ class EvidenceTable:
         if raw:
             self._take_raw(raw)
             checks.append("SELECT * FROM raw_checks")
-        for path in sorted(set(self._compacted.values())):
-            name = quoted(path)
-            source = f"FROM read_parquet('{name}') JOIN files USING (file) WHERE files.path = '{name}'"
-            checks.append(f"SELECT {_CHECK_VALUES} {source} AND kind = 'check'")
-            runs.append(f"SELECT {_RUN_VALUES} {source} AND kind = 'run'")
-            self.connection.execute(f"INSERT INTO ended SELECT run_id {source} AND kind = 'end'")
+        if self._compacted:
+            source = f"FROM {self._parquet()} AS one {_PLACED} WHERE kind ="
+            checks.append(f"SELECT {_CHECK_VALUES} {source} 'check'")
+            runs.append(f"SELECT {_RUN_VALUES} {source} 'run'")
+            self.connection.execute(f"INSERT INTO ended SELECT run_id {source} 'end'")
         self.connection.execute(
             f"CREATE VIEW checks AS {' UNION ALL '.join(checks)}; CREATE TABLE runs AS {' UNION ALL '.join(runs)}"
         )
 
-    def _names_in(self, path: Path) -> list[str]:
+    def _held(self) -> dict[Path, dict[str, int]]:
+        """The names that each Parquet file has lines of, and how many."""
         import duckdb
 
-        try:
-            check_unpacked(self.connection, path)
-            found = self.connection.execute("SELECT DISTINCT file FROM read_parquet(?)", [str(path)]).fetchall()
-        except (duckdb.Error, OSError) as error:
-            raise no_evidence(path, error) from error
-        return [str(name) for (name,) in found]
+        found: dict[Path, dict[str, int]] = {}
+        for path in compacted_files(self.folder):
+            try:
+                found |= held(self.connection, [path])
+            except (duckdb.Error, OSError) as error:
+                raise no_evidence(path, error) from error
+        return found
+
+    def _parquet(self, paths: Iterable[Path] = ()) -> str:
+        """SQL for the rows of some Parquet files, of all that lines are taken from where none is named, each with
+        its file as `part`."""
+        names = ", ".join(f"'{quoted(path)}'" for path in sorted(set(paths or self._compacted.values())))
+        return f"read_parquet([{names}], hive_partitioning=false, union_by_name=true, filename='part')"
 
     def _take_raw(self, raw: dict[str, Path]) -> None:
         """Put the lines of JSON lines into tables: what was scanned once is asked several times."""
@@ -207,18 +231,24 @@ class EvidenceTable:
             self.connection.execute("CREATE OR REPLACE TEMP VIEW checks AS SELECT * FROM whole")
 
     def run_lines(self) -> dict[int, Line]:
-        """The lines of all runs by place, as `lines` gives them: those that were compacted are read at once."""
+        """The lines of all runs by place, as `lines` gives them. Runs of one machine that plan the same share it: a
+        thousand plans of a thousand cells would fill memory."""
         found: dict[int, Line] = {}
-        for path in sorted(set(self._compacted.values())):
-            rows = self.connection.execute(
-                "SELECT file, number, line FROM read_parquet(?) WHERE kind = 'run'", [str(path)]
-            ).fetchall()
-            for name, number, text in rows:
-                if self._compacted.get(name) == path:
-                    place = self._files.index(name) * _FILE + int(number)
-                    found |= self._whole(name, place, str(text).encode())
-        places = self.connection.execute("SELECT place FROM runs").fetchall()
-        return found | self.lines(place for (place,) in places if self._files[place // _FILE] not in self._compacted)
+        before: dict[str, RunLine] = {}
+        for line in self._run_lines():
+            found |= {place: _sharing(one, before) for place, one in line.items()}
+        return found
+
+    def _run_lines(self) -> Iterator[dict[int, Line]]:
+        if self._compacted:
+            rows = self.connection.cursor().execute(
+                "SELECT one.file, line, files.first + number FROM "
+                f"{self._parquet()} AS one {_PLACED} WHERE kind = 'run'"
+            )
+            while some := rows.fetchmany(_RUNS_AT_ONCE):
+                yield from (self._whole(name, place, str(text).encode()) for name, text, place in some)
+        places = self.connection.execute("SELECT place FROM runs ORDER BY place").fetchall()
+        yield from (self.lines([place]) for (place,) in places if self._files[place // _FILE] not in self._compacted)
 
     def lines(self, places: Iterable[int]) -> dict[int, Line]:
         """The lines at some places; a broken one is left out, and stands in `broken` from then on.
@@ -226,19 +256,20 @@ class EvidenceTable:
         Raises `UnusualEvidenceError` where a line isn't what the table says.
         """
         found: dict[int, Line] = {}
+        packed: dict[Path, list[int]] = {}
         for number, wanted in itertools.groupby(sorted(places), key=lambda place: place // _FILE):
-            found |= self._lines_of(number, [place % _FILE for place in wanted])
-        return found
-
-    def _lines_of(self, file: int, numbers: Sequence[int]) -> dict[int, Line]:
-        name, first = self._files[file], file * _FILE
-        found = {first + n: self._objects[first + n] for n in numbers if first + n in self._objects}
-        left = [n for n in numbers if first + n not in found]
-        if not left:
-            return found
-        texts = self._compacted_texts(name, left) if name in self._compacted else self._raw_texts(name, left)
-        for number, data in texts:
-            found |= self._whole(name, first + number, data)
+            name, first = self._files[number], number * _FILE
+            own = list(wanted)
+            found |= {place: self._objects[place] for place in own if place in self._objects}
+            left = [place for place in own if place not in found]
+            if left and name in self._compacted:
+                packed.setdefault(self._compacted[name], []).extend(left)
+            elif left:
+                for place, data in self._raw_texts(name, [place - first for place in left]):
+                    found |= self._whole(name, first + place, data)
+        for path, own in packed.items():
+            for place, data in self._compacted_texts(path, own):
+                found |= self._whole(self._files[place // _FILE], place, data)
         return found
 
     def _whole(self, name: str, place: int, data: bytes) -> dict[int, Line]:
@@ -260,10 +291,14 @@ class EvidenceTable:
                         return
         raise UnusualEvidenceError(f"{name} is shorter than it was")
 
-    def _compacted_texts(self, name: str, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        rows = self.connection.execute(
-            "SELECT number, line FROM read_parquet(?) WHERE file = ? AND number BETWEEN ? AND ? "
-            "AND number IN (SELECT unnest(?::BIGINT[])) ORDER BY number",
-            [str(self._compacted[name]), name, numbers[0], numbers[-1], list(numbers)],
-        ).fetchall()
-        yield from ((int(number), str(text).encode()) for number, text in rows)
+    def _compacted_texts(self, path: Path, places: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """The lines at some places of one Parquet file, each with its place; what lies between the files that are
+        asked for isn't unpacked."""
+        names = [self._files[place // _FILE] for place in places]
+        found = self.connection.execute(
+            f"SELECT wanted.place, line FROM {self._parquet([path])} AS one JOIN ({_WANTED}) AS wanted "
+            "USING (file, number) WHERE one.file >= ? AND one.file <= ? ORDER BY wanted.place",
+            [names, [place % _FILE for place in places], list(places), min(names), max(names)],
+        )
+        while rows := found.fetchmany(_AT_ONCE):
+            yield from ((int(place), str(text).encode()) for place, text in rows)

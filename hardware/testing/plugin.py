@@ -160,7 +160,10 @@ class Recorder:
         from ..evidence.machine import machine_label
         from ..evidence.versions import versions_of
 
-        folder = Path(os.environ.get(EVIDENCE_VARIABLE, DEFAULT_EVIDENCE))
+        named = os.environ.get(EVIDENCE_VARIABLE, str(DEFAULT_EVIDENCE))
+        if "://" in named:  # as a path it would be a folder called `s3:`
+            raise pytest.UsageError(f"{EVIDENCE_VARIABLE} names no folder; evidence is published when a run is over")
+        folder = Path(named)
         inventory = detect()
         self._writer = EvidenceWriter(folder, new_run_id())
         self._writer.write(

@@ -59,6 +59,7 @@ ASKED: dict[str, dict[str, int]] = {
         f"--diagnose {FAULT}": 1,
         "--stress {}/stress.json": 0,
         "--merge {}/evidence --compact --collect-all --evidence {}/merged": 1,
+        "--evidence {}/evidence --publish memory://bucket/prefix": 0,
     },
     INVENTORY: {
         "list --format json --smart": 0,

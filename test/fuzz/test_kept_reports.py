@@ -311,8 +311,7 @@ def test_what_was_compacted_here_is_read(place: Path) -> None:
 @pytest.mark.fuzz(15)
 def test_compacted_evidence_with_other_bytes_is_read_or_refused(fuzz: Any, place: Path) -> None:
     write(place, files())
-    path = compact(place).path
-    assert path is not None
+    (path,) = compact(place).paths
     whole = path.read_bytes()
 
     def one(draw: random.Random) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from coverage_evidence import BERT, GPT2, VIT, write_run
 
-from benchmarks import optimizers, targets_table
+from benchmarks import evidence_growth_page, evidence_made_up, optimizers, targets_table
 from benchmarks.evidence_rows import rows_of
 from benchmarks.optimizers import Level
 from benchmarks.reference_models import LEAST_WIDTH, REFERENCE_MODELS, larger
@@ -119,3 +119,27 @@ def test_a_larger_reference_model_is_large_and_runs(model_type: str) -> None:
         logits = model(**to_tensors(arrays, "cpu", torch.float32)).logits
     assert torch.isfinite(logits).all()
     assert float(logits.std()) > 1e-3, "loud enough to be compared"
+
+
+def test_the_page_of_growth_has_a_column_for_each_size_and_a_dash_for_what_was_not_measured() -> None:
+    one = {"wall_s": 2.0, "cpu_s": 1.25, "memory_mib": 900, "told": 1}
+    sizes = {
+        "10000000": {"bytes": {"raw": 12e9, "compacted": 5e8}, "report, first": one},
+        "1000000": {"report, first": {**one, "cpu_s": 0.5}, "report, raw": one, "sqlite3: load": one},
+    }
+    text = evidence_growth_page.page({"with": {"date": "2026-11-24", "cores": "2", "note": "Busy."}, "sizes": sizes})
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert rows[0] == "| | 1 million lines | 10 million lines |"
+    assert "| bytes, raw | – | 12,000 MB |" in rows
+    assert "| report, nothing kept of it | 0.5 s (2.0), 900 MiB | 1.2 s (2.0), 900 MiB |" in rows
+    assert "| report of JSON lines | 1.2 s (2.0), 900 MiB | – |" in rows
+    assert "| sqlite3: load | 1.2 s (2.0), 900 MiB |" in rows
+    assert not [row for row in rows if "publish" in row]
+
+
+def test_made_up_evidence_is_evidence(tmp_path: Path) -> None:
+    assert evidence_made_up.write_rows(tmp_path / "all", 12_000) >= 12_000
+    found = evidence_made_up.beginning(tmp_path / "all", tmp_path / "half", 6_000, 12_000)
+    evidence = read_folder(found)
+    assert (len(evidence.runs), evidence.broken, evidence.unfinished()) == (1, (), ())
+    assert len({line.duration_s for line in evidence.checks}) > 1_000

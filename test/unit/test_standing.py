@@ -127,7 +127,7 @@ def test_raw_and_compacted_say_what_objects_say(tmp_path, seed):
     assert standing_in(tmp_path) == wanted
     done = compact(tmp_path)
     assert (done.files, done.left) == (7, ())
-    assert list(tmp_path.iterdir()) == [done.path]
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / ".lock", *done.paths}
     assert standing_in(tmp_path) == wanted
     assert standing_of(read_folder(tmp_path)) == wanted
 

@@ -1,0 +1,221 @@
+"""How commands grow with the evidence: `python -m benchmarks.evidence_growth --folder DIR --out FILE.json`.
+
+A million lines and more are made up once (`benchmarks.evidence_made_up`) and compacted; each command is a process
+started anew, with nothing kept and again. `--page FILE` writes docs/EVIDENCE_AT_SCALE.md from what is kept. What
+`--out` names has every figure as soon as it was measured. With `--server`, a moto_server that is started on this
+machine, evidence is published to a bucket and read from there too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.evidence_growth_page import page
+from benchmarks.evidence_made_up import beginning, write_rows
+from benchmarks.s3_server import s3_server
+from hardware.paths import CACHE_VARIABLE
+from hardware.whole_file import write_whole
+
+ROOT = Path(__file__).parents[1]
+CELL = "bert/fill-mask/cpu/float32"
+MILLION = 1_000_000
+
+_CHILD = """
+import json, resource, sys, time
+words = sys.argv[2:]
+before = time.perf_counter()
+exec(sys.argv[1])
+used = resource.getrusage(resource.RUSAGE_SELF)
+took = time.perf_counter() - before
+print(json.dumps([took, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, told]), file=sys.stderr)
+"""
+
+_REPORTER = "import hardware_compatibility_reporter as door\ntold = door.main(words)"
+_MATRIX = (
+    "from hardware.front_door import open_door\nimport run_test_generation as door\n"
+    "told = open_door(door.main, words, program='run_test_generation.py')"
+)
+_LINES = (
+    "from pathlib import Path\nfrom generators.compatibility.run_evidence import RunEvidence\n"
+    "with RunEvidence(Path(words[0])) as evidence:\n    told = len(evidence.checks(cells={words[1]}))"
+)
+_COLUMNS = (
+    "import duckdb\nfrom pathlib import Path\nfrom hardware.evidence.partitions import compacted_files\n"
+    "paths = [str(path) for path in compacted_files(Path(words[0]))]\n"
+    "told = len(duckdb.connect().execute('SELECT run_id, check_name, outcome FROM read_parquet(?) WHERE cell_id = ?',"
+    " [paths, words[1]]).fetchall())"
+)
+_STORED = (
+    "import duckdb, fsspec\nfiles, root = fsspec.url_to_fs(words[0])\nconnection = duckdb.connect()\n"
+    "connection.register_filesystem(files)\n"
+    "told = len(connection.execute('SELECT run_id, check_name, outcome FROM read_parquet(?) WHERE cell_id = ?',"
+    " [['s3://' + one for one in files.find(root)], words[1]]).fetchall())"
+)
+_STORED_SIZES = _STORED.replace(
+    "SELECT run_id, check_name, outcome FROM read_parquet(?) WHERE cell_id = ?",
+    "SELECT max(strlen(line)), sum(strlen(line)) FROM read_parquet(?) WHERE cell_id <> ?",
+)
+_MIRROR = (
+    "from hardware.evidence.address import parse_address\nfrom hardware.evidence.mirror import mirror\n"
+    "done = mirror(parse_address(words[0]))\ntold = [done.objects, done.copied, done.size]"
+)
+_SQLITE_LOAD = (
+    "import glob, json, sqlite3\nbase = sqlite3.connect(words[1])\n"
+    "base.execute('CREATE TABLE checks (run_id, cell_id, check_name, outcome, line)')\n"
+    "def rows():\n"
+    "    for path in sorted(glob.glob(words[0] + '/*.jsonl')):\n"
+    "        for line in open(path):\n"
+    "            one = json.loads(line)\n"
+    "            if one['kind'] == 'check':\n"
+    "                yield one['run_id'], one['cell_id'], one['check_name'], one['outcome'], line\n"
+    "base.executemany('INSERT INTO checks VALUES (?, ?, ?, ?, ?)', rows())\n"
+    "base.execute('CREATE INDEX by_cell ON checks (cell_id)')\nbase.commit()\ntold = 0"
+)
+_SQLITE = (
+    "import sqlite3\ntold = len(sqlite3.connect(words[0]).execute("
+    "'SELECT line FROM checks WHERE cell_id = ?', [words[1]]).fetchall())"
+)
+_SCAN = (
+    "import glob, json\ntold = 0\n"
+    "for path in sorted(glob.glob(words[0] + '/*.jsonl')):\n"
+    "    for line in open(path):\n"
+    "        told += '\"cell_id\": \"' + words[1] in line and json.loads(line)['kind'] == 'check'"
+)
+
+Figures = dict[str, dict[str, Any]]
+
+
+def measured(code: str, *words: object, cache: Path) -> dict[str, Any]:
+    """Seconds by the clock and of processor time, the largest memory in MiB, and what the code told."""
+    environment = {**os.environ, CACHE_VARIABLE: str(cache)}
+    command = [sys.executable, "-c", _CHILD, code, *map(str, words)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+    try:
+        wall, cpu, memory, told = json.loads(done.stderr.splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        raise RuntimeError(done.stderr[-2000:]) from error
+    return {"wall_s": round(wall, 2), "cpu_s": round(cpu, 2), "memory_mib": round(memory), "told": told}
+
+
+def measure_all(folder: Path, rows: int, raw: int, bucket: str, note: Callable[[str, dict[str, Any]], None]) -> None:
+    """Measure every command at one size; `raw` is up to how many rows JSON lines are read as they are."""
+    own, cache, out = folder / f"{rows}", folder / f"cache-{rows}", folder / "out"
+    whole, packed = own / "raw", own / "packed"
+    if rows <= raw:
+        note("report, raw", measured(_REPORTER, *_report(whole, out), cache=cache))
+        note("lines of a cell, raw", measured(_LINES, whole, CELL, cache=cache))
+    if not list(packed.glob("month=*")):
+        note("compaction", measured(_REPORTER, "--compact", "--evidence", packed, cache=cache))
+    size = sum(path.stat().st_size for path in packed.rglob("*.parquet"))
+    note("bytes", {"raw": sum(path.stat().st_size for path in whole.glob("*.jsonl")), "compacted": size})
+    note("report, first", measured(_REPORTER, *_report(packed, out), cache=cache))
+    note("report, again", measured(_REPORTER, *_report(packed, out), cache=cache))
+    matrix = ("--hardware-compatibility", "--format", "json", "--evidence", packed)
+    shutil.rmtree(cache / "conclusions", ignore_errors=True)
+    note("matrix, first", measured(_MATRIX, *matrix, cache=cache))
+    note("matrix, again", measured(_MATRIX, *matrix, cache=cache))
+    note("lines of a cell", measured(_LINES, packed, CELL, cache=cache))
+    note("columns of a cell", measured(_COLUMNS, packed, CELL, cache=cache))
+    if bucket:
+        place = f"{bucket}/{rows}"
+        note("publish", measured(_REPORTER, "--evidence", packed, "--publish", place, cache=cache))
+        shutil.rmtree(cache / "object-storage", ignore_errors=True)
+        note("copy from the store, first", measured(_MIRROR, place, cache=cache))
+        note("copy from the store, again", measured(_MIRROR, place, cache=cache))
+        note("columns of a cell, from the store", measured(_STORED, place, CELL, cache=cache))
+        note("lengths of all lines, from the store", measured(_STORED_SIZES, place, CELL, cache=cache))
+        note("report from the store, again", measured(_REPORTER, *_report(place, out), cache=cache))
+    if rows == MILLION:
+        base = own / "base.sqlite"
+        note("sqlite3: load", measured(_SQLITE_LOAD, whole, base, cache=cache))
+        note("sqlite3: lines of a cell", measured(_SQLITE, base, CELL, cache=cache))
+        base.unlink()
+        note("json of Python: lines of a cell", measured(_SCAN, whole, CELL, cache=cache))
+
+
+def _report(evidence: object, out: Path) -> Sequence[object]:
+    return ("--collect-all", "--evidence", evidence, "--output-dir", out)
+
+
+def main() -> int:
+    """Make evidence, measure at each size, keep figures and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True, help="Where evidence is made, or was; 13 GB for all.")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
+    parser.add_argument("--millions", type=int, nargs="+", default=[1, 2, 5, 10])
+    parser.add_argument("--raw", type=int, default=1, metavar="N", help="Read JSON lines up to so many million.")
+    parser.add_argument("--server", type=Path, metavar="PROGRAM", help="moto_server, of .venv-s3.")
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--note", default="", metavar="TEXT", help="What was special about the machine.")
+    asked = parser.parse_args()
+    found: dict[str, Any] = json.loads(asked.out.read_text()) if asked.out.exists() else {"sizes": {}}
+    found["with"] = _with(asked.note or found.get("with", {}).get("note", ""))
+    with ExitStack() as stack:
+        bucket = _bucket(stack, asked.server, asked.folder) if asked.server else ""
+        _measure(asked, found, bucket)
+    if asked.page:
+        write_whole(asked.page, page(found))
+    return 0
+
+
+def _bucket(stack: ExitStack, server: Path, folder: Path) -> str:
+    """A new bucket on a server that runs until the stack is left."""
+    import fsspec
+
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ.update(stack.enter_context(s3_server(folder / "server.log", server)))
+    fsspec.filesystem("s3").mkdir("growth")
+    return "s3://growth/evidence"
+
+
+def _measure(asked: argparse.Namespace, found: dict[str, Any], bucket: str) -> None:
+    all_rows = max(asked.millions) * MILLION
+    whole = asked.folder.resolve() / "all"
+    if not whole.exists():
+        write_rows(whole, all_rows)
+    for rows in (one * MILLION for one in asked.millions):
+        own = asked.folder.resolve() / f"{rows}"
+        for kind in ("raw", "packed"):
+            if not (own / kind).exists():
+                beginning(whole, own / kind, rows, all_rows)
+        figures: Figures = found["sizes"].setdefault(str(rows), {})
+
+        def note(name: str, one: dict[str, Any], rows: int = rows, figures: Figures = figures) -> None:
+            figures[name] = one
+            write_whole(asked.out, json.dumps(found, indent=1) + "\n")
+            print(f"{rows:>10,} {name:<38} {one}", flush=True)
+
+        measure_all(asked.folder.resolve(), rows, asked.raw * MILLION, bucket, note)
+
+
+def _with(note: str) -> Mapping[str, str]:
+    names = ("duckdb", "fsspec", "s3fs", "hwcompat")
+    known = {}
+    for name in names:
+        try:
+            known[name] = version(name)
+        except ImportError:  # the product itself needn't be installed
+            continue
+    return {
+        **known,
+        "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d"),
+        "cores": str(os.cpu_count()),
+        "note": note,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Addresses of evidence in object storage, `s3://bucket/prefix`: what one may say, and how it is told.
+
+Who may read a bucket is for the environment and the store's own configuration to say: an address that holds a
+password or a signature is refused, and none is ever told with one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UsageError, echo
+from ..paths import cache_folder
+
+_ADDRESS = re.compile(r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
+_PLAIN = re.compile(r"[A-Za-z0-9@._~!$'()*,;=/ +-]*")
+_USER = re.compile(r"^[^/]*@")
+_CONTAINER_BEFORE_HOST = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+"""Where what stands before an `@` is no user: Azure's container."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """A place in object storage: the protocol that fsspec knows it by, and the rest, without a slash at its end."""
+
+    protocol: str
+    rest: str
+
+    def __str__(self) -> str:
+        return f"{self.protocol}://{self.rest}"
+
+    @property
+    def copy(self) -> Path:
+        """The folder in the cache that holds a copy of what is there. Raises `OutputError`."""
+        return cache_folder("object-storage") / hashlib.sha256(str(self).encode()).hexdigest()[:24]
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is meant as an address and no path."""
+    return _ADDRESS.fullmatch(text) is not None or "::" in text
+
+
+def parse_address(text: str) -> Address:
+    """The address that a text is. Raises `UsageError`, which repeats nothing that may be a secret."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None or "::" in text:
+        raise UsageError("that is no address of evidence", fix="For example: s3://bucket/prefix")
+    protocol, rest = found["protocol"].lower(), found["rest"].rstrip("/")
+    user, at, _ = rest.partition("/")[0].rpartition("@")
+    if "?" in rest or "#" in rest or ":" in user or (at and protocol not in _CONTAINER_BEFORE_HOST):
+        raise UsageError(
+            f"the address {shown(text)} holds more than a place",
+            why="credentials and signatures don't belong into it: it is told in notes, and commands are kept",
+            fix="Give them to the store's own variables or files, for example AWS_PROFILE or AWS_ACCESS_KEY_ID.",
+        )
+    parts = rest.split("/")
+    if (not parts[0] and protocol not in ("memory", "file", "local")) or ".." in parts or not _PLAIN.fullmatch(rest):
+        raise UsageError(f"{shown(text)} is no address of evidence", fix="For example: s3://bucket/prefix")
+    return Address(protocol=protocol, rest=rest)
+
+
+def shown(text: str) -> str:
+    """An address as it may be told: without user, password, and whatever follows a question mark."""
+    found = _ADDRESS.fullmatch(text)
+    if found is None:
+        return echo(text.partition("?")[0])
+    rest = re.split(r"[?#]", found["rest"], maxsplit=1)[0]
+    return echo(f"{found['protocol']}://{_USER.sub('…@', rest)}")
+
+
+def local_folder(address: Address) -> Path | None:
+    """The folder that an address of this machine's own disk means; None for any other."""
+    if address.protocol not in ("file", "local"):
+        return None
+    return Path("/" + address.rest.lstrip("/"))

@@ -1,0 +1,213 @@
+"""The one door to object storage: fsspec and whatever implementation of it is installed, each answer checked.
+
+Everything that comes from there is untrusted: names are held against what evidence is called, sizes against what we
+read, and an object that changes while it is read is no answer.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, BinaryIO
+
+from ..errors import BrokenInput, HwCompatError, OutputError, UsageError, did_you_mean
+from ..plain_text import one_line, size_text
+from .address import Address
+from .partitions import PARTITION
+from .redaction import redact
+
+REQUIREMENTS = "requirements-object-storage.txt"
+_OURS = ("s3", "s3a")
+"""The protocols whose implementation stands in that file."""
+
+MOST_OBJECTS = 100_000
+LARGEST_OBJECT = 4 * 1024**3
+"""In bytes. A run of all types comes to 10 MB, a Parquet file of ours to 20 MB."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,180}\.(?:jsonl|parquet)")
+_STAMPS = ("ETag", "etag", "generation", "md5Hash", "content_md5", "crc32c", "version_id", "mtime", "created")
+_STAMPS_TOO = ("LastModified", "last_modified", "updated", "modified")
+_PIECE = 8 * 1024 * 1024
+
+_STAY_HOME = {"AWS_EC2_METADATA_DISABLED": "true", "NO_GCE_CHECK": "true"}
+"""Without them, clients that find no credentials ask 169.254.169.254 for some. Who runs on a cloud's machine with a
+role sets them to `false`."""
+
+_WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory", "oss", "oci", "r2"})
+"""Stores in which an object appears whole or not at all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredObject:
+    """An object of evidence: its name below the prefix, its key in the store, its size in bytes, and what tells it
+    from what stood there before; where the store tells no such thing, `stamp` is empty."""
+
+    name: str
+    key: str
+    size: int
+    stamp: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """What lies below an address: evidence by name, and how many other objects, with one of them as an example."""
+
+    found: Mapping[str, StoredObject]
+    others: int = 0
+    example: str = ""
+
+
+class ObjectStore:
+    """A place in object storage. Raises `UsageError` where fsspec lacks what it takes to reach it."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        for name, value in _STAY_HOME.items():
+            os.environ.setdefault(name, value)
+        self._files, self._root = _filesystem(address)
+
+    def listing(self) -> Listing:
+        """The objects of evidence. Raises `BrokenInput` where there is no such place, or too much in it."""
+        with self._asked("list"):
+            self._files.invalidate_cache()
+            rows = self._files.find(self._root, maxdepth=2, detail=True)
+        if len(rows) > MOST_OBJECTS:
+            raise BrokenInput(f"{self.address} holds more than {MOST_OBJECTS:,} objects", fix="Name a folder in it.")
+        found: dict[str, StoredObject] = {}
+        others: list[str] = []
+        for key, told in rows.items():
+            name = str(key).removeprefix(self._root).lstrip("/")
+            size = told.get("size")
+            if told.get("type") != "file" or not is_name(name) or told.get("islink") or not isinstance(size, int):
+                others.append(name)
+                continue
+            if not 0 <= size <= LARGEST_OBJECT:
+                raise BrokenInput(
+                    f"{one_line(name, longest=120)} in {self.address} is refused",
+                    why=f"it is larger than {size_text(LARGEST_OBJECT)}",
+                )
+            found[name] = StoredObject(name=name, key=str(key), size=size, stamp=_stamp(told))
+        return Listing(found=found, others=len(others), example=one_line(others[0], longest=80) if others else "")
+
+    def read(self, one: StoredObject, file: BinaryIO) -> None:
+        """Copy an object's bytes. Raises `BrokenInput` where it isn't the object that was listed any more."""
+        with self._asked(f"read {one.name} of"):
+            left = one.size
+            with self._files.open(one.key, "rb", block_size=_PIECE, cache_type="readahead") as source:
+                while data := source.read(min(_PIECE, left + 1)):
+                    file.write(data)
+                    left -= len(data)
+                    if left < 0:
+                        break
+            self._files.invalidate_cache(self._files._parent(one.key))
+            told = self._files.info(one.key)
+        if left or told.get("size") != one.size or (one.stamp and _stamp(told) not in ("", one.stamp)):
+            raise ChangedObjectError(f"{one.name} in {self.address} changed while it was read")
+
+    def put(self, name: str, data: bytes, before: StoredObject | None) -> None:
+        """Write an object whole, where nothing lies or in the place of `before`, and read it back.
+
+        Raises `OutputError`, also where somebody else has put something there meanwhile.
+        """
+        key = f"{self._root}/{name}"
+        with self._asked(f"write {name} to", writes=True):
+            if self.address.protocol in _WHOLE:
+                self._put_whole(key, data, before)
+            else:  # a disk's file grows as it is written
+                if before is None and self._files.exists(key):
+                    raise FileExistsError
+                self._files.makedirs(self._files._parent(key), exist_ok=True)
+                self._files.pipe_file(f"{key}.part", data)
+                self._files.mv(f"{key}.part", key)
+            self._files.invalidate_cache(self._files._parent(key))
+            if self._files.cat_file(key) != data:
+                raise OSError("what is there now isn't what was written")
+
+    def _put_whole(self, key: str, data: bytes, before: StoredObject | None) -> None:
+        if before is None:
+            self._files.pipe_file(key, data, mode="create")
+            return
+        self._files.invalidate_cache(self._files._parent(key))
+        if _stamp(self._files.info(key)) != before.stamp:
+            raise OSError("somebody else has written it meanwhile")
+        self._files.pipe_file(key, data)
+
+    @contextmanager
+    def _asked(self, what: str, *, writes: bool = False) -> Iterator[None]:
+        """Turn whatever a store's library raises into an error of ours, without secrets."""
+        kind = OutputError if writes else BrokenInput
+        try:
+            yield
+        except HwCompatError:
+            raise
+        except FileExistsError as error:
+            raise kind(f"can't {what} {self.address}", why="something lies there already") from error
+        except FileNotFoundError as error:
+            raise kind(f"can't {what} {self.address}", why="there is no such bucket or object") from error
+        except Exception as error:  # each implementation has errors of its own, and their base is Exception
+            if getattr(error, "errno", None) == _EXPIRED:
+                raise ChangedObjectError(f"an object in {self.address} changed while it was read") from error
+            why = one_line(redact(f"{type(error).__name__}: {error}"), longest=200)
+            fix = ""
+            if isinstance(error, PermissionError) or "redential" in type(error).__name__ + str(error):
+                fix = "Give credentials by the store's own variables or files, for example AWS_PROFILE."
+            raise kind(f"can't {what} {self.address}", why=why, fix=fix) from error
+
+
+_EXPIRED = 16
+"""EBUSY, by which s3fs says that an object isn't the one that was opened."""
+
+
+class ChangedObjectError(BrokenInput):
+    """An object isn't the one that was listed."""
+
+
+def is_name(name: str) -> bool:
+    """Whether an object below the prefix is called like a file of evidence, or like one of a month's Parquet."""
+    month, _, last = name.rpartition("/")
+    plain = _NAME.fullmatch(last) is not None and ".." not in last
+    return plain and (not month or (PARTITION.fullmatch(month) is not None and last.endswith(".parquet")))
+
+
+def _stamp(told: Mapping[str, Any]) -> str:
+    """What tells an object from others that stood at its place, by what the store says of it."""
+    said = [f"{name}={_plain(told[name])}" for name in _STAMPS if told.get(name) is not None]
+    said = said or [f"{name}={_plain(told[name])}" for name in _STAMPS_TOO if told.get(name) is not None]
+    return " ".join(said)
+
+
+def _plain(value: Any) -> str:
+    """A moment is told as seconds in listings and as a date elsewhere, of one and the same object."""
+    value = value.timestamp() if isinstance(value, datetime) else value
+    return f"{value:.6f}" if isinstance(value, float) else str(value)
+
+
+def _filesystem(address: Address) -> tuple[Any, str]:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise UsageError(f"{address} can't be reached", why="fsspec isn't installed", fix=_install()) from error
+    from fsspec.registry import known_implementations
+
+    try:
+        files, root = fsspec.url_to_fs(str(address))
+    except ImportError as error:
+        told = known_implementations.get(address.protocol, {})
+        fix = _install() if address.protocol in _OURS else f"{told.get('err', 'Install what fsspec names')}."
+        why = f"what reads {address.protocol}:// isn't installed"
+        raise UsageError(f"{address} can't be reached", why=why, fix=fix) from error
+    except ValueError as error:
+        raise UsageError(
+            f"{address} can't be reached",
+            why=f"fsspec knows no {address.protocol}://",
+            fix=did_you_mean(address.protocol, known_implementations),
+        ) from error
+    return files, str(root).rstrip("/")
+
+
+def _install() -> str:
+    return f"python -m pip install --no-deps -r {REQUIREMENTS}"
