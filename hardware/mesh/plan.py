@@ -211,7 +211,9 @@ def _stages_of_devices(devices: Sequence[Device], split: Split, problems: list[s
             continue
         blocks += [members[at : at + size] for at in range(0, len(members) - size + 1, size)]
     if len(blocks) >= split.pipeline:
-        return blocks[: split.pipeline]
+        order = {kind: place for place, kind in enumerate(dict.fromkeys(kind_of(block[0]) for block in blocks))}
+        roomiest = sorted(blocks, key=lambda block: -min(one.memory_total.value or 0 for one in block))
+        return sorted(roomiest[: split.pipeline], key=lambda block: order[kind_of(block[0])])
     counts = ", ".join(f"{len(members)} of {kind}" for kind, members in kinds.items())
     problems.append(
         f"{split} takes {split.pipeline} stage(s) of {size} device(s) of one kind, and there are {counts}: devices of "
