@@ -17,6 +17,7 @@ Examples:
   python run_test_generation.py --config hwcompat.toml --run
   python run_test_generation.py --refresh --dry-run
   python run_test_generation.py --model bert --device webgpu --web-page page.zip
+  python run_test_generation.py --model llama --mesh data=2,tensor=2 --device cpu
   python run_test_generation.py --upstream ./transformers --model bert --device cpu
 
 Without --run the suites are written, and the command that runs them is printed. What follows a lone -- goes to
@@ -96,6 +97,10 @@ def _printed(asked: Options) -> int | None:
         from reports.coverage_command import report_coverage
 
         return report_coverage(asked, _own_command())
+    if asked.mesh is not None:
+        from reports.mesh_command import report_mesh
+
+        return report_mesh(asked, asked.mesh)
     if asked.backlog:
         from reports.backlog_command import report_backlog
 

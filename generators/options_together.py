@@ -13,11 +13,11 @@ SEVERITIES = ("critical", "error", "warning", "info")
 def refuse_together(asked: Options, *, format_given: bool) -> None:
     """Raises `UsageError` for options that don't go together; `format_given` says that `--format` was."""
     tables = asked.hardware_compatibility or asked.coverage_report
-    shown = tables or asked.explain or asked.calibration or asked.dry_run or asked.backlog
+    shown = tables or asked.explain or asked.calibration or asked.dry_run or asked.backlog or asked.mesh is not None
     if not (shown or asked.list_devices) and format_given:
         raise UsageError(
             "--format goes with what is printed: --list-devices, --hardware-compatibility, --coverage-report, "
-            "--calibration, --backlog, --dry-run or --explain CELL",
+            "--calibration, --backlog, --mesh, --dry-run or --explain CELL",
             fix="Leave it out.",
         )
     _refuse_two_jobs(asked)
@@ -31,6 +31,7 @@ def refuse_together(asked: Options, *, format_given: bool) -> None:
     if asked.bundle and asked.run:
         raise UsageError("--bundle packs and --run runs", fix="Ask for one of them; a bundle has its own run.py.")
     _refuse_beside_a_page(asked)
+    _refuse_beside_a_mesh(asked)
     if asked.no_redact and not (asked.run or asked.refresh or asked.upstream):
         raise UsageError("--no-redact goes with --run, --refresh or --upstream", fix="Nothing else writes evidence.")
     if asked.resume and not (asked.run or asked.refresh):
@@ -60,6 +61,32 @@ def _refuse_beside_a_page(asked: Options) -> None:
         raise UsageError(
             f"--web-page makes a page, and {other} is something else",
             fix="Ask for one of them; a page runs its checks where somebody opens it.",
+        )
+
+
+def _refuse_beside_a_mesh(asked: Options) -> None:
+    """A mesh is planned and checked alone: a split model is no suite's model, and gives no evidence."""
+    beside = {
+        "--run": asked.run,
+        "--bundle": asked.bundle,
+        "--web-page": asked.web_page,
+        "--config": asked.config,
+        "--list": asked.list_cells,
+        "--explain": asked.explain is not None,
+        "--check": asked.check_folder,
+        "--update": asked.update_folder,
+        "--verify": asked.verify is not None,
+        "--upstream": asked.upstream,
+        "--priority": asked.priority,
+        "--architectures": asked.architectures,
+        "--tasks": asked.tasks,
+        "--dims": asked.dims != "tiny",
+    }
+    other = next((name for name, given in beside.items() if given), None)
+    if asked.mesh is not None and other:
+        raise UsageError(
+            f"--mesh is a job of its own, and {other} belongs to another",
+            fix="Ask for one of them; --mesh goes with --model, --device, --precision and --timeout.",
         )
 
 
@@ -101,6 +128,7 @@ def _refuse_two_jobs(asked: Options) -> None:
         "--calibration": asked.calibration,
         "--backlog": bool(asked.backlog),
         "--refresh": asked.refresh,
+        "--mesh": asked.mesh is not None,
         "--list-devices": asked.list_devices,
     }
     wanted = [name for name, is_asked in jobs.items() if is_asked]

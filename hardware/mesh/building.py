@@ -59,7 +59,9 @@ def tensor_dims(whole: torch.nn.Module) -> dict[str, int]:
         style = _get_parameter_tp_plan(name, plan)
         if style is None:
             continue
-        by_name = ALL_PARALLEL_STYLES.plan_to_bias_dim if name.endswith("bias") else ALL_PARALLEL_STYLES.plan_to_weight_dim
+        by_name = (
+            ALL_PARALLEL_STYLES.plan_to_bias_dim if name.endswith("bias") else ALL_PARALLEL_STYLES.plan_to_weight_dim
+        )
         dim = by_name.get(style, 0 if style == "grouped_gemm" else None)
         if dim is not None and parameter.ndim >= -dim:
             found[name] = dim % parameter.ndim

@@ -43,7 +43,7 @@ def check_mesh(
             run_processes(folder, job.ranks, deadline_s=deadline_s, program=program)
             found = tuple(judge(job, number, folder) for number in range(len(cases)))
         except MeshBroken as error:
-            return MeshResult(broken=f"{error.what}: {error.why}", rank=error.rank)
+            return MeshResult(broken=f"{error.what}: {error.why}", rank=error.rank, step=error.step)
         except OSError as error:
             return MeshResult(broken=f"a rank left no result: {one_line(str(error))}")
     return MeshResult(cases=found)

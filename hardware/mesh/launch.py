@@ -33,13 +33,15 @@ _FOLLOWS = ("connection closed", "connection reset", "broken pipe", "connection 
 
 
 class MeshBroken(HwCompatError):
-    """The ranks didn't come to an end; `rank` is the one that died or stood still, None for the whole model's."""
+    """The ranks didn't come to an end; `rank` is the one that died or stood still, None for the whole model's, and
+    `step` what it was at."""
 
     exit_code = 1
 
-    def __init__(self, what: str, *, why: str, rank: int | None) -> None:
+    def __init__(self, what: str, *, why: str, rank: int | None, step: str = "") -> None:
         super().__init__(what, why=why)
         self.rank = rank
+        self.step = step
 
 
 @dataclass
@@ -144,8 +146,9 @@ def _died(folder: Path, processes: Sequence[Process]) -> MeshBroken:
     if code < 0:
         with contextlib.suppress(ValueError):
             message = f"its process was ended by {signal.Signals(-code).name}"
-    at = "" if first.rank is None else f" at {_progress(folder, first)[1]}"
-    return MeshBroken(f"{_name(first)} ended{at}", why=message or f"exit code {code}: {first.said()}", rank=first.rank)
+    step = "" if first.rank is None else _progress(folder, first)[1]
+    what = f"{_name(first)} ended at {step}" if step else f"{_name(first)} ended"
+    return MeshBroken(what, why=message or f"exit code {code}: {first.said()}", rank=first.rank, step=step)
 
 
 def _failure(folder: Path, process: Process) -> tuple[float, str]:
@@ -167,7 +170,7 @@ def _hung(folder: Path, processes: Sequence[Process], deadline_s: float) -> Mesh
     told = ", ".join(f"{_name(one)} at {where[id(one)][1]} after {where[id(one)][0]} calls" for one in ranks)
     ahead = max(found[0] for found in where.values()) > calls
     what = f"{_name(behind)} stood still at {step}" if ahead else "the ranks came to no end"
-    return MeshBroken(what, why=f"after {deadline_s:g} s: {told}", rank=behind.rank if ahead else None)
+    return MeshBroken(what, why=f"after {deadline_s:g} s: {told}", rank=behind.rank if ahead else None, step=step)
 
 
 def _progress(folder: Path, process: Process) -> tuple[int, str]:

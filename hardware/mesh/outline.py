@@ -81,27 +81,30 @@ def _hidden_of(args: Any, kwargs: Any) -> Any:
 def _outline(model: torch.nn.Module, calls: list[tuple[str, Any, Any]], started: dict[str, list[int]]) -> Outline:
     import torch
 
-    why = "it has no list of layers of which each runs once"
+    reasons = []
     for layers, places in _lists_of_layers(model):
         if any(len(started.get(f"{layers}.{place}", ())) != 1 for place in range(places)):
+            reasons.append(f"not each layer of {layers} runs once")
             continue
         own = [one for one in calls if one[0].rpartition(".")[0] == layers and one[0].rpartition(".")[2].isdigit()]
         outputs = [one[2] for one in own]
         as_tuple = isinstance(outputs[0], tuple | list)
         firsts = [one[0] if as_tuple else one for one in outputs]
         if as_tuple and any(isinstance(one, torch.Tensor) for output in outputs for one in output[1:]):
-            why = f"the layers of {layers} hand on more than one tensor"
+            reasons.append(f"the layers of {layers} hand on more than one tensor")
             continue
         if any(one[1] is not handed for one, handed in zip(own[1:], firsts, strict=False)):
-            why = f"what a layer of {layers} gives isn't what the next one takes"
+            reasons.append(f"what a layer of {layers} gives isn't what the next one takes")
             continue
         phases = _phases(model, layers, started)
         if phases["between"]:
-            why = f"{phases['between'][0]} has parameters of its own beside the layers of {layers}, and isn't run once"
+            reasons.append(
+                f"{phases['between'][0]} has parameters of its own beside the layers of {layers}, and isn't run once"
+            )
             continue
         given = {name: output for name, _, output in calls if name in phases["before"]}
         if several := [name for name, one in given.items() if not isinstance(one, torch.Tensor)]:
-            why = f"{several[0]} gives more than one tensor"
+            reasons.append(f"{several[0]} gives more than one tensor")
             continue
         return Outline(
             layers=layers,
@@ -113,7 +116,7 @@ def _outline(model: torch.nn.Module, calls: list[tuple[str, Any, Any]], started:
             as_tuple=as_tuple,
             blanks={name: tuple(one.shape) for name, one in given.items()},
         )
-    raise NoPipeline(why)
+    raise NoPipeline(reasons[0] if reasons else "it has no list of layers")
 
 
 def _lists_of_layers(model: torch.nn.Module) -> list[tuple[str, int]]:
@@ -127,9 +130,7 @@ def _lists_of_layers(model: torch.nn.Module) -> list[tuple[str, int]]:
     return [(name, length) for _, name, length in sorted(found, key=lambda one: -one[0])]
 
 
-def _phases(
-    model: torch.nn.Module, layers: str, started: Mapping[str, list[int]]
-) -> dict[str, list[str]]:
+def _phases(model: torch.nn.Module, layers: str, started: Mapping[str, list[int]]) -> dict[str, list[str]]:
     """The largest modules with parameters beside the layers, by when they run."""
     found: dict[str, list[str]] = {"before": [], "after": [], "between": [], "unused": []}
     begin = started[f"{layers}.0"][0]
@@ -155,7 +156,9 @@ def _phases(
 
 
 def _when(path: str, begin: int, last: int, started: Mapping[str, list[int]]) -> str:
-    ticks = [one for name, all_ticks in started.items() if name == path or name.startswith(f"{path}.") for one in all_ticks]
+    ticks = [
+        one for name, all_ticks in started.items() if name == path or name.startswith(f"{path}.") for one in all_ticks
+    ]
     if not ticks:
         return "unused"
     if max(ticks) < begin:

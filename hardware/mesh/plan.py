@@ -28,6 +28,10 @@ class MeshRefused(UsageError):
     """No such mesh can be; `why` has every reason, not the first alone."""
 
 
+class DoesntFit(MeshRefused):
+    """The mesh could be, but for the memory of its devices."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankPlan:
     """One rank: its device, where it stands on `AXES`, its layers [first, stop), and whether it holds what runs in
@@ -115,16 +119,16 @@ def plan_mesh(
             return _planned(usable, figures, split, reserve, left_out, rejected)
         except MeshRefused as refusal:
             rejected.append(f"{split}: {refusal.why}")
-    raise MeshRefused(
+    raise DoesntFit(
         f"{figures.name} fits no mesh of these {len(usable)} device(s)",
         why="; ".join([*_briefly(rejected), *left_out]) or "there is none",
         fix="Plan with more devices, or in a smaller precision: --precision bfloat16.",
     )
 
 
-def _briefly(rejected: Sequence[str], most: int = 6) -> list[str]:
-    more = len(rejected) - most
-    return [*rejected[:most], *([f"and {more} more splits"] if more > 0 else [])]
+def _briefly(told: Sequence[str], most: int = 6, what: str = "splits") -> list[str]:
+    more = len(told) - most
+    return [*told[:most], *([f"and {more} more {what}"] if more > 0 else [])]
 
 
 def _candidates(count: int) -> list[Split]:
@@ -154,8 +158,12 @@ def _planned(
         weights = [float(min(filter(None, rooms_of_stage))) for rooms_of_stage in rooms]
     stages = cut(figures, split.tensor, weights)
     ranks = _ranks(mesh, stages, figures, reserve)
-    if tight := [_too_tight(one) for one in ranks if one.room_bytes is not None and one.parameter_bytes > one.room_bytes]:
-        raise MeshRefused(f"{figures.name} doesn't fit when split by {split}", why="; ".join(tight), fix=_FIX)
+    if tight := [
+        _too_tight(one) for one in ranks if one.room_bytes is not None and one.parameter_bytes > one.room_bytes
+    ]:
+        raise DoesntFit(
+            f"{figures.name} doesn't fit when split by {split}", why="; ".join(_briefly(tight, 2, "ranks")), fix=_FIX
+        )
     idle = [one.name for one in devices if one not in mesh.devices]
     return MeshPlan(
         model=figures.name,
@@ -276,7 +284,9 @@ def _reasons(
     if split.tensor > 1:
         whole = figures.total_bytes - figures.part_bytes(0, len(figures.layers), split.tensor)
         divided = size_text(-(-whole * split.tensor // (split.tensor - 1)))
-        reasons.append(f"tensor: {divided} are divided by {figures.tensor_plan}; every rank of a group holds the rest")
+        reasons.append(
+            f"tensor: {divided} are divided by {figures.tensor_plan}; every rank of a group holds the rest"
+        )
     if split.data > 1:
         reasons.append(f"data: {split.data} copies of the model, each with its share of the batch")
     if split.pipeline > 1:
@@ -292,5 +302,7 @@ def _reasons(
         why = one.memory_total.reason or "nobody tells"
         reasons.append(f"memory of {one.name} isn't known ({why}): it isn't shown that its part fits")
     if not unknown:
-        reasons.append(f"memory: {reserve:.0%} of each device is left to activations and caches, which aren't counted")
+        reasons.append(
+            f"memory: {reserve:.0%} of each device is left to activations and caches, which aren't counted"
+        )
     return reasons

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from .case import MeshCase
@@ -17,12 +17,12 @@ OUTPUTS, SAME, GRADIENTS, HELD, HEARD, TALKED = (
     "talks",
 )
 CHECKS = {
-    OUTPUTS: "the outputs of every rank of the last stage, against float64 on one device",
-    SAME: "the same against one device in the same dtype",
-    GRADIENTS: "all gradients put together, against float64 on one device",
-    HELD: "every rank held its part of the parameters and no other",
-    HEARD: "damage to one rank's part changed the outputs of its share of the batch on all ranks, and no other",
-    TALKED: "every rank talked along each axis that it is split by",
+    OUTPUTS: "outputs of each last rank, float64",
+    SAME: "the same, one device in float32",
+    GRADIENTS: "all gradients, float64",
+    HELD: "its parameters and no others",
+    HEARD: "damage to a rank moves its share",
+    TALKED: "along each axis it is split by",
 }
 
 
@@ -81,12 +81,13 @@ class CaseResult:
 
 @dataclass(frozen=True, kw_only=True)
 class MeshResult:
-    """What one start of the ranks came to. `broken` says why there is no result, and `rank` who it was."""
+    """What one start of the ranks came to. `broken` says why there is no result, `rank` who it
+    was and `step` at what."""
 
     cases: tuple[CaseResult, ...] = ()
     broken: str = ""
     rank: int | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    step: str = ""
 
     @property
     def passed(self) -> bool:

@@ -34,7 +34,13 @@ class Stage:
     """
 
     def __init__(
-        self, model: torch.nn.Module, outline: Outline, layers: tuple[int, int], device: torch.device, *, by_host: bool
+        self,
+        model: torch.nn.Module,
+        outline: Outline,
+        layers: tuple[int, int],
+        device: torch.device,
+        *,
+        by_host: bool,
     ) -> None:
         first, stop = layers
         self.is_first, self.is_last = first == 0, stop == outline.count
