@@ -12,7 +12,7 @@ _NPU_TARGETS = {"Intel": "openvino:NPU", "AMD": "npu"}
 
 def accelerators_of(inventory: HardwareInfo, machine: str = "") -> tuple[Device, ...]:
     """The accelerators that a driver lists, as devices; `machine` stands in front of their names where there are
-    several machines. Other kinds than a vendor's GPUs keep their target, so that a plan can say why they don't fit."""
+    several machines. What isn't a GPU keeps its own target, so that a plan can say why it doesn't fit."""
     count: dict[str, int] = {}
     found = []
     for one in inventory.accelerators:

@@ -132,7 +132,7 @@ def _is_of_stage(name: str, case: MeshCase, stage: int, whole: Facts) -> bool:
         return first <= int(name.removeprefix(f"{whole['layers']}.").partition(".")[0]) < stop
     if any(name.startswith(f"{module}.") for module in whole["before"]):
         return first == 0
-    return stop == whole["count"]
+    return bool(stop == whole["count"])
 
 
 def _held(case: MeshCase, facts: Sequence[Facts], whole: Facts) -> MeshCheck:

@@ -21,8 +21,6 @@ from .outline import NoPipeline, outline_of
 if TYPE_CHECKING:
     import torch
 
-    from ..backends.base import Array
-
 
 def main(folder: Path) -> None:
     """Write `whole-N.npz` and `whole-N.json` for each model of the job."""

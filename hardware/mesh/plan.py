@@ -6,6 +6,7 @@ that it isn't shown to fit.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +21,7 @@ from .figures import ModelFigures
 from .stages import cut
 
 RESERVE = 0.1
-"""The share of a device's memory that a plan leaves to activations, caches and the runtime, which it doesn't count."""
+"""The share of a device's memory that a plan leaves to activations, caches and the runtime, which aren't counted."""
 _FIX = "Choose other sizes, or --mesh auto."
 
 
@@ -151,7 +152,9 @@ def _planned(
         raise MeshRefused(f"{figures.name} can't be split by {split}", why="; ".join(problems), fix=_FIX)
     mesh = DeviceMesh(devices=tuple(one for stage in chosen for one in stage), split=split)
     rooms = [[_room(one, reserve) for one in stage] for stage in chosen]
-    unknown = [one for one, room in zip(mesh.devices, sum(rooms, []), strict=True) if room is None]
+    unknown = [
+        one for one, room in zip(mesh.devices, (one for stage in rooms for one in stage), strict=True) if room is None
+    ]
     if unknown:
         weights = [1.0] * len(chosen)
     else:
@@ -214,7 +217,7 @@ def _stages_of_devices(devices: Sequence[Device], split: Split, problems: list[s
     for one in sorted(devices, key=lambda device: -(device.memory_total.value or 0)):
         kinds.setdefault(kind_of(one), []).append(one)
     blocks: list[list[Device]] = []
-    for kind, members in sorted(kinds.items(), key=lambda one: (-len(one[1]), one[0])):
+    for _, members in sorted(kinds.items(), key=lambda one: (-len(one[1]), one[0])):
         if size > 1 and members[0].target.partition(":")[0] not in COLLECTIVES:
             continue
         blocks += [members[at : at + size] for at in range(0, len(members) - size + 1, size)]
@@ -224,9 +227,9 @@ def _stages_of_devices(devices: Sequence[Device], split: Split, problems: list[s
         return sorted(roomiest[: split.pipeline], key=lambda block: order[kind_of(block[0])])
     counts = ", ".join(f"{len(members)} of {kind}" for kind, members in kinds.items())
     problems.append(
-        f"{split} takes {split.pipeline} stage(s) of {size} device(s) of one kind, and there are {counts}: devices of "
-        "different vendors have no collectives in common (NCCL, RCCL, oneCCL and gloo don't speak to one another), so "
-        "that they can be joined as stages of a pipeline only"
+        f"{split} takes {split.pipeline} stage(s) of {size} device(s) of one kind, and there are {counts}: devices "
+        "of different vendors have no collectives in common (NCCL, RCCL and oneCCL don't speak to one another), "
+        "so that they can be joined as stages of a pipeline only"
     )
     return []
 
@@ -268,7 +271,7 @@ def _groups(mesh: DeviceMesh) -> tuple[Group, ...]:
     for axis in ("tensor", "data"):
         found += [group_of(axis, ranks, [mesh.devices[one] for one in ranks]) for ranks in mesh.groups(axis)]
     for ranks in mesh.groups("pipeline"):
-        for pair in zip(ranks, ranks[1:], strict=False):
+        for pair in itertools.pairwise(ranks):
             found.append(group_of("pipeline", pair, [mesh.devices[one] for one in pair]))
     return tuple(found)
 

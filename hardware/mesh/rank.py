@@ -37,7 +37,7 @@ from .stage import Stage
 
 
 class Progress:
-    """Where this rank is, in a file that whoever waits for it can read: the step, and how many times it has talked."""
+    """Where this rank is, in a file for whoever waits for it: the step, and how many times it has talked."""
 
     def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
@@ -145,7 +145,7 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
     device = device_of(case, rank)
     by_host = mesh.device_type == "cpu"
     made = None if outline is None else Stage(part, outline, case.stages[stage], device, by_host=by_host)
-    runner = Runner(case, model, part.to(device), made, mesh, own, arrays, progress)
+    runner = Runner(case, model, part if made else part.to(device), made, mesh, own, arrays, progress)
     found, facts = runner.run()
     np.savez(folder / OUTPUT_FILE.format(rank, number), **found)  # type: ignore[arg-type] # names of outputs
     facts |= {"rank": rank, "device": str(device), "coordinates": [stage, copy, mesh.get_coordinate()[2]]}

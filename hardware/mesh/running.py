@@ -1,4 +1,4 @@
-"""Runs a rank's part of a model: forward, whom it is heard by, gradients; and says what it held and said to others."""
+"""Runs a rank's part of a model: forward, whom it is heard by, gradients; and says what it held and told others."""
 
 from __future__ import annotations
 
@@ -86,6 +86,7 @@ class Runner:
         return [
             {"name": plain_name(name), "shape": list(one.shape), "bytes": one.numel() * one.element_size()}
             for name, one in self.part.named_parameters()
+            if not one.is_meta
         ]
 
     @contextmanager
@@ -96,7 +97,7 @@ class Runner:
         if self.mesh.get_rank() != rank:
             yield
             return
-        kept = [(one, one.detach().clone()) for one in self.part.parameters()]
+        kept = [(one, one.detach().clone()) for one in self.part.parameters() if not one.is_meta]
         with torch.no_grad():
             for one, _ in kept:
                 one.mul_(DAMAGE)

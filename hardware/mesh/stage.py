@@ -28,8 +28,8 @@ class StageEnd(Exception):
 class Stage:
     """Layers [first, stop) of a model, and what runs in front of the first or behind the last.
 
-    `module` is what torch's pipelining runs: it takes the hidden states (batch, ...) of the stage before, on the first
-    stage anything, and the model's inputs by name; the last gives the model's outputs in the order of `outputs`.
+    `module` is what torch's pipelining runs: it takes the hidden states (batch, ...) of the stage before, on the
+    first stage anything, and the model's inputs by name; the last gives the outputs in the order of `outputs`.
     `device` is where it computes; with `by_host` what is sent and received lies in memory of the host.
     """
 
@@ -52,19 +52,19 @@ class Stage:
         for place in range(outline.count):
             name = f"{outline.layers}.{place}"
             if place < first:
-                _replace(model, name, _passing(own[place], outline.as_tuple))
+                _give_up(own[place], _passing(outline.as_tuple))
             elif place >= stop:
-                _replace(model, name, _elsewhere(name))
+                _give_up(own[place], _elsewhere(name))
         if not self.is_first:
             for name in outline.before:
-                _replace(model, name, module_of(self._blank(outline.blanks[name])))
+                _give_up(model.get_submodule(name), self._blank(outline.blanks[name]))
             own[first].register_forward_pre_hook(self._take, with_kwargs=True, prepend=True)
         if not self.is_last:
             for name in (*outline.after, *outline.unused):
-                _replace(model, name, _elsewhere(name))
+                _give_up(model.get_submodule(name), _elsewhere(name))
             own[stop - 1].register_forward_hook(_end)
-        self.model = model.to(device)
-        self.module = module_of(self._run, model=self.model)
+        self.model = model._apply(lambda one: one if one.is_meta else one.to(device))
+        self.module = module_of(self._run, self.model)
 
     def _blank(self, shape: tuple[int, ...]) -> Callable[..., Any]:
         """In place of embeddings on a later stage: zeros of their shape with the batch at hand; nothing comes of
@@ -101,46 +101,45 @@ class Stage:
         return tensor.to("cpu") if self.by_host else tensor
 
 
-def module_of(call: Callable[..., Any], **parts: torch.nn.Module) -> torch.nn.Module:
-    """A module whose forward is `call`, with other modules as its parts."""
+def module_of(call: Callable[..., Any], model: torch.nn.Module) -> torch.nn.Module:
+    """A module whose forward is `call`, with the parameters of a model."""
     import torch
 
-    class Calling(torch.nn.Module):
+    class Calling(torch.nn.Module):  # type: ignore[misc] # torch is Any to mypy
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             return call(*args, **kwargs)
 
     made = Calling()
-    for name, part in parts.items():
-        made.add_module(name, part)
+    made.add_module("model", model)
     return made
 
 
-def _elsewhere(name: str) -> torch.nn.Module:
-    """In place of a module that another stage holds, and this one must never run."""
+def _give_up(module: torch.nn.Module, instead: Callable[..., Any]) -> None:
+    """Let go of a module's tensors, and do something else where it runs. What code reads of it besides (a dtype, the
+    kind of an attention) is still there: its tensors have a shape and no data."""
+    module.to("meta")
+    module._forward_hooks.clear()
+    module._forward_pre_hooks.clear()
+    module.forward = instead
+
+
+def _elsewhere(name: str) -> Callable[..., Any]:
+    """For a module that another stage holds, and this one must never run."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise RuntimeError(f"{name} is held by another stage, and this one ran it")
 
-    return module_of(refuse)
+    return refuse
 
 
-def _passing(layer: torch.nn.Module, as_tuple: bool) -> torch.nn.Module:
-    """In place of a layer of an earlier stage: hands on what it is given. What that layer keeps beside its tensors
-    (the kind of its attention) can still be read."""
+def _passing(as_tuple: bool) -> Callable[..., Any]:
+    """For a layer of an earlier stage: hands on what it is given, as the layer would."""
 
     def hand_on(*args: Any, **kwargs: Any) -> Any:
         hidden = args[0] if args else kwargs["hidden_states"]
         return (hidden,) if as_tuple else hidden
 
-    made = module_of(hand_on)
-    kept = {name: value for name, value in vars(layer).items() if not name.startswith("_") and name != "training"}
-    vars(made).update(kept)
-    return made
-
-
-def _replace(model: torch.nn.Module, name: str, other: torch.nn.Module) -> None:
-    owner, _, own = name.rpartition(".")
-    setattr(model.get_submodule(owner), own, other)
+    return hand_on
 
 
 def _end(_module: torch.nn.Module, _args: Any, output: Any) -> None:
