@@ -46,26 +46,38 @@ def split_by_tensor(model: MeshModel, folder: Path, mesh: Any) -> torch.nn.Modul
     return cast("torch.nn.Module", loaded.eval())
 
 
-def tensor_dims(whole: torch.nn.Module) -> dict[str, int]:
-    """Along which axis transformers' plan for this model divides each parameter; those that every rank holds whole
-    aren't there. Empty where the type has no plan."""
+def tensor_styles(model: torch.nn.Module) -> dict[str, tuple[str, int]]:
+    """How transformers' plan for this model divides each parameter, and along which axis; those that every rank holds
+    whole aren't there. Empty where the type has no plan."""
     try:
         from transformers.integrations.tensor_parallel import ALL_PARALLEL_STYLES, _get_parameter_tp_plan
     except ImportError:  # another release of transformers
         return {}
-    plan = getattr(whole, "tp_plan", None) or {}
     found = {}
-    for name, parameter in whole.named_parameters():
-        style = _get_parameter_tp_plan(name, plan)
-        if style is None:
-            continue
-        by_name = (
-            ALL_PARALLEL_STYLES.plan_to_bias_dim if name.endswith("bias") else ALL_PARALLEL_STYLES.plan_to_weight_dim
-        )
-        dim = by_name.get(style, 0 if style == "grouped_gemm" else None)
-        if dim is not None and parameter.ndim >= -dim:
-            found[name] = dim % parameter.ndim
+    for own, parameter in model.named_parameters():
+        name = plain_name(own)
+        style = _get_parameter_tp_plan(name, plan_of(model))
+        is_bias = name.endswith("bias")
+        dims = ALL_PARALLEL_STYLES.plan_to_bias_dim if is_bias else ALL_PARALLEL_STYLES.plan_to_weight_dim
+        dim = dims.get(style, 0 if style == "grouped_gemm" else None)
+        if style is not None and dim is not None and parameter.ndim >= -dim:
+            found[name] = style, dim % parameter.ndim
     return found
+
+
+def tensor_dims(model: torch.nn.Module) -> dict[str, int]:
+    """Along which axis a tensor split divides each parameter that it does divide."""
+    return {name: dim for name, (_, dim) in tensor_styles(model).items()}
+
+
+def put_together(parts: list[torch.Tensor], style: str, dim: int) -> torch.Tensor:
+    """A whole tensor of the ranks' parts. Of two matrices in one (`packed`), each rank has a part of both."""
+    import torch
+
+    if not style.startswith("packed"):
+        return torch.cat(parts, dim)
+    halves = [one.chunk(2, dim) for one in parts]
+    return torch.cat([one[0] for one in halves] + [one[1] for one in halves], dim)
 
 
 def plan_of(whole: torch.nn.Module) -> dict[str, str]:

@@ -98,10 +98,20 @@ def _gradients(
                     own = tied.get(name, name)
                     got[own] = got[own] + one if own in got else one
             silent = [name for name in got if name not in want and not got[name].any()]
-            each.append((place, compare_gradients({n: one for n, one in got.items() if n not in silent}, want)))
+            got = {name: one for name, one in got.items() if name not in silent}
+            others = sorted(name for name in {**got, **want} if _shape_of(got.get(name)) != _shape_of(want.get(name)))
+            if others:
+                told = f"rank {place}: {_shape(_shape_of(got.get(others[0])))} is the gradient of {others[0]}"
+                more = f", and {len(others) - 1} more aren't right" if len(others) > 1 else ""
+                return MeshCheck(name=GRADIENTS, passed=False, tolerance=limit, detail=told + more)
+            each.append((place, compare_gradients(got, want)))
     except ReferenceNotFinite as error:
         return MeshCheck(name=GRADIENTS, passed=False, detail=str(error))
     return _worst(GRADIENTS, each, limit)
+
+
+def _shape_of(array: Array | None) -> tuple[int, ...] | None:
+    return None if array is None else array.shape
 
 
 # What a rank held

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..backends._loss import loss_weights
-from ..backends._outputs import results
+from ..backends._outputs import nested, results
 from ..backends._tensors import to_arrays, to_tensors
-from ..backends._torch import forward
+from ..backends._torch import forward, without_cache
 from ..output_masks import masks_of
 from .axes import AXES
-from .building import plain_name, plan_of
+from .building import plain_name, put_together, tensor_styles
 from .case import TORCH_AXES, MeshCase, MeshModel
 from .stage import Stage
 from .traffic import Traffic
@@ -139,16 +139,10 @@ class Runner:
     def _gathered(self, outputs: Mapping[str, torch.Tensor]) -> dict[str, Array]:
         """Outputs of all copies, one behind the other, on the ranks of the last stage."""
         import torch
-        import torch.distributed as dist
 
         if self.case.split.data == 1 or not self.is_last:
             return to_arrays(outputs)
-        found = {}
-        for name, one in sorted(outputs.items()):
-            parts = [torch.empty_like(one) for _ in range(self.case.split.data)]
-            dist.all_gather(parts, one.contiguous(), group=self.mesh.get_group("dp"))
-            found[name] = torch.cat(parts)
-        return to_arrays(found)
+        return to_arrays({name: torch.cat(self._of_all("dp", one)) for name, one in sorted(outputs.items())})
 
     # Gradients
 
@@ -188,9 +182,6 @@ class Runner:
         if self.case.split.data > 1:
             group = self.mesh.get_group("dp")
             run = DistributedDataParallel(self.part, process_group=group, find_unused_parameters=True)
-        from ..backends._outputs import nested
-        from ..backends._torch import without_cache
-
         outputs = results(run(**nested(self.tensors), **without_cache(self.part)))
         weights = self._weights(outputs)
         total: Any = sum((outputs[name] * one).sum() for name, one in weights.items() if outputs[name].requires_grad)
@@ -210,12 +201,21 @@ class Runner:
     def _gradients(self) -> dict[str, Array]:
         """This stage's gradients with all parts of a tensor split put together."""
         named = {plain_name(name): one.grad for name, one in self.part.named_parameters() if one.grad is not None}
-        if self.case.split.tensor > 1:
-            from transformers.integrations.tensor_parallel import gather_state_dict_for_save
-
-            axis = self.mesh["tp"]
-            named = gather_state_dict_for_save(named, plan_of(self.part), axis, self.case.split.tensor)
+        styles = tensor_styles(self.part) if self.case.split.tensor > 1 else {}
+        for name, (style, dim) in styles.items():
+            if name in named:
+                named[name] = put_together(self._of_all("tp", named[name]), style, dim)
         return to_arrays(named)
+
+    def _of_all(self, axis: str, own: torch.Tensor) -> list[torch.Tensor]:
+        """The same tensor of every rank along an axis, in their order."""
+        import torch
+        import torch.distributed as dist
+
+        group = self.mesh.get_group(axis)
+        parts = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(parts, own.contiguous(), group=group)
+        return parts
 
 
 def _weighed(output: Any, weights: torch.Tensor) -> torch.Tensor:
