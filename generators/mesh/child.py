@@ -1,4 +1,4 @@
-"""What runs in the child: makes a type's tiny model large enough to be split by four, and counts the real one's bytes."""
+"""What runs in the child: makes a type's tiny model large enough to be split by four, and counts the real one."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _require_batch(arrays: Mapping[str, Any]) -> None:
 
 
 def real_figures(name: str, recipe: Recipe, facts: Mapping[str, Any], precision: str) -> tuple[ModelFigures, str]:
-    """Figures of the real model, which is built without data: of a checkpoint's config.json, or the type's defaults."""
+    """Figures of the real model, built without data: of a checkpoint's config.json, or the type's defaults."""
     import torch
 
     _, _, config, whose = start(name, recipe.task)
@@ -162,7 +162,7 @@ def _divided(whole: torch.nn.Module, dims: Mapping[str, int], plan: Mapping[str,
     """What a tensor split has to divide: heads where attention itself is split, and the axes of parameters."""
     config: Any = whole.config
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    found = {}
+    found: dict[str, int] = {}
     attention = [style for name, style in plan.items() if "attn" in name or "attention" in name]
     if attention and not any(_GATHERED in style for style in attention):
         heads = getattr(text, "num_attention_heads", None)

@@ -39,7 +39,8 @@ def split_by_tensor(model: MeshModel, folder: Path, mesh: Any) -> torch.nn.Modul
     import torch
 
     # transformers takes the device from torchrun's variable, and counts it as a number of the mesh's device type.
-    os.environ["LOCAL_RANK"] = str(mesh.get_rank() if mesh.device_type == "cpu" else torch.cuda.current_device())
+    accelerator = None if mesh.device_type == "cpu" else getattr(torch, mesh.device_type)
+    os.environ["LOCAL_RANK"] = str(accelerator.current_device() if accelerator else mesh.get_rank())
     loaded = transformers_class(model.model_class).from_pretrained(
         folder, tp_plan="auto", device_mesh=mesh, dtype=torch.float32
     )

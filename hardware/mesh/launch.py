@@ -114,6 +114,7 @@ def _environment(rank: int | None, ranks: int) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
         "MASTER_ADDR": "127.0.0.1",
         "WORLD_SIZE": str(ranks),
     }

@@ -76,17 +76,23 @@ def main(folder: Path, rank: int, ranks: int) -> None:
         world_size=ranks,
         timeout=timedelta(seconds=job.seconds),
     )
+    for (
+        case
+    ) in job.cases:  # torch starts its threads for gradients once: whatever they work on has to be known by then
+        if rank < case.split.size:
+            device_of(case, rank)
+    meeting = dist.new_group(backend="gloo")  # where ranks only wait for one another, no device has a part in it
     progress.step("writing checkpoints")
     if rank == 0:
         for model in sorted({case.model for case in job.cases if case.split.tensor > 1}):
             built(job.models[model]).save_pretrained(folder / CHECKPOINT.format(model))
-    dist.barrier()
+    dist.barrier(group=meeting)
     for number, case in enumerate(job.cases):
         progress.step(f"{case.name}: joining")
         mesh = _device_mesh(case, rank, ranks)
         if rank < case.split.size:
             run_case(job, number, folder, rank, mesh, progress)
-        dist.barrier()
+        dist.barrier(group=meeting)
     progress.step("done")
     dist.destroy_process_group()
 
