@@ -18,6 +18,12 @@ def mesh_text(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
+def plan_text(figures: Report, whose: str, plan: Report | None, refused: str = "") -> str:
+    """A plan alone, as `ModelFigures.to_dict` and `MeshPlan.to_dict` give it; it ends in a newline."""
+    told = {"figures": figures, "whose": whose, "plan": plan, "refused": refused, "model": figures["name"]}
+    return "\n".join(_plan_lines(told)).rstrip() + "\n"
+
+
 def _plan_lines(report: Report) -> list[str]:
     figures, plan = report["figures"], report["plan"]
     lines = []

@@ -7,7 +7,8 @@ from ..detection import HardwareInfo
 from ..placement.device import Device, Figure
 from ..target_vendors import TARGET_VENDORS
 
-_NPU_TARGETS = {"Intel": "openvino:NPU", "AMD": "npu"}
+_OTHERS = {"Intel": "openvino:NPU", "AMD": "npu", "Apple": "coreml"}
+"""What computes on a device of a vendor of GPUs that is none."""
 
 
 def accelerators_of(inventory: HardwareInfo, machine: str = "") -> tuple[Device, ...]:
@@ -53,8 +54,8 @@ def processor_ranks(inventory: HardwareInfo, ranks: int, target: str = "cpu") ->
 
 def _target(one: AcceleratorInfo) -> str:
     by_vendor = {vendor: target for target, vendor in TARGET_VENDORS.items()}
-    if one.device_type != "gpu" and one.vendor in _NPU_TARGETS:
-        return _NPU_TARGETS[one.vendor]
+    if one.device_type != "gpu" and one.vendor in _OTHERS:
+        return _OTHERS[one.vendor]
     return by_vendor.get(one.vendor, one.vendor.lower())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,10 +105,16 @@ def _gradients(
                 told = f"rank {place}: {_shape(_shape_of(got.get(others[0])))} is the gradient of {others[0]}"
                 more = f", and {len(others) - 1} more aren't right" if len(others) > 1 else ""
                 return MeshCheck(name=GRADIENTS, passed=False, tolerance=limit, detail=told + more)
-            each.append((place, compare_gradients(got, want)))
+            found_here = compare_gradients(got, want)
+            each.append((place, replace(found_here, worst=_farthest(got, want))))
     except ReferenceNotFinite as error:
         return MeshCheck(name=GRADIENTS, passed=False, detail=str(error))
     return _worst(GRADIENTS, each, limit)
+
+
+def _farthest(got: Arrays, want: Arrays) -> str:
+    """The parameter whose gradient is farthest off."""
+    return f"the gradient of {max(want, key=lambda name: float(np.abs(got[name] - want[name]).max(initial=0.0)))}"
 
 
 def _shape_of(array: Array | None) -> tuple[int, ...] | None:

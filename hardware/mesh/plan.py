@@ -301,6 +301,11 @@ def _reasons(
         kinds = list(dict.fromkeys(kind_of(one) for one in mesh.devices))
         if len(kinds) > 1:
             reasons.append(f"pipeline: {' and '.join(kinds)} are joined as stages, by memory of the host")
+    machines = sorted({one.name.rpartition("/")[0] for one in mesh.devices if one.target != "cpu"})
+    if len(machines) > 1:
+        reasons.append(
+            f"machines: {' and '.join(filter(None, machines))}; how fast the links between them are isn't known"
+        )
     for one in unknown:
         why = one.memory_total.reason or "nobody tells"
         reasons.append(f"memory of {one.name} isn't known ({why}): it isn't shown that its part fits")

@@ -153,7 +153,8 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
     made = None if outline is None else Stage(part, outline, case.stages[stage], device, by_host=by_host)
     runner = Runner(case, model, part if made else part.to(device), made, mesh, own, arrays, progress)
     found, facts = runner.run()
-    np.savez(folder / OUTPUT_FILE.format(rank, number), **found)  # type: ignore[arg-type] # names of outputs
+    with (folder / OUTPUT_FILE.format(rank, number)).open("wb") as file:
+        np.savez(file, **found)  # type: ignore[arg-type] # names of outputs
     facts |= {"rank": rank, "device": str(device), "coordinates": [stage, copy, mesh.get_coordinate()[2]]}
     facts["seconds"] = round(time.monotonic() - started, 3)
     write_whole(folder / FACTS_FILE.format(rank, number), json.dumps(facts))

@@ -81,8 +81,8 @@ class CaseResult:
 
 @dataclass(frozen=True, kw_only=True)
 class MeshResult:
-    """What one start of the ranks came to. `broken` says why there is no result, `rank` who it
-    was and `step` at what."""
+    """What one start of the ranks came to. `broken` says why it came to no end, `rank` who it was
+    and `step` at what; `cases` are then those that were done."""
 
     cases: tuple[CaseResult, ...] = ()
     broken: str = ""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import numpy as np
 import pytest
 from command_line import REPOSITORY, CommandLine
 
@@ -214,12 +213,9 @@ def test_a_rank_that_dies_or_stands_still_ends_all_and_is_named(fault: str, reas
     assert fault in found.step
 
 
-def test_the_command_plans_checks_and_writes_what_its_schema_says(cli: CommandLine, tmp_path: Path) -> None:
-    ran = cli(
-        "run_test_generation.py",
-        *("--mesh", "pipeline=2", "--model", "bert", "--device", "cpu", "--format", "json"),
-        *("--report-dir", str(tmp_path)),
-    )
+def test_the_command_plans_checks_and_writes_what_its_schema_says(command_line: CommandLine, tmp_path: Path) -> None:
+    words = ("--mesh", "pipeline=2", "--model", "bert", "--device", "cpu", "--format", "json")
+    ran = command_line.run(tmp_path, *words)
     assert ran.code == 0, ran.err
     report = json.loads(ran.out)
     schema = json.loads((REPOSITORY / "hardware" / "schemas" / "mesh.json").read_text())
@@ -227,5 +223,6 @@ def test_the_command_plans_checks_and_writes_what_its_schema_says(cli: CommandLi
     assert report["passed"] is True
     assert report["remark"] == "2 ranks on one CPU: proves the split, not speed"
     assert report["plan"]["total_bytes"] > 4e8
-    assert json.loads((tmp_path / "mesh.json").read_text()) == report
-    assert np.isfinite(report["cases"][0]["checks"][0]["error"])
+    assert json.loads((ran.reports / "mesh.json").read_text()) == report
+    assert 0 < report["cases"][0]["checks"][0]["error"] < 2e-5
+    assert ran.network == []
