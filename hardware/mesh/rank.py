@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -160,8 +161,16 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
     write_whole(folder / FACTS_FILE.format(rank, number), json.dumps(facts))
 
 
+def _end_with(parent: int) -> None:
+    """Whoever started this rank is gone, and nobody waits for it any more."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
 def guarded(folder: Path, rank: int, ranks: int, run: Any = main) -> int:
     """Run, and leave the reason of a failure in a file; returns the exit code."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
         run(folder, rank, ranks)
     except BaseException as error:  # whatever it is, it is why this rank ended

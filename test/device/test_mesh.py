@@ -5,11 +5,14 @@ One start of the ranks does many cases, since each start imports torch once a ra
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import psutil
 import pytest
 from command_line import REPOSITORY, CommandLine
 
@@ -226,3 +229,20 @@ def test_the_command_plans_checks_and_writes_what_its_schema_says(command_line: 
     assert json.loads((ran.reports / "mesh.json").read_text()) == report
     assert 0 < report["cases"][0]["checks"][0]["error"] < 2e-5
     assert ran.network == []
+
+
+def test_ranks_end_with_whoever_started_them(command_line: CommandLine, tmp_path: Path) -> None:
+    """Killed, a check can't end its ranks; they see that it is gone."""
+    started = command_line.start(tmp_path, "--mesh", "data=2", "--model", "bert", "--device", "cpu")
+    ranks: list[psutil.Process] = []
+    until = time.monotonic() + 120
+    while len(ranks) < 2 and time.monotonic() < until and started.poll() is None:
+        with contextlib.suppress(psutil.Error):  # another child of it that has just ended
+            children = psutil.Process(started.pid).children()
+            ranks = [one for one in children if "hardware.mesh.rank" in one.cmdline()]
+        time.sleep(0.1)
+    started.kill()
+    started.wait()
+    assert len(ranks) == 2
+    _, alive = psutil.wait_procs(ranks, timeout=60)
+    assert not alive
