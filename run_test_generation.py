@@ -20,6 +20,7 @@ Examples:
   python run_test_generation.py --model bert --device webgpu --web-page page.zip
   python run_test_generation.py --priority high --device cpu --run --distributed ray --address HOST:6379
   python run_test_generation.py --model bert --device cuda --host user@lab --run
+  python run_test_generation.py --model llama --mesh data=2,tensor=2 --device cpu
   python run_test_generation.py --upstream ./transformers --model bert --device cpu
 
 Without --run the suites are written, and the command that runs them is printed. What follows a lone -- goes to
@@ -113,6 +114,10 @@ def _printed(asked: Options) -> int | None:
         from reports.place_command import report_placement
 
         return report_placement(asked)
+    if asked.mesh is not None:
+        from reports.mesh_command import report_mesh
+
+        return report_mesh(asked, asked.mesh)
     if asked.backlog:
         from reports.backlog_command import report_backlog
 

@@ -254,6 +254,12 @@ _OPTIONS = (
         "those alone are written that do; without one it says so of the suites in DIR, or in --output-dir.",
     ),
     click.option(
+        "--mesh",
+        metavar="SPLIT",
+        help="Plan one model over several devices and check the split with torch.distributed: data=2,tensor=2, "
+        "pipeline=2, or auto, the fewest devices that it fits.",
+    ),
+    click.option(
         "--upstream",
         type=_FOLDER_THAT_IS_THERE,
         metavar="CHECKOUT",
@@ -332,6 +338,7 @@ class Options:
     check_folder: Path | None
     update_folder: Path | None
     verify: str | None
+    mesh: str | None
     upstream: Path | None
     debug: bool
     pytest_arguments: Sequence[str]

@@ -16,10 +16,11 @@ def refuse_together(asked: Options, *, format_given: bool, address_given: bool =
     say that `--format` and `--address` were, on the command line."""
     tables = asked.hardware_compatibility or asked.coverage_report
     shown = tables or asked.explain or asked.calibration or asked.dry_run or asked.backlog or asked.place
+    shown = shown or asked.mesh is not None
     if not (shown or asked.list_devices) and format_given:
         raise UsageError(
             "--format goes with what is printed: --list-devices, --hardware-compatibility, --coverage-report, "
-            "--calibration, --backlog, --place, --dry-run or --explain CELL",
+            "--calibration, --backlog, --place, --mesh, --dry-run or --explain CELL",
             fix="Leave it out.",
         )
     _refuse_two_jobs(asked)
@@ -39,6 +40,7 @@ def refuse_together(asked: Options, *, format_given: bool, address_given: bool =
     _refuse_beside_a_page(asked)
     _refuse_beside_a_cluster(asked, address_given=address_given)
     _refuse_beside_a_host(asked)
+    _refuse_beside_a_mesh(asked)
     if asked.no_redact and not (asked.run or asked.refresh or asked.upstream):
         raise UsageError("--no-redact goes with --run, --refresh or --upstream", fix="Nothing else writes evidence.")
     if asked.resume and not (asked.run or asked.refresh):
@@ -115,6 +117,31 @@ def _refuse_beside_a_host(asked: Options) -> None:
         raise UsageError(
             "what follows -- is for pytest here, and doesn't go with --host",
             fix="--select and --skip choose cells; --timeout and --jobs are handed on.",
+
+
+def _refuse_beside_a_mesh(asked: Options) -> None:
+    """A mesh is planned and checked alone: a split model is no suite's model, and gives no evidence."""
+    beside = {
+        "--run": asked.run,
+        "--bundle": asked.bundle,
+        "--web-page": asked.web_page,
+        "--config": asked.config,
+        "--list": asked.list_cells,
+        "--explain": asked.explain is not None,
+        "--check": asked.check_folder,
+        "--update": asked.update_folder,
+        "--verify": asked.verify is not None,
+        "--upstream": asked.upstream,
+        "--priority": asked.priority,
+        "--architectures": asked.architectures,
+        "--tasks": asked.tasks,
+        "--dims": asked.dims != "tiny",
+    }
+    other = next((name for name, given in beside.items() if given), None)
+    if asked.mesh is not None and other:
+        raise UsageError(
+            f"--mesh is a job of its own, and {other} belongs to another",
+            fix="Ask for one of them; --mesh goes with --model, --device, --precision and --timeout.",
         )
 
 
@@ -156,6 +183,7 @@ def _refuse_two_jobs(asked: Options) -> None:
         "--calibration": asked.calibration,
         "--backlog": bool(asked.backlog),
         "--refresh": asked.refresh,
+        "--mesh": asked.mesh is not None,
         "--list-devices": asked.list_devices,
         "--place": asked.place,
         "--run": asked.run and asked.place,

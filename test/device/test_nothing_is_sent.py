@@ -46,6 +46,7 @@ ASKED: dict[str, dict[str, int]] = {
         "--coverage-report --targets cpu,openvino": 0,
         "--calibration --format json": 0,
         "--backlog openvino": 0,
+        "--mesh data=2 --model bert --device cpu": 0,
         "--refresh --dry-run": 0,
     },
     REPORT: {

@@ -47,6 +47,13 @@ def refused(*arguments: str) -> str:
         (("--model", "bert", "--run", "--host", "lab", "--no-redact"), "redacted where it is written"),
         (("--model", "bert", "--run", "--host-checkpoint", "w"), "--host-checkpoint goes with --host"),
         (("--model", "bert", "--run", "--host", "-oProxyCommand=x"), "is no host"),
+        (("--mesh", "data=2", "--model", "bert", "--run"), "--mesh is a job of its own"),
+        (("--mesh", "auto", "--refresh"), "two jobs"),
+        (("--mesh", "data=2"), "--mesh is about one model"),
+        (("--mesh", "dta=2", "--model", "bert"), "'dta' is no axis of a mesh. Did you mean 'data'?"),
+        (("--mesh", "data=2", "--model", "bert", "--device", "openvino"), "'openvino' is no device for a mesh"),
+        (("--mesh", "data=2", "--model", "bert", "--device", "cuda:63"), "'cuda:63' isn't here"),
+        (("--mesh", "data=2", "--model", "bert", "--format", "html"), "--mesh gives text or json"),
     ],
 )
 def test_what_does_not_go_together_is_refused(arguments: tuple[str, ...], words: str) -> None:

@@ -1,0 +1,60 @@
+"""`ModelFigures`: what a plan has to know of a model, as plain numbers. Nothing here builds one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFigures:
+    """Bytes of parameters in the dtype that is planned for, and what its splits must divide.
+
+    `layers` are the bytes of each layer, `before` and `after` those of what runs in front of the first (embeddings)
+    and behind the last (norm, head); a tied parameter counts on both sides, since both stages hold it. The `split_`
+    figures are the shares of these that a tensor split divides; the rest every rank holds whole. `divided` names
+    what a tensor split divides (`attention heads`: 32). `tensor_plan` says whose plan that is, empty for none, and
+    `no_tensor` why there is none; `no_pipeline` why the layers can't be stages. `batch` is of the inputs that are
+    split over `data`; None where none is planned.
+    """
+
+    name: str
+    dtype: str
+    parameters: int
+    layers: tuple[int, ...]
+    before: int
+    after: int
+    split_layers: tuple[int, ...]
+    split_before: int = 0
+    split_after: int = 0
+    divided: Mapping[str, int] = field(default_factory=dict)
+    tensor_plan: str = ""
+    no_tensor: str = ""
+    no_pipeline: str = ""
+    batch: int | None = None
+
+    def part_bytes(self, first: int, stop: int, tensor: int) -> int:
+        """Bytes that one rank of a stage with layers [first, stop) holds, split by `tensor`."""
+        whole = sum(self.layers[first:stop])
+        split = sum(self.split_layers[first:stop])
+        if first == 0:
+            whole, split = whole + self.before, split + self.split_before
+        if stop == len(self.layers):
+            whole, split = whole + self.after, split + self.split_after
+        return whole - split + -(-split // tensor)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes on one device."""
+        return self.part_bytes(0, len(self.layers), 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self) | {"divided": dict(self.divided)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ModelFigures:
+        """What `to_dict` gave."""
+        lists = {name: tuple(values[name]) for name in ("layers", "split_layers")}
+        return cls(**{**values, **lists})

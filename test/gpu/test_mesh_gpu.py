@@ -1,0 +1,28 @@
+"""Splits over real accelerators of one kind, by NCCL, RCCL or oneCCL: skipped by name where there are fewer than two."""
+
+from __future__ import annotations
+
+import pytest
+
+from generators.mesh.asking import mesh_subject
+from hardware.basic_detection import inventory_here
+from hardware.mesh.axes import Split
+from hardware.mesh.communication import COLLECTIVES
+from hardware.mesh.devices import accelerators_of
+from hardware.mesh.plan import plan_mesh
+from reports.mesh_command import run_check
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("target", [one for one in COLLECTIVES if one != "cpu"])
+@pytest.mark.parametrize("split", [Split(data=2), Split(tensor=2), Split(pipeline=2)], ids=str)
+def test_two_accelerators_give_what_one_device_gives(target: str, split: Split) -> None:
+    devices = [one for one in accelerators_of(inventory_here()) if one.target.partition(":")[0] == target]
+    if len(devices) < 2:
+        pytest.skip(f"{target}: {len(devices)} device(s) are here, and a mesh takes two")
+    subject = mesh_subject("llama")
+    plan = plan_mesh(devices, subject.tiny_figures, split)
+    found = run_check(subject, plan, 300)
+    assert found.passed, found.broken or found.cases
+    assert {one.device.partition(":")[0] for one in found.cases[0].ranks} == {"cuda" if target == "rocm" else target}
