@@ -27,7 +27,7 @@ class Names:
     torch_type: str
 
     def name_of(self, device: Any) -> str:
-        """The pool's name of a torch device: `rocm:1` for torch's `cuda:1` where the device that is meant is ROCm's."""
+        """The pool's name of a torch device: `rocm:1` for torch's `cuda:1` where the one that is meant is ROCm's."""
         if device.type != self.torch_type:
             return "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
         name, numbered, _ = self.device.partition(":")
@@ -36,7 +36,7 @@ class Names:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a model goes, by `names`. `argument` is what its runtime calls the device, which constructors are given."""
+    """Where a model goes. `argument` is what its runtime calls the device, which constructors are given."""
 
     names: Names
     argument: str
@@ -84,9 +84,8 @@ def place_for(device: str | Target | None, preferences: Mapping[str, Any] | None
     if named is None and wishes.get("priority_list"):
         backend = _first_of(wishes["priority_list"], wishes.get("preferred_index"))
     else:
-        backend = _backend(named, wishes.get("preferred_index"))
-        if reason := backend.unavailable():
-            raise BackendUnavailable(f"{backend.target} can't be used", why=reason)
+        index = wishes.get("preferred_index")
+        backend = _usable("auto" if named is None else str(named), None if index is None else int(index))
     names = _names(backend.target)
     return Place(
         names=names,
@@ -96,24 +95,30 @@ def place_for(device: str | Target | None, preferences: Mapping[str, Any] | None
     )
 
 
-def _backend(named: str | Target | None, index: Any) -> BaseBackend:
-    if named is None or str(named).strip().lower() == "auto":
-        named = detect_best_backend()
-    target = named if isinstance(named, Target) else resolve_target(str(named))
+@functools.lru_cache(maxsize=64)
+def _usable(named: str, index: int | None) -> BaseBackend:
+    """The backend of a device that can be used. Asked once of each; one that can't is asked again each time."""
+    backend = _backend(named, index)
+    if reason := backend.unavailable():
+        raise BackendUnavailable(f"{backend.target} can't be used", why=reason)
+    return backend
+
+
+def _backend(named: str, index: int | None) -> BaseBackend:
+    target = resolve_target(detect_best_backend() if named.strip().lower() == "auto" else named)
     backend = get_backend(target)
     if index is not None and target.index is None and backend.INDEXED:
-        backend = get_backend(replace(target, index=int(index)))
+        backend = get_backend(replace(target, index=index))
     return backend
 
 
 def _first_of(names: Iterable[str], index: Any) -> BaseBackend:
     reasons = []
     for name in names:
-        backend = _backend(name, index)
-        reason = backend.unavailable()
-        if not reason:
-            return backend
-        reasons.append(f"{backend.target}: {reason}")
+        try:
+            return _usable(str(name), None if index is None else int(index))
+        except BackendUnavailable as error:
+            reasons.append(str(error))
     raise BackendUnavailable("none of the devices in priority_list can be used", why="; ".join(reasons))
 
 
