@@ -156,7 +156,8 @@ def constructor(load: Load, observer: Observer, name: str, draw: random.Random) 
 
     def build() -> Any:
         observer.begins(name)
-        time.sleep(10 * load.seconds if slow else load.seconds)
+        if load.seconds or slow:
+            time.sleep(10 * load.seconds if slow else load.seconds)
         if fails:
             observer.failed(name)
             raise Refused(name)
@@ -188,7 +189,8 @@ def run(load: Load, pool: ResourcePool | None = None) -> Found:
 
     def use(name: str, got: object) -> None:
         assert getattr(got, "name", name) == name
-        time.sleep(0)
+        if hash((name, id(got))) % 16 == 0:
+            time.sleep(0)  # another thread goes on while this one has it
 
     def ask(thread: int) -> None:
         draw = random.Random(load.seed * 1000 + thread)

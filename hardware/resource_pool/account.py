@@ -38,13 +38,15 @@ class Account:
 
     `held` are those of resources that are there, `reserved` those of loads under way, and what left the pool while
     somebody kept a part of it stays in `lingering` until it is gone. The promise: without one of the resources that
-    are there or on their way, all others fit the budget.
+    are there or on their way, all others fit the budget. Who waits for memory waits at `room`, who waits until no
+    other load of unknown size is under way at `turn`.
     """
 
     device: str
     budget: int | None
     budget_from: str
     room: Condition
+    turn: Condition
     limits: Limits
     held: int = 0
     reserved: int = 0

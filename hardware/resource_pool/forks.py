@@ -51,7 +51,7 @@ def _renew(state: State) -> None:
     me = threading.get_ident()
     state.waits.forget_others(me)
     for account in state.accounts.values():
-        account.room = Condition(state.lock)
+        account.room, account.turn = Condition(state.lock), Condition(state.lock)
     for load in [one for one in state.loads.values() if one.owner != me]:
         if load.has_started:
             state.accounts[load.wanted.key.device].end(load.number, load.need)

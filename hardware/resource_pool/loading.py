@@ -152,7 +152,9 @@ def _admit(state: State, load: Load, account: Account) -> None:
                 return
             if not chosen:
                 now = state.now()
-                deadline = now + state.settings.wait_s if deadline is None or _others_load(state, load) else deadline
+                deadline = (
+                    now + state.settings.wait_s if deadline is None or state.loads_on(account, load) else deadline
+                )
                 if not _wait_for_room(state, load, account, deadline):
                     load.has_started = True
                     account.start(load.number, load.need)
@@ -166,7 +168,7 @@ def _admit(state: State, load: Load, account: Account) -> None:
 
 def _to_go_for(state: State, load: Load, account: Account, kept: set[Entry]) -> list[Entry] | None:
     """What should leave before the load starts; `None` where it may start, nothing where all that is there stays."""
-    its_turn = load.need.measured or not account.unmeasured - load.own or account.budget is None
+    its_turn = state.is_turn_of(load, account)
     coming, now = load.need.reserved, state.now()
     chosen = choose(state, account, coming, now=now, kept=kept) if its_turn else []
     if not chosen and account.may_start(load.need, load.own):
@@ -174,15 +176,6 @@ def _to_go_for(state: State, load: Load, account: Account, kept: set[Entry]) -> 
     if not chosen and its_turn:
         chosen = choose(state, account, coming, now=now, kept=kept, urgent=True)
     return chosen
-
-
-def _others_load(state: State, load: Load) -> bool:
-    device = load.wanted.key.device
-    return any(
-        one.has_started and one.number not in load.own and one.wanted.key.device == device
-        for one in state.loads.values()
-        if one is not load
-    )
 
 
 def _wait_for_room(state: State, load: Load, account: Account, deadline: float) -> bool:
@@ -195,7 +188,8 @@ def _wait_for_room(state: State, load: Load, account: Account, deadline: float) 
         return state.blockers(account, load)
 
     now = state.now()
-    outside = bool(account.lingering) or any(entry.is_idle for entry in state.entries.values())
+    its_turn = state.is_turn_of(load, account)
+    outside = its_turn and (bool(account.lingering) or any(entry.is_idle for entry in state.entries.values()))
     may_end = state.waits.can_end(load.owner, blockers()) or (outside and threading.active_count() > 1)
     if not may_end or now >= deadline:
         if load.own:
@@ -203,7 +197,8 @@ def _wait_for_room(state: State, load: Load, account: Account, deadline: float) 
         raise _no_room(state, load, account, waited=now >= deadline)
     state.counts["waits_for_room"] += 1
     with state.waits.waiting(load.owner, blockers):
-        account.room.wait(min(deadline - now, _OUTSIDERS_LOOKED_AGAIN_S if outside else _LOOKED_AGAIN_S))
+        condition = account.room if its_turn else account.turn
+        condition.wait(min(deadline - now, _OUTSIDERS_LOOKED_AGAIN_S if outside else _LOOKED_AGAIN_S))
     return True
 
 
@@ -360,3 +355,4 @@ def _end(state: State, load: Load, account: Account) -> None:
         del state.loads[load.wanted.key]
     load.done.notify_all()
     account.room.notify_all()
+    account.turn.notify()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -97,11 +99,16 @@ def allocated_bytes(device: str) -> int | None:
 def resident_bytes() -> int | None:
     """Main memory that this process has in use; `None` without psutil."""
     try:
-        import psutil
-
-        return int(psutil.Process().memory_info().rss)
+        return int(_process(os.getpid()).memory_info().rss)
     except (ImportError, OSError, RuntimeError):
         return None
+
+
+@functools.lru_cache(maxsize=1)
+def _process(number: int) -> Any:
+    import psutil
+
+    return psutil.Process(number)
 
 
 def give_back(device: str) -> None:

@@ -191,7 +191,7 @@ class ResourcePool:
             if going:
                 mark(state, entry)
             to_tend = [] if going else [account for account in accounts if needs_tending(account)]
-            for account in accounts:
+            for account in accounts if entry.is_idle or going else ():
                 account.room.notify_all()
         if going:
             let_go(state, [entry], forced=True)

@@ -166,6 +166,7 @@ class State:
             budget=budget,
             budget_from=said,
             room=Condition(self.lock),
+            turn=Condition(self.lock),
             limits=self.settings.limits,
         )
         made.read(reading, self.now())
@@ -188,13 +189,27 @@ class State:
         while len(self.incidents) > _MOST_INCIDENTS:
             del self.incidents[next(iter(self.incidents))]
 
+    def loads_on(self, account: Account, but: Load) -> list[Load]:
+        """The loads under way on a device, but one and those that it is a part of."""
+        return [
+            one
+            for one in self.loads.values()
+            if one is not but
+            and one.has_started
+            and one.number not in but.own
+            and one.wanted.key.device == account.device
+        ]
+
+    def is_turn_of(self, load: Load, account: Account) -> bool:
+        """Whether no other load of unknown size is under way, where that matters."""
+        return load.need.measured or account.budget is None or not account.unmeasured - load.own
+
     def blockers(self, account: Account, load: Load) -> set[int]:
         """The threads that may make room on a device: who loads, looks whether something can go, or has a lease."""
-        found = {
-            one.owner
-            for one in self.loads.values()
-            if one is not load and one.has_started and one.wanted.key.device == account.device
-        }
+        loads = self.loads_on(account, load)
+        if not self.is_turn_of(load, account):
+            return {one.owner for one in loads if one.number in account.unmeasured}
+        found = {one.owner for one in loads}
         for entry in (*self.entries.values(), *self.outgoing):
             if account.device in entry.size.bytes_by_device:
                 found.update(entry.leases)
