@@ -123,7 +123,7 @@ class Load:
     seed: int = 1
     kind: str = "plain"
     unit: int = MIB
-    patience_s: float = 300.0
+    patience_s: float = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,22 +169,22 @@ def constructor(load: Load, observer: Observer, name: str, draw: random.Random) 
 
 
 def _module(size: int) -> Any:
-    """A module of torch with so many bytes: a product's weights and a buffer, the weights under two names."""
+    """A module of torch with so many bytes: weights under two names, and a buffer."""
     import torch
 
-    rows = size // 8192
-    module = torch.nn.Linear(1024, 2 * rows - 1, bias=False)
+    module = torch.nn.Module()
+    module.register_parameter("weight", torch.nn.Parameter(torch.empty(size // 4 - 1024).fill_(1.0)))
     module.register_buffer("kept", torch.zeros(1024))
-    module.again = module.weight
+    module.register_parameter("again", module.weight)
     return module
 
 
 def run(load: Load, pool: ResourcePool | None = None) -> Found:
-    """All requests by all threads, in an order drawn by the seed; ends them with a stack of each after
-    `patience_s` seconds in which they didn't end."""
+    """All requests by all threads, in an order drawn by the seed. Stuck is what got no further for `patience_s`
+    seconds; then each thread's stack is shown."""
     sizes = sizes_of(load)
     observer = Observer(budget=budget_of(load), sizes=sizes)
-    pool = pool or ResourcePool(budgets={"cpu": observer.budget}, memory=endless, wait_s=load.patience_s)
+    pool = pool or ResourcePool(budgets={"cpu": observer.budget}, memory=endless, wait_s=60.0)
     served, refused, others = Counter[int](), Counter[int](), list[str]()
 
     def use(name: str, got: object) -> None:
@@ -211,9 +211,7 @@ def run(load: Load, pool: ResourcePool | None = None) -> Found:
     began = time.perf_counter()
     for one in threads:
         one.start()
-    for one in threads:
-        one.join(max(0.0, load.patience_s - (time.perf_counter() - began)))
-    stuck = any(one.is_alive() for one in threads)
+    stuck = _is_stuck(threads, lambda: sum(served.values()) + sum(refused.values()), load.patience_s)
     if stuck:
         faulthandler.dump_traceback(all_threads=True)
     return Found(
@@ -225,6 +223,18 @@ def run(load: Load, pool: ResourcePool | None = None) -> Found:
         observer=observer,
         stats={} if stuck else pool.get_stats(),
     )
+
+
+def _is_stuck(threads: list[threading.Thread], done: Callable[[], int], patience_s: float) -> bool:
+    """Wait for all threads; whether for so long none of them got any further."""
+    before, since = -1, time.perf_counter()
+    while any(one.is_alive() for one in threads):
+        next(one for one in threads if one.is_alive()).join(0.2)
+        if (now := done()) != before:
+            before, since = now, time.perf_counter()
+        elif time.perf_counter() - since > patience_s:
+            return True
+    return False
 
 
 def _one_request(

@@ -13,6 +13,7 @@ from .memory import give_back
 from .sizes import Part, weak, whole
 from .state import Entry, State
 
+_COLLECTED_AGAIN = 10
 _MACHINE_ASKED_AGAIN_S = 1.0
 _ASKED_AGAIN_S = 1.0
 """How long what was found in use isn't asked again, but by a load that finds no room."""
@@ -43,17 +44,18 @@ def mark(state: State, entry: Entry) -> None:
         state.accounts[device].leaving += count
 
 
-def let_go(state: State, entries: Sequence[Entry], *, forced: bool = False) -> int:
+def let_go(state: State, entries: Sequence[Entry], *, forced: bool = False, thorough: bool = False) -> int:
     """Drop marked resources, and put back what somebody outside still refers to. Not under the lock.
 
     Returns how many went. `forced` puts nothing back: the memory of what is still referred to stays counted until it
-    is gone. What can't be referred to weakly counts as gone.
+    is gone. What can't be referred to weakly counts as gone. What refers to itself in a circle goes by a collection
+    of garbage, which isn't made each time, since it takes long; `thorough` makes one.
     """
     if not entries:
         return 0
     dropped = [(entry, *_drop(entry)) for entry in entries]
     if any(_is_there(reference, parts) for _, reference, parts in dropped):
-        gc.collect()  # what refers to itself in a circle goes only so
+        _collect(state, now=thorough)
     went = []
     for entry, reference, _ in dropped:
         if not forced and reference is not None:
@@ -67,6 +69,15 @@ def let_go(state: State, entries: Sequence[Entry], *, forced: bool = False) -> i
         for entry in entries:
             _settle(state, entry, parts_of[id(entry)], went=entry in went, now=state.now())
     return len(went)
+
+
+def _collect(state: State, *, now: bool) -> None:
+    """Collect garbage, now or where the last time is so long ago that it takes a tenth of all time at most."""
+    began = state.now()
+    if not now and began < state.collected_again:
+        return
+    gc.collect()
+    state.collected_again = state.now() + _COLLECTED_AGAIN * (state.now() - began)
 
 
 def _drop(entry: Entry) -> tuple[weakref.ref[Any] | None, tuple[Part, ...]]:

@@ -143,6 +143,7 @@ def _admit(state: State, load: Load, account: Account) -> None:
     tend(state, account)
     kept: set[Entry] = set()
     deadline: float | None = None
+    thorough = False
     while True:
         with state.lock:
             chosen = _to_go_for(state, load, account, kept)
@@ -155,14 +156,22 @@ def _admit(state: State, load: Load, account: Account) -> None:
                 deadline = (
                     now + state.settings.wait_s if deadline is None or state.loads_on(account, load) else deadline
                 )
-                if not _wait_for_room(state, load, account, deadline):
-                    load.has_started = True
-                    account.start(load.number, load.need)
-                    state.counts["nested_beyond_budget"] += 1
-                    return
+                try:
+                    _wait_for_room(state, load, account, deadline)
+                except OutOfMemory:
+                    if not thorough:  # what refers to itself in a circle may go still
+                        thorough = True
+                    elif load.own:  # a part of another load, which has room or was the one beyond the budget
+                        load.has_started = True
+                        account.start(load.number, load.need)
+                        state.counts["nested_beyond_budget"] += 1
+                        return
+                    else:
+                        state.counts["refused"] += 1
+                        raise
                 kept.clear()
                 continue
-        let_go(state, chosen)
+        let_go(state, chosen, thorough=thorough)
         kept.update(entry for entry in chosen if entry.resource is not None)
 
 
@@ -178,8 +187,8 @@ def _to_go_for(state: State, load: Load, account: Account, kept: set[Entry]) -> 
     return chosen
 
 
-def _wait_for_room(state: State, load: Load, account: Account, deadline: float) -> bool:
-    """Wait until something changed. False for a part of another load that would wait for that in vain.
+def _wait_for_room(state: State, load: Load, account: Account, deadline: float) -> None:
+    """Wait until something changed.
 
     Raises `OutOfMemory` where nobody can make room, or nobody did in time. Under the lock, let go of meanwhile.
     """
@@ -192,14 +201,11 @@ def _wait_for_room(state: State, load: Load, account: Account, deadline: float) 
     outside = its_turn and (bool(account.lingering) or any(entry.is_idle for entry in state.entries.values()))
     may_end = state.waits.can_end(load.owner, blockers()) or (outside and threading.active_count() > 1)
     if not may_end or now >= deadline:
-        if load.own:
-            return False
         raise _no_room(state, load, account, waited=now >= deadline)
     state.counts["waits_for_room"] += 1
     with state.waits.waiting(load.owner, blockers):
         condition = account.room if its_turn else account.turn
         condition.wait(min(deadline - now, _OUTSIDERS_LOOKED_AGAIN_S if outside else _LOOKED_AGAIN_S))
-    return True
 
 
 def _no_room(state: State, load: Load, account: Account, *, waited: bool) -> OutOfMemory:
@@ -210,7 +216,6 @@ def _no_room(state: State, load: Load, account: Account, *, waited: bool) -> Out
     )
     if waited:
         why += f"; nobody let go in {state.settings.wait_s:g} s"
-    state.counts["refused"] += 1
     return OutOfMemory(
         f"there is no room for {load.wanted.key}",
         why=why,

@@ -267,6 +267,13 @@ class ResourcePool:
         self._take_up_forgotten()
         return snapshot(self._state)
 
+    def check_memory(self) -> None:
+        """Look how full each device is now, and let idle resources go where low-memory mode says so."""
+        self._take_up_forgotten()
+        for account in list(self._state.accounts.values()):
+            account.read_at = None
+        self._tend_all()
+
     def incidents(self) -> tuple[Incident, ...]:
         """What a report should tell: low-memory mode, memory pressure, loads that failed; a hundred at most."""
         with self._state.lock:

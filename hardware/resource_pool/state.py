@@ -138,6 +138,7 @@ class State:
         self.accounts: dict[str, Account] = {}
         self.waits = Waits()
         self.counts: Counter[str] = Counter()
+        self.collected_again = 0.0
         self.incidents: dict[tuple[str, str, str], Incident] = {}
 
     def now(self) -> float:
