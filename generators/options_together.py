@@ -117,6 +117,7 @@ def _refuse_beside_a_host(asked: Options) -> None:
         raise UsageError(
             "what follows -- is for pytest here, and doesn't go with --host",
             fix="--select and --skip choose cells; --timeout and --jobs are handed on.",
+        )
 
 
 def _refuse_beside_a_mesh(asked: Options) -> None:

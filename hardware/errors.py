@@ -69,6 +69,16 @@ class BackendUnavailable(HwCompatError):
     exit_code = 1
 
 
+class OutOfMemory(HwCompatError):
+    """Memory that something needs isn't to be had: a device's ran out, or all of a budget is in use."""
+
+    exit_code = 1
+
+
+class WouldDeadlock(HwCompatError):
+    """A wait that could never end: what is waited for waits, directly or through others, for the one who asks."""
+
+
 def echo(name: str) -> str:
     """A user's text made safe for one line of a terminal: quoted, escaped, and cut to 80 characters in its middle,
     since a path says most at its end."""

@@ -86,14 +86,9 @@ def own_parts() -> tuple[Component, ...]:
         ("hardware_detection", _detection),
         ("model_classifier", _classifier),
         ("compatibility_rules", _rules),
+        ("resource_pool", _pool),
     )
-    pool = Component(
-        name="resource_pool",
-        state="unknown",
-        reason="this version has no resource pool, so nothing can be said of one",
-        severity=Severity.INFO,
-    )
-    return (*(_tried(name, use) for name, use in parts), pool)
+    return tuple(_tried(name, use) for name, use in parts)
 
 
 def _tried(name: str, use: Callable[[], object]) -> Component:
@@ -122,3 +117,20 @@ def _rules() -> object:
     from generators.compatibility.rules import load_rules
 
     return load_rules()
+
+
+def _pool() -> object:
+    """A pool of its own loads once, finds again, and lets go; and it knows how much the host may hold."""
+    from hardware.resource_pool import ResourcePool
+
+    pool = ResourcePool()
+    first = pool.get_resource("component", "resource_pool", object)
+    again = pool.get_resource("component", "resource_pool", object)
+    told = pool.get_stats()
+    pool.clear()
+    left = pool.get_stats()["resources"]
+    if first is not again or told["loads"] != 1 or left:
+        raise HwCompatError("the resource pool doesn't work", why=f"{told['loads']} loads, {len(left)} left over")
+    if told["devices"]["cpu"]["budget_bytes"] is None:
+        raise HwCompatError("the resource pool has no budget for the host", why=told["devices"]["cpu"]["budget_from"])
+    return pool

@@ -16,6 +16,7 @@ from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
 from hardware.evidence.writer import now
 from hardware.paths import DEFAULT_REPORTS
+from hardware.resource_pool.pool import used_global_pool
 from hardware.whole_file import write_whole
 
 from .advice import measuring_command, recommend, remedies
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from generators.compatibility.matrix import Matrix
     from hardware.detection import HardwareInfo
     from hardware.evidence.record import CheckLine
+    from hardware.resource_pool import Incident
 
 _UNASKED = {
     "missing_dependency": Severity.WARNING,
@@ -165,11 +167,32 @@ class HardwareCompatibilityReporter:
         return found
 
     def collect_resource_pool_errors(self) -> list[Finding]:
-        """One remark: this version has no resource pool, so its state is unknown."""
-        text = "State unknown: this version has no resource pool, so nothing can be said of one."
-        return [
-            self.add_error(ANY_TARGET, "not_implemented", text, severity=Severity.INFO, component="resource_pool")
-        ]
+        """What this process's resource pool met: low-memory mode (info), memory pressure, and loads that failed.
+
+        Nothing where nobody asked the pool for anything: then there is nothing to tell of.
+        """
+        pool = used_global_pool()
+        if pool is None:
+            return []
+        pool.check_memory()
+        return [self._pool_finding(incident) for incident in pool.incidents()]
+
+    def _pool_finding(self, incident: Incident) -> Finding:
+        severity, kind, cause = None, "memory_pressure", ""
+        if incident.kind == "low_memory":
+            severity = Severity.INFO
+        elif incident.kind == "failed_load":
+            diagnosis = identify(incident.text, recorded=incident.error_type)
+            severity, kind, cause = diagnosis.severity, diagnosis.error_type, diagnosis.cause
+        times = f" ({incident.count} times)" if incident.count > 1 else ""
+        return self.add_error(
+            incident.device.partition(":")[0],
+            kind,
+            f"{incident.text}{times}",
+            severity=severity,
+            component="resource_pool",
+            cause=cause,
+        )
 
     def collect_model_integration_errors(self, model: str) -> list[Finding]:
         """Findings where a model can't be classified, or only by guessing from its name."""

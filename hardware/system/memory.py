@@ -192,16 +192,35 @@ class PsutilMemory(Library):
 def cgroup_memory(machine: Machine | None = None) -> tuple[int | None, int | None]:
     """Smallest limit over this process's control group and its parents, and that group's use."""
     machine = machine or LiveMachine()
-    smallest: tuple[int | None, int | None] = (None, None)
+    limit, folder, version = _tightest_group(machine)
+    return limit, None if limit is None else whole(machine.text(f"{folder}/{_OF_GROUP[version][1]}"))
+
+
+def cgroup_files_bytes(machine: Machine | None = None) -> int:
+    """Of what the group with the smallest limit uses, pages of files that the kernel takes back when memory is short
+    (`inactive_file`); 0 where it doesn't tell. Who reads a large file fills a group with them."""
+    machine = machine or LiveMachine()
+    limit, folder, version = _tightest_group(machine)
+    if limit is None:
+        return 0
+    lines = (machine.text(f"{folder}/memory.stat") or "").splitlines()
+    told = dict(line.split(maxsplit=1) for line in lines if " " in line)
+    return whole(told.get("inactive_file" if version == 2 else "total_inactive_file")) or 0
+
+
+_OF_GROUP = {2: ("memory.max", "memory.current"), 1: ("memory.limit_in_bytes", "memory.usage_in_bytes")}
+"""By version of control groups, the files with a group's limit and use."""
+
+
+def _tightest_group(machine: Machine) -> tuple[int | None, str, int]:
+    """Limit, folder and version of the group with the smallest limit; no limit where none has one."""
+    smallest: tuple[int | None, str, int] = (None, "", 2)
     for folder, version in group_folders(machine, "memory"):
-        names = (
-            ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        )
         limit = whole(
-            machine.text(f"{folder}/{names[0]}"), most=_NO_LIMIT
+            machine.text(f"{folder}/{_OF_GROUP[version][0]}"), most=_NO_LIMIT
         )  # absent, or the word "max": no limit here
         if limit is not None and (smallest[0] is None or limit < smallest[0]):
-            smallest = (limit, whole(machine.text(f"{folder}/{names[1]}")))
+            smallest = (limit, folder, version)
     return smallest
 
 

@@ -24,6 +24,7 @@ from ..errors import BrokenInput
 from ..evidence.error_types import current_name
 from ..evidence.record import EDITED, CheckLine, Origin, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
+from ..out_of_memory import is_out_of_memory
 from ..own_commands import as_runnable
 from ..paths import DEFAULT_EVIDENCE
 from . import full_disk, recording
@@ -42,14 +43,6 @@ _NOTHING_ABOUT_IT = {
     _PROOF: "where operators of {actual_target} ran says nothing about it",
 }
 """Checks whose only question is about the device that was asked for, and why a substitute can't answer."""
-_OUT_OF_MEMORY = (
-    "out of memory",
-    "out of device memory",
-    "out_of_device_memory",
-    "can't allocate memory",
-    "cannot allocate memory",
-    "mem_alloc",
-)
 _BROKE_DOWN = {current_name(str(one)): one for one in Outcome if one.is_breakdown}
 """By error type, what becomes of a check whose worker hung, died or ran out of memory: the same as of one whose own
 process did."""
@@ -75,12 +68,7 @@ def classify_error(error: BaseException, check: str, measured: Measurement) -> t
         return Outcome.SKIPPED, "skipped"
     if full_disk.is_full_disk(error):
         return Outcome.NOT_RUN, full_disk.ERROR_TYPE
-    text = str(error).lower()
-    if (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or any(sign in text for sign in _OUT_OF_MEMORY)
-    ):
+    if is_out_of_memory(error):
         return Outcome.OUT_OF_MEMORY, "out_of_memory"
     error_type = _error_type(error, check, measured)
     return _BROKE_DOWN.get(error_type, Outcome.FAILED), error_type

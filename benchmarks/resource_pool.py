@@ -1,0 +1,355 @@
+"""The resource pool under threads: requests in random order for models that don't all fit, watched from outside.
+
+The observer is told by constructors and by the end of objects, and asks the pool nothing: the bytes that are alive or
+being built, how many build the same, and whether what is in use was released. The same requests go through a
+dictionary with one lock that never releases anything, as the rival; it needs memory for all of them.
+
+`python benchmarks/resource_pool.py`, `--page docs/RESOURCE_POOL.md` to write the table there.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import random
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from hardware.resource_pool import ResourcePool
+from hardware.resource_pool.memory import Reading
+
+MIB = 2**20
+BEGIN, END = "<!-- table -->", "<!-- end of table -->"
+
+
+def endless(device: str) -> Reading:
+    """A machine with memory to spare, so that the budget alone decides."""
+    return Reading(total_bytes=2**50, free_bytes=2**50)
+
+
+class Block:
+    """A resource of a declared size; it knows whether it is in use, and counts as released when it is gone."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Refused(Exception):
+    """What a constructor raises that fails on purpose."""
+
+
+@dataclass
+class Observer:
+    """What is alive, by what constructors and finalizers say. `beyond` is the most that was alive beyond the budget
+    when the largest of it is left out: the promise is that this is never above 0."""
+
+    budget: int
+    sizes: Mapping[str, int]
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    alive: Counter[str] = field(default_factory=Counter)
+    building: Counter[str] = field(default_factory=Counter)
+    in_use: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+    peak: int = 0
+    beyond: int = 0
+    most_builds_of_one: int = 0
+    most_alive_of_one: int = 0
+    released_in_use: int = 0
+    builds: int = 0
+
+    def begins(self, name: str) -> None:
+        """A constructor starts: from now on its bytes count."""
+        with self.lock:
+            self.builds += 1
+            self.building[name] += 1
+            self.alive[name] += 1
+            self.bytes += self.sizes[name]
+            self.most_builds_of_one = max(self.most_builds_of_one, self.building[name])
+            self.most_alive_of_one = max(self.most_alive_of_one, self.alive[name])
+            self.peak = max(self.peak, self.bytes)
+            largest = max(self.sizes[one] for one, count in self.alive.items() if count)
+            self.beyond = max(self.beyond, self.bytes - largest - self.budget)
+
+    def built(self, name: str, made: object) -> None:
+        """A constructor ends with an object, which is watched from now on."""
+        weakref.finalize(made, self.ends, name).atexit = False
+        with self.lock:
+            self.building[name] -= 1
+
+    def failed(self, name: str) -> None:
+        """A constructor ends with nothing."""
+        with self.lock:
+            self.building[name] -= 1
+        self.ends(name)
+
+    def ends(self, name: str) -> None:
+        """An object is gone. May be called at any moment, by the collector too."""
+        with self.lock:
+            self.alive[name] -= 1
+            self.bytes -= self.sizes[name]
+            self.released_in_use += bool(self.in_use[name])
+
+    def uses(self, name: str, change: int) -> None:
+        """A thread takes a resource (1) or gives it back (-1)."""
+        with self.lock:
+            self.in_use[name] += change
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """How much is asked, and of what. `fails` and `slow` are shares of builds, `seconds` how long a build takes;
+    `leases` is the share of requests that take a lease, the others refer to what they got while they use it."""
+
+    requests: int = 10_000
+    threads: int = 64
+    models: int = 40
+    budget_share: float = 0.4
+    fails: float = 0.05
+    slow: float = 0.05
+    seconds: float = 0.0
+    leases: float = 1.0
+    seed: int = 1
+    kind: str = "plain"
+    unit: int = MIB
+    patience_s: float = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What came of it."""
+
+    seconds: float
+    served: int
+    refused: int
+    others: tuple[str, ...]
+    is_stuck: bool
+    observer: Observer
+    stats: Mapping[str, Any]
+
+
+def sizes_of(load: Load) -> dict[str, int]:
+    """Bytes by name, from 1 to 8 units, drawn by the seed."""
+    draw = random.Random(load.seed)
+    return {f"m{number:02}": draw.randint(1, 8) * load.unit for number in range(load.models)}
+
+
+def budget_of(load: Load) -> int:
+    """A share of what all models take together."""
+    return int(load.budget_share * sum(sizes_of(load).values()))
+
+
+def constructor(load: Load, observer: Observer, name: str, draw: random.Random) -> Callable[[], Any]:
+    """What builds one resource, sometimes slowly, sometimes not at all."""
+    fails, slow = draw.random() < load.fails, draw.random() < load.slow
+
+    def build() -> Any:
+        observer.begins(name)
+        if load.seconds or slow:
+            time.sleep(10 * load.seconds if slow else load.seconds)
+        if fails:
+            observer.failed(name)
+            raise Refused(name)
+        made = _module(observer.sizes[name]) if load.kind == "torch" else Block(name)
+        observer.built(name, made)
+        return made
+
+    return build
+
+
+def _module(size: int) -> Any:
+    """A module of torch with so many bytes: weights under two names, and a buffer."""
+    import torch
+
+    module = torch.nn.Module()
+    module.register_parameter("weight", torch.nn.Parameter(torch.empty(size // 4 - 1024).fill_(1.0)))
+    module.register_buffer("kept", torch.zeros(1024))
+    module.register_parameter("again", module.weight)
+    return module
+
+
+def run(load: Load, pool: ResourcePool | None = None) -> Found:
+    """All requests by all threads, in an order drawn by the seed. Stuck is what got no further for `patience_s`
+    seconds; then each thread's stack is shown."""
+    sizes = sizes_of(load)
+    observer = Observer(budget=budget_of(load), sizes=sizes)
+    pool = pool or ResourcePool(budgets={"cpu": observer.budget}, memory=endless, wait_s=60.0)
+    served, refused, others = Counter[int](), Counter[int](), list[str]()
+
+    def use(name: str, got: object) -> None:
+        assert getattr(got, "name", name) == name
+        if hash((name, id(got))) % 16 == 0:
+            time.sleep(0)  # another thread goes on while this one has it
+
+    def ask(thread: int) -> None:
+        draw = random.Random(load.seed * 1000 + thread)
+        count = load.requests // load.threads + (thread < load.requests % load.threads)
+        for _ in range(count):
+            name = draw.choice(list(sizes))
+            build = constructor(load, observer, name, draw)
+            expected = sizes[name] if load.kind == "plain" else None
+            try:
+                _one_request(pool, observer, name, build, expected, leased=draw.random() < load.leases, use=use)
+                served[thread] += 1
+            except Refused:
+                refused[thread] += 1
+            except Exception as error:  # whatever else is raised is a failure of the pool's
+                others.append(f"{type(error).__name__}: {error}")
+
+    threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(load.threads)]
+    began = time.perf_counter()
+    for one in threads:
+        one.start()
+    stuck = _is_stuck(threads, lambda: sum(served.values()) + sum(refused.values()), load.patience_s)
+    if stuck:
+        faulthandler.dump_traceback(all_threads=True)
+    return Found(
+        seconds=time.perf_counter() - began,
+        served=sum(served.values()),
+        refused=sum(refused.values()),
+        others=tuple(others),
+        is_stuck=stuck,
+        observer=observer,
+        stats={} if stuck else pool.get_stats(),
+    )
+
+
+def _is_stuck(threads: list[threading.Thread], done: Callable[[], int], patience_s: float) -> bool:
+    """Wait for all threads; whether for so long none of them got any further."""
+    before, since = -1, time.perf_counter()
+    while any(one.is_alive() for one in threads):
+        next(one for one in threads if one.is_alive()).join(0.2)
+        if (now := done()) != before:
+            before, since = now, time.perf_counter()
+        elif time.perf_counter() - since > patience_s:
+            return True
+    return False
+
+
+def _one_request(
+    pool: ResourcePool,
+    observer: Observer,
+    name: str,
+    build: Callable[[], Any],
+    expected: int | None,
+    *,
+    leased: bool,
+    use: Callable[[str, object], None],
+) -> None:
+    if not leased:
+        got = pool.get_resource("model", name, build, expected_bytes=expected)
+        observer.uses(name, 1)
+        use(name, got)
+        observer.uses(name, -1)  # what comes after may release it
+        return
+    with pool.lease("model", name, build, expected_bytes=expected) as got:
+        observer.uses(name, 1)
+        use(name, got)
+        observer.uses(name, -1)
+
+
+class Dictionary:
+    """The rival: a dictionary under one lock, which builds under that lock and never releases anything."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.made: dict[tuple[str, str], Any] = {}
+
+    def get_resource(self, kind: str, name: str, build: Callable[[], Any], **_: Any) -> Any:
+        """What was built first, or what is built now."""
+        with self.lock:
+            if (kind, name) not in self.made:
+                self.made[kind, name] = build()
+            return self.made[kind, name]
+
+    def get_stats(self) -> dict[str, Any]:
+        """Nothing is counted."""
+        return {}
+
+
+def rival(load: Load) -> Found:
+    """The same requests of a plain dictionary."""
+    return run(Load(**{**vars(load), "leases": 0.0}), Dictionary())  # type: ignore[arg-type]
+
+
+LOADS: Mapping[str, Load] = {
+    "objects of declared sizes": Load(),
+    "the same, none taken as a lease": Load(leases=0.0),
+    "builds of 2 ms, one in 20 of 20 ms": Load(seconds=0.002),
+    "torch modules of 1 to 8 MiB": Load(kind="torch"),
+    "torch modules, all fit the budget": Load(kind="torch", budget_share=1.5),
+    "objects, all fit the budget": Load(budget_share=1.5),
+}
+
+
+def row(name: str, load: Load) -> list[str]:
+    """One line of the table."""
+    found, theirs = run(load), rival(load)
+    seen = found.observer
+    rate, other = found.served / found.seconds, theirs.served / theirs.seconds
+    return [
+        name,
+        f"{found.served:,} + {found.refused:,}",
+        str(len(found.others)),
+        "yes" if found.is_stuck else "no",
+        f"{seen.budget / MIB:.0f}",
+        f"{seen.peak / MIB:.0f}",
+        f"{max(0, seen.beyond) / MIB:.0f}",
+        str(seen.most_builds_of_one),
+        str(seen.released_in_use),
+        f"{seen.builds:,}",
+        f"{found.stats.get('evictions', 0):,}",
+        f"{rate:,.0f}",
+        f"{rate / other:.2f}",
+        f"{theirs.observer.peak / MIB:.0f}",
+    ]
+
+
+HEADS = (
+    "10,000 requests of 64 threads for 40 models",
+    "served + refused by a constructor",
+    "other errors",
+    "stuck",
+    "budget, MiB",
+    "most alive, MiB",
+    "beyond budget without the largest, MiB",
+    "most builds of one at once",
+    "released while leased",
+    "builds",
+    "released",
+    "served in 1 s",
+    "rate / dictionary",
+    "dictionary's most, MiB",
+)
+
+
+@click.command(help=__doc__)
+@click.option("--page", type=click.Path(path_type=Path, dir_okay=False), help="Put the table into this file.")
+def main(page: Path | None) -> None:
+    """Run all loads, print the table."""
+    from tabulate import tabulate
+
+    rows = [row(name, load) for name, load in LOADS.items()]
+    versions = f"Python {sys.version.split()[0]}, torch {metadata.version('torch')}"
+    head = f"Made by `python benchmarks/resource_pool.py` on {datetime.now(UTC):%Y-%m-%d} with {versions}."
+    text = f"{head}\n\n{tabulate(rows, headers=HEADS, tablefmt='github', disable_numparse=True)}"
+    click.echo(text)
+    if page is not None:
+        before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+        _, _, after = rest.partition(END)
+        page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

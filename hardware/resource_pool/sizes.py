@@ -1,0 +1,161 @@
+"""How many bytes a resource holds on each device, counted by its storages, and whether they are given back."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+_DEEPEST = 4
+"""How far attributes, lists and mappings are followed from a resource to its tensors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One piece of memory of a resource. `is_alive` says whether anybody still holds it."""
+
+    device: str
+    bytes: int
+    is_alive: Callable[[], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Bytes by device. `measured_by` is `tensors` (each storage once, arrays among them), `declared` (the caller's
+    figure), `process` (what the process grew by while nothing else was loaded) or `nothing`."""
+
+    bytes_by_device: Mapping[str, int]
+    measured_by: str
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """Bytes on all devices."""
+        return sum(self.bytes_by_device.values())
+
+    def at_least(self, device: str, bytes: int | None) -> Size:
+        """The same with no fewer than `bytes` on `device`, where that is known."""
+        if bytes is None or bytes <= self.bytes_by_device.get(device, 0):
+            return self
+        return replace(self, bytes_by_device={**self.bytes_by_device, device: bytes})
+
+
+def size_of(resource: object, device: str, name_of: Callable[[Any], str], declared: int | None = None) -> Size:
+    """What a resource holds. `device` is where a figure counts that isn't a tensor's, `name_of` gives the pool's name
+    of a torch device."""
+    parts = tuple(_parts(resource, name_of))
+    if parts:
+        found: Counter[str] = Counter()
+        for part in parts:
+            found[part.device] += part.bytes
+        return Size(bytes_by_device=dict(found), measured_by="tensors", parts=parts)
+    if declared is not None:
+        return Size(bytes_by_device={device: declared}, measured_by="declared")
+    return Size(bytes_by_device={device: 0}, measured_by="nothing")
+
+
+def whole(resource: object, size: Size) -> tuple[Part, ...]:
+    """The resource itself as the pieces that it holds, for one of which nothing else is known."""
+    reference = weak(resource)
+    if size.parts or reference is None:
+        return size.parts
+    return tuple(
+        Part(device=device, bytes=count, is_alive=lambda: reference() is not None)
+        for device, count in size.bytes_by_device.items()
+    )
+
+
+def weak(resource: object) -> weakref.ref[Any] | None:
+    """A weak reference; `None` for what there can be none of (numbers, texts, plain lists and mappings)."""
+    try:
+        return weakref.ref(resource)
+    except TypeError:
+        return None
+
+
+def _parts(resource: object, name_of: Callable[[Any], str]) -> Iterator[Part]:
+    """Each storage below a resource once, however many tensors share it."""
+    seen: set[tuple[str, int]] = set()
+    for one in _below(resource, _DEEPEST, set()):
+        for part, identity in _storages(one, name_of):
+            if identity not in seen:
+                seen.add(identity)
+                yield part
+
+
+def _below(resource: object, depth: int, met: set[int]) -> Iterator[Any]:
+    """Tensors and arrays that a resource holds. Looks at attributes, never calls anything of the resource's own but
+    what torch gives every module."""
+    if id(resource) in met:
+        return
+    met.add(id(resource))
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(resource, torch.nn.Module):
+        yield from resource.parameters()
+        yield from resource.buffers()
+        return
+    if torch is not None and isinstance(resource, torch.Tensor):
+        yield resource
+        return
+    if numpy is not None and isinstance(resource, numpy.ndarray):
+        yield resource
+        return
+    if depth == 0 or isinstance(resource, str | bytes | int | float | type | None):
+        return
+    for value in _inside(resource):
+        yield from _below(value, depth - 1, met)
+
+
+def _inside(resource: object) -> list[object]:
+    if isinstance(resource, Mapping):
+        return list(resource.values())
+    if isinstance(resource, list | tuple | set | frozenset):
+        return list(resource)
+    attributes = getattr(resource, "__dict__", None)
+    return list(attributes.values()) if isinstance(attributes, dict) and not callable(resource) else []
+
+
+def _storages(one: Any, name_of: Callable[[Any], str]) -> Iterator[tuple[Part, tuple[str, int]]]:
+    if type(one).__module__.partition(".")[0] == "numpy":
+        while isinstance(one.base, type(one)):
+            one = one.base
+        reference = weakref.ref(one)
+        yield Part(device="cpu", bytes=one.nbytes, is_alive=lambda: reference() is not None), ("array", id(one))
+        return
+    if one.device.type == "meta":
+        return
+    inner = _inner_tensors(one)
+    if inner:
+        for tensor in inner:
+            yield from _storages(tensor, name_of)
+        return
+    device = name_of(one.device)
+    try:
+        yield _storage(one.untyped_storage(), device)
+    except (RuntimeError, NotImplementedError):  # a layout without one, as sparse tensors have
+        reference = weakref.ref(one)
+        count = one.numel() * one.element_size()
+        yield Part(device=device, bytes=count, is_alive=lambda: reference() is not None), ("tensor", id(one))
+
+
+def _storage(storage: Any, device: str) -> tuple[Part, tuple[str, int]]:
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    reference = StorageWeakRef(storage)
+    return (
+        Part(device=device, bytes=storage.nbytes(), is_alive=lambda: not reference.expired()),
+        ("storage", storage._cdata),
+    )
+
+
+def _inner_tensors(tensor: Any) -> list[Any]:
+    """What a tensor is made of, where it only wraps others (a quantised one: whole numbers and scales)."""
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    if not is_traceable_wrapper_subclass(tensor):
+        return []
+    names, _ = tensor.__tensor_flatten__()
+    return [getattr(tensor, name) for name in names]
