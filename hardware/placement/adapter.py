@@ -232,11 +232,16 @@ def _why(device: Device, wanted: Iterable[HardwareVendor], precision: str) -> st
 
 
 def _why_after(chosen: Device, other: Device, wanted: Sequence[HardwareVendor], precision: str) -> str:
-    if _order(chosen, wanted, precision)[0] < _order(other, wanted, precision)[0]:
-        return f"it fits; {chosen.name} is of a vendor that is preferred"
-    if other.tflops.get(precision, Figure()).value is None:
-        return f"it fits; its speed isn't known, and that of {chosen.name} is or its memory is larger"
-    return f"it fits; {chosen.name} is faster or has more memory"
+    """Why a device that fits isn't the one: by the first of what decides in which they differ."""
+    before, after = _order(chosen, wanted, precision), _order(other, wanted, precision)
+    told = (
+        f"{chosen.name} is of a vendor that is preferred",
+        f"{chosen.name} is an accelerator",
+        f"{chosen.name} is faster" if other.tflops.get(precision, Figure()).value else "its speed isn't known",
+        f"{chosen.name} has more memory",
+        f"{chosen.name} is as good, and comes first",
+    )
+    return "it fits; " + next(why for why, one, two in zip(told, before, after, strict=True) if one != two)
 
 
 def _vendor(device: Device) -> HardwareVendor | None:

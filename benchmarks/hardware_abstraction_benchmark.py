@@ -1,0 +1,87 @@
+"""What the adapter over vendors costs beside direct calls, in the same run.
+
+Devices found, the best one chosen, a tensor moved and a product computed: each through our names and as torch's own
+calls, in turns. Ratios of medians; `--quick` takes few runs, `--output FILE.json` keeps them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from hardware.backends.factory import get_backend
+from hardware.detection import detect
+from hardware.placement.adapter import HardwareAdapter
+
+
+def _torch_devices() -> list[str]:
+    import torch
+
+    return ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+
+
+def pairs(size: int) -> Mapping[str, tuple[Callable[[], object], Callable[[], object]]]:
+    """What is compared: ours, and the direct call."""
+    import psutil
+    import torch
+
+    adapter = HardwareAdapter(enable_hal=True)
+    adapter.discover_devices()
+    backend = get_backend("cpu")
+    left = torch.randn(size, size)
+    return {
+        "devices with their figures, and torch's count with free memory": (
+            adapter.discover_devices,
+            lambda: (_torch_devices(), psutil.virtual_memory().available),
+        ),
+        "the best device, and the largest of a list": (
+            lambda: adapter.get_optimal_device_hal(0.1, 0),
+            lambda: max((("cpu", psutil.virtual_memory().available),), key=lambda one: one[1]),
+        ),
+        "a tensor moved": (lambda: backend.to_device(left), lambda: left.to("cpu")),
+        f"a product of {size} x {size} after a move": (
+            lambda: backend.to_device(left) @ left,
+            lambda: left.to("cpu") @ left,
+        ),
+        "the inventory of all vendors, and torch's device properties": (detect, _torch_devices),
+    }
+
+
+def timed(call: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Measure in turns, print, keep."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--output", type=Path, metavar="FILE.json")
+    asked = parser.parse_args()
+    runs, size = (5, 128) if asked.quick else (31, 512)
+    found = {}
+    for name, (ours, direct) in pairs(size).items():
+        taken: tuple[list[float], list[float]] = ([], [])
+        for number in range(runs + 1):
+            for place, call in enumerate((ours, direct)):
+                seconds = timed(call)
+                if number:  # the first warms up
+                    taken[place].append(seconds)
+        mine, theirs = map(statistics.median, taken)
+        found[name] = {"ours_ms": 1000 * mine, "direct_ms": 1000 * theirs, "ratio": mine / theirs}
+        print(f"{name}: {1000 * mine:.3f} ms, direct {1000 * theirs:.3f} ms, ratio {mine / theirs:.2f}")
+    if asked.output:
+        asked.output.write_text(json.dumps({"runs": runs, "pairs": found}, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
