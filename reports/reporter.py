@@ -16,7 +16,6 @@ from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
 from hardware.evidence.writer import now
 from hardware.paths import DEFAULT_REPORTS
-from hardware.resource_pool.pool import used_global_pool
 from hardware.whole_file import write_whole
 
 from .advice import measuring_command, recommend, remedies
@@ -27,6 +26,7 @@ from .diagnosis import before_of, diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
 from .gathered import Gathered, gathered_of
+from .pool_problems import pool_problems
 from .report import Report
 from .second_opinion import second_opinion_findings
 from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from generators.compatibility.matrix import Matrix
     from hardware.detection import HardwareInfo
     from hardware.evidence.record import CheckLine
-    from hardware.resource_pool import Incident
 
 _UNASKED = {
     "missing_dependency": Severity.WARNING,
@@ -171,28 +170,7 @@ class HardwareCompatibilityReporter:
 
         Nothing where nobody asked the pool for anything: then there is nothing to tell of.
         """
-        pool = used_global_pool()
-        if pool is None:
-            return []
-        pool.check_memory()
-        return [self._pool_finding(incident) for incident in pool.incidents()]
-
-    def _pool_finding(self, incident: Incident) -> Finding:
-        severity, kind, cause = None, "memory_pressure", ""
-        if incident.kind == "low_memory":
-            severity = Severity.INFO
-        elif incident.kind == "failed_load":
-            diagnosis = identify(incident.text, recorded=incident.error_type)
-            severity, kind, cause = diagnosis.severity, diagnosis.error_type, diagnosis.cause
-        times = f" ({incident.count} times)" if incident.count > 1 else ""
-        return self.add_error(
-            incident.device.partition(":")[0],
-            kind,
-            f"{incident.text}{times}",
-            severity=severity,
-            component="resource_pool",
-            cause=cause,
-        )
+        return [self.add_error(**vars(problem), component="resource_pool") for problem in pool_problems()]
 
     def collect_model_integration_errors(self, model: str) -> list[Finding]:
         """Findings where a model can't be classified, or only by guessing from its name."""

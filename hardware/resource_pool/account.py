@@ -78,12 +78,13 @@ class Account:
         beyond the budget: everything else fits, and no second one of unknown size is under way (`own` are loads that
         this one is a part of).
         """
-        if self.budget is None:
+        if self.budget is None or (need.measured and self.fits(need)):
             return True
-        total = self.total
-        if need.measured and total + need.reserved <= self.budget:
-            return True
-        return not self.unmeasured - own and total <= self.budget
+        return not self.unmeasured - own and self.total <= self.budget
+
+    def fits(self, need: Need) -> bool:
+        """Whether the budget holds it too, as far as its size is known."""
+        return self.budget is None or self.total + need.reserved <= self.budget
 
     def start(self, load: int, need: Need) -> None:
         """A load is under way."""

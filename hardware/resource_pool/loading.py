@@ -105,17 +105,18 @@ def _awaited(state: State, load: Load, me: int) -> Entry:
 
 
 def _wait(state: State, condition: Condition, blockers: set[int], me: int, wanted: Wanted) -> None:
-    if not state.waits.can_end(me, blockers):
-        own = blockers == {me} or not blockers
+    load = state.loads.get(wanted.key)
+    by_itself = load is not None and load.number in _under_way.get()
+    if by_itself or not state.waits.can_end(me, blockers):
         raise WouldDeadlock(
             f"{wanted.key} can't be waited for",
             why="it is asked for while it is being loaded, by its own constructor"
-            if own
+            if by_itself
             else "the thread that loads it waits for what this one loads or has a lease on",
             fix="Ask for what a constructor needs before its load, or release leases first.",
         )
     with state.waits.waiting(me, lambda: blockers):
-        condition.wait()
+        condition.wait(_LOOKED_AGAIN_S)
 
 
 def _run(state: State, load: Load) -> Entry:
@@ -180,11 +181,9 @@ def _to_go_for(state: State, load: Load, account: Account, kept: set[Entry]) -> 
     its_turn = state.is_turn_of(load, account)
     coming, now = load.need.reserved, state.now()
     chosen = choose(state, account, coming, now=now, kept=kept) if its_turn else []
-    if not chosen and account.may_start(load.need, load.own):
-        return None
-    if not chosen and its_turn:
+    if not chosen and its_turn and not account.fits(load.need):
         chosen = choose(state, account, coming, now=now, kept=kept, urgent=True)
-    return chosen
+    return None if not chosen and account.may_start(load.need, load.own) else chosen
 
 
 def _wait_for_room(state: State, load: Load, account: Account, deadline: float) -> None:
@@ -348,9 +347,10 @@ def _failed(state: State, load: Load, error: BaseException) -> None:
             account.end(load.number, load.need)
         load.error = error
         state.counts["failures"] += 1
-        text = one_line(f"{key} wasn't loaded: {type(error).__name__}: {error}", longest=_LONGEST_MESSAGE)
+        what = one_line(f"{type(error).__name__}: {error}", longest=_LONGEST_MESSAGE)
         kind = "out_of_memory" if isinstance(error, OutOfMemory) or is_out_of_memory(error) else ""
-        state.remember("failed_load", key.device, text, about=str(key), error_type=kind)
+        text = f"{key} wasn't loaded: {what}"
+        state.remember("failed_load", key.device, text, key=key, error=what, error_type=kind)
         _end(state, load, account)
 
 

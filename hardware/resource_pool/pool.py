@@ -272,7 +272,7 @@ class ResourcePool:
         self._take_up_forgotten()
         for account in list(self._state.accounts.values()):
             account.read_at = None
-        self._tend_all()
+            tend(self._state, account, thorough=True)
 
     def incidents(self) -> tuple[Incident, ...]:
         """What a report should tell: low-memory mode, memory pressure, loads that failed; a hundred at most."""

@@ -174,15 +174,19 @@ class State:
         with self.lock:
             return self.accounts.setdefault(device, made)
 
-    def remember(self, kind: str, device: str, text: str, about: str = "", error_type: str = "") -> None:
-        """Keep what a report should tell; the same again is counted. Under the lock."""
-        key = (kind, device, about)
-        found = self.incidents.pop(key, None)
-        self.incidents[key] = Incident(
+    def remember(
+        self, kind: str, device: str, text: str, *, key: Key | None = None, error: str = "", error_type: str = ""
+    ) -> None:
+        """Keep what a report should tell; the same again (of `key`) is counted. Under the lock."""
+        about = (kind, device, str(key or ""))
+        found = self.incidents.pop(about, None)
+        self.incidents[about] = Incident(
             kind=kind,
             device=device,
             text=text,
+            error=error,
             error_type=error_type,
+            model=key.id if key is not None and key.kind != "resource" else "",
             first_at=found.first_at if found else now(),
             last_at=now(),
             count=found.count + 1 if found else 1,

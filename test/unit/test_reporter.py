@@ -11,10 +11,12 @@ import pytest
 
 from generators.compatibility.current_checks import current_checks
 from generators.compatibility.matrix import SCHEMA as MATRIX_SCHEMA
-from hardware.errors import OutputError, UsageError
+from hardware.errors import OutOfMemory, OutputError, UsageError
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import BrokenLine, Evidence
 from hardware.expected_targets import TargetStatus
+from hardware.resource_pool import ResourcePool, pool
+from hardware.resource_pool.memory import Reading
 from reports import components, reporter
 from reports.finding import Severity
 from reports.json_report import schema
@@ -122,15 +124,69 @@ def test_same_problem_collected_twice_is_kept_once():
     one = HardwareCompatibilityReporter(evidence(line(outcome=Outcome.FAILED, error_type="unknown")))
     one.collect_compatibility_test_errors()
     one.collect_compatibility_test_errors()
-    one.collect_resource_pool_errors()
-    one.collect_resource_pool_errors()
-    assert len(one.findings) == 2
+    one.collect_hardware_detection_errors()
+    before = len(one.findings)
+    one.collect_hardware_detection_errors()
+    assert len(one.findings) == before
+    assert [finding.error_type for finding in one.findings].count("unknown") == 1
 
 
-def test_resource_pool_is_said_to_be_unknown():
-    (finding,) = HardwareCompatibilityReporter().collect_resource_pool_errors()
-    assert (finding.component, finding.severity) == ("resource_pool", Severity.INFO)
-    assert "unknown" in finding.message
+@pytest.fixture
+def own_pool(monkeypatch) -> ResourcePool:
+    """A global pool for one test, on a machine with memory to spare, with a budget of 1000 bytes."""
+    spare = Reading(total_bytes=10**9, free_bytes=10**9)
+    one = ResourcePool(budgets={"cpu": 1000, "simulated": 1000}, memory=lambda device: spare)
+    monkeypatch.setattr(pool, "_global", [one])
+    return one
+
+
+def test_a_pool_that_nobody_asked_for_anything_is_no_finding(own_pool):
+    assert HardwareCompatibilityReporter().collect_resource_pool_errors() == []
+
+
+def test_low_memory_mode_is_a_remark_and_memory_pressure_a_warning_with_advice_for_its_target(own_pool):
+    one = HardwareCompatibilityReporter()
+    with own_pool.lease("kept", "a", object, device="simulated", expected_bytes=790):
+        assert one.collect_resource_pool_errors() == []
+    with own_pool.lease("kept", "b", object, expected_bytes=850):
+        (low,) = one.collect_resource_pool_errors()
+    assert (low.hardware_type, low.error_type, low.severity) == ("cpu", "memory_pressure", Severity.INFO)
+    assert "85 % of the pool's budget" in low.message
+    with own_pool.lease("kept", "c", object, expected_bytes=950):
+        findings = one.collect_resource_pool_errors()
+    (pressure,) = [finding for finding in findings if finding.severity is Severity.WARNING]
+    assert pressure.component == "resource_pool"
+    assert "95 % of the pool's budget" in pressure.message
+    assert any("Close other applications" in text for text in pressure.recommendations)
+
+
+def test_a_load_that_failed_is_a_finding_with_its_reason(own_pool):
+    def full() -> object:
+        raise MemoryError("no 3 GB")
+
+    def missing() -> object:
+        raise ModuleNotFoundError("No module named 'sentencepiece'")
+
+    for name, build in (("large", full), ("other", missing)):
+        with pytest.raises((OutOfMemory, ModuleNotFoundError)):
+            own_pool.get_model("bert", name, build, device="cpu")
+    findings = HardwareCompatibilityReporter().collect_resource_pool_errors()
+    by_model = {finding.model_name: finding for finding in findings}
+    assert by_model["large"].error_type == "out_of_memory"
+    assert "MemoryError: no 3 GB" in by_model["large"].message
+    assert by_model["other"].error_type == "missing_dependency"
+    assert "sentencepiece" in by_model["other"].message
+    assert any("pip install" in text for text in by_model["other"].recommendations)
+
+
+def test_the_pool_is_a_part_that_is_tried(monkeypatch):
+    assert HardwareCompatibilityReporter().check_components()["resource_pool"].state == "available"
+    monkeypatch.setattr(ResourcePool, "get_resource", lambda self, *_asked: object())
+    one = HardwareCompatibilityReporter()
+    assert one.check_components()["resource_pool"].state == "failed"
+    assert [finding.component for finding in one.findings if finding.error_type == "component_failed"] == [
+        "resource_pool"
+    ]
 
 
 def test_added_error_is_graded_advised_and_free_of_secrets():
