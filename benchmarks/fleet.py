@@ -61,7 +61,8 @@ def scheduling_command(cells: int, nodes: int, slots: int, seed: int) -> None:
     _say(
         cells=cells, nodes=nodes, slots=slots, seed=seed, done=len(keys), doubled=sum(n > 1 for n in keys.values()),
         mean_cell_s=sum(drawn) / cells, longest_cell_s=max(drawn), overhead_ms_a_cell=1000 * empty / cells,
-        makespan_s=makespan, bound_s=bound, in_order_s=in_order(drawn, slots), over_bound_percent=100 * (makespan / bound - 1),
+        makespan_s=makespan, bound_s=bound, in_order_s=in_order(drawn, slots),
+        over_bound_percent=100 * (makespan / bound - 1),
     )  # fmt: skip
 
 
