@@ -6,6 +6,7 @@ the same; this file is where no command can be forgotten.
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import click
@@ -48,6 +49,7 @@ ASKED: dict[str, dict[str, int]] = {
         "--backlog openvino": 0,
         "--mesh data=2 --model bert --device cpu": 0,
         "--refresh --dry-run": 0,
+        "--model bert --device cpu --run --distributed ray": 0,
     },
     REPORT: {
         "--collect-all --matrix --test-hardware --format html": 1,
@@ -82,7 +84,6 @@ ELSEWHERE = {
     "--update-expected": "test_own_repository.py",
     "--upstream": "test_upstream.py",
     "--serve": "test_web_page_opened.py",
-    "--distributed": "test_ray.py",
     "--address": "test_ray.py",
     "--host": "test_lab.py",
     "--host-python": "test_lab.py",
@@ -144,6 +145,8 @@ def test_a_command_reaches_nothing(
 ) -> None:
     if "--web-page" in words and (why := get_backend("webgpu").missing() or missing_packages()):
         pytest.skip(f"target webgpu isn't here: {why}")
+    if "--distributed" in words and importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray isn't installed: make setup-ray")
     done = _run(command_line, ran, command, words, home)
     assert done.code == ASKED[command][words], done.out[-2000:] + done.err
     assert done.network == []
