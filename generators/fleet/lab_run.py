@@ -37,8 +37,8 @@ from .lab_line import MOST_BYTES
 from .lab_machine import PATIENCE_S, LabMachine, LineLost
 from .lab_parts import key_of, packed_bundle, packed_package
 
-MOST_RESTARTS = 3
-"""A machine that goes down three times under the same run is told as that."""
+MOST_RESTARTS = 2
+"""A run that is killed three times is told as that."""
 
 _WAIT_S = 2.0
 _LIMIT_S = 90.0
