@@ -49,8 +49,9 @@ def main() -> None:
 @click.option("--slots", default=50, show_default=True, help="Cells at a time on all nodes.")
 @click.option("--seed", default=1, show_default=True)
 def scheduling_command(cells: int, nodes: int, slots: int, seed: int) -> None:
-    """Sleeps as long as measured cells took, through the code that submits real ones."""
-    drawn = random.Random(seed).choices(measured_durations(), k=cells)
+    """Sleeps as long as measured cells took, through the code that submits real ones: the longest first, as a run
+    does whose cells ran before."""
+    drawn = sorted(random.Random(seed).choices(measured_durations(), k=cells), reverse=True)
     with _cluster([{"cpu": slots // nodes}] * nodes, cpus=slots // nodes) as cluster:
         os.environ.update(cluster.variables)
         with connected(cluster.address, {}, 1) as ray:

@@ -139,6 +139,8 @@ def fresh_redaction() -> Iterator[None]:
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how many hostile inputs were tried (test/fuzz), in this process and in others that ran tests for it."""
     reports = [one for kind in ("", "error") for one in terminalreporter.stats.get(kind, ())]
-    told = [number for one in reports for name, number in one.user_properties if name == "fuzzed inputs"]
+    told = [
+        number for one in reports for name, number in getattr(one, "user_properties", ()) if name == "fuzzed inputs"
+    ]
     if told:
         terminalreporter.write_line(f"{sum(told):,} hostile inputs were tried by {len(told)} tests")

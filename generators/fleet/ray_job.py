@@ -31,7 +31,7 @@ from hardware.testing.suite_file import SuiteFile, read_suite
 from . import ray_node
 from .nodes import Node, notes_on, refuse_unready
 from .ray_cluster import Demand, RayNode, alive_nodes, connected, demand_of
-from .ray_evidence import done_before, take_in
+from .ray_evidence import done_before, longest_first, take_in
 from .ray_tasks import Work, do_all
 
 _REPORT_S = 120.0
@@ -127,6 +127,7 @@ def _run(
         asked.on_note(f"{len(ledger.runs)} cell(s) are done, {len(suites) - len(ledger.runs)} run")
     left = [one for one in suites if one.cell.id not in ledger.runs]
     works = list(_works(left, written, sent, alive, asked, ledger))
+    works = [works[place] for place in longest_first([work.key for work in works], asked.evidence)]
     by_id = {suite.cell.id: suite for suite in suites}
     sealed = {one.planned.cell.id: one.planned.verdict.to_dict() for one in written}
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +48,20 @@ def exact(problem: Problem, *, limit_s: float) -> Solved | None:
         bound_s=max(0.0, second.bound) * model.unit,
         proved=first.proved and second.proved,
     )
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """What HiGHS prints of itself past Python (`HighsMipSolverData::…`) must not stand in what a command prints."""
+    sys.stdout.flush()
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +142,8 @@ class _Model:
         integer = np.r_[np.ones(self.pairs + self.count), 0]
         bounds = Bounds(np.zeros(self.size), np.r_[np.ones(self.pairs + self.count), np.inf])
         options = {"time_limit": limit_s, "mip_rel_gap": 1e-6}
-        found = milp(costs, constraints=self.constraints, integrality=integer, bounds=bounds, options=options)
+        with _unheard():
+            found = milp(costs, constraints=self.constraints, integrality=integer, bounds=bounds, options=options)
         if found.x is None:
             return None
         bound = found.mip_dual_bound if found.mip_dual_bound is not None else 0.0

@@ -45,6 +45,8 @@ def place(
     problem = problem_of(workloads, devices, mode=mode, pinned=pinned or {}, forbidden=forbidden)
     solved = exact(problem, limit_s=limit_s) if 0 < problem.allowed.sum() <= small else None
     rough = greedy(problem)
+    if solved is not None and not _has_room(problem, solved.column):
+        solved = None  # the solver takes a sum for kept that is over by its own tolerance
     if solved is not None and (solved.proved or _worth(problem, solved.column) <= _worth(problem, rough)):
         method, column = "exact", solved.column
         remarks = () if solved.proved else ("The solver's time was up before it had proved this to be the best.",)
@@ -59,6 +61,14 @@ def _worth(problem: Problem, column: Array) -> tuple[int, int, float]:
     placed = (column != NOWHERE).nonzero()[0]
     doubts = int(problem.doubts[placed, column[placed]].sum())
     return len(column) - len(placed), doubts, max(_seconds(problem, column, j) for j in range(len(problem.devices)))
+
+
+def _has_room(problem: Problem, column: Array) -> bool:
+    """Whether all memory that adds up is there, in whole bytes."""
+    if problem.mode is not Mode.TOGETHER:
+        return True
+    used = (problem.memory[column == number].sum() for number in range(len(problem.devices)))
+    return all(one <= room for one, room in zip(used, problem.room, strict=True))
 
 
 def _seconds(problem: Problem, column: Array, device: int) -> float:

@@ -17,7 +17,7 @@ from recorded_machines import machine
 from generators.fleet import ray_node
 from generators.fleet.nodes import Node, notes_on, refuse_unready
 from generators.fleet.ray_cluster import Demand, RayNode, connected, demand_of
-from generators.fleet.ray_evidence import done_before, take_in
+from generators.fleet.ray_evidence import done_before, longest_first, take_in
 from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.errors import BrokenInput, UsageError
@@ -291,3 +291,14 @@ def test_an_address_where_no_cluster_is_is_refused_before_ray_is_asked(address: 
     with pytest.raises(UsageError, match=said), connected(address, {}, 1):
         pass
     assert dict(os.environ) == before
+
+
+def test_what_took_longest_before_is_handed_over_first(tmp_path: Path) -> None:
+    never = "vit/image-classification/cpu/float32"
+    assert longest_first([(CELL,), (OTHER,)], tmp_path / "nothing") == [0, 1]
+    writer = EvidenceWriter(tmp_path, new_run_id())
+    for cell, check, seconds in ((CELL, "builds", 1.0), (CELL, "matches_reference", 1.5), (OTHER, "builds", 2.0)):
+        writer.write(replace(line_of(writer.run_id, cell, check), duration_s=seconds))
+    writer.close()
+    assert longest_first([(OTHER,), (never,), (CELL,)], tmp_path) == [1, 2, 0]
+    assert longest_first([(OTHER,), (CELL, OTHER)], tmp_path) == [1, 0]

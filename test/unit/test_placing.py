@@ -254,3 +254,22 @@ def test_an_answer_is_plain_json() -> None:
         "reason": "nowhere else may it be",
     }
     assert plain["gap"] == 0.0
+
+
+def test_what_the_solver_prints_of_itself_is_unheard(capfd: pytest.CaptureFixture[str]) -> None:
+    import os
+
+    from hardware.placement.exact import _unheard
+
+    with _unheard():
+        os.write(1, b"HighsMipSolverData::")
+    os.write(1, b"ours")
+    assert capfd.readouterr().out == "ours"
+
+
+def test_memory_is_kept_to_the_byte() -> None:
+    half = (8 * GIB) // 2
+    tight = [workload("a", half / GIB, {"d": 1}), workload("b", (half + 1) / GIB, {"d": 1})]
+    found = place(tight, [device("d", 8)])
+    assert len(found.misfits) == 1
+    check(found, tight, [device("d", 8)])
