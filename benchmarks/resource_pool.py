@@ -109,8 +109,9 @@ class Observer:
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """How much is asked, and of what. `fails` and `slow` are shares of builds, `seconds` how long a build takes;
-    `leases` is the share of requests that take a lease, the others refer to what they got while they use it."""
+    """How much is asked, and of what. `fails` and `slow` are shares of builds, `seconds` how long a build takes,
+    `holds` how long a thread uses what it got. `leases` is the share of requests that take a lease; the others refer
+    to what they got while they use it."""
 
     requests: int = 10_000
     threads: int = 64
@@ -119,6 +120,7 @@ class Load:
     fails: float = 0.05
     slow: float = 0.05
     seconds: float = 0.0
+    holds: float = 0.0
     leases: float = 1.0
     seed: int = 1
     kind: str = "plain"
@@ -189,8 +191,8 @@ def run(load: Load, pool: ResourcePool | None = None) -> Found:
 
     def use(name: str, got: object) -> None:
         assert getattr(got, "name", name) == name
-        if hash((name, id(got))) % 16 == 0:
-            time.sleep(0)  # another thread goes on while this one has it
+        if load.holds or hash((name, id(got))) % 16 == 0:
+            time.sleep(load.holds)  # others go on while this thread has it
 
     def ask(thread: int) -> None:
         draw = random.Random(load.seed * 1000 + thread)

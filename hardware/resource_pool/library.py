@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BrokenInput, HwCompatError, ModelError, UsageError, echo
+from ..out_of_memory import is_out_of_memory
 from ..plain_text import one_line
 from ..testing.checkpoints import weight_files
 from ..untrusted import is_folder, is_plain_file, read_json, reason_of
@@ -95,11 +96,9 @@ def _read(loader: Any, model_name: str, what: str, **options: Any) -> Any:
             trust_remote_code=False,
             **options,
         )
-    except HwCompatError:
-        raise
-    except MemoryError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
+    except Exception as error:  # loaders raise their own classes; each means that the files can't be used
+        if isinstance(error, HwCompatError) or is_out_of_memory(error):
+            raise
         reason = one_line(f"{type(error).__name__}: {error}", longest=_LONGEST_REASON)
         fix = "Fetch it again." if local else f"Fetch it first: `hf download {model_name}`, or name a local folder."
         raise ModelError(f"the {what} {echo(model_name)} can't be loaded", why=reason, fix=fix) from error

@@ -135,7 +135,7 @@ def _storages(one: Any, name_of: Callable[[Any], str]) -> Iterator[tuple[Part, t
     device = name_of(one.device)
     try:
         yield _storage(one.untyped_storage(), device)
-    except (RuntimeError, NotImplementedError):  # a layout without one, as sparse tensors have
+    except (RuntimeError, NotImplementedError):  # a layout without one
         reference = weakref.ref(one)
         count = one.numel() * one.element_size()
         yield Part(device=device, bytes=count, is_alive=lambda: reference() is not None), ("tensor", id(one))
@@ -152,9 +152,17 @@ def _storage(storage: Any, device: str) -> tuple[Part, tuple[str, int]]:
 
 
 def _inner_tensors(tensor: Any) -> list[Any]:
-    """What a tensor is made of, where it only wraps others (a quantised one: whole numbers and scales)."""
+    """What a tensor is made of, where it only wraps others (a quantised one: whole numbers and scales; a sparse one:
+    places and values)."""
+    import torch
     from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
     if not is_traceable_wrapper_subclass(tensor):
         return []
     names, _ = tensor.__tensor_flatten__()

@@ -129,6 +129,8 @@ def test_what_is_taken_out_of_the_pool_is_seen(monkeypatch, broken, seen):
     load = Load(**{**vars(LOAD), "seconds": 0.001})
     if broken is without_turns:  # modules whose sizes nobody says beforehand
         load = Load(**{**vars(load), "kind": "torch", "requests": 128, "unit": MIB // 16})
+    if broken is without_looking_whether_it_is_used:
+        load = Load(**{**vars(load), "holds": 0.003, "budget_share": 0.1})
     one = pool_for(load)
     broken(monkeypatch, one)
     assert seen in what_broke(run(load, one), load)
