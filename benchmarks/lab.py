@@ -1,7 +1,7 @@
-"""What running on a lab machine costs beside the run itself: a bundle by its own `run.py` and over ssh, in turns.
+"""What a lab machine costs beside the run itself: a bundle's `run.py`, `--run` here, and `--host`, in turns.
 
 `python -m benchmarks.lab --host HOST --host-python PATH`. It says what it means only where HOST is this machine (ssh
-to itself), so that both ways compute with the same cores. Prints seconds and bytes; medians and their ratio last.
+to itself), so that all compute with the same cores. Prints seconds and bytes; medians and their ratios last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-_SENT = re.compile(r"note: (.+) were sent to .+, (.+) came back")
+_SENT = re.compile(r"note: (.+ were sent to .+ came back)")
 
 
 def _timed(words: list[str], environment: dict[str, str]) -> tuple[float, str]:
@@ -30,7 +30,7 @@ def _timed(words: list[str], environment: dict[str, str]) -> tuple[float, str]:
 
 
 def main() -> None:
-    """Run both ways `--times` times and print what each took."""
+    """Run all ways `--times` times and print what each took."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", required=True)
     parser.add_argument("--host-python", default="python3")
@@ -39,32 +39,27 @@ def main() -> None:
     asked = parser.parse_args()
     models = [word for model in asked.model or ["bert", "gpt2"] for word in ("--model", model)]
     door = [sys.executable, str(ROOT / "run_test_generation.py"), *models, "--device", "cpu"]
-    own: list[float] = []
-    over_ssh: list[float] = []
+    found: dict[str, list[float]] = {"run.py": [], "--run": [], "--host": []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         environment = {**os.environ, "HWCOMPAT_CACHE": str(folder / "cache")}
         _timed([*door, "--bundle", str(folder / "suite.zip")], environment)
         with zipfile.ZipFile(folder / "suite.zip") as archive:
             archive.extractall(folder)
-        for number in range(asked.times):
-            there = folder / f"evidence-{number}"
-            run = [asked.host_python, str(folder / "suite" / "run.py"), "--device", "cpu", "--evidence", str(there)]
-            own.append(_timed(run, environment)[0])
-            kept = folder / f"home-{number}"
-            where = [f"--{one}={kept / one}" for one in ("output-dir", "evidence", "report-dir")]
-            lab = [*door, "--run", "--host", asked.host, "--host-python", asked.host_python, *where]
-            seconds, told = _timed(lab, environment)
-            over_ssh.append(seconds)
-            found = _SENT.search(told)
-            print(
-                f"run.py {own[-1]:.1f} s, --host {seconds:.1f} s, sent and back: {found.groups() if found else '?'}"
-            )
-    ratios = [one / other for one, other in zip(over_ssh, own, strict=True)]
-    print(
-        f"medians: run.py {statistics.median(own):.1f} s, --host {statistics.median(over_ssh):.1f} s, "
-        f"ratio {statistics.median(ratios):.2f}"
-    )
+        run = [asked.host_python, str(folder / "suite" / "run.py"), "--device", "cpu"]
+        host = ["--host", asked.host, "--host-python", asked.host_python]
+        where = [f"--{one}={folder / one}" for one in ("output-dir", "evidence", "report-dir")]
+        for _ in range(asked.times):
+            ways = {"run.py": run, "--run": [*door, "--run", *where], "--host": [*door, "--run", *host, *where]}
+            told = ""
+            for way, words in ways.items():
+                seconds, told = _timed(words, environment)
+                found[way].append(seconds)
+            sent = _SENT.search(told)
+            print(*(f"{way} {times[-1]:.1f} s," for way, times in found.items()), sent[1] if sent else "", flush=True)
+    for way, times in found.items():
+        ratio = statistics.median(one / other for one, other in zip(found["--host"], times, strict=True))
+        print(f"{way}: median {statistics.median(times):.1f} s; --host takes {ratio:.2f} times as long")
 
 
 if __name__ == "__main__":

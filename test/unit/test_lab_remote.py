@@ -20,6 +20,7 @@ from generators.fleet.lab_machine import LabMachine
 from hardware.errors import UsageError
 
 RUN = "20261121T120000Z-abcdef"
+RESUMED = "20261121T130000Z-abcdef"
 RUNS = f"""
 import argparse, json, pathlib, sys, time
 parser = argparse.ArgumentParser()
@@ -29,7 +30,7 @@ parser.add_argument("--resume", action="store_true")
 asked = parser.parse_args()
 asked.evidence.mkdir(exist_ok=True)
 print("it runs", flush=True)
-with (asked.evidence / "{RUN}-{{}}.jsonl".format(7 + asked.resume)).open("a") as file:
+with (asked.evidence / ("{RESUMED}-8.jsonl" if asked.resume else "{RUN}-7.jsonl")).open("a") as file:
     file.write('{{"kind": "run", "resumes": []}}\\n')
     file.flush()
     while not pathlib.Path("go").exists():
@@ -114,6 +115,9 @@ def test_an_archive_arrives_whole_or_not_at_all(lab: LabMachine, folder: Path):
 
 def test_a_run_outlives_the_line_and_is_found_again(monkeypatch, folder: Path, lab: LabMachine, tmp_path: Path):
     assert start(lab) == "running"
+    assert lab._line is not None
+    line = lab._line._process.pid
+    assert os.getsid(int((folder / "runs" / "k" / "pid").read_text())) != os.getsid(line), "what ends one ends both"
     lab._hang_up()
     with LabMachine(host_here(monkeypatch, tmp_path / "home")) as another:
         assert state(another) == "running"
@@ -150,7 +154,7 @@ def test_a_run_whose_machine_went_down_is_gone_and_goes_on(lab: LabMachine, fold
     assert start(lab, again=True, resume=True) == "running"
     until(lambda: len([one for one in (folder / "evidence").glob("*.jsonl") if one.stat().st_size]) == 2)
     told, _ = look(lab, {})
-    assert [one["name"] for one in told["parts"]] == [f"{RUN}-7.jsonl", f"{RUN}-8.jsonl"], "both parts count"
+    assert [one["name"] for one in told["parts"]] == [f"{RUN}-7.jsonl", f"{RESUMED}-8.jsonl"], "both parts count"
     (folder / "bundles" / "b" / "go").touch()
     until(lambda: state(lab) == "ended")
 
