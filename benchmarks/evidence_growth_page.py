@@ -45,8 +45,8 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"{told['date']}, {versions}, {told['cores']} cores. {told['note']}".rstrip()
     yield ""
     yield "The evidence is made up (`benchmarks/evidence_made_up.py`) and proves nothing. Each figure is one process"
-    yield "started anew: processor time, by the clock in brackets, and the largest memory; 131 to 161 MiB of that are the"
-    yield "measuring process's own. The runs are much alike: real evidence packs less."
+    yield "started anew: processor time, by the clock in brackets, and the largest memory; 131 to 161 MiB of that are"
+    yield "the measuring process's own. The runs are much alike: real evidence packs less."
     yield ""
     yield f"| | {' | '.join(f'{int(rows) // 1_000_000} million lines' for rows in order)} |"
     yield f"|---|{'---|' * len(order)}"
