@@ -81,7 +81,9 @@ def keep_figures(out: Path) -> None:
 def tried(names: Sequence[str]) -> dict[str, dict[str, str]]:
     """What came of each split of these types: an error, or why there is none."""
     subjects, why = reasons_of(names)
-    found: dict[str, dict[str, str]] = {name: dict.fromkeys(map(str, SPLITS), f"no: {why[name]}") for name in why}
+    found: dict[str, dict[str, str]] = {
+        name: dict.fromkeys(map(str, SPLITS), f"untried: {why[name]}") for name in why
+    }
     cases: list[MeshCase] = []
     for number, (name, subject) in enumerate(subjects.items()):
         found[name] = {}

@@ -69,8 +69,8 @@ one, and its gradient is the sum of the two.
 ## Who can be in one group
 Copies and parts of a layer meet in collectives: NCCL on NVIDIA, RCCL on AMD, oneCCL on Intel, gloo on processors.
 These don't speak to one another, so that devices of different vendors are joined as stages alone, point to point
-through memory of the host (gloo). Devices of targets that run whole graphs (openvino, qnn, tpu, webgpu, webnn)
-can't be in a mesh.
+through memory of the host (gloo). Devices of targets that run whole graphs (openvino, qnn, tpu, webgpu, webnn) can't
+be in a mesh.
 
 ## Plans of recorded machines
 """

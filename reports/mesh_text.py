@@ -45,21 +45,14 @@ def _ranks_of_plan(plan: Report) -> list[str]:
     rows = []
     for one in plan["ranks"]:
         first, stop = one["layers"]
-        extra = ["embeddings"] * one["holds_embeddings"] + ["head"] * one["holds_head"]
+        layers = f"{first}-{stop - 1}" if stop - first > 1 else str(first)
+        extra = [" + embeddings"] * one["holds_embeddings"] + [" + head"] * one["holds_head"]
         room = "not known" if one["room_bytes"] is None else size_text(one["room_bytes"])
-        rows.append(
-            (
-                str(one["rank"]),
-                f"{one['device']}",
-                f"{one['pipeline']}/{one['data']}/{one['tensor']}",
-                f"{first}-{stop - 1}",
-                size_text(one["parameter_bytes"]),
-                room,
-                " + ".join(extra),
-            )
-        )
-    headings = ("rank", "device", "stage/copy/part", "layers", "holds", "room", "beside layers")
-    return columns(headings, rows, right=(0, 4, 5))
+        place = f"{one['pipeline']}/{one['data']}/{one['tensor']}"
+        held = size_text(one["parameter_bytes"])
+        rows.append((str(one["rank"]), one["device"], place, held, room, f"{layers}{''.join(extra)}"))
+    headings = ("rank", "device", "stage/copy/part", "holds", "room", "layers")
+    return columns(headings, rows, right=(0, 3, 4))
 
 
 def _groups_of_plan(plan: Report) -> list[str]:

@@ -106,7 +106,11 @@ def _started(folder: Path, ranks: int, program: Sequence[str], whole: bool) -> I
 
 
 def _environment(rank: int | None, ranks: int) -> dict[str, str]:
-    """One thread each, and no way out of this machine: gloo talks by the loopback interface."""
+    """One thread each, and no way out of this machine: gloo talks by the loopback interface.
+
+    Each rank orders its sets otherwise, as processes do by themselves, but the same way in every run: a model that
+    registers buffers in the order of a set has them in another order on another rank, and that must show always.
+    """
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {
         "PYTHONPATH": os.pathsep.join(paths),
@@ -114,6 +118,7 @@ def _environment(rank: int | None, ranks: int) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
+        "PYTHONHASHSEED": str((rank or 0) + 1),
         "NCCL_SOCKET_IFNAME": "lo",
         "MASTER_ADDR": "127.0.0.1",
         "WORLD_SIZE": str(ranks),

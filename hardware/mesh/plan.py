@@ -187,11 +187,10 @@ def _of_model(figures: ModelFigures, split: Split) -> list[str]:
     if split.tensor > 1 and not figures.tensor_plan:
         problems.append(f"tensor={split.tensor}: {figures.no_tensor or 'the model has no tensor plan'}")
     elif split.tensor > 1:
-        problems += [
-            f"tensor={split.tensor}: {size} {name} can't be divided by {split.tensor}"
-            for name, size in figures.divided.items()
-            if size % split.tensor
-        ]
+        uneven = [f"{size} {name}" for name, size in figures.divided.items() if size % split.tensor]
+        if uneven:
+            told = ", ".join(_briefly(uneven, 2, "sizes"))
+            problems.append(f"tensor={split.tensor}: {split.tensor} doesn't divide {told}")
     if split.pipeline > 1 and figures.no_pipeline:
         problems.append(f"pipeline={split.pipeline}: {figures.no_pipeline}")
     elif split.pipeline > len(figures.layers):

@@ -98,7 +98,7 @@ class Stage:
         return tuple(self._sent(found[name]) for name in self.outputs)
 
     def _sent(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to("cpu") if self.by_host else tensor
+        return (tensor.to("cpu") if self.by_host else tensor).contiguous()  # nothing else can be sent
 
 
 def module_of(call: Callable[..., Any], model: torch.nn.Module) -> torch.nn.Module:

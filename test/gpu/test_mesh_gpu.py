@@ -1,4 +1,4 @@
-"""Splits over accelerators of one kind, by NCCL, RCCL or oneCCL: skipped by name where there are fewer than two."""
+"""Splits over real accelerators of one kind, by NCCL, RCCL or oneCCL: skipped by name where there aren't two."""
 
 from __future__ import annotations
 

@@ -138,7 +138,12 @@ def test_every_reason_against_a_split_is_told_at_once() -> None:
     figures = replace(LLAMA, divided={"attention heads": 6}, layers=(GIB,) * 2, split_layers=(GIB,) * 2, batch=3)
     with pytest.raises(MeshRefused) as refusal:
         plan_mesh(nvidia(4), figures, Split(pipeline=3, data=2, tensor=4))
-    for part in ("6 attention heads", "2 layer(s), fewer than stages", "a batch of 3", "takes 24 device(s), and 4"):
+    for part in (
+        "4 doesn't divide 6 attention heads",
+        "2 layer(s), fewer than stages",
+        "a batch of 3",
+        "takes 24 device(s), and 4",
+    ):
         assert part in refusal.value.why
 
 
