@@ -4,6 +4,7 @@
 #   make setup-qnn                       the environment of target qnn (.venv-qnn)
 #   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
+#   make mesh                            which model types can be split over four ranks (docs/MESH.md)
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
 # More: make lint | test-gpu | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | recipes | audit | constraints | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
@@ -23,7 +24,7 @@ PINNED := $(PIP) -c constraints.txt
 
 .PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench recipes test-versions test-newest setup setup-qnn run-qnn \
-    setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment audit constraints clean
+    setup-xla run-xla setup-web run-web openvino-all mesh setup-upstream bundle-environment audit constraints clean
 
 help:
 	@sed -n '/^#/!q;s/^# \{0,1\}//p' Makefile
@@ -99,6 +100,12 @@ mutants-page: $(VENV)/.ready-dev
 # Kills, full disks, dying suites, folders that two runs share; cut off, it goes on where it was. An hour or two.
 crashes: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.crashes --page docs/CRASHES.md $(ARGS)
+
+# Every type that transformers has a tensor plan for; an hour on two cores, and cut off it goes on where it was.
+mesh: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.mesh run --out $(FOUND)/mesh.json $(ARGS)
+	$(OWN) -m benchmarks.mesh figures --out $(FOUND)/mesh.json
+	$(OWN) -m benchmarks.mesh page $(FOUND)/mesh.json > docs/MESH.md
 
 bench: $(VENV)/.ready-dev
 	$(OWN) benchmarks/detection.py
