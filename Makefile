@@ -6,6 +6,7 @@
 #   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
 #   make setup-ray                       what running cells on a cluster needs (docs/FLEETS.md), into .venv
 #   make release VERSION=0.2.0           checks, builds, commits and tags here (docs/RELEASING.md); DRY_RUN=1 looks alone
+#   make mesh                            which model types can be split over four ranks (docs/MESH.md)
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
 #   make setup-object-storage            what reads s3:// (docs/EVIDENCE_AT_SCALE.md), into .venv
 #   make setup-s3-server                 a server that speaks S3, for tests on this machine (.venv-s3)
@@ -28,7 +29,7 @@ PINNED := $(PIP) -c constraints.txt
 .PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
     setup-qnn run-qnn setup-rivals setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
-    setup-object-storage setup-s3-server evidence-growth \
+    setup-object-storage setup-s3-server evidence-growth mesh \
     bundle-environment audit constraints package test-package release clean
 
 help:
@@ -139,6 +140,17 @@ docs-check: $(VENV)/.ready-dev
 	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
 	@$(@D)/bin/python $(PINNED) -r requirements-docs.txt
 	@touch $@
+
+# Every type that transformers has a tensor plan for; an hour on two cores, and cut off it goes on where it was.
+mesh: $(VENV)/.ready-dev
+	$(OWN) -m benchmarks.mesh run --out $(FOUND)/mesh.json $(ARGS)
+	$(OWN) -m benchmarks.mesh figures --out $(FOUND)/mesh.json
+	$(OWN) -m benchmarks.mesh page $(FOUND)/mesh.json > docs/MESH.md
+
+bench: $(VENV)/.ready-dev
+	$(OWN) benchmarks/detection.py
+	$(OWN) benchmarks/generation.py
+	$(OWN) benchmarks/catalog.py --types 20 --growth ""
 
 # What ships for the pinned version: read the diff.
 recipes: $(VENV)/.ready-dev

@@ -58,6 +58,7 @@ def run(out: Path, types: Sequence[str]) -> None:
     kept: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {"types": {}}
     kept["date"] = datetime.now(UTC).date().isoformat()
     kept["versions"] = {name: metadata.version(name) for name in ("torch", "transformers")}
+    kept["with_plan"] = types_with_a_plan()
     missing = [name for name in types if name not in kept["types"]]
     for at in range(0, len(missing), TOGETHER):
         names = missing[at : at + TOGETHER]

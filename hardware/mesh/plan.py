@@ -119,7 +119,7 @@ def plan_mesh(
         try:
             return _planned(usable, figures, split, reserve, left_out, rejected)
         except MeshRefused as refusal:
-            rejected.append(f"{split}: {refusal.why}")
+            rejected.append(refusal.why if refusal.why.startswith(f"{split}:") else f"{split}: {refusal.why}")
     raise DoesntFit(
         f"{figures.name} fits no mesh of these {len(usable)} device(s)",
         why="; ".join([*_briefly(rejected), *left_out]) or "there is none",

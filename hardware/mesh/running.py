@@ -170,9 +170,7 @@ class Runner:
             self._backward_of_copies()
             return
         weights = self._weights(self._forward())
-        if len(weights) > 1:
-            raise RuntimeError("gradients of a pipeline are computed of one output alone, and the model has several")
-        self._through_pipeline(_weighed, next(iter(weights.values()), None))
+        self._through_pipeline(_weighed, _side_by_side(list(weights.values())) if weights else None)
         self._average()
 
     def _backward_of_copies(self) -> None:
@@ -218,9 +216,17 @@ class Runner:
         return parts
 
 
-def _weighed(output: Any, weights: torch.Tensor) -> torch.Tensor:
-    own: torch.Tensor = output[0] if isinstance(output, tuple | list) else output
-    return (own * weights).sum()
+def _weighed(outputs: Any, weights: torch.Tensor) -> torch.Tensor:
+    """The loss of one microbatch, whose weights of all outputs stand side by side."""
+    several = outputs if isinstance(outputs, tuple | list) else (outputs,)
+    return (_side_by_side([one for one in several if one.is_floating_point()]) * weights).sum()
+
+
+def _side_by_side(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Tensors of one batch as one, a row for each example: torch's schedules split a single target."""
+    import torch
+
+    return torch.cat([one.reshape(one.shape[0], -1) for one in tensors], dim=1)
 
 
 def _told(traffic: Traffic) -> dict[str, Any]:
