@@ -5,7 +5,7 @@
 #   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
-# More: make lint | test-gpu | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | recipes | audit | constraints | clean
+# More: make lint | test-gpu | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | pool | openvino-all | test-versions | test-newest | bench | recipes | audit | constraints | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -22,7 +22,7 @@ PIP := -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) -c constraints.txt
 
 .PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
-    mutants-deceits mutants-forgeries mutants-page crashes bench recipes test-versions test-newest setup setup-qnn run-qnn \
+    mutants-deceits mutants-forgeries mutants-page crashes pool bench recipes test-versions test-newest setup setup-qnn run-qnn \
     setup-xla run-xla setup-web run-web openvino-all setup-upstream bundle-environment audit constraints clean
 
 help:
@@ -99,6 +99,10 @@ mutants-page: $(VENV)/.ready-dev
 # Kills, full disks, dying suites, folders that two runs share; cut off, it goes on where it was. An hour or two.
 crashes: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.crashes --page docs/CRASHES.md $(ARGS)
+
+# 64 threads on the resource pool, seen from outside (docs/RESOURCE_POOL.md): a minute or two.
+pool: $(VENV)/.ready-dev
+	$(OWN) benchmarks/resource_pool.py --page docs/RESOURCE_POOL.md $(ARGS)
 
 bench: $(VENV)/.ready-dev
 	$(OWN) benchmarks/detection.py

@@ -46,3 +46,14 @@ def test_a_device_that_is_not_here_is_no_other(command_line: CommandLine, tmp_pa
     ran = command_line.wait(process, tmp_path)
     assert ran.code == 1
     assert "mps can't be used" in ran.err
+
+
+def test_models_are_shared_below_a_budget(command_line: CommandLine, tmp_path: Path) -> None:
+    ran = command_line.wait(
+        command_line.start_python(tmp_path, "examples/shared_models.py", "--device", "cpu"), tmp_path
+    )
+    assert ran.code == 0, ran.err
+    assert "48 of 48 calls were answered" in ran.out
+    assert not ran.out.splitlines()[0].endswith(" 0 models went")
+    held, budget = float(ran.out.splitlines()[1].split()[1]), 24.0
+    assert 0 < held < budget
