@@ -29,7 +29,7 @@ PINNED := $(PIP) -c constraints.txt
 .PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
     setup-qnn run-qnn setup-rivals setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
-    setup-object-storage setup-s3-server evidence-growth mesh \
+    setup-object-storage setup-s3-server evidence-growth mesh pool \
     bundle-environment audit constraints package test-package release clean
 
 help:
@@ -147,10 +147,9 @@ mesh: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mesh figures --out $(FOUND)/mesh.json
 	$(OWN) -m benchmarks.mesh page $(FOUND)/mesh.json > docs/MESH.md
 
-bench: $(VENV)/.ready-dev
-	$(OWN) benchmarks/detection.py
-	$(OWN) benchmarks/generation.py
-	$(OWN) benchmarks/catalog.py --types 20 --growth ""
+# 64 threads on the resource pool, seen from outside (docs/RESOURCE_POOL.md): a minute or two.
+pool: $(VENV)/.ready-dev
+	$(OWN) benchmarks/resource_pool.py --page docs/RESOURCE_POOL.md $(ARGS)
 
 # What ships for the pinned version: read the diff.
 recipes: $(VENV)/.ready-dev

@@ -113,17 +113,17 @@ def _settle(state: State, entry: Entry, parts: tuple[Part, ...], *, went: bool, 
     entry.stays.notify_all()
 
 
-def tend(state: State, account: Account, *, thorough: bool = False) -> None:
+def tend(state: State, account: Account, *, urgent: bool = False, thorough: bool = False) -> None:
     """Let idle resources go until the device is below the beginning of low-memory mode, and note how full it is.
 
-    `thorough` asks again what was found in use a moment ago, and collects garbage.
+    `urgent` asks again what was found in use a moment ago, `thorough` collects garbage too.
     """
     _ask_the_machine(state, account)
     kept: set[Entry] = set()
     while True:
         with state.lock:
             _note_low_memory(state, account)
-            chosen = choose(state, account, 0, now=state.now(), kept=kept, urgent=thorough)
+            chosen = choose(state, account, 0, now=state.now(), kept=kept, urgent=urgent or thorough)
             if not chosen:
                 _note_pressure(state, account)
                 return

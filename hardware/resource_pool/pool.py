@@ -259,7 +259,13 @@ class ResourcePool:
         each with its value or the error that it raised."""
         if max_workers is not None and max_workers < 1:
             raise UsageError(f"max_workers is {max_workers}", why="at least one thread is needed")
-        return run_all(self._state, list(calls), max_workers)
+        outcomes = run_all(self._state, list(calls), max_workers)
+        for account in list(self._state.accounts.values()):
+            with self._state.lock:
+                to_tend = needs_tending(account)
+            if to_tend:  # what its threads still referred to, they don't any more
+                tend(self._state, account, urgent=True)
+        return outcomes
 
     def get_stats(self) -> dict[str, Any]:
         """Requests, loads, devices, resources and incidents at one moment, as JSON values. `snapshot.COUNTS` says

@@ -93,3 +93,14 @@ def test_the_layer_is_measured_beside_direct_calls(command_line: CommandLine, tm
     pairs = json.loads((tmp_path / "said.json").read_text())["pairs"]
     assert len(pairs) == 5
     assert all(one["ratio"] > 0 for one in pairs.values())
+
+
+def test_models_are_shared_below_a_budget(command_line: CommandLine, tmp_path: Path) -> None:
+    ran = command_line.wait(
+        command_line.start_python(tmp_path, "examples/shared_models.py", "--device", "cpu"), tmp_path
+    )
+    assert ran.code == 0, ran.err
+    assert "48 of 48 calls were answered" in ran.out
+    assert not ran.out.splitlines()[0].endswith(" 0 models went")
+    held, budget = float(ran.out.splitlines()[1].split()[1]), 24.0
+    assert 0 < held < budget

@@ -446,6 +446,18 @@ def test_calls_may_ask_the_pool_and_run_further_calls_also_within_a_constructor(
     assert all(one is first for one in others)
 
 
+def test_what_calls_still_referred_to_goes_when_they_have_ended():
+    pool = pool_of(100)
+
+    def use(name: str) -> str:
+        with pool.lease("kind", name, Thing, expected_bytes=60) as thing:
+            pass
+        return type(thing).__name__  # the name is bound until here
+
+    assert [one.value for one in pool.execute_concurrent([lambda: use("a"), lambda: use("b")])] == ["Thing"] * 2
+    assert pool.get_stats()["devices"]["cpu"]["held_bytes"] == 60
+
+
 def test_calls_of_a_constructor_that_ask_for_what_it_makes_end_in_an_error():
     pool = pool_of(100)
 
