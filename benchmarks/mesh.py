@@ -59,6 +59,7 @@ def run(out: Path, types: Sequence[str]) -> None:
     kept["date"] = datetime.now(UTC).date().isoformat()
     kept["versions"] = {name: metadata.version(name) for name in ("torch", "transformers")}
     kept["with_plan"] = types_with_a_plan()
+    write_whole(out, json.dumps(kept, indent=1, sort_keys=True) + "\n")
     missing = [name for name in types if name not in kept["types"]]
     for at in range(0, len(missing), TOGETHER):
         names = missing[at : at + TOGETHER]

@@ -130,8 +130,7 @@ def _plans(figures: Mapping[str, Any]) -> list[str]:
     asked: list[tuple[str, str, list[Device], Split | None]] = [
         ("Eight H100: the fewest that a Mixtral in float32 fits.", "mixtral", _devices("nvidia/h100-x8"), None),
         (
-            "A Radeon and an Arc, in two machines: stages of 24 and 15 GiB. The graphics in the processors are left "
-            "out.",
+            "A Radeon and an Arc, in two machines: stages of 24 and 15 GiB. The processor's graphics are left out.",
             "llama",
             [*_devices("amd/radeon-and-apu"), *_devices("intel/arc-laptop")[:1]],
             Split(pipeline=2),

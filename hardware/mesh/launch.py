@@ -94,7 +94,7 @@ def _started(folder: Path, ranks: int, program: Sequence[str], whole: bool) -> I
             child = subprocess.Popen(
                 [sys.executable, *arguments],
                 cwd=ROOT,
-                env=_environment(rank, ranks),
+                env=environment_of(rank, ranks),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -105,7 +105,7 @@ def _started(folder: Path, ranks: int, program: Sequence[str], whole: bool) -> I
         yield processes
 
 
-def _environment(rank: int | None, ranks: int) -> dict[str, str]:
+def environment_of(rank: int | None, ranks: int) -> dict[str, str]:
     """One thread each, and no way out of this machine: gloo talks by the loopback interface.
 
     Each rank orders its sets otherwise, as processes do by themselves, but the same way in every run: a model that

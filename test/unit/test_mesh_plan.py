@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -14,6 +16,7 @@ from hardware.mesh.axes import DeviceMesh, Split
 from hardware.mesh.communication import HOST
 from hardware.mesh.devices import accelerators_of, processor_ranks
 from hardware.mesh.figures import ModelFigures
+from hardware.mesh.launch import environment_of
 from hardware.mesh.plan import DoesntFit, MeshRefused, plan_mesh
 from hardware.mesh.stages import cut
 from hardware.placement.device import Device, Figure
@@ -187,3 +190,19 @@ def test_ranks_on_one_processor_share_its_memory() -> None:
     alone, (first, *_) = processor_ranks(inventory, 1), processor_ranks(inventory, 4)
     assert alone[0].memory_total.value is not None
     assert first.memory_total.value == alone[0].memory_total.value // 4
+
+
+def test_ranks_order_their_sets_unlike_one_another_and_the_same_in_every_run() -> None:
+    code = "print(list({'sliding_attention', 'full_attention'}))"
+    told = [
+        subprocess.run([sys.executable, "-c", code], env=environment_of(rank, 4), capture_output=True, text=True)
+        for rank in (0, 1, 0)
+    ]
+    first, second, again = (one.stdout for one in told)
+    assert first == again != second
+
+
+def test_a_rank_finds_no_way_out_of_this_machine() -> None:
+    told = environment_of(0, 2)
+    assert {told[name] for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")} <= {"lo", "lo0"}
+    assert told["MASTER_ADDR"] == "127.0.0.1"
