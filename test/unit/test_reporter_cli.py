@@ -372,7 +372,7 @@ def test_help_imports_nothing_but_the_front_door():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert "--check-model" in done.stdout
-    told = "errors", "front_door", "paths", "plain_text"
+    told = "errors", "front_door", "own_commands", "paths", "plain_text"
     allowed = ["hardware", *(f"hardware.{one}" for one in told), "reports", "reports.request"]
     assert done.stdout.splitlines()[-1] == str(allowed)
 

@@ -171,6 +171,7 @@ def test_no_suite_expires_with_a_script(monkeypatch: pytest.MonkeyPatch, tmp_pat
     (tmp_path / "templates" / "repro").mkdir(parents=True)
     (tmp_path / "templates" / "suite.py.j2").write_text("a", encoding="utf-8")
     monkeypatch.setattr(made_from, "_ROOT", tmp_path)
+    monkeypatch.setattr(made_from, "TEMPLATES", tmp_path / "templates")
     before = made_from._templates.__wrapped__()
     (tmp_path / "templates" / "repro" / "script.py.j2").write_text("b", encoding="utf-8")
     assert made_from._templates.__wrapped__() == before
