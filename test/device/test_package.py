@@ -25,6 +25,7 @@ from hardware.own_commands import SCRIPTS
 
 pytestmark = pytest.mark.slow
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hwcompat"]
 NOT_IN_SDIST = (".ci/run", ".gitignore", ".dockerignore")
 SUITE = "test_bert_fill_mask_cpu_float32.py"
 
@@ -117,6 +118,8 @@ def test_what_the_wheel_asks_for_stands_in_the_files_of_requirements(built: Buil
     for name, specifier in asked[""].items():
         assert specifier.startswith(">="), name
         assert next(iter(pins[name].specifier)).version in Requirement(f"x{specifier}").specifier, name
+    oldest = PROJECT["oldest"]
+    assert {name: f">={version}" for name, version in oldest.items()}.items() <= asked[""].items()
     named = {canonicalize_name(one.name) for one in requirements_in(ROOT / "requirements.txt")}
     assert named == {*asked[""], *asked["openvino"]}
 
@@ -128,8 +131,7 @@ def test_whoever_has_a_torch_keeps_it(built: Built) -> None:
 
 
 def test_each_file_of_requirements_has_an_extra_or_is_no_part_of_the_product() -> None:
-    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hwcompat"]["extras"]
-    named = {name for parts in table.values() for name in parts if name != "extras"}
+    named = {name for parts in PROJECT["extras"].values() for name in parts if name != "extras"}
     others = {f"requirements-{part}.txt" for part in ("dev", "bundle", "audit", "package", "web")}
     assert {path.name for path in requirement_files()} == named | others
 
