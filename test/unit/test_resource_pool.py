@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from pool_watch import SPARE, Thing, names_of, pool_of, together
 
 from hardware.errors import OutOfMemory, UsageError, WouldDeadlock
-from hardware.resource_pool import ResourcePool, get_global_resource_pool
+from hardware.resource_pool import ResourcePool, get_global_resource_pool, loading
 from hardware.resource_pool.memory import Reading
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +35,28 @@ def test_what_many_threads_ask_for_at_once_is_built_once():
     told = pool.get_stats()
     assert (told["requests"], told["misses"], told["loads"]) == (16, 1, 1)
     assert told["hits"] + told["waits"] == 15
+
+
+def test_what_was_waited_for_is_kept_for_all_who_waited(monkeypatch):
+    pool, users = pool_of(100), []
+    true = loading._arrived
+
+    def arrived(state, load, built):
+        entry = true(state, load, built)
+        with state.lock:  # each has it by now, or is promised it
+            users.append(entry.promised + sum(entry.leases.values()))
+        return entry
+
+    def build() -> dict[str, int]:
+        (load,) = pool._state.loads.values()
+        while load.waiting < 3:
+            time.sleep(0.001)
+        return {"a": 1}
+
+    monkeypatch.setattr(loading, "_arrived", arrived)
+    found = together(*[lambda: pool.get_resource("kind", "one", build, expected_bytes=90) for _ in range(4)])
+    assert found == [{"a": 1}] * 4
+    assert users == [4]
 
 
 def test_a_load_that_fails_raises_for_all_who_waited_and_the_next_one_tries_again():

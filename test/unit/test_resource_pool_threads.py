@@ -104,10 +104,6 @@ def without_eviction(monkeypatch: pytest.MonkeyPatch, one: ResourcePool) -> None
     monkeypatch.setattr(Account, "may_start", lambda self, need, own=frozenset(): True)
 
 
-def without_keeping_it_for_who_waited(monkeypatch: pytest.MonkeyPatch, one: ResourcePool) -> None:
-    monkeypatch.setattr(Entry, "is_idle", property(lambda self: not self.leases and self.leaver is None))
-
-
 def without_looking_whether_it_is_used(monkeypatch: pytest.MonkeyPatch, one: ResourcePool) -> None:
     true = leaving.let_go
     monkeypatch.setattr(Entry, "is_idle", property(lambda self: self.leaver is None))
@@ -126,7 +122,6 @@ def without_looking_whether_it_is_used(monkeypatch: pytest.MonkeyPatch, one: Res
         (without_reservation, "more than one beyond the budget"),
         (without_turns, "more than one beyond the budget"),
         (without_eviction, "more than one beyond the budget"),
-        (without_keeping_it_for_who_waited, "an error of the pool's"),
         (without_looking_whether_it_is_used, "gone while in use"),
     ],
 )
@@ -134,7 +129,7 @@ def test_what_is_taken_out_of_the_pool_is_seen(monkeypatch, broken, seen):
     load = Load(**{**vars(LOAD), "seconds": 0.001})
     if broken is without_turns:  # modules whose sizes nobody says beforehand
         load = Load(**{**vars(load), "kind": "torch", "requests": 128, "unit": MIB // 16})
-    if broken in (without_looking_whether_it_is_used, without_keeping_it_for_who_waited):
+    if broken is without_looking_whether_it_is_used:
         load = Load(**{**vars(load), "holds": 0.003, "budget_share": 0.1})
     one = pool_for(load)
     broken(monkeypatch, one)
