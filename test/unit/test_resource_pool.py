@@ -54,8 +54,8 @@ def test_what_was_waited_for_is_kept_for_all_who_waited(monkeypatch):
         return {"a": 1}
 
     monkeypatch.setattr(loading, "_arrived", arrived)
-    found = together(*[lambda: pool.get_resource("kind", "one", build, expected_bytes=90) for _ in range(4)])
-    assert found == [{"a": 1}] * 4
+    leases = together(*[lambda: pool.lease("kind", "one", build, expected_bytes=90) for _ in range(4)])
+    assert [one.resource for one in leases] == [{"a": 1}] * 4
     assert users == [4]
 
 
