@@ -190,7 +190,8 @@ def run(load: Load, pool: ResourcePool | None = None) -> Found:
     served, refused, others = Counter[int](), Counter[int](), list[str]()
 
     def use(name: str, got: object) -> None:
-        assert getattr(got, "name", name) == name
+        if got is None or getattr(got, "name", name) != name:
+            raise AssertionError(f"{name} was asked for, and {got!r} came")
         if load.holds or hash((name, id(got))) % 16 == 0:
             time.sleep(load.holds)  # others go on while this thread has it
 

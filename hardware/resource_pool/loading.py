@@ -233,7 +233,6 @@ def _built_or_retried(state: State, load: Load, account: Account) -> _Built:
     except Exception as error:
         if isinstance(error, OutOfMemory) or not is_out_of_memory(error):
             raise
-        traceback.clear_frames(error.__traceback__)  # what was built halfway hangs on them
     with state.lock:
         idle = state.idle(account, float("inf"), set())
         for entry in idle:
@@ -245,7 +244,7 @@ def _built_or_retried(state: State, load: Load, account: Account) -> _Built:
     except Exception as error:
         if isinstance(error, OutOfMemory) or not is_out_of_memory(error):
             raise
-        traceback.clear_frames(error.__traceback__)
+        traceback.clear_frames(error.__traceback__)  # what was built halfway hangs on them
         with state.lock:
             told = fullness(account)
         raise OutOfMemory(

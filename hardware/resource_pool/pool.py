@@ -136,8 +136,6 @@ class ResourcePool:
         expected_bytes: int | None = None,
     ) -> Lease[T]:
         """`get_resource` with a promise: what is leased isn't released. `with pool.lease(…) as resource: …`"""
-        if expected_bytes is not None and (isinstance(expected_bytes, bool) or expected_bytes < 0):
-            raise UsageError(f"expected_bytes is {expected_bytes}", why="bytes are asked for")
         names = names_on(device)
         key = Key(kind="resource", type=resource_type, id=resource_id or "", device=names.device)
         build = constructor or _nobody_makes(key)
@@ -176,6 +174,8 @@ class ResourcePool:
         return self._lease(wanted)
 
     def _lease(self, wanted: Wanted) -> Lease[Any]:
+        if wanted.declared is not None and (isinstance(wanted.declared, bool) or wanted.declared < 0):
+            raise UsageError(f"expected_bytes is {wanted.declared}", why="bytes are asked for, 0 or more")
         self._take_up_forgotten()
         return Lease(acquire(self._state, wanted), self._release, self._forget)
 

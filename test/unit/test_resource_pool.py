@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from pool_watch import SPARE, Thing, names_of, pool_of, together
 
 from hardware.errors import OutOfMemory, UsageError, WouldDeadlock
-from hardware.resource_pool import ResourcePool, get_global_resource_pool
+from hardware.resource_pool import ResourcePool, get_global_resource_pool, loading
 from hardware.resource_pool.memory import Reading
 
 ROOT = Path(__file__).parents[2]
@@ -34,6 +35,28 @@ def test_what_many_threads_ask_for_at_once_is_built_once():
     told = pool.get_stats()
     assert (told["requests"], told["misses"], told["loads"]) == (16, 1, 1)
     assert told["hits"] + told["waits"] == 15
+
+
+def test_what_was_waited_for_is_kept_for_all_who_waited(monkeypatch):
+    pool, users = pool_of(100), []
+    true = loading._arrived
+
+    def arrived(state, load, built):
+        entry = true(state, load, built)
+        with state.lock:  # each has it by now, or is promised it
+            users.append(entry.promised + sum(entry.leases.values()))
+        return entry
+
+    def build() -> dict[str, int]:
+        (load,) = pool._state.loads.values()
+        while load.waiting < 3:
+            time.sleep(0.001)
+        return {"a": 1}
+
+    monkeypatch.setattr(loading, "_arrived", arrived)
+    leases = together(*[lambda: pool.lease("kind", "one", build, expected_bytes=90) for _ in range(4)])
+    assert [one.resource for one in leases] == [{"a": 1}] * 4
+    assert users == [4]
 
 
 def test_a_load_that_fails_raises_for_all_who_waited_and_the_next_one_tries_again():
@@ -175,12 +198,17 @@ def test_threads_that_hold_what_the_other_needs_end_in_an_error_and_not_in_a_han
 
 def test_one_thread_alone_that_asks_for_too_much_is_told_at_once():
     pool = pool_of(100, wait_s=10_000)
-    leases = [pool.lease("kind", name, dict, expected_bytes=60) for name in "ab"]
-    # One beyond the budget is what there may be, and now there is one.
-    with pytest.raises(OutOfMemory, match="2 of 2 resources have leases"):
-        pool.get_resource("kind", "c", dict, expected_bytes=10)
-    for one in leases:
-        one.release()
+
+    def ask() -> str:
+        leases = [pool.lease("kind", name, dict, expected_bytes=60) for name in "ab"]
+        # One beyond the budget is what there may be, and now there is one.
+        with pytest.raises(OutOfMemory) as caught:
+            pool.get_resource("kind", "c", dict, expected_bytes=10)
+        for one in leases:
+            one.release()
+        return str(caught.value)
+
+    assert "2 of 2 resources have leases" in together(ask)[0]
     assert pool.get_stats()["refused"] == 1
     assert pool.get_resource("kind", "c", dict, expected_bytes=10) == {}
 
@@ -263,13 +291,14 @@ def test_where_it_runs_out_again_the_reason_is_told_and_kept():
     pool, tries = pool_of(100), []
 
     def build() -> Thing:
-        tries.append(1)
+        part = Thing()
+        tries.append(weakref.ref(part))
         raise MemoryError("12 GB were asked for")
 
     with pytest.raises(OutOfMemory, match="12 GB were asked for") as caught:
         pool.get_resource("kind", "large", build)
     assert "half precision" in caught.value.fix
-    assert len(tries) == 2
+    assert [halfway() for halfway in tries] == [None, None]  # also while the error is kept
     (incident,) = pool.incidents()
     assert (incident.kind, incident.error_type, incident.device) == ("failed_load", "out_of_memory", "cpu")
     assert "12 GB were asked for" in incident.text
@@ -387,6 +416,12 @@ def test_a_budget_is_a_share_of_what_the_device_has():
 def test_settings_that_cannot_be_are_refused(options):
     with pytest.raises(UsageError):
         ResourcePool(**options)
+
+
+def test_a_size_that_cannot_be_is_refused():
+    for ask in (pool_of().get_resource, pool_of().get_model):
+        with pytest.raises(UsageError, match="expected_bytes is -1"):
+            ask("kind", "a", Thing, device="cpu", expected_bytes=-1)
 
 
 def test_a_resource_that_nobody_makes_is_an_error_and_not_nothing():
