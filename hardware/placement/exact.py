@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..software import is_installed
 from .greedy import NOWHERE
 from .problem import Problem
 from .workloads import Mode
@@ -29,9 +30,16 @@ class Solved:
     proved: bool
 
 
+def is_here() -> bool:
+    """Whether SciPy, which has the solver, is installed."""
+    return is_installed("scipy")
+
+
 def exact(problem: Problem, *, limit_s: float) -> Solved | None:
     """Solve in three steps, each holding what came before: most workloads and fewest doubts, then the shortest
-    makespan, then the devices that are preferred. None where the solver found nothing in its time."""
+    makespan, then the devices that are preferred. None where the solver found nothing in its time, or isn't here."""
+    if not is_here():
+        return None
     model = _Model(problem)
     first = model.solve(model.count_costs(), limit_s)
     if first is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..plain_text import size_text
 from .bound import bound_of
 from .device import Device, Figure
-from .exact import exact
+from .exact import exact, is_here
 from .greedy import NOWHERE, greedy
 from .problem import Problem, problem_of, room_of
 from .workloads import Assignment, Load, Misfit, Mode, Placement, Workload
@@ -51,7 +51,10 @@ def place(
         method, column = "exact", solved.column
         remarks = () if solved.proved else ("The solver's time was up before it had proved this to be the best.",)
     else:
-        method, column, remarks = "greedy", rough, ()
+        missing = (
+            "" if is_here() else "SciPy, which solves small questions exactly, isn't installed: pip install scipy"
+        )
+        method, column, remarks = "greedy", rough, (missing,) if missing else ()
     by_duality = _bound(problem, column)
     own = solved.bound_s if solved is not None and method == "exact" else 0.0
     return _placement(problem, column, method, max(own, by_duality), remarks, pinned or {})

@@ -130,9 +130,13 @@ def test_whoever_has_a_torch_keeps_it(built: Built) -> None:
     assert bringing == {"cpu", "openvino"}
 
 
+NO_EXTRAS = ("dev", "bundle", "audit", "package", "web", "docs", "s3-server", "rival-warpt", "rival-torchbridge")
+"""Tools of ours, environments that others have, rivals, and what comes from npm."""
+
+
 def test_each_file_of_requirements_has_an_extra_or_is_no_part_of_the_product() -> None:
     named = {name for parts in PROJECT["extras"].values() for name in parts if name != "extras"}
-    others = {f"requirements-{part}.txt" for part in ("dev", "bundle", "audit", "package", "web")}
+    others = {f"requirements-{part}.txt" for part in NO_EXTRAS}
     assert {path.name for path in requirement_files()} == named | others
 
 

@@ -29,6 +29,8 @@ def test_a_message_has_what_why_and_fix_in_this_order():
         ("NothingMatched", 5),
         ("BackendUnavailable", 1),
         ("BrokenPlugin", 3),
+        ("OutOfMemory", 1),
+        ("WouldDeadlock", errors.WouldDeadlock.exit_code),
     ],
 )
 def test_each_class_owns_the_documented_exit_code(name, code):
@@ -47,6 +49,8 @@ def test_every_error_class_has_a_code_in_this_file():
         "ModelError",
         "BackendUnavailable",
         "BrokenPlugin",
+        "OutOfMemory",
+        "WouldDeadlock",
     }
 
 

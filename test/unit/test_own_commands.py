@@ -100,13 +100,16 @@ def test_whoever_started_a_script_is_told_of_scripts(installed: Path, monkeypatc
     assert own_command("run_test_generation", ["--run"]) == "hwcompat --run"
 
 
+RIVALS = ("rival-warpt", "rival-torchbridge")
+
+
 def test_scripts_and_extras_are_those_of_the_project():
     told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     scripts = told["project"]["scripts"]
     assert {scripts[name].partition(":")[0].removesuffix(".__main__"): name for name in scripts} == SCRIPTS
     extras = told["tool"]["hwcompat"]["extras"]
     for name in ("", *(path.stem.partition("-")[2] for path in ROOT.glob("requirements-*.txt"))):
-        if name not in ("dev", "bundle", "audit", "package", "web"):
+        if name not in (*("dev", "bundle", "audit", "package", "web"), *("docs", "s3-server"), *RIVALS):
             assert own_commands._extra(name).strip("'").removeprefix("hwcompat[").removesuffix("]") in extras
 
 

@@ -273,3 +273,11 @@ def test_memory_is_kept_to_the_byte() -> None:
     found = place(tight, [device("d", 8)])
     assert len(found.misfits) == 1
     check(found, tight, [device("d", 8)])
+
+
+def test_without_the_solver_a_heuristic_places_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hardware.placement.exact.is_installed", lambda name: name != "scipy")
+    found = place([workload("w", 1, {"a": 2.0})], [device("a")])
+    assert found.method == "greedy"
+    assert where(found) == {"w": "a"}
+    assert any("pip install scipy" in one for one in found.remarks)
