@@ -78,7 +78,9 @@ def _pid_there(lab: Lab) -> int:
 def _same(lab: Lab, ran: Ran) -> Evidence:
     """The evidence here, which is that of the lab to the byte, and holds each check of each run once."""
     here = {path.name: path.read_bytes() for path in (ran.folder / "evidence").glob("*.jsonl")}
-    there = {path.name: path.read_bytes() for path in (lab.folder / "evidence").glob("*.jsonl")}
+    there = {
+        path.name: path.read_bytes() for path in (lab.folder / "evidence").glob("*.jsonl") if path.stat().st_size
+    }
     assert here == there
     evidence = read_folder(ran.folder / "evidence")
     assert evidence.broken == ()
