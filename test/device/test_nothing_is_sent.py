@@ -48,6 +48,8 @@ ASKED: dict[str, dict[str, int]] = {
         "--calibration --format json": 0,
         "--backlog openvino": 0,
         "--mesh data=2 --model bert --device cpu": 0,
+        "--place --in-turn --model bert --inventory {}/inventory.json --pin bert=inventory/cpu": 0,
+        "--place --model bert --device cpu --forbid bert=cpu": 1,
         "--refresh --dry-run": 0,
         "--model bert --device cpu --run --distributed ray": 0,
     },
@@ -70,6 +72,8 @@ ASKED: dict[str, dict[str, int]] = {
         "doctor": 0,
         "compare {}/inventory.json {}/inventory.json": 0,
         "device-spec simulated": 0,
+        "capabilities": 0,
+        "fit --memory-gb 0.1": 0,
     },
 }
 BEFORE = (
