@@ -50,10 +50,11 @@ def owned_lines(folder: Path, run_id: str = "") -> Iterator[tuple[str, bytes]]:
 
 
 def _lines(paths: Sequence[Path], run_id: str) -> Iterator[tuple[str, bytes]]:
-    import duckdb
-
     if not paths:
         return
+    # A bundle reads its folder with the packages of the lab machine, and holds nothing compacted.
+    import duckdb
+
     path = paths[0]
     with tempfile.TemporaryDirectory() as temporary:
         connection = connect(Path(temporary))

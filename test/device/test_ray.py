@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from command_line import CommandLine, Ran
@@ -63,6 +64,7 @@ def _routes_alone(network) -> Iterator[None]:
 
 
 Start = Callable[..., "Running"]
+Seen = TypeVar("Seen")
 
 
 class Running:
@@ -102,20 +104,20 @@ def words(models: tuple[str, ...], *devices: str) -> list[str]:
     return [word for name in models for word in ("--model", name)] + [w for d in devices for w in ("--device", d)]
 
 
-def until(happened: Callable[[], object], running: Running) -> None:
-    """Wait for what a run does; fails where it ends before, or takes too long."""
+def until(happened: Callable[[], Seen], running: Running) -> Seen:
+    """Wait for what a run does, and say what was seen; fails where it ends before, or takes too long."""
     end = time.monotonic() + LIMIT_S
-    while not happened():
+    while not (seen := happened()):
         assert running.process.poll() is None, (running.folder / "err").read_text()
         assert time.monotonic() < end
         time.sleep(0.05)
+    return seen
 
 
 def test_a_killed_nodes_cells_run_elsewhere_and_none_is_lost_or_doubled(cluster: LocalCluster, start: Start) -> None:
     running = start(*words(MODELS, "cpu", "simulated"))
     doomed = cluster.nodes[0]
-    until(lambda: running.evidence.ends and doomed.begun(), running)
-    lost = doomed.begun()
+    lost = until(lambda: doomed.begun() if running.evidence.ends else {}, running)
     cluster.kill(doomed)
     done = running.wait()
     assert done.code == 0, done.err
