@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import functools
 import json
+import os
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jsonschema
@@ -37,7 +38,15 @@ HEAVY = (
     "pandas",
     "jsonschema",
     "pynvml",
+    "onnx",
     "onnxruntime",
+    "scipy",
+    "sklearn",
+    "ray",
+    "fsspec",
+    "s3fs",
+    "diffusers",
+    "playwright",
 )
 ABILITIES = {"generate", "backward", "save"}
 LONGEST_FILE, LONGEST_FUNCTION = 400, 60
@@ -142,24 +151,67 @@ def _decorators(node: ast.FunctionDef) -> str:
     return " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
 
 
-def test_importing_the_product_imports_no_framework() -> None:
-    modules = []
+# What nearly every module needs is there before, to save time; it brings nothing heavy, or every module would.
+IN_A_CHILD_OF_ITS_OWN = """
+import click, concurrent.futures, importlib, importlib.metadata, jinja2, json, os, sys, tomllib
+names, heavy = json.load(sys.stdin)
+for name in names:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            importlib.import_module(name)
+            came = [one for one in heavy if one in sys.modules]
+        except BaseException as error:
+            came = [repr(error)]
+        os.write(writer, json.dumps([name, came]).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as answer:
+        print(answer.read().decode(), flush=True)
+    os.waitpid(child, 0)
+"""
+
+
+def what_comes_with(names: Sequence[str], folder: Path) -> dict[str, list[str]]:
+    """For each module what of `HEAVY` its import brings, or how it fails: in a child that has imported nothing else."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_CHILD_OF_ITS_OWN],
+        input=json.dumps([list(names), list(HEAVY)]),
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return dict(json.loads(line) for line in done.stdout.splitlines())
+
+
+def test_importing_any_module_brings_nothing_heavy(tmp_path: Path) -> None:
+    names = []
     for path in (p for floor in FLOORS for p in sorted((ROOT / floor).rglob("*.py"))):
         parts = path.relative_to(ROOT).with_suffix("").parts
         if parts[-1] != "__main__":
-            modules.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    code = f"""
-import importlib, json, sys
-guilty = {{}}
-for name in {modules!r}:
-    importlib.import_module(name)
-    for heavy in {HEAVY!r}:
-        if heavy in sys.modules:
-            guilty.setdefault(heavy, name)
-print(json.dumps(guilty))
-"""
+            names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+    found = what_comes_with(names, tmp_path)
+    assert list(found) == names
+    assert {name: came for name, came in found.items() if came} == {}
+
+
+@pytest.mark.parametrize("name", ["run_test_generation", "hardware_compatibility_reporter", "hardware.commands"])
+def test_a_commands_start_waits_for_no_numpy(name: str) -> None:
+    code = f"import sys, {name}; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == {}
+    assert done.stdout == "False\n"
+
+
+def test_a_module_that_brings_something_heavy_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "brings_much.py").write_text("import pandas\n", encoding="utf-8")
+    (tmp_path / "falls.py").write_text("import no_such_module\n", encoding="utf-8")
+    found = what_comes_with(["hardware.cell", "brings_much", "falls"], tmp_path)
+    assert found["hardware.cell"] == []
+    assert "pandas" in found["brings_much"]
+    assert "no_such_module" in found["falls"][0]
 
 
 def test_generating_a_suite_whose_recipe_is_known_imports_no_framework(tmp_path: Path) -> None:
