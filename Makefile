@@ -9,6 +9,7 @@
 #   make mesh                            which model types can be split over four ranks (docs/MESH.md)
 #   make setup-upstream                  what transformers' own tests import (docs/UPSTREAM.md), into .venv
 #   make setup-object-storage            what reads s3:// (docs/EVIDENCE_AT_SCALE.md), into .venv
+#   make coverage                        which lines and branches the tests reach (docs/COVERAGE.md)
 #   make setup-s3-server                 a server that speaks S3, for tests on this machine (.venv-s3)
 # More: make lint | test-gpu | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | recipes | audit | constraints | package | test-package | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
@@ -26,7 +27,7 @@ VERSIONS ?= 5.23.0 4.57.6
 PIP := -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) -c constraints.txt
 
-.PHONY: help run test test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
+.PHONY: help run test coverage test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
     setup-qnn run-qnn setup-rivals setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
     setup-object-storage setup-s3-server evidence-growth mesh pool \
@@ -68,6 +69,15 @@ fuzz-inventory: $(VENV)/.ready-dev
 # Sixteen threads over eight simulated devices for a minute, NVIDIA's and AMD's.
 test-threads: $(VENV)/.ready-dev
 	THREAD_SECONDS=60 $(OWN) -m pytest test/unit/test_gpu_threads.py -rP $(ARGS)
+
+# Lines and branches that the tests of this machine reach, children included (docs/COVERAGE.md): three quarters of an hour.
+coverage: $(VENV)/.ready-dev bundle-environment
+	rm -rf .coverage && mkdir .coverage
+	-$(OWN) -m coverage run -m pytest test -n 2 --dist loadfile -q $(ARGS) | tee .coverage/said
+	$(OWN) -m coverage combine --quiet
+	$(OWN) -m coverage json --quiet -o .coverage/report.json
+	$(OWN) -m benchmarks.covered keep .coverage/report.json --tests "$$(tail -1 .coverage/said | tr -d '=' | sed 's/ in .*//;s/^ *//')"
+	$(OWN) -m benchmarks.covered page
 
 lint: $(VENV)/.ready-dev
 	$(OWN) -m ruff check .

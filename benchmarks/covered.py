@@ -1,0 +1,187 @@
+"""Which lines and branches the tests reach, and why the others aren't: `python -m benchmarks.covered page`.
+
+`make coverage` runs the tests and keeps what they reached; the reasons stand in benchmarks/uncovered.toml. A file that
+misses more than a few lines and has no reason is named on the page.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reports.text import markdown_table
+
+ROOT = Path(__file__).parents[1]
+KEPT = ROOT / "docs" / "evidence" / "coverage.json"
+REASONS = ROOT / "benchmarks" / "uncovered.toml"
+FEW = 3
+"""Statements and branches that a file may miss without a reason of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """What the tests reached of one file: numbers of statements and of branches, and the lines that none reached."""
+
+    path: str
+    statements: int
+    covered: int
+    branches: int
+    branches_covered: int
+    missing: tuple[int, ...] = ()
+
+    @property
+    def missed(self) -> int:
+        """Statements and branches that no test reached."""
+        return self.statements - self.covered + self.branches - self.branches_covered
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Why files that match one of the patterns have lines that no test here reaches."""
+
+    files: tuple[str, ...]
+    why: str
+
+
+def read_reasons(path: Path = REASONS) -> tuple[Reason, ...]:
+    """The reasons, in the order in which they are asked: the first that matches a file counts."""
+    listed = tomllib.loads(path.read_text(encoding="utf-8"))["reason"]
+    return tuple(Reason(files=tuple(one["files"]), why=one["why"]) for one in listed)
+
+
+def files_of(report: Mapping[str, Any]) -> list[File]:
+    """The files of coverage.py's JSON report."""
+    return [
+        File(
+            path=path,
+            statements=found["summary"]["num_statements"],
+            covered=found["summary"]["covered_lines"],
+            branches=found["summary"]["num_branches"],
+            branches_covered=found["summary"]["covered_branches"],
+            missing=tuple(found["missing_lines"]),
+        )
+        for path, found in sorted(report["files"].items())
+    ]
+
+
+def by_reason(files: Iterable[File], reasons: Sequence[Reason]) -> tuple[dict[str, list[File]], list[File]]:
+    """The files with unreached parts, by reason; and those that miss more than `FEW` and have none."""
+    explained: dict[str, list[File]] = {one.why: [] for one in reasons}
+    bare = []
+    for one in files:
+        why = next((r.why for r in reasons if any(fnmatch.fnmatch(one.path, p) for p in r.files)), None)
+        if one.missed and why is not None:
+            explained[why].append(one)
+        elif one.missed > FEW:
+            bare.append(one)
+    return explained, sorted(bare, key=lambda one: -one.missed)
+
+
+def unused(reasons: Sequence[Reason], files: Iterable[File]) -> list[str]:
+    """Patterns that no file with an unreached part matches: their reason is gone."""
+    missed = [one.path for one in files if one.missed]
+    return [p for one in reasons for p in one.files if not any(fnmatch.fnmatch(path, p) for path in missed)]
+
+
+def page(kept: Mapping[str, Any], reasons: Sequence[Reason]) -> str:
+    """The page, in Markdown."""
+    files = [File(**{**one, "missing": tuple(one["missing"])}) for one in kept["files"]]
+    explained, bare = by_reason(files, reasons)
+    folders = Counter(_folder(one.path) for one in files)
+    rows = [_row(name, [one for one in files if _folder(one.path) == name]) for name in sorted(folders)]
+    lines = [
+        "# Which lines and branches the tests reach",
+        f"Measured {kept['date']} with coverage.py {kept['coverage']} by `make coverage`: {kept['tests']}. Children that "
+        "the tests start are measured; what runs in another environment or on another machine isn't. That a line ran "
+        "says nothing of whether a test would see it broken: [Mutants](MUTANTS.md) does.",
+        markdown_table(("folder", "files", "lines", "reached", "branches", "reached"), [_row("all", files), *rows]),
+        "## Why the rest isn't reached",
+        markdown_table(
+            ("unreached lines and branches", "where", "why"),
+            [[str(sum(f.missed for f in found)), _where(found), why] for why, found in explained.items() if found],
+        ),
+    ]
+    few = sum(one.missed for one in files) - sum(f.missed for found in explained.values() for f in found)
+    few -= sum(one.missed for one in bare)
+    lines.append(f"{few} more stand in files that miss at most {FEW} each.")
+    if bare:
+        lines += [
+            "## Without a reason: tests are missing",
+            markdown_table(
+                ("file", "unreached lines and branches", "lines"),
+                [[f"`{one.path}`", str(one.missed), ranges(one.missing)] for one in bare],
+            ),
+        ]
+    return "\n\n".join(lines) + "\n"
+
+
+def ranges(lines: Sequence[int]) -> str:
+    """Line numbers as ranges: 1-3, 7."""
+    runs: list[list[int]] = []
+    for line in lines:
+        if runs and line == runs[-1][-1] + 1:
+            runs[-1].append(line)
+        else:
+            runs.append([line])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _folder(path: str) -> str:
+    return "/".join(Path(path).parent.parts[:2])
+
+
+def _where(found: Sequence[File]) -> str:
+    most = sorted(found, key=lambda one: -one.missed)[:6]
+    rest = len(found) - len(most)
+    return ", ".join(f"`{one.path}` ({one.missed})" for one in most) + (f" and {rest} more" if rest else "")
+
+
+def _row(name: str, files: Sequence[File]) -> list[str]:
+    def share(part: int, whole: int) -> str:
+        return f"{100 * part / whole:.1f} %" if whole else "-"
+
+    statements, branches = sum(one.statements for one in files), sum(one.branches for one in files)
+    covered, taken = sum(one.covered for one in files), sum(one.branches_covered for one in files)
+    counted = (str(len(files)), str(statements), share(covered, statements), str(branches), share(taken, branches))
+    return [f"`{name}`" if name != "all" else name, *counted]
+
+
+@click.group(help=__doc__)
+def main() -> None:
+    """What the tests reach."""
+
+
+@main.command()
+@click.argument("report", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--tests", required=True, help="Which tests ran, and how they ended.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=KEPT)
+def keep(report: Path, tests: str, out: Path) -> None:
+    """Keep what coverage.py's JSON report says of each file."""
+    found = json.loads(report.read_text(encoding="utf-8"))
+    meta = found["meta"]
+    kept = {
+        "date": meta["timestamp"][:10],
+        "coverage": meta["version"],
+        "tests": tests,
+        "files": [vars(one) for one in files_of(found)],
+    }
+    out.write_text(json.dumps(kept) + "\n", encoding="utf-8")
+
+
+@main.command("page")
+def write_page() -> None:
+    """Write docs/COVERAGE.md."""
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))
+    (ROOT / "docs" / "COVERAGE.md").write_text(page(kept, read_reasons()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
