@@ -1,6 +1,7 @@
 # Two commands are all that there is to know:
 #   make run MODEL=bert DEVICE=auto      the main job, in an environment of its own
-#   make test                            all tests
+#   make test                            all tests but the few that take long
+#   make test-extended                   those: more ways in which a cluster, a lab machine and ranks fail
 #   make setup-qnn                       the environment of target qnn (.venv-qnn)
 #   make setup-xla                       the environment of target tpu (.venv-xla)
 #   make setup-web                       the environment of targets webgpu and webnn (.venv-web)
@@ -27,7 +28,7 @@ VERSIONS ?= 5.23.0 4.57.6
 PIP := -m pip install --quiet --disable-pip-version-check
 PINNED := $(PIP) -c constraints.txt
 
-.PHONY: help run test coverage test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
+.PHONY: help run test test-extended coverage test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
     setup-qnn run-qnn setup-rivals setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
     setup-object-storage setup-s3-server evidence-growth mesh pool \
@@ -46,7 +47,11 @@ run: $(VENV)/.ready
 endif
 
 test: $(VENV)/.ready-dev bundle-environment
-	$(OWN) -m pytest test -n 2 --dist loadfile $(ARGS)
+	$(OWN) -m pytest test -n 2 --dist loadfile -m "not extended" $(ARGS)
+
+# What takes long and is asked before a release: more ways in which a cluster, a lab machine, ranks and browsers fail.
+test-extended: $(VENV)/.ready-dev
+	$(OWN) -m pytest test/device -n 2 --dist loadfile -m extended $(ARGS)
 
 # Models on this machine's GPU; ARGS="--backend cuda" asks one target alone. Skipped by name where there is none.
 ifdef PYTHON

@@ -20,7 +20,10 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(tmp_path_factory.mktemp("fallbacks"), Path("no-device-is-built-here"))
 
 
-@pytest.mark.parametrize("name", ["decoding_on_host", "torch_behind_openvino", "web_log_without_host"])
+@pytest.mark.parametrize(
+    "name",
+    ["decoding_on_host", "torch_behind_openvino", pytest.param("web_log_without_host", marks=pytest.mark.extended)],
+)
 def test_a_planted_fallback_is_caught(bench: Bench, name: str) -> None:
     (plant,) = (one for one in plants() if one.name == name)
     if reason := get_backend(plant.target).unavailable():

@@ -176,6 +176,7 @@ def test_what_ended_unseen_is_fetched_and_not_run_again(command_line: CommandLin
     _all_passed(evidence)
 
 
+@pytest.mark.extended
 def test_a_run_that_is_killed_there_goes_on_where_it_was_cut_off(command_line: CommandLine, lab: Lab, tmp_path: Path):
     process = _begin(command_line, lab, tmp_path)
     _wait(lambda: f"{BERT}  7 passed" in (tmp_path / "err").read_text(), "the first suite didn't end")
@@ -191,6 +192,7 @@ def test_a_run_that_is_killed_there_goes_on_where_it_was_cut_off(command_line: C
     assert ran.verdict(BERT) == "high"
 
 
+@pytest.mark.extended
 def test_a_run_that_dies_again_and_again_is_given_up(command_line: CommandLine, lab: Lab, tmp_path: Path):
     words = ("--model", "bert", "--device", "cpu")
     command_line.run(tmp_path, *words)
@@ -204,6 +206,7 @@ def test_a_run_that_dies_again_and_again_is_given_up(command_line: CommandLine, 
     assert len(_same(lab, ran).runs) == 3
 
 
+@pytest.mark.extended
 def test_ctrl_c_ends_the_run_there(command_line: CommandLine, lab: Lab, tmp_path: Path):
     process = _begin(command_line, lab, tmp_path)
     pid = _held(lab)

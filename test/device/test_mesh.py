@@ -203,7 +203,11 @@ def test_the_ranks_that_are_given_faults_are_right_without_one(faulty: dict[str,
 
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [("dies", "ended by SIGKILL"), ("raises", "ValueError: a fault of rank 1"), ("hangs", "rank 1 stood still at")],
+    [
+        ("dies", "ended by SIGKILL"),
+        ("raises", "ValueError: a fault of rank 1"),
+        pytest.param("hangs", "rank 1 stood still at", marks=pytest.mark.extended),
+    ],
 )
 def test_a_rank_that_dies_or_stands_still_ends_all_and_is_named(fault: str, reason: str) -> None:
     one = MeshCase(

@@ -146,6 +146,7 @@ def test_a_failure_comes_is_accepted_goes_and_its_entry_has_to_go_too(repository
     assert repository.ci(*SUBSET).code == 0
 
 
+@pytest.mark.extended
 def test_an_acceptance_ends_with_its_day_and_covers_no_other_failure(repository: Repository) -> None:
     assert repository.door(*ONE_CELL).code == 0
     repository.accept(date.today() - timedelta(days=1))

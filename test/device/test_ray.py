@@ -154,6 +154,7 @@ def test_a_missing_resource_is_known_before_the_start_and_others_run(cluster: Lo
     assert done.verdict("bert/fill-mask/mps/float32") == "unknown"
 
 
+@pytest.mark.extended
 def test_a_cell_that_takes_its_worker_along_is_never_a_pass(
     cluster: LocalCluster, start: Start, command_line: CommandLine, tmp_path: Path
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_cell_that_takes_its_worker_along_is_never_a_pass(
     assert set(done.outcomes("gpt2/text-generation/simulated/float32").values()) == {Outcome.PASSED}
 
 
+@pytest.mark.extended
 def test_a_killed_driver_leaves_what_was_seen_and_the_next_goes_on(cluster: LocalCluster, start: Start) -> None:
     running = start(*words(MODELS[:4], "simulated"))
     until(lambda: running.evidence.ends, running)
@@ -186,6 +188,7 @@ def test_a_killed_driver_leaves_what_was_seen_and_the_next_goes_on(cluster: Loca
     assert max(Counter((line.cell_id, line.check_name) for line in done.evidence.checks).values()) == 1
 
 
+@pytest.mark.extended
 def test_when_the_last_node_of_a_target_is_lost_its_cells_are_not_run(cluster: LocalCluster, start: Start) -> None:
     running = start(*words(MODELS[:3], "simulated"))
     before = {run for node in cluster.nodes[2:4] for run in node.begun()}

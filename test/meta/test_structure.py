@@ -174,7 +174,7 @@ for name in names:
 
 
 def what_comes_with(names: Sequence[str], folder: Path) -> dict[str, list[str]]:
-    """For each module what of `HEAVY` its import brings, or how it fails: in a child that has imported nothing else."""
+    """For each module what of `HEAVY` its import brings, or how it fails: in a child that imports nothing else."""
     done = subprocess.run(
         [sys.executable, "-c", IN_A_CHILD_OF_ITS_OWN],
         input=json.dumps([list(names), list(HEAVY)]),
