@@ -10,10 +10,10 @@ from ..placement.figures import devices_of
 
 
 def accelerators_of(inventory: HardwareInfo, machine: str = "") -> tuple[Device, ...]:
-    """The accelerators that a driver lists; `machine` stands in front of their names where there are several machines.
+    """The accelerators that a driver lists; `machine` stands in front of their names where there are several.
 
-    Whether this torch can use one isn't asked: a plan may be for other machines. What no target reaches is among them,
-    so that a plan can say why it doesn't fit.
+    Whether this torch can use one isn't asked: a plan may be for other machines. What no target reaches is among
+    them, so that a plan can say why it doesn't fit.
     """
     _, *accelerators = devices_of(inventory, label=machine)
     pairs = zip(accelerators, inventory.accelerators, strict=True)
@@ -25,6 +25,7 @@ def processor_ranks(inventory: HardwareInfo, ranks: int) -> tuple[Device, ...]:
     processor = devices_of(inventory)[0]
     if ranks == 1:
         return (processor,)
-    whole = processor.memory_total
-    share = whole if whole.value is None else Figure(value=whole.value // ranks, source=f"1/{ranks} of {whole.source}")
+    share = processor.memory_total
+    if share.value is not None:
+        share = Figure(value=share.value // ranks, source=f"1/{ranks} of {share.source}")
     return tuple(replace(processor, name=f"{processor.name}/{rank}", memory_total=share) for rank in range(ranks))

@@ -194,7 +194,9 @@ def test_a_slice_of_a_device_has_the_memory_of_the_slice_and_a_shared_one_that_o
 
 
 def test_what_no_target_of_torch_is_for_is_left_out_by_name() -> None:
-    plan = plan_mesh(accelerators_of(detect(machine("intel/core-ultra-laptop"))), replace(LLAMA, layers=(1,)), Split())
+    plan = plan_mesh(
+        accelerators_of(detect(machine("intel/core-ultra-laptop"))), replace(LLAMA, layers=(1,)), Split()
+    )
     assert plan.left_out == ("intel-npu:1: no target of torch computes on it",)
 
 
