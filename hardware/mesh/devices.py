@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..detection import HardwareInfo
 from ..placement.device import Device, Figure
-from ..placement.figures import devices_of
+from ..placement.devices import devices_of
 
 
 def accelerators_of(inventory: HardwareInfo, machine: str = "") -> tuple[Device, ...]:

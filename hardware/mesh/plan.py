@@ -17,8 +17,8 @@ from ..placement.device import Device
 from ..plain_text import size_text
 from .axes import AXES, DeviceMesh, Split
 from .communication import COLLECTIVES, Group, group_of, kind_of, why_not
+from .cutting import cut
 from .figures import ModelFigures
-from .stages import cut
 
 RESERVE = 0.1
 """The share of a device's memory that a plan leaves to activations, caches and the runtime, which aren't counted."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..target_vendors import HardwareVendor, vendor_named
 from .device import Device, Figure
-from .figures import PRECISIONS, devices_of, free_now
+from .devices import PRECISIONS, devices_of, free_now
 from .problem import room_of
 
 if TYPE_CHECKING:

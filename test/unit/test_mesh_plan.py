@@ -14,11 +14,11 @@ from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.mesh.axes import DeviceMesh, Split
 from hardware.mesh.communication import HOST
+from hardware.mesh.cutting import cut
 from hardware.mesh.devices import accelerators_of, processor_ranks
 from hardware.mesh.figures import ModelFigures
 from hardware.mesh.launch import environment_of
 from hardware.mesh.plan import DoesntFit, MeshRefused, plan_mesh
-from hardware.mesh.stages import cut
 from hardware.placement.device import Device, Figure
 
 GIB = 2**30
