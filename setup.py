@@ -11,7 +11,7 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 FLOORS = ("hardware", "generators", "reports")
-DATA = ("toml", "json", "j2", "html", "css", "js", "mjs", "ini", "gz", "txt")
+DATA = ("toml", "json", "j2", "html", "css", "js", "mjs", "ini", "gz", "txt", "typed")
 """Kinds of files that are no Python and belong to the product; a test holds the wheel against what git keeps."""
 
 

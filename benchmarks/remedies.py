@@ -109,9 +109,9 @@ def cause_of(lines: Sequence[CheckLine]) -> tuple[str, ...]:
     return first.requested_target, first.error_type, str(first.stage), checks, message
 
 
-def chosen_cells(cells: dict[str, list[CheckLine]], *, seed: int = SEED, count: int = CHOSEN) -> list[str]:
+def chosen_cells(cells: dict[str, list[CheckLine]]) -> list[str]:
     """One cell for each cause, drawn by turns from every (target, error type), so that no kind crowds out another."""
-    drawn = random.Random(seed)
+    drawn = random.Random(SEED)
     causes: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for cell, lines in sorted(cells.items()):
         causes[cause_of(lines)].append(cell)
@@ -121,9 +121,9 @@ def chosen_cells(cells: dict[str, list[CheckLine]], *, seed: int = SEED, count: 
     for members in strata.values():
         drawn.shuffle(members)
     kept: list[str] = []
-    while len(kept) < count and any(strata.values()):
+    while len(kept) < CHOSEN and any(strata.values()):
         for name in sorted(strata):
-            if strata[name] and len(kept) < count:
+            if strata[name] and len(kept) < CHOSEN:
                 kept.append(strata[name].pop())
     return kept
 

@@ -141,7 +141,7 @@ def stress_command(
 
 
 def _keep_rates(run: StressRun, inventory: HardwareInfo) -> None:
-    from .placement.figures import known_devices
+    from .placement.devices import known_devices
     from .placement.kept_rates import keep_rates
 
     kept = keep_rates(run, known_devices(inventory))

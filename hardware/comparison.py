@@ -131,7 +131,11 @@ def comparison_text(comparison: Comparison) -> str:
     if not comparison.differences:
         return "Nothing differs.\n"
     rows = [
-        (one.area, one.name, f"{_shown(one.name, one.before)} -> {_shown(one.name, one.after)}" + _expiry(one))
+        (
+            one.area,
+            one.name,
+            f"{value_text(one.name, one.before)} -> {value_text(one.name, one.after)}" + _expiry(one),
+        )
         for one in comparison.differences
     ]
     lines = columns(("area", "what", "before -> after"), rows)
@@ -147,7 +151,8 @@ def _expiry(one: Difference) -> str:
     return f" (evidence expires: {', '.join(one.expires)})" if one.expires else ""
 
 
-def _shown(name: str, value: Any) -> str:
+def value_text(name: str, value: Any) -> str:
+    """A value of an inventory as text: sizes with a unit, lists with commas, a dash where there is none."""
     if value is None:
         return "-"
     if name.endswith("_bytes") and isinstance(value, int):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-SUFFIXES = frozenset({".py", ".toml", ".json", ".ini", ".html", ".css", ".js", ".mjs"})
+SUFFIXES = frozenset({".py", ".toml", ".json", ".ini", ".html", ".css", ".js", ".mjs", ".typed"})
 """Kinds of files of this package. Whatever else lies in its folders (bytecode, an editor's copy) is none of it."""
 
 

@@ -114,7 +114,7 @@ def parsed_json(data: bytes | str, *, deepest: int = DEEPEST, finite: bool = Tru
     """What a JSON text holds. Raises `ValueError`: for what is no JSON, for lists and tables that lie more than
     `deepest` deep in each other and, unless they may be there, for NaN and infinity."""
     try:
-        found = json.loads(data, parse_constant=_no_number, parse_float=_finite) if finite else json.loads(data)
+        found = json.loads(data, parse_constant=no_number, parse_float=finite_number) if finite else json.loads(data)
     except RecursionError as error:
         raise _too_deep(deepest) from error
     # What has few brackets can't be deep; looking through all of it takes as long as parsing.
@@ -170,11 +170,12 @@ def _too_deep(deepest: int) -> ValueError:
     return ValueError(f"its lists and tables lie more than {deepest} deep in each other")
 
 
-def _no_number(text: str) -> None:
+def no_number(text: str) -> None:
+    """What isn't JSON (`NaN`, `Infinity`) is refused, though Python reads it."""
     raise ValueError(f"{text} is no number of JSON")
 
 
-def _finite(text: str) -> float:
+def finite_number(text: str) -> float:
     """A number that JSON has and floating point hasn't would be read as infinite."""
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text[:40]} is beyond what a number can be")

@@ -185,8 +185,8 @@ def _cell(one: Scored) -> tuple[str, ...]:
     return (one.cell.id, half, said, is_, ", ".join(one.predicted.rule_ids), _short(why))
 
 
-def _short(text: str, longest: int = 110) -> str:
-    return one_line(text.replace("|", "/"), longest=longest)
+def _short(text: str) -> str:
+    return one_line(text.replace("|", "/"), longest=110)
 
 
 Rows = Sequence[Sequence[str]]

@@ -87,7 +87,7 @@ def devices_for(names: Sequence[str], inventory: HardwareInfo, wanted: Split | N
             unknown = Figure(reason="a device made in Python has none of its own")
             found.append(Device(name="simulated", target="simulated", vendor="simulated", memory_total=unknown))
         else:
-            own = [one for one in here if name in (one.target, one.target.partition(":")[0])]
+            own = [one for one in here if name in (one.selector, one.target)]
             if not own:
                 raise BackendUnavailable(f"{echo(name)} isn't here", why="no driver lists such a device")
             found += own
@@ -115,7 +115,7 @@ def run_check(subject: MeshSubject, plan: MeshPlan, deadline_s: float) -> MeshRe
         model=0,
         split=split,
         stages=plan.stages,
-        devices=tuple(one.target for one in plan.mesh.devices),
+        devices=tuple(one.selector for one in plan.mesh.devices),
         microbatches=microbatches,
     )
     inputs = subject.arrays(batch_of(split, microbatches))

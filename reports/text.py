@@ -31,9 +31,9 @@ def plain_paragraphs(text: str, *, longest: int = 4_000) -> str:
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
-def advice_markdown(text: str, *, longest: int = 600) -> str:
+def advice_markdown(text: str) -> str:
     """A recommendation for Markdown outside a table: what stands in backticks can be copied as it is."""
-    flat = one_line(text, longest=longest)
+    flat = one_line(text, longest=600)
     parts = _COMMAND.split(flat)  # every second part stood in backticks
     return "".join(code(part) if place % 2 else escaped_markdown(part) for place, part in enumerate(parts))
 

@@ -136,9 +136,9 @@ class Process:
         return []
 
 
-def run_to_end(place: Place, *words: str, name: str = "run", models: Sequence[str] = MODELS) -> Ran:
+def run_to_end(place: Place, *words: str, name: str = "run") -> Ran:
     """A run that nobody disturbs."""
-    return Process(place, place.command(*words, models=models), name).wait()
+    return Process(place, place.command(*words), name).wait()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from generators.compatibility.calibration.held_out import is_held_out
@@ -42,7 +42,6 @@ def run_sections(
     file: Path,
     recipes: Mapping[str, Recipe],
     made_on: str,
-    leave_out: Callable[[str], bool] = is_held_out,
 ) -> tuple[Section, Section]:
     """Two sections from kept evidence in float32: of torch's operators, and of what the runtime itself called them.
 
@@ -52,7 +51,7 @@ def run_sections(
     lines = read_kept(file)
     runs = [line for line in lines if isinstance(line, RunLine)]
     cells = last_checks([line for line in lines if isinstance(line, CheckLine)], Target(name=target))
-    kept = {name: list(checks.values()) for name, checks in cells.items() if _counts(Cell.parse(name), leave_out)}
+    kept = {name: list(checks.values()) for name, checks in cells.items() if _counts(Cell.parse(name))}
     passing = {Cell.parse(name).model: checks for name, checks in kept.items() if _passes(checks)}
     failing = {Cell.parse(name).model: checks for name, checks in kept.items() if not _passes(checks)}
     asked = Counter(name for model in passing if model in recipes for name in recipes[model].operators)
@@ -81,22 +80,20 @@ def run_sections(
             conditions={name: f"also {', '.join(why[:3])}" for name, why in sorted(about.items()) if name in plain},
             missing={name: ", ".join(why[:5]) for name, why in sorted(about.items()) if name not in plain},
             variants=_VARIANTS.get(target),
-            left_out=left_out if leave_out is is_held_out else "types that were chosen",
+            left_out=left_out,
         )
 
     return section("aten", asked), section(target if target == "openvino" else "onnx", native)
 
 
-def write_graphs(
-    file: Path, recipes: Mapping[str, Recipe], made_on: str, leave_out: Callable[[str], bool] = is_held_out
-) -> None:
+def write_graphs(file: Path, recipes: Mapping[str, Recipe], made_on: str) -> None:
     """Count, over models that pass on qnn, in how many graphs what an operator of the recipe becomes isn't there."""
     checks = [line for line in read_kept(file) if isinstance(line, CheckLine)]
     gone: Counter[str] = Counter()
     graphs: Counter[str] = Counter()
     for name, lines in last_checks(checks, Target(name="qnn")).items():
         cell = Cell.parse(name)
-        if not _counts(cell, leave_out) or cell.model not in recipes or not _passes(list(lines.values())):
+        if not _counts(cell) or cell.model not in recipes or not _passes(list(lines.values())):
             continue
         nodes = {_plain(one).removeprefix("onnx.") for one in lines[LAST_CHECK].native_ops}
         for operator in recipes[cell.model].operators:
@@ -120,8 +117,8 @@ def _plain(name: str) -> str:
     return f"onnx.{name.rpartition('.')[2]}" if name.startswith("onnx.") else name
 
 
-def _counts(cell: Cell, leave_out: Callable[[str], bool]) -> bool:
-    return cell.precision == "float32" and not cell.target.variant and not leave_out(cell.model)
+def _counts(cell: Cell) -> bool:
+    return cell.precision == "float32" and not cell.target.variant and not is_held_out(cell.model)
 
 
 def _passes(checks: Sequence[CheckLine]) -> bool:

@@ -11,6 +11,8 @@ from .result import Curve
 
 _WIDTH, _HEIGHT = 720, 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 210, 40, 50
+_LABEL = 15.0
+"""The least distance between labels, so that none covers another."""
 _INK = ("#0b6e99", "#b3541e", "#4d7c0f", "#7c3aed", "#be185d", "#475569")
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4", "4 4")
 """A name isn't told by colour alone."""
@@ -75,12 +77,12 @@ class _Scale:
         return [one for one in found if self.low - 1e-9 <= math.log10(one) <= self.high + 1e-9]
 
 
-def _apart(places: Sequence[float], least: float = 15.0) -> list[float]:
+def _apart(places: Sequence[float]) -> list[float]:
     """The places of labels, moved down until none covers another."""
     found = list(places)
     order = sorted(range(len(places)), key=lambda number: places[number])
     for before, after in itertools.pairwise(order):
-        found[after] = max(found[after], found[before] + least)
+        found[after] = max(found[after], found[before] + _LABEL)
     return found
 
 

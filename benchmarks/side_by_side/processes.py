@@ -15,7 +15,6 @@ def wall_time(
     command: Sequence[str],
     *,
     allowed: Sequence[int] = (0,),
-    cwd: Path = ROOT,
     environment: Mapping[str, str] | None = None,
 ) -> float:
     """Seconds from start to exit of one fresh process. Raises where it fails: a failure isn't a fast run.
@@ -25,7 +24,7 @@ def wall_time(
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     started = time.perf_counter()
     done = subprocess.run(
-        list(command), cwd=cwd, env={**kept, **(environment or {})}, check=False, capture_output=True, text=True
+        list(command), cwd=ROOT, env={**kept, **(environment or {})}, check=False, capture_output=True, text=True
     )
     taken = time.perf_counter() - started
     if done.returncode not in allowed:

@@ -48,13 +48,13 @@ def given_in_child(kind: str, name: str) -> GivenRecipe:
     return GivenRecipe.from_dict(_ask(kind, name, None, _LONGEST_S))
 
 
-def real_calls_in_child(model_type: str, task: str | None = None) -> tuple[Call, ...]:
+def real_calls_in_child(model_type: str) -> tuple[Call, ...]:
     """How a model type calls torch's operators at the size of its default configuration, from a child: dtypes and
     shapes of a forward pass in which nothing is allocated.
 
     Raises `ModelError` where the type's code can't be run on shapes alone, or no answer comes in ten minutes.
     """
-    return tuple(Call.from_dict(one) for one in _ask("real-operators", model_type, task, _LONGEST_S)["calls"])
+    return tuple(Call.from_dict(one) for one in _ask("real-operators", model_type, None, _LONGEST_S)["calls"])
 
 
 def memory_in_child(name: str, task: str | None, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from generators.models.refusal import Obstacle, Refusal
 from generators.models.store import keep_recipe, keep_refusal
 from hardware.errors import HwCompatError
 
-from .children import MEMORY_BYTES, TIMEOUT_S, Answered, in_children
+from .children import TIMEOUT_S, Answered, in_children
 from .wanted import Wanted
 
 
@@ -31,16 +31,13 @@ def derive_many(
     *,
     jobs: int,
     timeout_s: float = TIMEOUT_S,
-    memory_bytes: int = MEMORY_BYTES,
 ) -> None:
     """Derive each in a child of its own, `jobs` at a time, and tell `on_done` as they end, in any order.
 
-    A child that dies, takes longer than `timeout_s` or more than `memory_bytes` costs one recipe. Imports torch and
-    transformers into this process.
+    A child that dies, or takes longer than `timeout_s` or more memory than it may, costs one recipe. Imports torch
+    and transformers into this process.
     """
-    in_children(
-        wanted, _derive, lambda one: on_done(_derived(one)), jobs=jobs, timeout_s=timeout_s, memory_bytes=memory_bytes
-    )
+    in_children(wanted, _derive, lambda one: on_done(_derived(one)), jobs=jobs, timeout_s=timeout_s)
 
 
 def _derived(one: Answered[Wanted]) -> Derived:

@@ -38,14 +38,14 @@ GRAPHS = ("openvino", "qnn")
 _LONGEST = 600
 
 
-def localize_cell(text: str, *, timeout_s: float | None = None) -> Localization:
+def localize_cell(text: str) -> Localization:
     """Where the cell `model/task/target/precision` first differs from its reference. Takes seconds, in a child.
 
     Raises `UsageError` for what is no cell, `NothingMatched` for one that can't be localized, `BackendUnavailable`
     where its target isn't here.
     """
     cell = checked_cell(text)
-    limit = timeout_s or backend_class(cell.target.name).DEADLINE_S
+    limit = backend_class(cell.target.name).DEADLINE_S
     with tempfile.TemporaryDirectory(prefix="hwcompat-") as name:
         folder = Path(name)
         answer, progress = folder / "answer.json", folder / "progress"

@@ -53,18 +53,8 @@ def batch_of(split: Split, microbatches: int) -> int:
     return step * -(-_BATCH // step)
 
 
-def mesh_subjects(names: Sequence[str], precision: str = "float32", *, real: bool = True) -> dict[str, MeshSubject]:
-    """What a mesh has to know of these types or checkpoint folders, by name; seconds, in one child.
-
-    A name whose value can't be had has a reason instead: see `mesh_subject`. Raises `ModelError` where the child
-    ended without an answer.
-    """
-    found = _ask(names, precision, real)
-    return {name: _subject(one) for name, one in found.items() if "why" not in one}
-
-
 def mesh_subject(name: str, precision: str = "float32") -> MeshSubject:
-    """The same of one model. Raises `ModelError` with the reason."""
+    """What a mesh has to know of a type or a checkpoint folder; seconds, in a child. Raises `ModelError`."""
     found = _ask([name], precision, True)[name]
     if "why" in found:
         raise ModelError(f"{echo(name)} can't be put on a mesh", why=found["why"])

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hardware.checkpoint_config import read_config, refuse_foreign
 from hardware.errors import BrokenInput, ModelError, echo
 from hardware.testing.checkpoints import weight_files, weights_hash
-from hardware.untrusted import read_json, reason_of
 
 _PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"})
-_LARGEST_CONFIG = 10_000_000
-_ADAPTER = "adapter_config.json"
-_IMPLEMENTATIONS = frozenset({"attn_implementation", "experts_implementation"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +50,14 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     `ModelError` where the configuration names no model type.
     """
     where = echo(str(folder))
-    config = _read_config(folder, where)
-    _refuse_others_code(folder, config, where)
+    config = read_config(folder)
+    if config is None:
+        raise BrokenInput(
+            f"{where} is not a checkpoint",
+            why="there is no config.json in it",
+            fix="Name the folder that holds config.json, or a model type.",
+        )
+    refuse_foreign(folder, config)
     weights = tuple(sorted(folder.glob("*.safetensors")))
     pickles = [path.name for path in folder.iterdir() if path.suffix.lower() in _PICKLES]
     if pickles and not weights:
@@ -83,54 +86,3 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     return Checkpoint(
         folder=folder, config=config, model_type=model_type, architectures=architectures, weights=weights
     )
-
-
-def _refuse_others_code(folder: Path, config: Mapping[str, Any], where: str) -> None:
-    """Own modelling code is never run, since classes are the library's. What else the library would fetch or load for
-    a configuration is refused by name: kernels (`attn_implementation = "somebody/kernels"`) and adapters, whose base
-    lies wherever their file says."""
-    if (folder / _ADAPTER).exists():
-        raise BrokenInput(
-            f"the checkpoint {where} is refused",
-            why=f"it is an adapter: {_ADAPTER} names another model, and that one would be loaded",
-            fix="Merge the adapter into its model, and save that.",
-        )
-    for name, value in _settings(config):
-        if name.strip("_").removesuffix("_internal") in _IMPLEMENTATIONS and "/" in str(value):
-            raise BrokenInput(
-                f"the checkpoint {where} is refused",
-                why=f"its config.json sets {name} to {echo(str(value))}, which is code that somebody else keeps",
-                fix=f"Take {name} out of config.json.",
-            )
-
-
-def _settings(config: Any) -> Iterator[tuple[str, Any]]:
-    """All names with their values in a configuration and those inside it."""
-    if isinstance(config, Mapping):
-        for name, value in config.items():
-            yield str(name), value
-            yield from _settings(value)
-    elif isinstance(config, list):
-        for value in config:
-            yield from _settings(value)
-
-
-def _read_config(folder: Path, where: str) -> dict[str, Any]:
-    path = folder / "config.json"
-    if not path.is_file():
-        raise BrokenInput(
-            f"{where} is not a checkpoint",
-            why="there is no config.json in it",
-            fix="Name the folder that holds config.json, or a model type.",
-        )
-    try:
-        config = read_json(path, longest=_LARGEST_CONFIG, finite=False)  # transformers writes Infinity
-        if not isinstance(config, dict):
-            raise ValueError("it holds no JSON object")
-    except (OSError, ValueError) as error:
-        raise BrokenInput(
-            f"config.json in {where} cannot be read",
-            why=f"it is corrupt or truncated: {reason_of(error)}",
-            fix="Fetch it again.",
-        ) from error
-    return config

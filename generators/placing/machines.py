@@ -11,7 +11,7 @@ from hardware.detection import HardwareInfo
 from hardware.errors import UsageError, echo
 from hardware.inventory_file import read_inventory
 from hardware.placement.device import Device
-from hardware.placement.figures import devices_of, free_now
+from hardware.placement.devices import devices_of, free_now
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,12 +36,12 @@ class Compacted:
     joined: int = 0
 
 
-def compacted_lines(path: Path, run_id: str = "") -> Iterator[tuple[str, bytes]]:
-    """The lines of a Parquet file with the names of the files that they were in; `run_id` asks for one run's alone.
+def compacted_lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The lines of a Parquet file with the names of the files that they were in.
 
     Raises `BrokenInput` for a file of another kind.
     """
-    yield from _lines([path], run_id)
+    yield from _lines([path], "")
 
 
 def owned_lines(folder: Path, run_id: str = "") -> Iterator[tuple[str, bytes]]:

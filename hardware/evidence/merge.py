@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Any
 
 from ..errors import BrokenInput, HwCompatError, OutputError, echo
 from ..plain_text import one_line, size_text
-from ..untrusted import check_depth, is_plain_file, read_bytes, reason_of
+from ..untrusted import check_depth, finite_number, is_plain_file, no_number, read_bytes, reason_of
 from ..whole_file import write_whole
 from .columns import LONGEST_LINE, MOST_BRACKETS
 from .compacted import compacted_files, owned_lines
@@ -185,7 +184,9 @@ def parsed_lines(name: str, data: bytes) -> Lines:
             raise BrokenInput(f"{where} is refused", why="it is longer than 16 MiB, or has too many lists and tables")
         try:
             text = line.decode("utf-8")  # of bytes the library takes UTF-16 too, which no other reader does
-            found = json.loads(text, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_each_once)
+            found = json.loads(
+                text, parse_constant=no_number, parse_float=finite_number, object_pairs_hook=_each_once
+            )
             check_depth(found)
         except RecursionError as error:
             raise BrokenInput(f"{where} is broken", why="it is nested too deeply") from error
@@ -193,17 +194,6 @@ def parsed_lines(name: str, data: bytes) -> Lines:
             raise BrokenInput(f"{where} is broken", why=one_line(str(error), longest=120)) from error
         objects.append(found)
     return (whole + b"\n" if whole else b""), objects, bool(rest)
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number of JSON")
-
-
-def _finite(text: str) -> float:
-    """A number that JSON has and floating point hasn't would be read as infinite."""
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text[:40]} is beyond what a number can be")
-    return number
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -101,11 +101,6 @@ class DeviceMesh:
         """The ranks that differ along one axis alone, group by group; none where the axis has a size of 1."""
         return groups_of(self.split.shape, axis)
 
-    def stage_devices(self, stage: int) -> tuple[Device, ...]:
-        """The devices of one stage of the pipeline."""
-        size = self.split.data * self.split.tensor
-        return self.devices[stage * size : (stage + 1) * size]
-
 
 def groups_of(shape: Sequence[int], axis: str) -> tuple[tuple[int, ...], ...]:
     """The ranks of a mesh of this shape (in the order of `AXES`) that differ along one axis alone, group by group."""

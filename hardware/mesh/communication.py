@@ -32,22 +32,23 @@ class Group:
 def kind_of(device: Device) -> str:
     """What a device has to share with another to be in a group of collectives: its target, and on accelerators the
     vendor. Processors of any vendor are one kind, since gloo works in memory of the host."""
-    target = device.target.partition(":")[0]
+    target = device.target
     return target if target == "cpu" or not device.vendor else f"{device.vendor} {target}"
 
 
 def why_not(device: Device) -> str:
     """Why a device can't be in a mesh at all; empty where it can."""
-    target = device.target.partition(":")[0]
-    if target in COLLECTIVES or target in STAGES_ONLY:
+    if device.target in COLLECTIVES or device.target in STAGES_ONLY:
         return ""
-    return f"{device.name}: {target} runs whole exported graphs, and no part of a torch model can be put on it"
+    if not device.target:
+        return f"{device.name}: no target of torch computes on it"
+    return f"{device.name}: {device.target} runs whole exported graphs, and no part of a torch model can be put on it"
 
 
 def group_of(axis: str, ranks: Sequence[int], devices: Sequence[Device]) -> Group:
     """The group of these ranks; `devices` are theirs, in that order."""
     kinds = list(dict.fromkeys(map(kind_of, devices)))
-    target = devices[0].target.partition(":")[0]
+    target = devices[0].target
     if len(kinds) == 1 and target in COLLECTIVES:
         names = {"rocm": "nccl (RCCL)", "xpu": "xccl (oneCCL)"}
         backend = names.get(target, COLLECTIVES[target])

@@ -59,16 +59,14 @@ class Process:
         return redact(one_line(" ".join(text.split())[-_TAIL:]))
 
 
-def run_processes(
-    folder: Path, ranks: int, *, deadline_s: float = DEADLINE_S, program: Sequence[str] = RANK, whole: bool = True
-) -> None:
+def run_processes(folder: Path, ranks: int, *, deadline_s: float = DEADLINE_S, program: Sequence[str] = RANK) -> None:
     """Run all ranks of the job in `folder` to their end, and beside them what computes each model whole.
 
     `program` is what Python is started with for a rank, before folder, rank and number of ranks. Raises `MeshBroken`
     for the first that ends badly, or for whoever the others wait for when the time is over; nothing is left running.
     """
     until = time.monotonic() + deadline_s
-    with _started(folder, ranks, program, whole) as processes:
+    with _started(folder, ranks, program) as processes:
         while any(one.child.poll() is None for one in processes):
             if any(one.child.poll() for one in processes):
                 time.sleep(_ECHO_S)
@@ -81,12 +79,11 @@ def run_processes(
 
 
 @contextlib.contextmanager
-def _started(folder: Path, ranks: int, program: Sequence[str], whole: bool) -> Iterator[list[Process]]:
+def _started(folder: Path, ranks: int, program: Sequence[str]) -> Iterator[list[Process]]:
     asked: list[tuple[int | None, list[str]]] = [
         (rank, [*program, str(folder), str(rank), str(ranks)]) for rank in range(ranks)
     ]
-    if whole:
-        asked.append((None, [*ONE_DEVICE, str(folder)]))
+    asked.append((None, [*ONE_DEVICE, str(folder)]))
     with contextlib.ExitStack() as stack:
         processes = []
         for rank, arguments in asked:

@@ -17,8 +17,8 @@ from ..placement.device import Device
 from ..plain_text import size_text
 from .axes import AXES, DeviceMesh, Split
 from .communication import COLLECTIVES, Group, group_of, kind_of, why_not
+from .cutting import cut
 from .figures import ModelFigures
-from .stages import cut
 
 RESERVE = 0.1
 """The share of a device's memory that a plan leaves to activations, caches and the runtime, which aren't counted."""
@@ -79,7 +79,7 @@ class MeshPlan:
                 "rank": one.rank,
                 "device": one.device.name,
                 "device_name": one.device.device_name,
-                "target": one.device.target,
+                "target": one.device.selector,
                 "vendor": one.device.vendor,
                 **dict(zip(AXES, one.coordinates, strict=True)),
                 "layers": list(one.layers),
@@ -217,7 +217,7 @@ def _stages_of_devices(devices: Sequence[Device], split: Split, problems: list[s
         kinds.setdefault(kind_of(one), []).append(one)
     blocks: list[list[Device]] = []
     for _, members in sorted(kinds.items(), key=lambda one: (-len(one[1]), one[0])):
-        if size > 1 and members[0].target.partition(":")[0] not in COLLECTIVES:
+        if size > 1 and members[0].target not in COLLECTIVES:
             continue
         blocks += [members[at : at + size] for at in range(0, len(members) - size + 1, size)]
     if len(blocks) >= split.pipeline:

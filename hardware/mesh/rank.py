@@ -168,11 +168,11 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def guarded(folder: Path, rank: int, ranks: int, run: Any = main) -> int:
+def guarded(folder: Path, rank: int, ranks: int) -> int:
     """Run, and leave the reason of a failure in a file; returns the exit code."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
-        run(folder, rank, ranks)
+        main(folder, rank, ranks)
     except BaseException as error:  # whatever it is, it is why this rank ended
         said = {"at": time.time(), "type": type(error).__name__, "message": str(error)[:4000]}
         write_whole(folder / FAILURE_FILE.format(rank), json.dumps(said))

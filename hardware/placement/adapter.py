@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from ..target_vendors import HardwareVendor, vendor_named
 from .device import Device, Figure
-from .figures import PRECISIONS, devices_of, free_now
+from .devices import PRECISIONS, devices_of, free_now
 from .problem import room_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class OptimalDevice:
         """What torch calls it (`cuda:0`): ROCm's devices are called `cuda` there. Empty where there is none."""
         if self.device is None:
             return ""
-        name = self.device.name.rpartition("/")[2]
+        name = self.device.selector
         return name.replace("rocm:", "cuda:", 1) if self.device.target == "rocm" else name
 
 
@@ -180,7 +180,7 @@ class HardwareAdapter:
         """Compute three numbers on a device of this machine: only that says that it can be used."""
         from ..detection import probe
 
-        return probe(device.name.rpartition("/")[2] if device.target != "cpu" else "cpu")
+        return probe(device.selector)
 
 
 def auto_detect_best_adapter(inventory: HardwareInfo | None = None) -> HardwareAdapter:
@@ -202,7 +202,7 @@ def why_not(device: Device, memory_bytes: float, tflops: float, precision: str) 
         found.append(f"{(memory_bytes - room) / GB:.1f} GiB of memory missing ({room / GB:.1f} GiB are free)")
     speed = device.tflops.get(precision, Figure(reason=f"nothing is known of {precision}"))
     if tflops and speed.value is None:
-        fix = f"python -m hardware stress {device.name.rpartition('/')[2]} --keep measures it"
+        fix = f"python -m hardware stress {device.selector} --keep measures it"
         found.append(f"its speed in {precision} isn't known ({speed.reason}); {fix}")
     elif speed.value is not None and speed.value < tflops:
         found.append(f"{tflops - speed.value:.3g} TFLOPS missing ({speed.value:.3g} in {precision}, {speed.source})")

@@ -35,3 +35,8 @@ class Device:
     bandwidth_gbps: Figure = field(default_factory=Figure)
     unusable: str = ""
     """Why no model can run there as things are; empty where one may (only a probe says that one does)."""
+
+    @property
+    def selector(self) -> str:
+        """What selects it on its machine: `cuda:1` of `lab1/cuda:1`, and `cpu` for every rank on a processor."""
+        return self.target if self.target == "cpu" else self.name.rpartition("/")[2]

@@ -4,19 +4,18 @@ checkpoint runs, weights are safetensors."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..checkpoint_config import read_config, refuse_foreign
 from ..errors import BrokenInput, HwCompatError, ModelError, UsageError, echo
 from ..out_of_memory import is_out_of_memory
 from ..plain_text import one_line
 from ..testing.checkpoints import weight_files
-from ..untrusted import is_folder, is_plain_file, read_json, reason_of
+from ..untrusted import is_folder
 
-_LARGEST_CONFIG = 10 * 2**20
 _LONGEST_REASON = 300
-_IMPLEMENTATIONS = frozenset({"attn_implementation", "experts_implementation"})
 
 
 def weights_bytes(model_name: str) -> int | None:
@@ -88,7 +87,8 @@ def _read(loader: Any, model_name: str, what: str, **options: Any) -> Any:
     folder = Path(model_name)
     local = is_folder(folder)
     if local:
-        _check(folder)
+        weight_files(folder)  # raises where one is no file of its own
+        refuse_foreign(folder, read_config(folder) or {})  # a tokenizer needs none; a model's loader says so
     try:
         return loader.from_pretrained(
             str(folder.absolute()) if local else model_name,
@@ -102,43 +102,3 @@ def _read(loader: Any, model_name: str, what: str, **options: Any) -> Any:
         reason = one_line(f"{type(error).__name__}: {error}", longest=_LONGEST_REASON)
         fix = "Fetch it again." if local else f"Fetch it first: `hf download {model_name}`, or name a local folder."
         raise ModelError(f"the {what} {echo(model_name)} can't be loaded", why=reason, fix=fix) from error
-
-
-def _check(folder: Path) -> None:
-    """Refuse what would be loaded from elsewhere. Raises `BrokenInput`."""
-    weight_files(folder)
-    if is_plain_file(folder / "adapter_config.json"):
-        raise BrokenInput(
-            f"the checkpoint {echo(str(folder))} can't be loaded",
-            why="it is an adapter: adapter_config.json names another model, and that one would be loaded",
-            fix="Merge the adapter into its model, and save that.",
-        )
-    config = folder / "config.json"
-    if not is_plain_file(config):
-        return  # a tokenizer needs none; a model's loader says that it is missing
-    try:
-        told = read_json(config, longest=_LARGEST_CONFIG, finite=False)  # transformers writes Infinity
-    except (OSError, ValueError) as error:
-        raise BrokenInput(
-            f"the checkpoint {echo(str(folder))} can't be read",
-            why=f"config.json: {reason_of(error)}",
-            fix="Fetch it again.",
-        ) from error
-    for name, value in _settings(told):
-        if name.strip("_").removesuffix("_internal") in _IMPLEMENTATIONS and "/" in str(value):
-            raise BrokenInput(
-                f"the checkpoint {echo(str(folder))} is refused",
-                why=f"its config.json sets {name} to {echo(str(value))}, which is code that somebody else keeps",
-                fix=f"Take {name} out of config.json.",
-            )
-
-
-def _settings(config: Any) -> Iterator[tuple[str, Any]]:
-    """All names with their values in a configuration and those inside it."""
-    if isinstance(config, Mapping):
-        for name, value in config.items():
-            yield str(name), value
-            yield from _settings(value)
-    elif isinstance(config, list):
-        for value in config:
-            yield from _settings(value)

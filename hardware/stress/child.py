@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from .execution_proof import RanElsewhere, prove_placement
 from .memory import KERNELS, Stream, stream_bytes, suitable_copy
-from .placement import RanElsewhere, prove_placement
 from .products import PRECISIONS, WrongResult, is_full_float32, precision_error, suitable
 from .result import FLOPS_OF_PRODUCT
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..backends.tpu import NOT_A_TPU, XLA_CPU
 from ..target import Target
-from .placement import RanElsewhere
+from .execution_proof import RanElsewhere
 from .products import SIZES, Factors, WrongResult, held_against
 
 if TYPE_CHECKING:

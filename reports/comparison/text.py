@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from generators.compatibility.showings import State
+from hardware.comparison import value_text
 from hardware.errors import UsageError
 from hardware.evidence.versions import expired_by
 from hardware.plain_text import folded as wrapped
-from hardware.plain_text import json_text, one_line, size_text
+from hardware.plain_text import json_text, one_line
 
 from ..text import folded, markdown, markdown_table
 from .result import Change, Comparison, Kind, Side
@@ -65,7 +65,7 @@ def _side_words(side: Side) -> str:
 def _differences(found: Comparison) -> Iterator[tuple[str, str, str, str]]:
     """Rows of what differs between the sides: what, its two values, and whose evidence a version expires."""
     for one in found.inventory:
-        yield f"{one.area} {one.name}", _value(one.name, one.before), _value(one.name, one.after), ""
+        yield f"{one.area} {one.name}", value_text(one.name, one.before), value_text(one.name, one.after), ""
     for version in found.versions:
         yield f"version {version.name}", version.before, version.after, ", ".join(expired_by(version.name))
     commands = [side.runs[0].command for side in (found.before, found.now)]
@@ -83,14 +83,6 @@ def _suites(found: Comparison) -> list[str]:
 
 def _more(number: int) -> str:
     return f" and {number - _EXAMPLES} more" if number > _EXAMPLES else ""
-
-
-def _value(name: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    if name.endswith("_bytes") and isinstance(value, int):
-        return size_text(value)
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _suspects(found: Comparison) -> list[tuple[str, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import functools
 import gzip
-import hashlib
 import re
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from generators.web_page.seal import SealedPage
 from hardware import workers
 from hardware.errors import ModelError
 from hardware.testing.checks import all_checks
-from reports.html.page import moment
+from reports.html.page import hash_source, moment
 from reports.text import printable
 
 LARGEST = 64 * 2**20
@@ -54,8 +53,8 @@ def render(page: SealedPage) -> str:
     style = "".join(path.read_text(encoding="utf-8") for path in _STYLES)
     says = {one.name: one.says for one in all_checks()} | {"builds": _BUILDS}
     policy = (
-        f"default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src {_hash(style)}; "
-        f"script-src {_hash(script)} blob: {_EVALUATED[sealed['target']['api']]}"
+        f"default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src {hash_source(style)}; "
+        f"script-src {hash_source(script)} blob: {_EVALUATED[sealed['target']['api']]}"
     )
     return _template().render(
         policy=Markup(policy),
@@ -126,10 +125,6 @@ def _subject(page: SealedPage) -> str:
     if page.sealed["check"]["subject"] == "tiny":
         return f"tiny{counted}, weights set by name: it proves operators and numerics, never size"
     return f"{page.sealed['check']['subject']}{counted}"
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 @functools.cache

@@ -18,7 +18,6 @@ from reports.diagnosis_text import diagnosis_json, diagnosis_markdown
 from reports.identifying import error_types, identify, patterns
 from reports.repro_text import plain
 
-FAILURES = Path(__file__).parents[2] / "test" / "fixtures" / "failures"
 LOG = """Traceback (most recent call last):
   File "/home/somebody/model.py", line 3, in forward
     return torch.mm(a, b)

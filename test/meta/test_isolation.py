@@ -74,7 +74,6 @@ def test_a_test_cannot_look_a_name_up(host: str | bytes, network) -> None:
     assert {one.address.partition(" at ")[0] for one in network.take()} == {"look-up"}
 
 
-CONNECTS = 'import socket; socket.create_connection(("192.0.2.1", 80))'
 PROGRAMS = {
     "python": [sys.executable, "-c", "import urllib.request; urllib.request.urlopen('http://192.0.2.1/')"],
     "a grandchild": [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import functools
 import hashlib
 import json
@@ -43,8 +41,8 @@ def planned(device: str = "webgpu", model: str = "bert", precision: str = "float
     return one
 
 
-def product_model(weights: Any = WEIGHTS) -> bytes:
-    """An ONNX file that multiplies `x` by some weights."""
+def product_model() -> bytes:
+    """An ONNX file that multiplies `x` by WEIGHTS."""
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     graph = helper.make_graph(
@@ -52,7 +50,7 @@ def product_model(weights: Any = WEIGHTS) -> bytes:
         "model",
         [helper.make_tensor_value_info("x", kind, [2, 3])],
         [helper.make_tensor_value_info("logits", kind, [2, 4])],
-        [onnx.numpy_helper.from_array(weights, "weights")],
+        [onnx.numpy_helper.from_array(WEIGHTS, "weights")],
     )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     return bytes(made.SerializeToString())
@@ -206,11 +204,6 @@ def saved(folder: Path, lines: Lines, name: str = "") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
     return path
-
-
-def resealed(page: SealedPage, **changes: Any) -> SealedPage:
-    """The page with other embedded bytes than those that were sealed."""
-    return dataclasses.replace(page, suite=dataclasses.replace(copy.copy(page.suite), **changes))
 
 
 def merged(folder: Path, change: Callable[[Lines], Any] = lambda _: None, **told: Any) -> Path:

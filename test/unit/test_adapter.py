@@ -16,7 +16,7 @@ from hardware.errors import UsageError
 from hardware.paths import cache_folder
 from hardware.placement.adapter import GB, HardwareAdapter, auto_detect_best_adapter, why_not
 from hardware.placement.device import Device, Figure
-from hardware.placement.figures import devices_of, known_devices
+from hardware.placement.devices import devices_of, known_devices
 from hardware.placement.kept_rates import keep_rates, read_rates
 from hardware.placement.text import capabilities_text, choice_text
 from hardware.software import TorchBuild

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import jsonschema
 import pytest
+from front_doors import reporter as door
 from made_runs import BERT, GPT2, a_run, write
 
 from generators.compatibility import run_evidence
@@ -19,11 +17,6 @@ from hardware.evidence.compacted import compact
 from hardware.evidence.record import Origin
 from reports.comparison.result import COMPARISON_SCHEMA
 from reports.comparison.sides import before, named, side_of
-
-ROOT = Path(__file__).resolve().parents[2]
-_spec = importlib.util.spec_from_file_location("reporter_door", ROOT / "hardware_compatibility_reporter.py")
-door = sys.modules["reporter_door"] = importlib.util.module_from_spec(_spec)  # test/ has a door of the same name
-_spec.loader.exec_module(door)
 
 BROKEN = ("matches_reference", "backward")
 GREEN, RED = "20260101T000000Z-aaaaaa", "20260102T000000Z-bbbbbb"

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from current_runs import CELL, CHECKS, HIGH, OLD, ask, evidence, inventory, later, line, matrix, passed, run, says
 
-from generators.compatibility.conclusions import conclusions_of
-from generators.compatibility.current import measured_verdicts, verdict_of
+from generators.compatibility.current import measured_verdicts
 from generators.compatibility.current_checks import current_checks
-from generators.compatibility.made_from import made_from
 from generators.compatibility.matrix_now import current_matrix
 from generators.compatibility.required import required_checks
 from generators.compatibility.verdict import Basis, Level
-from generators.models.store import load_recipe
-from hardware.backends.base import BaseBackend
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
-from hardware.evidence import versions
-from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine
-from hardware.evidence.store import Evidence
-from hardware.evidence.versions import RELEASE, hash_of_checking, own_version
-from hardware.software import TorchBuild
+from hardware.evidence.record import EDITED, Outcome
 from reports.diagnosis import diagnose
-
-CELL = Cell.parse("bert/fill-mask/cuda/float32")
-CHECKS = required_checks(CELL)
-PACKAGES = {"torch": "2.13.0", "transformers": "5.5.4"}
-DRIVER = "580.1"
 
 pytestmark = pytest.mark.skipif("honours_mask" not in CHECKS, reason="no recipe of bert for these transformers")
 
@@ -38,82 +24,6 @@ pytestmark = pytest.mark.skipif("honours_mask" not in CHECKS, reason="no recipe 
 @pytest.fixture(autouse=True)
 def no_recipes_of_this_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path / "cache"))
-
-
-def inventory(**packages: str | None) -> SimpleNamespace:
-    host = SimpleNamespace(system="Linux", release="6.0", python_version="3.11.9")
-    device = SimpleNamespace(vendor="NVIDIA", driver_version=DRIVER, firmware_version=None)
-    return SimpleNamespace(
-        host=host, packages={**PACKAGES, **packages}, accelerators=(device,), torch=TorchBuild(version="2.13.0")
-    )
-
-
-def line(check: str, outcome: Outcome = Outcome.PASSED, /, **changes: object) -> CheckLine:
-    values = {
-        "run_id": "r1",
-        "cell_id": CELL.id,
-        "check_name": check,
-        "outcome": outcome,
-        "subject": "tiny",
-        "requested_target": "cuda",
-        "actual_target": "cuda:0",
-        "precision": "float32",
-        "model": "bert",
-        "task": "fill-mask",
-        "suite_hash": "h",
-        "started_at": "2026-01-01T00:00:01Z",
-        "duration_s": 0.1,
-        "accelerator": "H200",
-        "actual_dtype": "float32",
-        "max_rel_error": 1e-6,
-        "tolerance": 2e-5,
-        "native_ops": {"aten.addmm": 3} if check == "runs_natively" else {},
-    }
-    return CheckLine(**{**values, **changes})
-
-
-def passed(**changes: object) -> list[CheckLine]:
-    return [line(check, **changes) for check in CHECKS]
-
-
-def run(run_id: str = "r1", day: int = 1, **changes: object) -> RunLine:
-    planned = {"cell_id": CELL.id, "checks": CHECKS, "suite": "s.py", "suite_hash": "h", "subject": "tiny"}
-    planned |= {name: changes.pop(name) for name in list(changes) if name in planned}
-    values = {
-        "run_id": run_id,
-        "started_at": f"2026-01-{day:02}T00:00:00Z",
-        "command": "",
-        "machine": "here",
-        "inventory": {},
-        "versions": {**PACKAGES, "nvidia_driver": DRIVER, "hwcompat": own_version()},
-        "plan": (PlannedCell(**planned),),
-    }
-    return RunLine(**{**values, **changes})
-
-
-def later(day: int, **changes: object) -> dict[str, object]:
-    return {"run_id": f"r{day}", "started_at": f"2026-01-{day:02}T00:00:01Z", **changes}
-
-
-def evidence(*runs: RunLine, lines: list[CheckLine]) -> Evidence:
-    return Evidence(runs=runs, checks=tuple(lines), ends=(), broken=())
-
-
-def ask(found: Evidence, here: SimpleNamespace | None = None, **changes: object):
-    return verdict_of(CELL, found, current_checks(found), here or inventory(), **changes)
-
-
-def matrix(found: Evidence, here: SimpleNamespace | None = None, **how: str):
-    here = here or inventory()
-    return current_matrix(conclusions_of(found, here), here, timestamp="now", **how)
-
-
-def says(verdict) -> tuple[Level, Basis]:
-    return verdict.level, verdict.basis
-
-
-HIGH = (Level.HIGH, Basis.MEASURED)
-OLD = (Level.HIGH, Basis.EXPIRED)
 
 
 # The matrix
@@ -180,104 +90,10 @@ def test_a_whole_run_on_these_versions_is_measured():
     assert says(ask(evidence(run(), lines=passed()))) == HIGH
 
 
-@pytest.mark.parametrize(
-    ("here", "said"),
-    [
-        ({"torch": "2.14.0"}, "torch 2.13.0, now 2.14.0"),
-        ({"transformers": None}, "transformers 5.5.4, now absent"),
-    ],
-)
-def test_a_version_that_changed_or_went_makes_it_expired(here, said):
-    verdict = ask(evidence(run(), lines=passed()), inventory(**here))
-    assert says(verdict) == OLD
-    assert any(said in reason for reason in verdict.reasons)
-
-
-def test_a_recipe_or_a_template_that_changed_makes_it_expired():
-    def asked(subject: str, made: str | None) -> tuple[Level, Basis]:
-        plan = (replace(run(subject=subject).plan[0], made_from=made),)
-        return says(ask(evidence(run(plan=plan), lines=passed(subject=subject))))
-
-    recipe = load_recipe(CELL.model, CELL.task)
-    assert recipe is not None
-    assert asked("tiny", made_from(recipe)) == HIGH
-    assert asked("tiny", "0123456789abcdef") == OLD
-    other = replace(recipe, recorded={**recipe.recorded, "scale": 2.0})
-    assert asked("tiny", made_from(other)) == OLD
-    assert asked("checkpoint", "0123456789abcdef") == OLD
-    assert asked("checkpoint", made_from(None)) == HIGH  # a recipe that isn't kept: templates alone
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("generators.compatibility.made_from._templates", lambda: b"other checks")
-        assert made_from(recipe) != made_from(other)
-        assert asked("tiny", made_from(recipe)) == HIGH
-        changed, changed_alone = made_from(recipe), made_from(None)
-    assert asked("tiny", changed) == OLD
-    assert asked("checkpoint", changed_alone) == OLD
-
-
-def test_our_own_checks_are_a_version_too():
-    then = {**PACKAGES, "nvidia_driver": DRIVER, "hwcompat": f"{RELEASE}+000000000000"}
-    assert own_version() == f"{RELEASE}+{hash_of_checking(Path(versions.__file__).parents[1])}"
-    assert says(ask(evidence(run(versions=then), lines=passed()))) == OLD
-
-
-@pytest.mark.parametrize(
-    "name", ["testing/checks.toml", "backends/cpu.py", "export/openvino.py", "output_masks.py", "privateuse1.py"]
-)
-def test_an_edit_of_what_checks_is_another_version_and_one_of_what_lists_is_none(tmp_path, name):
-    for one in ("changes.py", "output_masks.py", "known_answer.py", "privateuse1.py", name, "listing.py"):
-        (tmp_path / one).parent.mkdir(exist_ok=True)
-        (tmp_path / one).write_text("a")
-    before = hash_of_checking(tmp_path)
-    (tmp_path / "listing.py").write_text("b")
-    assert hash_of_checking(tmp_path) == before
-    (tmp_path / name).write_text("b")
-    assert hash_of_checking(tmp_path) != before
-
-
-def test_a_backend_from_outside_expires_with_its_package(monkeypatch):
-    cell = Cell.parse("bert/fill-mask/mychip/float32")
-    monkeypatch.setattr(versions, "plugged_versions", lambda: {"mychip": "1.0+abc"})
-    monkeypatch.setattr(versions, "known_targets", lambda: ("mychip",))
-    monkeypatch.setattr(versions, "backend_class", lambda name: BaseBackend)
-    monkeypatch.setattr(versions, "class_of", lambda target: BaseBackend)
-    told = {**PACKAGES, "plug-in mychip": "1.0+abc", "plug-in other": "2"}
-    found = versions.relevant_versions(cell, told)
-    assert found["plug-in mychip"] == "1.0+abc"
-    assert "plug-in other" not in found
-    assert versions.expired_by("plug-in mychip") == ("mychip",)
-
-
 def test_a_run_that_is_dated_after_now_replaces_none():
     wrong = line("matches_reference", Outcome.FAILED, started_at="2999-01-01T00:00:00+00:00", run_id="r2")
     kept = {one.check_name: one for one in current_checks(evidence(run(), run("r2", 2), lines=[*passed(), wrong]))}
     assert kept["matches_reference"].outcome is Outcome.PASSED
-
-
-def test_a_package_that_came_makes_it_expired():
-    before = evidence(run(versions={**PACKAGES, "hwcompat": own_version()}), lines=passed())
-    verdict = ask(before)
-    assert says(verdict) == OLD
-    assert any(f"nvidia_driver absent, now {DRIVER}" in reason for reason in verdict.reasons)
-
-
-def test_a_version_that_the_target_does_not_depend_on_changes_nothing():
-    assert says(ask(evidence(run(), lines=passed()), inventory(openvino="2099.1"))) == HIGH
-
-
-def test_evidence_of_another_suite_is_expired():
-    newer = run("r2", 2, suite_hash="new")
-    verdict = ask(evidence(run(), newer, lines=passed()))
-    assert says(verdict) == OLD
-    assert "measured by another suite" in verdict.reasons
-
-
-def test_a_checkpoint_needs_evidence_of_its_weights():
-    found = evidence(run(), lines=passed())
-    assert ask(found, subject_required="checkpoint").level is Level.UNKNOWN
-    real = evidence(run(subject="checkpoint"), lines=passed(subject="checkpoint"))
-    assert says(ask(real)) == HIGH
-    assert ask(evidence(run(subject="checkpoint"), lines=passed())).level is Level.UNKNOWN
 
 
 # Several runs

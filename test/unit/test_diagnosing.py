@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import asdict
-from pathlib import Path
 
 import jsonschema
 import pytest
+from front_doors import reporter as door
 from test_diagnosis import line
 
 from reports.diagnosing import diagnose_text, versions_in
 from reports.diagnosis_text import SCHEMA, diagnosis_markdown, diagnosis_object
-
-_SPEC = importlib.util.spec_from_file_location(
-    "reporter_door", Path(__file__).parents[2] / "hardware_compatibility_reporter.py"
-)
-door = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(door)
 
 CHAIN = """2026-01-01 INFO loading
 Traceback (most recent call last):

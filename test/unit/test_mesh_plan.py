@@ -14,11 +14,11 @@ from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.mesh.axes import DeviceMesh, Split
 from hardware.mesh.communication import HOST
+from hardware.mesh.cutting import cut
 from hardware.mesh.devices import accelerators_of, processor_ranks
 from hardware.mesh.figures import ModelFigures
 from hardware.mesh.launch import environment_of
 from hardware.mesh.plan import DoesntFit, MeshRefused, plan_mesh
-from hardware.mesh.stages import cut
 from hardware.placement.device import Device, Figure
 
 GIB = 2**30
@@ -37,7 +37,7 @@ LLAMA = ModelFigures(
 
 def device(name: str, vendor: str, gib: float | None) -> Device:
     memory = Figure(reason="its driver tells none") if gib is None else Figure(value=gib * GIB, source="driver")
-    return Device(name=name, target=name.rpartition("/")[2], vendor=vendor, memory_total=memory)
+    return Device(name=name, target=name.rpartition("/")[2].partition(":")[0], vendor=vendor, memory_total=memory)
 
 
 def nvidia(count: int, gib: float | None = 80) -> list[Device]:
@@ -183,6 +183,21 @@ def test_recorded_machines_give_their_devices_with_the_memory_that_their_driver_
     assert [one.name for one in mixed[:2]] == ["lab2/rocm:0", "lab2/rocm:1"]
     plan = plan_mesh(mixed, replace(LLAMA, layers=(6 * GIB,) * 32, split_layers=(6 * GIB,) * 32), None)
     assert plan.mesh.split.pipeline > 1 or len({one.device.vendor for one in plan.ranks}) == 1
+
+
+def test_a_slice_of_a_device_has_the_memory_of_the_slice_and_a_shared_one_that_of_the_machine() -> None:
+    (slice_,) = accelerators_of(detect(machine("nvidia/h100-mig")))
+    assert slice_.memory_total.value
+    assert slice_.memory_total.value < 10 * GIB
+    (shared,) = accelerators_of(detect(machine("nvidia/jetson-orin")))
+    assert shared.memory_total.value
+
+
+def test_what_no_target_of_torch_is_for_is_left_out_by_name() -> None:
+    plan = plan_mesh(
+        accelerators_of(detect(machine("intel/core-ultra-laptop"))), replace(LLAMA, layers=(1,)), Split()
+    )
+    assert plan.left_out == ("intel-npu:1: no target of torch computes on it",)
 
 
 def test_ranks_on_one_processor_share_its_memory() -> None:

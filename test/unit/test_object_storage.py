@@ -3,7 +3,6 @@ that lies there already is ever replaced by anything but its own continuation.""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import duckdb
 import fsspec
 import pytest
+from front_doors import reporter
 from fsspec.implementations.memory import MemoryFileSystem
 from made_runs import BERT, GPT2, a_run, lines_of, write
 
@@ -19,7 +19,7 @@ import run_test_generation
 from generators.compatibility.standing import standing_in
 from hardware.errors import BrokenInput, OutputError, UsageError
 from hardware.evidence import object_store, unpacked_size
-from hardware.evidence.address import is_address, parse_address
+from hardware.evidence.address import parse_address
 from hardware.evidence.compacted import compact
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.mirror import mirror
@@ -29,12 +29,6 @@ from hardware.evidence.record import to_dict
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.writer import EvidenceWriter
 from hardware.front_door import open_door
-
-_spec = importlib.util.spec_from_file_location(
-    "door_to_storage", Path(__file__).parents[2] / "hardware_compatibility_reporter.py"
-)
-_door = importlib.util.module_from_spec(_spec)  # test/ has a door of the same name
-_spec.loader.exec_module(_door)
 
 PLACE = parse_address("memory://lab/hwcompat")
 FIRST, SECOND = "20260105T000000Z-00000a", "20260205T000000Z-00000b"
@@ -70,7 +64,7 @@ def same(one: Evidence, other: Evidence) -> bool:
 
 
 def door(*words: object) -> int:
-    return int(_door.main([str(word) for word in words]))
+    return int(reporter.main([str(word) for word in words]))
 
 
 def test_what_was_published_is_read_from_there_and_taken_home(folder, tmp_path, bucket, capsys):
@@ -308,48 +302,6 @@ def test_a_parquet_bomb_from_there_is_refused_before_it_is_read(tmp_path, bucket
     mirror(PLACE)
     with pytest.raises(BrokenInput, match="its text comes to"):
         standing_in(PLACE.copy)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "s3://key:secret@bucket/x",
-        "s3://user@bucket/x",
-        "abfs://container:secret@account/x",
-        "s3://bucket/x?X-Amz-Signature=secret",
-        "abfs://container@account.dfs.core.windows.net/x?sig=secret",
-        "s3://bucket/x#secret",
-    ],
-)
-def test_an_address_with_a_secret_is_refused_and_not_repeated(text, capsys):
-    assert door("--collect-all", "--evidence", text) == 4
-    said = "".join(capsys.readouterr())
-    assert "secret" not in said.replace("AWS_SECRET", "")
-    assert "key:" not in said
-    assert "credentials and signatures don't belong into it" in said
-
-
-@pytest.mark.parametrize("text", ["zip://x::s3://bucket/y", "s3://", "s3:///x", "s3://bucket/../other", "s3://b\nb"])
-def test_what_is_no_address_is_refused(text):
-    assert is_address(text)
-    with pytest.raises(UsageError):
-        parse_address(text)
-
-
-def test_a_path_is_no_address_and_a_containers_name_is_no_user(tmp_path):
-    for text in ("hwcompat-out/evidence", "./s3:/bucket", str(tmp_path), "C:\\evidence"):
-        assert not is_address(text)
-    assert str(parse_address("abfs://container@account.dfs.core.windows.net/x/")) == (
-        "abfs://container@account.dfs.core.windows.net/x"
-    )
-
-
-def test_a_run_does_not_write_there_and_says_what_does(tmp_path, capsys):
-    words = ["--model", "bert", "--device", "cpu", "--run", "--evidence", "s3://bucket/prefix"]
-    assert open_door(run_test_generation.main, words, program="x") == 4
-    said = capsys.readouterr().err
-    assert "a run can't write to s3://bucket/prefix" in said
-    assert "--publish s3://bucket/prefix" in said
 
 
 @pytest.mark.parametrize("word", ["--compact", "--merge"])

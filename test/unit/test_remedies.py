@@ -5,10 +5,8 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import jsonschema
-import numpy as np
 import pytest
 
 from benchmarks.remedies import labels, page_text
@@ -17,26 +15,20 @@ from generators.compatibility.current import measured_verdicts
 from generators.compatibility.current_checks import current_checks
 from generators.compatibility.required import required_checks
 from generators.compatibility.verdict import Level
-from generators.job import run_job
 from generators.remedies import trying
 from generators.remedies.judging import Run, State, judge_try, smallest, verdict_of_run, worth_trying
 from generators.remedies.remedy import load_remedies, steps_for
 from generators.remedies.trying import Workplace, child_environment, try_cell
-from hardware.backends import _torch
 from hardware.backends.factory import known_targets
 from hardware.cell import Cell
-from hardware.changes import KNOWN, VARIABLE, Changes
+from hardware.changes import VARIABLE, Changes
 from hardware.detection import detect
 from hardware.errors import NothingMatched, UsageError
 from hardware.evidence.record import CheckLine, EndLine, Origin, Outcome, RunLine
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, now
-from hardware.export.openvino import changed_ways
-from hardware.testing.changed_model import RowByRow, rows_of, with_attention
 from hardware.testing.lines import line_for
-from hardware.testing.measurement import NotApplicable
-from hardware.testing.runner import Limits
 from hardware.testing.suite_file import SuiteFile
 from reports.remedies_command import asked_cells, exit_code
 from reports.remedies_view import remedies_json, remedies_markdown, remedies_text, write_of
@@ -268,82 +260,7 @@ def test_a_target_that_is_not_asked_what_failed_turns_nothing(tmp_path):
         assert came.why == ("" if state is State.TURNED else "backward can't be asked there")
 
 
-def test_changes_are_read_as_they_are_written_and_others_refused():
-    for name, values in KNOWN.items():
-        for value in values:
-            assert Changes.parse(f"{name}={value}").text == f"{name}={value}"
-    assert Changes.parse("").text == ""
-    for wrong in ("attention=flash", "tolerance=1", "leave", "cache="):
-        with pytest.raises(UsageError):
-            Changes.parse(wrong)
-    assert not Changes(cache="off").of_export.strip(";")
-    assert [name for name, _ in changed_ways(Changes(export="onnx"))] == ["by way of ONNX"]
-    assert changed_ways(Changes(cache="off")) == ()
-
-
-def test_the_main_job_measures_nothing_under_a_change(tmp_path, monkeypatch):
-    monkeypatch.setenv(VARIABLE, "cache=off")
-    with pytest.raises(UsageError, match="measures no cell"):
-        run_job([], detect(), evidence=tmp_path / "none", command="", machine="", limits=Limits())
-    assert not (tmp_path / "none").exists()
-
-
 # What a change does
-
-
-class Attention:
-    """A model of which only the choice of attention is asked."""
-
-    def __init__(self, known):
-        self.config = type("Config", (), {"_attn_implementation": "sdpa"})()
-        self.known = known
-
-    def modules(self):
-        return [self]
-
-    def set_attn_implementation(self, name):
-        if name not in self.known:
-            raise ValueError("no such")
-        self.config._attn_implementation = name
-
-
-def test_attention_that_changes_nothing_is_not_applicable():
-    assert with_attention(Attention(["eager"]), "eager").config._attn_implementation == "eager"
-    untouched = Attention([])
-    assert with_attention(untouched, "") is untouched
-    for model, name in ((Attention(["sdpa"]), "sdpa"), (Attention([]), "eager"), (object(), "eager")):
-        with pytest.raises(NotApplicable):
-            with_attention(model, name)
-
-
-class Doubling:
-    can = frozenset({"backward", "save"})
-    gives_all = True
-    conditions = MappingProxyType({})
-    actual_dtype = "float32"
-
-    def __call__(self, **inputs):
-        assert inputs["x"].shape[0] == 1
-        return {"y": 2 * inputs["x"]}
-
-
-def test_one_row_at_a_time_gives_the_whole_batch():
-    batch = {"x": np.arange(6.0).reshape(3, 2)}
-    rows = RowByRow(Doubling())
-    assert np.array_equal(rows(**batch)["y"], 2 * batch["x"])
-    assert rows.can == {"save"}
-    with pytest.raises(NotApplicable):
-        list(rows_of({"x": np.zeros((3, 2)), "patches": np.zeros((7, 2))}))
-
-
-@pytest.mark.parametrize(("changes", "cached"), [("", True), ("cache=off", False)])
-def test_decoding_has_no_cache_where_it_is_off(monkeypatch, changes, cached):
-    monkeypatch.setenv(VARIABLE, changes)
-    monkeypatch.setattr(_torch, "greedy", lambda *_, use_cache, **__: use_cache)
-    runnable = object.__new__(_torch.TorchRunnable)
-    runnable.model = None
-    monkeypatch.setattr(runnable, "_tensors", dict, raising=False)
-    assert runnable.generate({}, steps=1) is cached
 
 
 # Trying

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 import time
 import weakref
-from pathlib import Path
 
 import pytest
-from pool_watch import SPARE, Thing, names_of, pool_of, together
+from pool_watch import Thing, names_of, pool_of, together
 
 from hardware.errors import OutOfMemory, UsageError, WouldDeadlock
-from hardware.resource_pool import ResourcePool, get_global_resource_pool, loading
-from hardware.resource_pool.memory import Reading
-
-ROOT = Path(__file__).parents[2]
+from hardware.resource_pool import loading
 
 
 def test_what_many_threads_ask_for_at_once_is_built_once():
@@ -256,54 +250,6 @@ def test_loads_of_unknown_size_come_one_after_another_and_measured_ones_side_by_
     assert max(most) > 1
 
 
-def test_a_size_that_was_understated_is_measured_and_the_budget_holds_again():
-    import numpy
-
-    pool = pool_of(100_000)
-    for name in "abcdef":
-        pool.get_resource("kind", name, lambda: numpy.zeros(40_000, dtype=numpy.uint8), expected_bytes=1)
-    told = pool.get_stats()
-    assert told["underestimated"] == 6
-    assert told["devices"]["cpu"]["peak_bytes"] <= 100_000 + 40_000
-    assert told["devices"]["cpu"]["held_bytes"] == 40_000
-
-
-def test_where_memory_runs_out_idle_resources_go_and_it_is_tried_once_more():
-    pool, tries = pool_of(100), []
-    halfway: list[weakref.ref[Thing]] = []
-    idle = weakref.ref(pool.get_resource("kind", "idle", Thing, expected_bytes=10))
-
-    def build() -> Thing:
-        tries.append(idle() is not None)
-        part = Thing()
-        halfway.append(weakref.ref(part))
-        if len(tries) == 1:
-            raise RuntimeError("CUDA error: out of memory")
-        return Thing()
-
-    assert isinstance(pool.get_resource("kind", "large", build), Thing)
-    assert tries == [True, False]
-    assert halfway[0]() is None
-    assert pool.get_stats()["out_of_memory"] == 1
-
-
-def test_where_it_runs_out_again_the_reason_is_told_and_kept():
-    pool, tries = pool_of(100), []
-
-    def build() -> Thing:
-        part = Thing()
-        tries.append(weakref.ref(part))
-        raise MemoryError("12 GB were asked for")
-
-    with pytest.raises(OutOfMemory, match="12 GB were asked for") as caught:
-        pool.get_resource("kind", "large", build)
-    assert "half precision" in caught.value.fix
-    assert [halfway() for halfway in tries] == [None, None]  # also while the error is kept
-    (incident,) = pool.incidents()
-    assert (incident.kind, incident.error_type, incident.device) == ("failed_load", "out_of_memory", "cpu")
-    assert "12 GB were asked for" in incident.text
-
-
 def test_clear_forgets_all_and_what_has_a_lease_stays_for_who_has_it():
     pool = pool_of(100)
     gone = weakref.ref(pool.get_resource("kind", "idle", Thing))
@@ -346,84 +292,6 @@ def test_what_is_being_loaded_when_the_pool_is_cleared_is_given_and_not_kept():
     assert names_of(pool) == set()
 
 
-def test_unused_resources_go_by_their_age():
-    now = [0.0]
-    pool = pool_of(100, clock=lambda: now[0])
-    pool.get_resource("kind", "old", Thing)
-    now[0] = 20 * 60.0
-    pool.get_resource("kind", "young", Thing)
-    with pool.lease("kind", "leased", Thing):
-        now[0] = 31 * 60.0
-        assert pool.cleanup_unused_resources(max_age_minutes=30) == 1
-        assert names_of(pool) == {"young", "leased"}
-        assert pool.cleanup_unused_resources(max_age_minutes=0) == 1
-        assert names_of(pool) == {"leased"}
-    with pytest.raises(UsageError, match="max_age_minutes is 'nan'"):
-        pool.cleanup_unused_resources(max_age_minutes=float("nan"))
-
-
-def test_a_machine_whose_memory_is_four_fifths_full_gets_idle_resources_back():
-    readings = {"free": 500}
-    pool = pool_of(1000, memory=lambda device: Reading(total_bytes=1000, free_bytes=readings["free"]))
-    pool.get_resource("kind", "a", Thing, expected_bytes=100)
-    pool.get_resource("kind", "b", Thing, expected_bytes=100)
-    pool.check_memory()
-    assert names_of(pool) == {"a", "b"}
-    assert not pool.get_stats()["low_memory_mode"]
-    readings["free"] = 150
-    pool.check_memory()
-    assert names_of(pool) == {"b"}  # 51 bytes are too many, and `a` was the least recently used
-    told = pool.get_stats()
-    assert told["low_memory_mode"]
-    assert not told["memory_pressure"]
-    assert [one.kind for one in pool.incidents()] == ["low_memory"]
-    readings["free"] = 90
-    pool.check_memory()
-    assert [one.kind for one in pool.incidents()] == ["low_memory", "memory_pressure"]
-    assert "91 % of the 0.0 MB of the device" in pool.incidents()[1].text
-
-
-def test_shares_begin_exactly_where_they_are_said_to():
-    for held, low, pressed in ((79, False, False), (80, True, False), (89, True, False), (90, True, True)):
-        pool = pool_of(100)
-        with pool.lease("kind", "a", dict, expected_bytes=held):
-            told = pool.get_stats()
-            assert (told["low_memory_mode"], told["memory_pressure"]) == (low, pressed), held
-
-
-def test_a_budget_is_a_share_of_what_the_device_has():
-    pool = ResourcePool(fraction=0.5, memory=lambda device: Reading(total_bytes=1000, free_bytes=1000))
-    pool.get_resource("kind", "a", Thing)
-    device = pool.get_stats()["devices"]["cpu"]
-    assert (device["budget_bytes"], device["budget_from"]) == (500, "0.5 of the device")
-    untold = ResourcePool(memory=lambda device: Reading(reason="nobody tells"))
-    untold.get_resource("kind", "a", Thing, expected_bytes=10**15)
-    device = untold.get_stats()["devices"]["cpu"]
-    assert (device["budget_bytes"], device["budget_from"]) == (None, "none: nobody tells")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"budgets": {"cpu": 0}},
-        {"budgets": {"cpu": True}},
-        {"budgets": {"cpuu": 10}},
-        {"fraction": 0},
-        {"low_memory": 0.95},
-        {"wait_s": float("nan")},
-    ],
-)
-def test_settings_that_cannot_be_are_refused(options):
-    with pytest.raises(UsageError):
-        ResourcePool(**options)
-
-
-def test_a_size_that_cannot_be_is_refused():
-    for ask in (pool_of().get_resource, pool_of().get_model):
-        with pytest.raises(UsageError, match="expected_bytes is -1"):
-            ask("kind", "a", Thing, device="cpu", expected_bytes=-1)
-
-
 def test_a_resource_that_nobody_makes_is_an_error_and_not_nothing():
     with pytest.raises(UsageError, match="no constructor was given"):
         pool_of().get_resource("kind", "absent")
@@ -440,143 +308,3 @@ def test_statistics_are_json_and_every_request_counts_once():
         ("a", 3, "declared"),
     ]
     assert all(one["age_s"] >= one["idle_s"] >= 0 for one in told["resources"])
-
-
-def test_calls_run_at_once_and_each_has_its_own_outcome_in_its_place():
-    pool = pool_of(100)
-    met = threading.Barrier(3)
-
-    def work(number: int) -> int:
-        met.wait(10)
-        if number == 1:
-            raise ValueError("one")
-        return number
-
-    outcomes = pool.execute_concurrent([lambda number=number: work(number) for number in range(3)])
-    assert [one.value for one in outcomes] == [0, None, 2]
-    assert [str(one.error or "") for one in outcomes] == ["", "one", ""]
-    assert [one.ok for one in outcomes] == [True, False, True]
-    assert pool.execute_concurrent([]) == []
-    with pytest.raises(UsageError):
-        pool.execute_concurrent([dict], max_workers=0)
-
-
-def test_calls_may_ask_the_pool_and_run_further_calls_also_within_a_constructor():
-    pool = pool_of(100)
-
-    def inner(name: str) -> object:
-        return pool.get_resource("kind", name, Thing, expected_bytes=10)
-
-    def outer() -> Thing:
-        one = Thing()
-        one.other = pool.execute_concurrent([lambda: inner("x"), lambda: inner("y")], max_workers=1)
-        return one
-
-    def run() -> list[object]:
-        calls = [lambda: pool.get_resource("kind", "outer", outer).other] * 3
-        return [one.value for one in pool.execute_concurrent(calls, max_workers=2)]
-
-    ((first, *others),) = together(run)
-    assert [one.ok for one in first] == [True, True]
-    assert all(one is first for one in others)
-
-
-def test_what_calls_still_referred_to_goes_when_they_have_ended():
-    pool = pool_of(100)
-
-    def use(name: str) -> str:
-        with pool.lease("kind", name, Thing, expected_bytes=60) as thing:
-            pass
-        return type(thing).__name__  # the name is bound until here
-
-    assert [one.value for one in pool.execute_concurrent([lambda: use("a"), lambda: use("b")])] == ["Thing"] * 2
-    assert pool.get_stats()["devices"]["cpu"]["held_bytes"] == 60
-
-
-def test_calls_of_a_constructor_that_ask_for_what_it_makes_end_in_an_error():
-    pool = pool_of(100)
-
-    def itself() -> list[object]:
-        return pool.execute_concurrent([lambda: pool.get_resource("kind", "itself", Thing)])
-
-    (found,) = together(lambda: pool.get_resource("kind", "itself", itself))
-    assert isinstance(found[0].error, WouldDeadlock)
-
-
-def test_the_global_pool_is_one_and_importing_starts_nothing():
-    assert get_global_resource_pool() is get_global_resource_pool()
-    code = (
-        "import sys, threading, hardware.resource_pool as r\n"
-        "from hardware.resource_pool import pool\n"
-        "heavy = [name for name in ('torch', 'transformers', 'numpy') if name in sys.modules]\n"
-        "print(heavy, threading.active_count(), pool._global)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["[]", "1", "[]"]
-
-
-FORKING = """
-import os, signal, sys, threading
-from hardware.resource_pool import ResourcePool
-pool = ResourcePool(budgets={"cpu": 1000})
-kept = pool.get_resource("kind", "kept", lambda: {"a": 1}, expected_bytes=10)
-building, end = threading.Event(), threading.Event()
-
-def slow():
-    building.set()
-    end.wait(30)
-    return {}
-
-def ask():
-    number = 0
-    while not end.is_set():
-        number += 1
-        pool.get_resource("kind", str(number % 7), dict, expected_bytes=300)
-
-def child():
-    signal.alarm(20)
-    assert pool.get_resource("kind", "kept") is kept
-    assert pool.get_resource("kind", "slow", lambda: "mine") == "mine"
-    for name in ("0", "1", "new"):
-        pool.get_resource("kind", name, dict, expected_bytes=300)
-    device = pool.get_stats()["devices"]["cpu"]
-    assert device["loading_bytes"] == 0
-    assert device["held_bytes"] <= 1000, device
-    os._exit(0)
-
-threads = [threading.Thread(target=ask) for _ in range(4)]
-threads.append(threading.Thread(target=lambda: pool.get_resource("kind", "slow", slow)))
-with pool.lease("kind", "kept"):
-    for one in threads: one.start()
-    building.wait(30)
-    for _ in range(30):
-        number = os.fork()
-        if not number: child()
-        _, status = os.waitpid(number, 0)
-        if status: end.set(); sys.exit(f"a child ended with {status}")
-end.set()
-for one in threads: one.join(30)
-print("fine")
-"""
-
-
-@pytest.mark.skipif(not hasattr(sys, "getrefcount") or sys.platform == "win32", reason="there is no fork")
-def test_a_forked_child_can_use_the_pool_whatever_threads_did_at_that_moment():
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKING],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
-
-
-def test_the_machine_is_asked_by_default():
-    pool = ResourcePool()
-    pool.get_resource("kind", "a", Thing)
-    device = pool.get_stats()["devices"]["cpu"]
-    assert device["device_total_bytes"] > 10**8
-    assert device["budget_bytes"] == int(0.8 * device["device_total_bytes"])
-    assert SPARE.used_share == 0

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from planting_tools import after_import, took_effect, wrap
+from planting_tools import after_import, change_export, took_effect, wrap
 
 _QNN = "hardware.backends.qnn"
-_RUNNABLE = "hardware.backends._exported_runnable"
 
 
 def _with_options(options: Mapping[str, str] | None) -> None:
@@ -44,15 +39,7 @@ def qnn_saver() -> None:
 def qnn_some_nodes() -> None:
     _with_options(None)
 
-    @after_import(_RUNNABLE)
-    def patch(module: ModuleType) -> None:
-        @wrap(module, "export_onnx")
-        def export_onnx(original: Any, *args: Any, **kwargs: Any) -> Any:
-            exported = original(*args, **kwargs)
-            folder = Path(tempfile.mkdtemp(dir=os.environ["HWCOMPAT_CACHE"]))
-            shutil.copytree(exported.folder, folder, dirs_exist_ok=True)
-            _as_einsum(folder / module.ONNX)
-            return dataclasses.replace(exported, folder=folder)
+    change_export(_as_einsum)
 
 
 def _as_einsum(file: Path) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from planting_tools import after_import, took_effect, wrap
+from planting_tools import after_import, change_export, took_effect, wrap
 
 _HOST = "CPUExecutionProvider"
 _STEP = "step"
@@ -38,15 +34,7 @@ def web_adapter_by_another_name() -> None:
 
 
 def web_node_on_host() -> None:
-    @after_import("hardware.backends._exported_runnable")
-    def patch(module: ModuleType) -> None:
-        @wrap(module, "export_onnx")
-        def export_onnx(original: Any, *args: Any, **kwargs: Any) -> Any:
-            exported = original(*args, **kwargs)
-            folder = Path(tempfile.mkdtemp(dir=os.environ["HWCOMPAT_CACHE"]))
-            shutil.copytree(exported.folder, folder, dirs_exist_ok=True)
-            _through_the_host(folder / module.ONNX)
-            return dataclasses.replace(exported, folder=folder)
+    change_export(_through_the_host)
 
 
 def web_log_without_host() -> None:

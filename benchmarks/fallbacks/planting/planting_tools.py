@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import importlib.abc
 import importlib.machinery
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -63,6 +66,20 @@ def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
 def took_effect() -> None:
     """Leave a mark: a plant that nobody stepped on was caught by nobody."""
     Path(os.environ["HWCOMPAT_PLANTED"]).touch()
+
+
+def change_export(change: Callable[[Path], None]) -> None:
+    """Each export to ONNX is a copy whose file was changed."""
+
+    @after_import("hardware.backends._exported_runnable")
+    def patch(module: ModuleType) -> None:
+        @wrap(module, "export_onnx")
+        def export_onnx(original: Any, *args: Any, **kwargs: Any) -> Any:
+            exported = original(*args, **kwargs)
+            folder = Path(tempfile.mkdtemp(dir=os.environ["HWCOMPAT_CACHE"]))
+            shutil.copytree(exported.folder, folder, dirs_exist_ok=True)
+            change(folder / module.ONNX)
+            return dataclasses.replace(exported, folder=folder)
 
 
 def found(name: str) -> list[Callable[[], None]]:
