@@ -209,3 +209,10 @@ def test_help_shows_examples_before_options_and_cuts_nothing(program):
     assert done.returncode == 0
     assert 0 < done.stdout.find("Examples:") < done.stdout.index("Options:")
     assert "..." not in done.stdout.partition("Commands:")[2]
+
+
+def test_a_matrix_in_a_pipe_has_the_whole_names_of_cells():
+    done = start("run_test_generation.py", "--hardware-compatibility", "--by", "model", "--targets", "cpu,openvino")
+    assert done.returncode == 0
+    assert "…" not in done.stdout
+    assert "audio-spectrogram-transformer/audio-classification/float32" in done.stdout
