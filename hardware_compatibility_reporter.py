@@ -17,7 +17,14 @@ from reports.request import Request, refuse_together, request_of, with_options
 _HELP = """Say what works where, from rules and evidence. Actions combine.
 
 \b
-Example: python hardware_compatibility_reporter.py --collect-all --matrix
+Examples:
+  python hardware_compatibility_reporter.py --collect-all --matrix
+  python hardware_compatibility_reporter.py --check-model bert --device cpu
+  python hardware_compatibility_reporter.py --compare previous latest
+  python hardware_compatibility_reporter.py --diagnose error.log
+  python hardware_compatibility_reporter.py --merge evidence --collect-all
+
+\b
 Exit codes: 0 clean, 1 findings, 2 interrupted, 3 internal error, 4 usage, 5 nothing matched.
 --try-remedies: 0 every cell was turned, 1 not every one, 5 nothing applies.
 """

@@ -43,7 +43,7 @@ from hardware.errors import ModelError
 from hardware.evidence.redaction import LEFT_IN, turn_off
 from hardware.evidence.versions import RELEASE
 from hardware.evidence_place import copied_home
-from hardware.front_door import note, open_door
+from hardware.front_door import note, open_door, terminal_width
 from hardware.own_commands import as_runnable, command_of, own_command, program_of
 from hardware.plain_text import printable
 
@@ -363,7 +363,7 @@ def _cells_text(planned: Sequence[PlannedSuite], *, explain: bool) -> str:
     from generators.explain import explanation
 
     rules = load_rules()
-    return "\n\n".join(explanation(suite, rules) for suite in planned)
+    return "\n\n".join(explanation(suite, rules, width=terminal_width()) for suite in planned)
 
 
 def _own_command() -> str:

@@ -6,9 +6,10 @@ from generators.compatibility.rules import RuleSet
 from generators.models.given import GivenRecipe
 from generators.models.recipe import Recipe
 from generators.plan import PlannedSuite
+from hardware.plain_text import WIDTH, labelled
 
 
-def explanation(suite: PlannedSuite, rules: RuleSet) -> str:
+def explanation(suite: PlannedSuite, rules: RuleSet, *, width: int = WIDTH) -> str:
     """Lines of a label and a text for one suite, without a line break at the end."""
     recipe, found = suite.profile.recipe, suite.profile.classification
     said = [
@@ -30,7 +31,7 @@ def explanation(suite: PlannedSuite, rules: RuleSet) -> str:
         said.append(("Rule", f"{rule_id}, see {rule.source}"))
     if not suite.verdict.rule_ids:
         said.append(("Rule", "none fits: nothing is predicted"))
-    return "\n".join([suite.cell.id, *(f"  {label:<12}{text}" for label, text in said)])
+    return "\n".join([suite.cell.id, *labelled(said, width=width)])
 
 
 def _made(recipe: Recipe | GivenRecipe) -> str:

@@ -10,31 +10,52 @@ import click
 from .commands import COMMANDS, deliver, recorded_machine
 from .front_door import open_door
 from .listing import FORMATS, list_text
-from .own_commands import program_of
+from .own_commands import as_runnable, program_of
+
+_HELP = """What this machine has, and which targets may run here.
+
+\b
+Examples:
+  python -m hardware list
+  python -m hardware doctor
+  python -m hardware fit --memory-gb 10 --tflops 5
+  python -m hardware stress cpu ram
+"""
 
 
-@click.group(help="What this machine has, and which targets may run here.")
+@click.group(help=as_runnable(_HELP), context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Front door; the commands below do the work."""
 
 
-@main.command("list", help="Print CPU, memory, storage, accelerators by vendor, and the targets that may be here.")
+@main.command("list", short_help="Print what is here, and the targets that may be.")
 @click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
 @click.option("--replay", type=click.Path(path_type=Path), metavar="DIR", help="Of a machine that was recorded.")
 @click.option("--smart", is_flag=True, help="Ask the disks for their health (smartctl; mostly needs root).")
 def list_command(format_: str, output: Path | None, replay: Path | None, smart: bool) -> None:
-    """Detect and print."""
+    """Print CPU, memory, storage, accelerators by vendor, and the targets that may be here.
+
+    \b
+    Examples:
+      python -m hardware list
+      python -m hardware list --format json --output lab1.json
+    """
     from .detection import detect
 
     deliver(list_text(detect(recorded_machine(replay), smart=smart), format_), output)
 
 
-@main.command("device-spec", help="Print the file by which transformers' own tests learn of a target.")
+@main.command("device-spec", short_help="Print the file that tells transformers' tests of a target.")
 @click.argument("target")
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file instead of the terminal.")
 def device_spec_command(target: str, output: Path | None) -> None:
-    """Name the target, print the file."""
+    """Print the file by which transformers' own tests learn of a target.
+
+    \b
+    Examples:
+      python -m hardware device-spec openvino --output spec.py
+    """
     from .backends.factory import resolve_target
     from .upstream.device_spec import spec_text
 
@@ -43,6 +64,8 @@ def device_spec_command(target: str, output: Path | None) -> None:
 
 for _command in COMMANDS:
     main.add_command(_command)
+for _command in main.commands.values():
+    _command.help = as_runnable(_command.help or "")
 
 
 def start() -> int:

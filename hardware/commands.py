@@ -58,13 +58,19 @@ def _formats(*names: str) -> Callable[..., Callable[..., int]]:
     return click.option("--format", "format_", type=click.Choice(names), default=names[0], show_default=True)
 
 
-@click.command("monitor", help="Show what every accelerator, the processor and memory do now. Ctrl-C ends it.")
+@click.command("monitor", short_help="Show what every device does now, until Ctrl-C.")
 @_formats("auto", "live", "json")
 @click.option("--interval", type=_PERIOD, default=1.0, show_default=True, metavar="S", help="Seconds between looks.")
 @click.option("--duration", type=_SECONDS, metavar="S", help="End after this many seconds.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after this many looks.")
 def monitor_command(format_: str, interval: float, duration: float | None, count: int | None) -> int:
-    """Watch until it is ended."""
+    """Show what every accelerator, the processor and memory do now. Ctrl-C ends it.
+
+    \b
+    Examples:
+      python -m hardware monitor
+      python -m hardware monitor --format json --count 10 --interval 0.5
+    """
     from .monitor import chosen_format, monitor, samples
     from .sampling import Sampler
 
@@ -74,7 +80,7 @@ def monitor_command(format_: str, interval: float, duration: float | None, count
     return 0
 
 
-@click.command("stress")
+@click.command("stress", short_help="Load devices and say what they did.")
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @click.option("--duration", type=_LOAD, default=60.0, show_default=True, metavar="S", help="Sustained load.")
 @click.option("--warmup", type=_SECONDS, default=30.0, show_default=True, metavar="S", help="Load before it.")
@@ -98,6 +104,11 @@ def stress_command(
     output: Path | None,
 ) -> int:
     """Load devices and say what they did: cpu, ram, cuda, rocm, xpu, mps, simulated, all.
+
+    \b
+    Examples:
+      python -m hardware stress cpu ram
+      python -m hardware stress cuda:0 --duration 300 --keep
 
     \b
     Accelerators run at once, a process each; cpu and ram before them, one after the other.
@@ -148,11 +159,17 @@ def _keep_rates(run: StressRun, inventory: HardwareInfo) -> None:
     _note(f"{len(kept)} device(s): rates are kept for placement")
 
 
-@click.command("capabilities")
+@click.command("capabilities", short_help="Print each device's memory and speed, with sources.")
 @_formats("table", "json")
 @_OUTPUT
 def capabilities_command(format_: str, output: Path | None) -> int:
-    """Print each device's memory and speed, with the source of every figure or the reason why there is none."""
+    """Print each device's memory and speed, with the source of every figure or the reason why there is none.
+
+    \b
+    Examples:
+      python -m hardware capabilities
+      python -m hardware capabilities --format json
+    """
     from .placement.adapter import HardwareAdapter
     from .placement.text import capabilities_text, device_dict
 
@@ -163,7 +180,7 @@ def capabilities_command(format_: str, output: Path | None) -> int:
     return 0
 
 
-@click.command("fit")
+@click.command("fit", short_help="Name the best device with so much memory and speed.")
 @click.option("--memory-gb", type=_SECONDS, default=0.0, show_default=True, help="Free memory, in 2^30 bytes.")
 @click.option("--tflops", type=_SECONDS, default=0.0, show_default=True, help="Speed; 0 asks for none.")
 @click.option("--precision", default="float32", show_default=True, help="Of the speed.")
@@ -176,7 +193,11 @@ def fit_command(
     """Name the best device with so much memory and speed, and say of each other why it isn't it.
 
     \b
-    Example: python -m hardware fit --memory-gb 10 --tflops 5 --vendor nvidia --vendor amd
+    Examples:
+      python -m hardware fit --memory-gb 10 --tflops 5
+      python -m hardware fit --memory-gb 40 --vendor nvidia --vendor amd
+
+    \b
     Exit codes: 0 one fits, 1 none does.
     """
     from .placement.adapter import HardwareAdapter
@@ -188,7 +209,7 @@ def fit_command(
     return int(not found)
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="Say what is missing, and the command that fixes it.")
 @click.option("--check/--no-check", default=True, show_default=True, help="Compute on each expected target.")
 @click.option("--timeout", type=_LOAD, default=120.0, show_default=True, metavar="S", help="For each target.")
 @click.option("--record", type=_FOLDER, metavar="DIR", help="Keep what detection read, as a fixture.")
@@ -199,6 +220,11 @@ def doctor_command(
     check: bool, timeout: float, record: Path | None, replay: Path | None, format_: str, output: Path | None
 ) -> int:
     """Say what is missing, the command that fixes it, and whether what is expected works.
+
+    \b
+    Examples:
+      python -m hardware doctor
+      python -m hardware doctor --no-check --format json
 
     \b
     A recording holds what detection read, without serial numbers, names and secrets.
@@ -258,13 +284,17 @@ def recorded_machine(folder: Path | None) -> Machine | None:
     return ReplayedMachine(folder)
 
 
-@click.command("compare")
+@click.command("compare", short_help="Say what differs between two inventories.")
 @click.argument("before", type=_FILE, metavar="A.json")
 @click.argument("after", type=_FILE, metavar="B.json")
 @_formats("table", "json")
 @_OUTPUT
 def compare_command(before: Path, after: Path, format_: str, output: Path | None) -> int:
     """Say what differs between two inventories, as `list --format json` writes them.
+
+    \b
+    Examples:
+      python -m hardware compare before.json after.json
 
     \b
     Exit codes: 0 no evidence expires, 1 something differs that makes evidence expire.

@@ -77,6 +77,17 @@ def folded(start: str, text: str, *, indent: int | None = None, width: int = WID
     return wrapped(text, width=width, start=start, indent=space)
 
 
+def labelled(said: Sequence[tuple[str, str]], *, width: int = WIDTH) -> list[str]:
+    """A label and a text a line, the texts below each other and folded at `width`; an address is never broken, so
+    that it can be copied."""
+    column = max((len(label) for label, _ in said), default=0) + 2
+    lines: list[str] = []
+    for label, text in said:
+        start = f"  {printable(label):<{column}}"
+        lines += wrapped(text, width=width, start=start, indent=" " * len(start), break_long_words=False)
+    return lines
+
+
 def columns(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
     """Lines of a table: the last column is folded, those whose number is in `right` stand to the right."""
     *firsts, last = range(len(headings))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from hardware.plain_text import json_text, one_line
+from hardware.plain_text import folded, json_text, one_line
 
 from .backlog import Backlog, Item
 from .text import markdown, markdown_table
@@ -30,21 +30,24 @@ def backlog_text(found: Backlog, *, width: int = 80, most: int | None = None) ->
 def _text_lines(found: Backlog, width: int, most: int | None) -> Iterator[str]:
     yield f"Operators to do for {found.target} ({found.precision})"
     yield ""
-    yield from (one_line(line, longest=2000) for line in _standing(found))
+    for line in _standing(found):
+        yield from folded("", one_line(line, longest=2000), width=width)
     for number, item in enumerate(found.items[:most], start=1):
         yield ""
         yield f"{number}. {one_line(item.operator)}: unlocks {len(item.unlocks)}, part in {len(item.part_in)}"
         for label, text in _facts(item):
-            yield "   " + one_line(f"{label}: {text}", longest=max(width, 60) * 2)
+            yield from folded(f"   {label}: ", one_line(text, longest=2000), indent=5, width=width)
     if most is not None and len(found.items) > most:
         yield ""
         yield f"and {len(found.items) - most} more (--format markdown or json shows all)"
     for group in found.groups[:_SHOWN_GROUPS]:
         yield ""
-        yield one_line(f"together {', '.join(group.operators)}: unlock {_types(group.unlocks)}", longest=width * 3)
+        together = f"together {', '.join(group.operators)}: unlock {_types(group.unlocks)}"
+        yield from folded("", one_line(together, longest=2000), indent=3, width=width)
     if found.other:
         yield ""
-        yield one_line("Failures that name no operator: " + _others(found), longest=2000)
+        text = one_line("Failures that name no operator: " + _others(found), longest=2000)
+        yield from folded("", text, indent=3, width=width)
 
 
 def _standing(found: Backlog) -> Iterator[str]:

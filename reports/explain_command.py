@@ -20,7 +20,8 @@ from generators.options import Options
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
 from hardware.errors import UsageError, did_you_mean, echo
-from hardware.plain_text import json_text, printable
+from hardware.front_door import terminal_width
+from hardware.plain_text import WIDTH, json_text, labelled, printable
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
@@ -40,7 +41,8 @@ def report_explanation(asked: Options, text: str) -> int:
     if asked.format_ == "json":
         click.echo(json_text(_dict(cell, predicted, measured, chain)))
     else:
-        click.echo(printable(chain_text(cell, predicted, measured, chain), keep="\n"))
+        text = chain_text(cell, predicted, measured, chain, width=terminal_width())
+        click.echo(printable(text, keep="\n"))
     return 0
 
 
@@ -90,7 +92,7 @@ def _dict(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain
     }
 
 
-def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain) -> str:
+def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain, *, width: int = WIDTH) -> str:
     """The chain behind a cell's prediction as indented lines, with what was measured beside it."""
     said = [("Predicted", f"{predicted.level} ({predicted.basis})")]
     if measured:
@@ -105,5 +107,4 @@ def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: 
     if not chain.links:
         said.append(("Rules", predicted.reasons[0]))
     said += [("Would change it" if i == 0 else "", text) for i, text in enumerate(chain.changes)]
-    width = max(len(label) for label, _ in said) + 2
-    return "\n".join([cell.id, *(f"  {label:<{width}}{text}" for label, text in said)])
+    return "\n".join([cell.id, *labelled(said, width=width)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -64,8 +65,10 @@ def report_matrix(asked: Options) -> int:
         return 0
     views = [by] if by else ["family"] if one_view else ["family", "model"]
     width = terminal_width()
+    piped = not sys.stdout.isatty()
     parts = [
-        matrix_text(matrix, asked.format_, by=view, width=width, legend=view == views[-1]).rstrip() for view in views
+        matrix_text(matrix, asked.format_, by=view, width=width, legend=view == views[-1], whole_names=piped).rstrip()
+        for view in views
     ]
     click.echo("\n\n".join(parts))
     return 0

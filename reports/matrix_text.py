@@ -37,13 +37,20 @@ Rows = list[list[str]]
 
 
 def matrix_text(
-    matrix: Matrix, format: str = "table", *, by: str = "family", width: int = CONSOLE_WIDTH, legend: bool = True
+    matrix: Matrix,
+    format: str = "table",
+    *,
+    by: str = "family",
+    width: int = CONSOLE_WIDTH,
+    legend: bool = True,
+    whole_names: bool = False,
 ) -> str:
     """The matrix as text that ends in a newline.
 
     `format` is table (at most `width` columns wide, and never narrower than 60), markdown, json (always all views)
     or csv (one table: one view); `by` is one of `VIEWS`. Without `legend` the marks and notes are left out below a
-    table, for where another one follows. Raises `UsageError` for others.
+    table, for where another one follows. With `whole_names` no name is cut, for what isn't a terminal. Raises
+    `UsageError` for others.
     """
     if format not in FORMATS:
         raise _unknown(format, FORMATS, "format of a matrix")
@@ -61,7 +68,7 @@ def matrix_text(
     if format == "markdown" and by in matrix.groups:  # names of machines and accelerators are anybody's
         table = [table[0], *([markdown(row[0]), *row[1:]] for row in rows)]
         notes = [*notes[:1], *map(markdown, notes[1:])]
-    parts = _table(table, max(width, NARROWEST)) if format == "table" else _markdown(table)
+    parts = _table(table, max(width, NARROWEST), whole_names=whole_names) if format == "table" else _markdown(table)
     if legend:
         parts += _legend(notes, max(width, NARROWEST)) if format == "table" else _markdown_legend(notes)
     return "\n\n".join(parts) + "\n"
@@ -140,10 +147,10 @@ def _shown(text: str) -> str:
     return one_line(text, longest=_LONGEST_SHOWN)
 
 
-def _table(table: Rows, width: int) -> list[str]:
+def _table(table: Rows, width: int, *, whole_names: bool) -> list[str]:
     """The blocks of a table, each with the label's column, side by side too wide for the console."""
     longest = min(_LONGEST_LABEL, width - _WIDEST_LEVEL - _GAP)
-    short = [[_cut(row[0], longest), *row[1:]] for row in table]
+    short = table if whole_names else [[_cut(row[0], longest), *row[1:]] for row in table]
     return [_plain([[line[0], *(line[i] for i in columns)] for line in short]) for columns in _blocks(short, width)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hardware.placement.device import Device, Figure
 from hardware.placement.workloads import Mode, Placement
-from hardware.plain_text import columns, printable, size_text
+from hardware.plain_text import columns, folded, printable, size_text
 
 
 def placement_text(found: Placement, devices: Sequence[Device], planned_in_s: float) -> str:
@@ -19,7 +19,9 @@ def placement_text(found: Placement, devices: Sequence[Device], planned_in_s: fl
             for one in found.assignments
         ]
         lines += [*columns(["model", "device", "memory", "a pass", "because"], rows, right=(2, 3)), ""]
-        lines += [f"{one.workload}: {one.seconds.source or one.seconds.reason}" for one in found.assignments] + [""]
+        for one in found.assignments:
+            lines += folded(f"{one.workload}: ", one.seconds.source or one.seconds.reason, indent=4)
+        lines.append("")
     loads = [
         [
             load.device,
@@ -33,8 +35,11 @@ def placement_text(found: Placement, devices: Sequence[Device], planned_in_s: fl
     lines += columns(["device", "models", "memory", "a pass of each", "name"], loads)
     for misfit in found.misfits:
         lines += ["", f"No place for {misfit.workload}:"]
-        lines += [f"  {device}: {why}" for device, why in misfit.reasons.items()]
-    lines += ["", _judged(found, planned_in_s), *found.remarks]
+        for device, why in misfit.reasons.items():
+            lines += folded(f"  {device}: ", why, indent=4)
+    lines.append("")
+    for remark in (_judged(found, planned_in_s), *found.remarks):
+        lines += folded("", remark)
     return "".join(f"{printable(line)}\n" for line in lines)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..plain_text import columns, printable, size_text
+from ..plain_text import columns, folded, printable, size_text
 from .adapter import OptimalDevice
 from .device import Device, Figure
 
@@ -36,12 +36,12 @@ def capabilities_text(devices: Sequence[Device]) -> str:
     rows = [_row(one) for one in devices]
     lines = columns(head, rows)
     for device in devices:
-        lines += ["", f"{device.name}: {device.device_name or 'unknown'}"]
+        lines += ["", *folded("", f"{device.name}: {device.device_name or 'unknown'}")]
         if device.unusable:
-            lines.append(f"  can't be used: {device.unusable}")
+            lines += folded("  can't be used: ", device.unusable, indent=4)
         for name, figure in _figures(device).items():
             told = f"{figure.source}" if figure.value is not None else f"unknown: {figure.reason or 'nobody tells'}"
-            lines.append(f"  {name}: {told}")
+            lines += folded(f"  {name}: ", told, indent=4)
     return "".join(f"{printable(line)}\n" for line in lines)
 
 
@@ -72,8 +72,9 @@ def _figures(device: Device) -> Mapping[str, Figure]:
 def choice_text(found: OptimalDevice) -> str:
     """The answer first, then each other device with its reason."""
     if found.device is None:
-        lines = [f"None: {found.why}."]
+        lines = folded("", f"None: {found.why}.", indent=2)
     else:
-        lines = [f"{found.device.name}: {found.device.device_name} ({found.why})"]
-    lines += [f"  {name}: {reason}" for name, reason in found.reasons.items()]
+        lines = folded("", f"{found.device.name}: {found.device.device_name} ({found.why})", indent=2)
+    for name, reason in found.reasons.items():
+        lines += folded(f"  {name}: ", reason, indent=4)
     return "".join(f"{printable(line)}\n" for line in lines)

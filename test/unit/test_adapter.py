@@ -235,3 +235,10 @@ def test_the_commands_answer_with_exit_codes() -> None:
     assert "missing" in none.stdout
     listed = runner.invoke(main, ["capabilities", "--format", "json"], standalone_mode=False)
     assert json.loads(listed.stdout)[0]["name"] == "cpu"
+
+
+@pytest.mark.parametrize("name", ["nvidia/h100-x8", "amd/mi300x-x2"])
+def test_figures_and_reasons_fit_a_terminal_of_80_columns(name: str) -> None:
+    found = adapter(name)
+    shown = capabilities_text(found.discover_devices()) + choice_text(found.get_optimal_device_hal(4000, 20))
+    assert [line for line in shown.splitlines() if len(line) > 80] == []

@@ -165,3 +165,11 @@ def test_a_dozen_types_at_most_are_looked_at_in_their_real_size(found: Backlog, 
     many = [replace(item, unlocks=(f"one-{n}", f"two-{n}", f"three-{n}")) for n in range(10)]
     _at_real_size(replace(found, items=(replace(item, operator="onnx.Gemm", unlocks=("never",)), *many)))
     assert asked == [f"{name}-{n}" for n in range(6) for name in ("one", "two")]
+
+
+def test_a_long_line_is_folded_and_nothing_of_it_is_lost(found: Backlog) -> None:
+    shapes = tuple(f"float32[{number}x2x3]" for number in range(40))
+    item = replace(found.items[0], shapes=shapes)
+    shown = backlog_text(replace(found, items=(item,)), width=80)
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
+    assert all(shape in shown for shape in shapes)

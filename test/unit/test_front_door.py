@@ -12,6 +12,7 @@ import click
 import pytest
 
 from hardware import errors
+from hardware.__main__ import main as hardware_commands
 from hardware.front_door import open_door
 from hardware.own_commands import interpreter
 
@@ -192,3 +193,26 @@ def test_a_command_that_is_shown_begins_with_the_interpreter_that_runs(tmp_path,
     monkeypatch.setenv("PATH", str(own.parent) if is_on_path else "")
     monkeypatch.chdir(tmp_path)
     assert interpreter() == ("python" if is_on_path else "'some where/bin/python'")
+
+
+HELPS = [
+    ["-m", "hardware"],
+    *(["-m", "hardware", name] for name in sorted(hardware_commands.commands)),
+    ["hardware_compatibility_reporter.py"],
+    ["run_test_generation.py"],
+]
+
+
+@pytest.mark.parametrize("program", HELPS, ids=" ".join)
+def test_help_shows_examples_before_options_and_cuts_nothing(program):
+    done = start(*program, "-h", env={**os.environ, "COLUMNS": "80"})
+    assert done.returncode == 0
+    assert 0 < done.stdout.find("Examples:") < done.stdout.index("Options:")
+    assert "..." not in done.stdout.partition("Commands:")[2]
+
+
+def test_a_matrix_in_a_pipe_has_the_whole_names_of_cells():
+    done = start("run_test_generation.py", "--hardware-compatibility", "--by", "model", "--targets", "cpu,openvino")
+    assert done.returncode == 0
+    assert "…" not in done.stdout
+    assert "audio-spectrogram-transformer/audio-classification/float32" in done.stdout

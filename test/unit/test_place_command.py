@@ -153,3 +153,8 @@ def test_a_pass_takes_at_best_what_the_device_can_do() -> None:
     unknown = at_best(estimate, 10**9, Device(name="d", target="cuda"), "text_generation")
     assert unknown.value is None
     assert "stress d --keep" in unknown.reason
+
+
+def test_a_placement_fits_a_terminal_of_80_columns() -> None:
+    shown = place("--model", "bert").stdout
+    assert [line for line in shown.splitlines() if len(line) > 80] == []

@@ -7,7 +7,17 @@ import json
 import pytest
 
 from hardware.markdown import markdown
-from hardware.plain_text import columns, folded, json_text, obeyed_by_none, one_line, printable, size_text, wrapped
+from hardware.plain_text import (
+    columns,
+    folded,
+    json_text,
+    labelled,
+    obeyed_by_none,
+    one_line,
+    printable,
+    size_text,
+    wrapped,
+)
 
 
 @pytest.mark.parametrize(
@@ -106,3 +116,11 @@ def test_sizes_are_told_in_binary_units() -> None:
         "3 MiB",
         "1 TiB",
     ]
+
+
+def test_labelled_texts_are_folded_below_each_other_and_an_address_stays_whole() -> None:
+    address = "https://example.org/" + "a" * 90
+    lines = labelled([("Rule", f"{'word ' * 20}see {address}"), ("", "short")], width=80)
+    assert lines[-1] == "        short"
+    assert lines[-2] == f"        {address}"
+    assert all(len(line) <= 80 for line in lines if address not in line)
