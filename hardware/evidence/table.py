@@ -68,17 +68,21 @@ class UnusualEvidenceError(Exception):
     """The tables can't be believed: somebody has to read the folder as objects."""
 
 
-def _sharing(line: Line, before: dict[str, RunLine]) -> Line:
-    """The same line; what is equal in the machine's run before is that very object."""
+def _sharing(line: Line, before: dict[tuple[str, str], list[object]]) -> Line:
+    """The same line; what is equal in one of the machine's latest runs is that very object. Packed runs come in no
+    order, so that others may lie between two that plan the same."""
     if not isinstance(line, RunLine):
         return line
-    other = before.setdefault(line.machine, line)
-    same = {name: getattr(other, name) for name in _SHARED if getattr(other, name) == getattr(line, name)}
-    before[line.machine] = line = replace(line, **same)
-    return line
+    same = {}
+    for name in _SHARED:
+        own, seen = getattr(line, name), before.setdefault((line.machine, name), [])
+        same[name] = next((other for other in seen if other == own), own)
+        seen[:] = [same[name], *(other for other in seen if other is not same[name])][:_LATEST]
+    return replace(line, **same)
 
 
 _SHARED = ("plan", "inventory", "versions")
+_LATEST = 8
 
 
 class EvidenceTable:
@@ -234,7 +238,7 @@ class EvidenceTable:
         """The lines of all runs by place, as `lines` gives them. Runs of one machine that plan the same share it: a
         thousand plans of a thousand cells would fill memory."""
         found: dict[int, Line] = {}
-        before: dict[str, RunLine] = {}
+        before: dict[tuple[str, str], list[object]] = {}
         for line in self._run_lines():
             found |= {place: _sharing(one, before) for place, one in line.items()}
         return found

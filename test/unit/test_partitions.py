@@ -17,6 +17,7 @@ from generators.compatibility import conclusions
 from generators.compatibility.standing import standing_in
 from hardware.errors import BrokenInput
 from hardware.evidence import batches, compacted, joining, unpacked_size
+from hardware.evidence import table as evidence_table
 from hardware.evidence.compacted import compact, owned_lines
 from hardware.evidence.partitions import compacted_files, partition_of
 from hardware.evidence.record import EndLine, RunLine, to_dict
@@ -344,3 +345,13 @@ def test_runs_that_plan_the_same_share_their_plan(tmp_path, packed):
         found = [line for _, line in sorted(table.run_lines().items())]
     assert tuple(found) == wanted
     assert len({id(run.plan) for run in found if isinstance(run, RunLine)}) == 2
+
+
+def test_runs_share_their_plan_whatever_lies_between_them(tmp_path):
+    fill(tmp_path)
+    write(tmp_path, a_run("20260301T000000Z-00000e", 9, BERT))
+    lines = read_folder(tmp_path).runs
+    before: dict[tuple[str, str], list[object]] = {}
+    mixed = [evidence_table._sharing(line, before) for line in (lines[0], lines[-1], lines[1])]
+    assert mixed == [lines[0], lines[-1], lines[1]]
+    assert mixed[0].plan is mixed[2].plan is not mixed[1].plan
