@@ -1,7 +1,7 @@
 """Which lines and branches the tests reach, and why the others aren't: `python -m benchmarks.covered page`.
 
-`make coverage` runs the tests and keeps what they reached; the reasons stand in benchmarks/uncovered.toml. A file that
-misses more than a few lines and has no reason is named on the page.
+`make coverage` runs the tests and keeps what they reached; the reasons stand in benchmarks/uncovered.toml. A file
+that misses more than a few lines and has no reason is named on the page.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def page(kept: Mapping[str, Any], reasons: Sequence[Reason]) -> str:
     rows = [_row(name, [one for one in files if _folder(one.path) == name]) for name in sorted(folders)]
     lines = [
         "# Which lines and branches the tests reach",
-        f"Measured {kept['date']} with coverage.py {kept['coverage']} by `make coverage`: {kept['tests']}. Children that "
-        "the tests start are measured; what runs in another environment or on another machine isn't. That a line ran "
+        f"Measured {kept['date']} with coverage.py {kept['coverage']} by `make coverage`: {kept['tests']}. "
+        "Children that the tests start are measured; what runs in another environment or on another machine isn't. That a line ran "
         "says nothing of whether a test would see it broken: [Mutants](MUTANTS.md) does.",
         markdown_table(("folder", "files", "lines", "reached", "branches", "reached"), [_row("all", files), *rows]),
         "## Why the rest isn't reached",
