@@ -100,8 +100,8 @@ def page(kept: Mapping[str, Any], reasons: Sequence[Reason]) -> str:
     lines = [
         "# Which lines and branches the tests reach",
         f"Measured {kept['date']} with coverage.py {kept['coverage']} by `make coverage`: {kept['tests']}. "
-        "Children that the tests start are measured; what runs in another environment or on another machine isn't. That a line ran "
-        "says nothing of whether a test would see it broken: [Mutants](MUTANTS.md) does.",
+        "Children that the tests start are measured; what runs in another environment or on another machine isn't. "
+        "That a line ran says nothing of whether a test would see it broken: [Mutants](MUTANTS.md) does.",
         markdown_table(("folder", "files", "lines", "reached", "branches", "reached"), [_row("all", files), *rows]),
         "## Why the rest isn't reached",
         markdown_table(
