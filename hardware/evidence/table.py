@@ -73,7 +73,7 @@ def _sharing(line: Line, before: dict[tuple[str, str], list[object]]) -> Line:
     order, so that others may lie between two that plan the same."""
     if not isinstance(line, RunLine):
         return line
-    same = {}
+    same: dict[str, Any] = {}
     for name in _SHARED:
         own, seen = getattr(line, name), before.setdefault((line.machine, name), [])
         same[name] = next((other for other in seen if other == own), own)
