@@ -45,7 +45,7 @@ from hardware.evidence.versions import RELEASE
 from hardware.evidence_place import copied_home
 from hardware.front_door import note, open_door, terminal_width
 from hardware.own_commands import as_runnable, command_of, own_command, program_of
-from hardware.plain_text import printable
+from reports.suites_text import cells_text, compared_text, explained_text, published_text, verified_text, written_text
 
 if TYPE_CHECKING:
     from generators.plan import PlannedSuite
@@ -169,7 +169,7 @@ def _compare(asked: Options) -> int:
         update=asked.update_folder is not None,
         force=asked.force,
     )
-    click.echo("\n".join(map(printable, state.lines)))
+    click.echo(compared_text(state, asked.format_))
     note(*state.notes)
     return state.exit_code
 
@@ -179,7 +179,7 @@ def _verify(asked: Options, paths: Sequence[Path]) -> int:
     from reports.progress_bar import progress_on
 
     found = verify_asked(asked, paths, progress_on(sys.stderr))
-    click.echo(printable(found.text(), keep="\n"))
+    click.echo(verified_text(found, asked.format_))
     return found.exit_code
 
 
@@ -192,7 +192,7 @@ def _publish(asked: Options, planned: Sequence[PlannedSuite]) -> int:
     found = publish_suites(
         planned, asked.output_dir, force=asked.force, verify=lambda paths: verify_asked(asked, paths, progress)
     )
-    click.echo(found.text())
+    click.echo(published_text(found, asked.format_))
     left = (
         f"{asked.output_dir / name} was edited by hand and is left alone (--force overwrites it)"
         for name in found.edited
@@ -229,8 +229,11 @@ def _done(
     """Do with the planned suites what was asked for; returns the exit code."""
     from generators.job import write_suites  # what generates costs more to import than to find nothing changed
 
-    if asked.list_cells or asked.explain is not None:
-        click.echo(printable(_cells_text(planned, explain=asked.explain is not None), keep="\n"))
+    if asked.explain is not None:
+        click.echo(explained_text(planned, asked.format_, width=terminal_width()))
+        return 0
+    if asked.list_cells:
+        click.echo(cells_text(planned, asked.format_))
         return 0
     if asked.web_page:
         from reports.web_page.making import write_web_page
@@ -247,7 +250,7 @@ def _done(
         from reports.run_command import run_suites
 
         return run_suites(asked, written, inventory, project, _own_command())
-    said = {one.path.name: f"({one.planned.verdict.level}, {one.planned.verdict.basis})" for one in written}
+    said = {one.path.name: f"{one.planned.verdict.level}, {one.planned.verdict.basis}" for one in written}
     _say_written(asked, said)
     if key and not (edited or any(not suite.profile.is_plain_type for suite in planned)):
         from generators.suites.manifest import remember
@@ -351,19 +354,10 @@ def _is_unchanged(asked: Options, key: str) -> bool:
 
 
 def _say_written(asked: Options, said: Mapping[str, str]) -> None:
-    for name, text in said.items():
-        click.echo(printable(f"{asked.output_dir / name}  {text}"))
-    click.echo(f"Run it: {_next_command()}", err=True)
-
-
-def _cells_text(planned: Sequence[PlannedSuite], *, explain: bool) -> str:
-    if not explain:
-        return "\n".join(suite.cell.id for suite in planned)
-    from generators.compatibility.rules import load_rules
-    from generators.explain import explanation
-
-    rules = load_rules()
-    return "\n\n".join(explanation(suite, rules, width=terminal_width()) for suite in planned)
+    command = _next_command()
+    if said:
+        click.echo(written_text(asked.output_dir, said, asked.format_, command))
+    click.echo(f"Run it: {command}", err=True)
 
 
 def _own_command() -> str:

@@ -15,14 +15,8 @@ def refuse_together(asked: Options, *, format_given: bool, address_given: bool =
     """Raises `UsageError` for options that don't go together; `format_given` and `address_given`
     say that `--format` and `--address` were, on the command line."""
     tables = asked.hardware_compatibility or asked.coverage_report
-    shown = tables or asked.explain or asked.calibration or asked.dry_run or asked.backlog or asked.place
-    shown = shown or asked.mesh is not None
-    if not (shown or asked.list_devices) and format_given:
-        raise UsageError(
-            "--format goes with what is printed: --list-devices, --hardware-compatibility, --coverage-report, "
-            "--calibration, --backlog, --place, --mesh, --dry-run or --explain CELL",
-            fix="Leave it out.",
-        )
+    if format_given:
+        _refuse_format(asked)
     _refuse_two_jobs(asked)
     if asked.remote and (asked.run or asked.upstream or asked.web_page or (asked.refresh and not asked.dry_run)):
         raise no_writing_there(asked.remote, "python run_test_generation.py …")
@@ -49,6 +43,30 @@ def refuse_together(asked: Options, *, format_given: bool, address_given: bool =
         raise UsageError("--dry-run goes with --refresh", fix="Add --refresh; what --run would do is told by --list.")
     if asked.update_expected and not (asked.config and asked.run):
         raise UsageError("--update-expected goes with --config FILE and --run", fix="Add what is missing.")
+
+
+def _refuse_format(asked: Options) -> None:
+    """What is printed has formats of its own; what is done, and told in lines, is told as JSON too."""
+    printed = asked.hardware_compatibility or asked.coverage_report or asked.explain or asked.calibration
+    printed = printed or asked.dry_run or asked.backlog or asked.place or asked.mesh is not None or asked.list_devices
+    if printed:
+        return
+    made = {
+        "--bundle": asked.bundle,
+        "--web-page": asked.web_page,
+        "--refresh": asked.refresh,
+        "--upstream": asked.upstream,
+    }
+    other = next((name for name, given in made.items() if given), None)
+    if other:
+        raise UsageError(f"--format doesn't go with {other}", fix="Leave it out.")
+    if asked.format_ not in ("table", "text", "json"):
+        raise UsageError(
+            f"suites are told as a table or as json, not as {asked.format_}",
+            fix="A run leaves its report in every format in the folder of --report-dir."
+            if asked.run
+            else "Leave --format out, or ask for --format json.",
+        )
 
 
 def _refuse_beside_a_page(asked: Options) -> None:

@@ -22,6 +22,7 @@ from hardware.testing.runner import Limits, default_memory_limit
 
 from .baseline import read_baseline
 from .finding import Severity
+from .formats import report_text
 from .progress_bar import progress_on
 from .project import project_text
 from .run_files import write_run_reports
@@ -57,9 +58,12 @@ def run_suites(
     written_report = write_run_reports(
         result, asked.evidence, asked.report_dir, outcome, suites=asked.output_dir, baseline=baseline
     )
-    click.echo(run_text(result, written_report.path, width=terminal_width()))
-    if outcome:
-        click.echo(project_text(outcome, width=terminal_width()))
+    if asked.format_ == "json":
+        click.echo(report_text(written_report.report, "json"))
+    else:
+        click.echo(run_text(result, written_report.path, width=terminal_width()))
+        if outcome:
+            click.echo(project_text(outcome, width=terminal_width()))
     if cut:
         lines = [line for cell in result.cells for line in cell.lines]
         done = sum(line.outcome is not Outcome.NOT_RUN for line in lines)

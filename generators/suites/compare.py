@@ -18,11 +18,18 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class FolderState:
-    """What is said of each file, what is said beside it, and the exit code: 0 where everything is current."""
+    """The state of each file, what is said beside it, and the exit code: 0 where everything is current."""
 
-    lines: tuple[str, ...]
+    files: tuple[Compared, ...]
     notes: tuple[str, ...]
     exit_code: int
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """A line for each file."""
+        return tuple(
+            f"{one.state:<8} {one.path.name}" + (f"  ({one.reason})" if one.reason else "") for one in self.files
+        )
 
 
 def compare_suites(
@@ -54,9 +61,7 @@ def compare_suites(
         notes.append(f"--update {shlex.quote(str(folder))} regenerates what changed")
     failed = states & {State.EDITED, State.ORPHAN} and not force if update else states != {State.CURRENT}
     return FolderState(
-        lines=tuple(
-            f"{one.state:<8} {one.path.name}" + (f"  ({one.reason})" if one.reason else "") for one in compared
-        ),
+        files=tuple(compared),
         notes=tuple(notes),
         exit_code=int(bool(failed)),
     )

@@ -54,6 +54,9 @@ def refused(*arguments: str) -> str:
         (("--mesh", "data=2", "--model", "bert", "--device", "openvino"), "'openvino' is no device for a mesh"),
         (("--mesh", "data=2", "--model", "bert", "--device", "cuda:63"), "'cuda:63' isn't here"),
         (("--mesh", "data=2", "--model", "bert", "--format", "html"), "--mesh gives text or json"),
+        (("--model", "bert", "--bundle", "x.zip", "--format", "json"), "--format doesn't go with --bundle"),
+        (("--model", "bert", "--list", "--format", "csv"), "told as a table or as json, not as csv"),
+        (("--model", "bert", "--run", "--format", "html"), "in the folder of --report-dir"),
     ],
 )
 def test_what_does_not_go_together_is_refused(arguments: tuple[str, ...], words: str) -> None:

@@ -1,0 +1,111 @@
+"""What is printed of suites that were planned, written, compared or verified: lines for people, or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hardware.plain_text import WIDTH, json_text, printable
+
+if TYPE_CHECKING:
+    from generators.compatibility.rules import RuleSet
+    from generators.plan import PlannedSuite
+    from generators.suites.compare import FolderState
+    from generators.suites.publish import Publication
+    from generators.suites.verified import Verification
+
+
+def cells_text(planned: Sequence[PlannedSuite], format_: str) -> str:
+    """The cells of planned suites, one in each line; as JSON with what is predicted of them."""
+    if format_ == "json":
+        return json_text([_planned(suite) for suite in planned])
+    return printable("\n".join(suite.cell.id for suite in planned), keep="\n")
+
+
+def explained_text(planned: Sequence[PlannedSuite], format_: str, *, width: int = WIDTH) -> str:
+    """Why each planned suite is what it is."""
+    from generators.compatibility.rules import load_rules
+
+    rules = load_rules()
+    if format_ == "json":
+        return json_text([_planned(suite) | _why(suite, rules) for suite in planned])
+    from generators.explain import explanation
+
+    return printable("\n\n".join(explanation(suite, rules, width=width) for suite in planned), keep="\n")
+
+
+def written_text(folder: Path, said: Mapping[str, str], format_: str, command: str) -> str:
+    """The suites in `folder`: `said` has for each file `level, basis` of its prediction; JSON has what runs them."""
+    if format_ == "json":
+        files = []
+        for name, text in said.items():
+            level, _, basis = text.partition(", ")
+            files.append({"path": str(folder / name), "predicted": {"level": level, "basis": basis}})
+        return json_text({"suites": files, "run": command})
+    return "\n".join(printable(f"{folder / name}  ({text})") for name, text in said.items())
+
+
+def compared_text(state: FolderState, format_: str) -> str:
+    """What a folder's suites are beside those that would be generated now."""
+    if format_ == "json":
+        files = [{"name": one.path.name, "state": str(one.state), "reason": one.reason} for one in state.files]
+        return json_text({"suites": files, "notes": list(state.notes)})
+    return "\n".join(map(printable, state.lines))
+
+
+def verified_text(found: Verification, format_: str) -> str:
+    """Which suites compile, are collected, pass, and fail when their model is broken."""
+    if format_ == "json":
+        return json_text({"suites": _verified(found)})
+    return printable(found.text(), keep="\n")
+
+
+def published_text(found: Publication, format_: str) -> str:
+    """What was verified, and which suites were published or kept back."""
+    if format_ == "json":
+        names = ("published", "kept_back", "taken_away", "edited")
+        became = {name: list(getattr(found, name)) for name in names}
+        return json_text({"suites": _verified(found.verification), "folder": str(found.folder), **became})
+    return printable(found.text(), keep="\n")
+
+
+def _planned(suite: PlannedSuite) -> dict[str, Any]:
+    return {"cell": suite.cell.id, "predicted": suite.verdict.to_dict()}
+
+
+def _why(suite: PlannedSuite, rules: RuleSet) -> dict[str, Any]:
+    found = suite.profile.classification
+    steps = suite.selection.steps if suite.selection else ()
+    return {
+        "model": {
+            "type": found.model_type,
+            "family": found.family,
+            "architecture": found.architecture,
+            "traits": list(found.traits),
+            "source": found.source,
+            "confidence": found.confidence,
+        },
+        "subject": str(suite.profile.recipe.subject),
+        "parameters": suite.profile.recipe.parameters,
+        "note": suite.profile.note,
+        "targets": [{"target": str(step.target), "reason": step.reason} for step in steps],
+        "rules": [{"id": id_, "source": rules.rule(id_).source} for id_ in suite.verdict.rule_ids],
+    }
+
+
+def _verified(found: Verification) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": one.path.name,
+            "cell": one.cell.id if one.cell else None,
+            "compiles": one.compiles,
+            "collected": one.collected,
+            "passes": one.passes,
+            "mutant": one.mutant,
+            "caught_by": one.caught_by,
+            "skipped": one.skipped,
+            "problem": one.problem,
+        }
+        for one in found.suites
+    ]
