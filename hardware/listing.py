@@ -282,7 +282,7 @@ def _known(value: object, unit: str = "") -> str:
 
 def _wrapped(start: str, text: str) -> list[str]:
     """`text` behind `start`, folded at the terminal's width; what isn't printable is escaped."""
-    return wrapped(text, width=WIDTH, start=printable(start), indent=" " * min(len(start), 36), break_on_hyphens=True)
+    return wrapped(text, width=WIDTH, start=printable(start), indent=" " * min(len(start), 36))
 
 
 def _cell(value: object) -> str:

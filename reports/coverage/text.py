@@ -17,7 +17,7 @@ _NARROWEST_NAME = 14
 
 
 def coverage_text(report: CoverageReport, *, width: int = WIDTH) -> str:
-    """The report as lines of at most `width` columns, tables of at most 80, ending in a newline."""
+    """The report as lines of at most `width` columns, or 80 for its tables, ending in a newline."""
     return printable("\n".join(_lines(report, width)).rstrip(), keep="\n") + "\n"
 
 
@@ -52,7 +52,7 @@ def _target(view: TargetView, width: int) -> Iterator[str]:
         yield ""
         yield table.title
         yield from _wrapped(table.note, width)
-        yield from _table(table)
+        yield from _table(table, max(width, WIDTH))
     tellings = [*view.open, *([view.conditional] if view.conditional else [])]
     for before, telling in [*(("", one) for one in tellings), *(("Other tasks: ", one) for one in view.other_tasks)]:
         yield ""
@@ -66,17 +66,17 @@ def _heading(text: str) -> Iterator[str]:
     yield "-" * len(text)
 
 
-def _table(table: Table) -> Iterator[str]:
-    """Names on the left, cut where they would make the table wider than 80 columns; numbers on the right."""
+def _table(table: Table, room: int) -> Iterator[str]:
+    """Names on the left, cut where they would make the table wider than `room` columns; numbers on the right."""
     if not table.rows:
         yield "There are none."
         return
     lines = [table.short, *table.rows]
     widths = [max(len(line[place]) for line in lines) for place in range(len(table.short))]
-    fits = _NARROWEST_NAME + sum(widths[1:]) + 2 * (len(widths) - 1) <= WIDTH
+    fits = _NARROWEST_NAME + sum(widths[1:]) + 2 * (len(widths) - 1) <= room
     gap = "  " if fits else " "
     taken = sum(widths[1:]) + len(gap) * (len(widths) - 1)
-    widths[0] = min(widths[0], max(WIDTH - taken, _NARROWEST_NAME))
+    widths[0] = min(widths[0], max(room - taken, _NARROWEST_NAME))
     for place, line in enumerate(lines):
         cells = [one_line(line[0], longest=widths[0]).ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]

@@ -269,4 +269,11 @@ def test_a_report_whose_results_are_not_those_of_its_types_is_refused(evidence, 
 
 def test_a_table_without_rows_says_so():
     empty = Table(title="t", headings=("name", "number"), short=("name", "n"), rows=())
-    assert list(_table(empty)) == ["There are none."]
+    assert list(_table(empty, 80)) == ["There are none."]
+
+
+def test_a_wide_terminal_shows_whole_names():
+    name = "automatic-speech-recognition-with-a-long-name-" * 2
+    table = Table(title="t", headings=("name", "number"), short=("name", "n"), rows=((name, "1"),))
+    assert name not in "\n".join(_table(table, 80))
+    assert name in "\n".join(_table(table, 200))

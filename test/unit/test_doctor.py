@@ -146,6 +146,11 @@ def result(target: str, reason: str = "") -> ProbeResult:
     return ProbeResult(target=target, ok=not reason, reason=reason, expected=(1, 2, 3), got=None, duration_s=1.5)
 
 
+def test_every_target_with_an_environment_of_its_own_says_how_to_make_it() -> None:
+    told = {one.about for one in entries() if one.state == "no_environment"}
+    assert told == set(module._OWN_ENVIRONMENT)
+
+
 def test_what_is_expected_and_computes_wrongly_is_broken() -> None:
     statuses = [TargetStatus(target=name, expected=True) for name in ("cpu", "cuda", "openvino")]
     before = diagnose_machine(machine(), statuses, UBUNTU)
