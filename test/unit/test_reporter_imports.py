@@ -10,7 +10,7 @@ from pathlib import Path
 from front_doors import ROOT
 
 
-def test_both_doors_open_and_import_no_framework():
+def test_both_doors_open_and_import_no_framework(tmp_path):
     code = (
         "import runpy, sys\n"
         "sys.argv = ['x', '--matrix', '--collect-all', '--format', 'json']\n"
@@ -20,7 +20,7 @@ def test_both_doors_open_and_import_no_framework():
         "    heavy = {'torch', 'transformers', 'openvino', 'duckdb', 'pandas'} & set(sys.modules)\n"
         "    print(end.code, sorted(heavy), file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["models_tested"] == []
     assert done.stderr.splitlines()[-1] == "0 []"
 
