@@ -12,7 +12,7 @@
 #   make setup-object-storage            what reads s3:// (docs/EVIDENCE_AT_SCALE.md), into .venv
 #   make coverage                        which lines and branches the tests reach (docs/COVERAGE.md)
 #   make setup-s3-server                 a server that speaks S3, for tests on this machine (.venv-s3)
-# More: make lint | test-gpu | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | recipes | audit | constraints | package | test-package | clean
+# More: make lint | test-gpu | fuzz | fuzz-inventory | test-threads | mutants | mutants-drawn | mutants-all | crashes | openvino-all | test-versions | test-newest | bench | profiles | recipes | audit | constraints | package | test-package | clean
 # make run PYTHON=/path/to/python ... uses that environment as it is and installs nothing.
 # ARGS="..." hands on further options, BASE_PYTHON=... makes .venv from another interpreter.
 
@@ -30,7 +30,7 @@ PINNED := $(PIP) -c constraints.txt
 
 .PHONY: help run test test-extended coverage test-gpu fuzz fuzz-inventory test-threads lint mutants mutants-drawn mutants-all mutants-code mutants-again \
     mutants-deceits mutants-forgeries mutants-page crashes bench docs docs-check recipes test-versions test-newest setup \
-    setup-qnn run-qnn setup-rivals setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
+    setup-qnn run-qnn setup-rivals setup-profiles profiles setup-xla run-xla setup-web run-web openvino-all setup-upstream setup-ray \
     setup-object-storage setup-s3-server evidence-growth mesh pool \
     bundle-environment audit constraints package test-package release clean
 
@@ -140,6 +140,21 @@ setup-rivals: .venv-rival-warpt/.ready .venv-rival-torchbridge/.ready
 	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
 	    > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
 	@$(@D)/bin/python $(PIP) --no-deps -r requirements-rival-torchbridge.txt
+	@touch $@
+
+# What the slowest commands spend their time on: docs/PROFILES.md. Ten minutes; ARGS="--before DIR" times a checkout of an
+# earlier version too, ARGS="cpu memory" measures these alone.
+profiles: $(VENV)/.ready-dev setup-profiles
+	$(OWN) -m benchmarks.profiles measure $(ARGS)
+	$(OWN) -m benchmarks.profiles page
+
+setup-profiles: .venv-profiles/.ready
+
+.venv-profiles/.ready: requirements-profiles.txt $(VENV)/.ready
+	@test -x $(@D)/bin/python || $(BASE_PYTHON) -m venv $(@D)
+	@$(OWN) -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	    > "$$($(@D)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/base.pth"
+	@$(@D)/bin/python $(PIP) --no-deps -r requirements-profiles.txt
 	@touch $@
 
 # The documentation as a site, in hwcompat-out/site: nothing is fetched, links are checked.

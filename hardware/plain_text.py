@@ -110,8 +110,8 @@ def json_text(
     printable, or a server's log would obey, is escaped as JSON escapes it, so that the values are the same; with
     `ascii_alone` all that isn't ASCII is. Raises `ValueError` for numbers that JSON hasn't."""
     text = json.dumps(data, indent=indent, ensure_ascii=ascii_alone, allow_nan=False, default=default)
-    strange = {ord(one): _json_escape(one) for one in set(text) if not one.isprintable() and one != "\n"}
-    if strange:
+    if not text.replace("\n", "").isprintable():  # quick, where the set of a long text's signs isn't
+        strange = {ord(one): _json_escape(one) for one in set(text) if not one.isprintable() and one != "\n"}
         text = text.translate(strange)
     return text.replace("##", "#\\u0023") if "##" in text else text
 

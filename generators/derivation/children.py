@@ -6,7 +6,6 @@ The parent never computes a tensor: after one large product of matrices its chil
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import multiprocessing
 import os
@@ -18,6 +17,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
+
+from hardware.garbage import uncollected
 
 TIMEOUT_S = 240.0
 MEMORY_BYTES = 8 * 2**30
@@ -85,10 +86,9 @@ def warm_up() -> None:
     """Import what every child needs. The library's packages are lazy: their modules have to be named, else each child
     spends seconds on what stands behind them (SciPy, scikit-learn, TorchDynamo)."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    for name in _NEEDED:
-        importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
+    with uncollected():
+        for name in _NEEDED:
+            importlib.import_module(name)
 
 
 def _start(item: Item, work: Callable[[Item], Answer], memory_bytes: int) -> _Child[Item]:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ..backends.factory import backend_class, class_of
 from ..errors import BrokenInput, HwCompatError
+from ..garbage import uncollected
 from ..target import Target
 from .checkpoints import named_folders, weights_hash
 from .suite_file import SuiteFile
@@ -33,11 +34,22 @@ def may_fork(target: Target) -> bool:
 
 
 def warm_up(suites: Sequence[SuiteFile]) -> None:
-    """Import what the suites will need, run pytest once on nothing, and freeze the garbage collector."""
+    """Import what the suites will need, run pytest once on nothing, and freeze what the collector would search."""
     global _warmed_here
     _warmed_here = _warmed_here or "torch" not in sys.modules
     # Threads that spin while they wait would starve their siblings as soon as two processes share the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    with uncollected():
+        _import_all(suites)
+    if any(suite.model_revision for suite in suites):
+        _hash_weights()
+    _warm_pytest()
+    gc.collect()
+    gc.freeze()
+
+
+def _import_all(suites: Sequence[SuiteFile]) -> None:
+    """What runs suites, their targets' runtimes and their models' modules."""
     names = {"torch", "transformers", "hardware.testing.plugin", "safetensors.numpy"}
     for target in {suite.cell.target for suite in suites}:
         with suppress(HwCompatError):  # the suite itself will say what the target lacks
@@ -47,11 +59,6 @@ def warm_up(suites: Sequence[SuiteFile]) -> None:
         with suppress(Exception):  # the suite itself will say what is missing or broken
             importlib.import_module(name)
     _import_classes(suites)
-    if any(suite.model_revision for suite in suites):
-        _hash_weights()
-    _warm_pytest()
-    gc.collect()
-    gc.freeze()
 
 
 @functools.cache

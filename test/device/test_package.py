@@ -130,8 +130,11 @@ def test_whoever_has_a_torch_keeps_it(built: Built) -> None:
     assert bringing == {"cpu", "openvino"}
 
 
-NO_EXTRAS = ("dev", "bundle", "audit", "package", "web", "docs", "s3-server", "rival-warpt", "rival-torchbridge")
-"""Tools of ours, environments that others have, rivals, and what comes from npm."""
+NO_EXTRAS = (
+    *("dev", "bundle", "audit", "package", "web", "docs", "s3-server", "profiles"),
+    *("rival-warpt", "rival-torchbridge"),
+)
+"""Tools of ours, environments that others have, rivals, profilers, and what comes from npm."""
 
 
 def test_each_file_of_requirements_has_an_extra_or_is_no_part_of_the_product() -> None:

@@ -109,7 +109,7 @@ def test_scripts_and_extras_are_those_of_the_project():
     assert {scripts[name].partition(":")[0].removesuffix(".__main__"): name for name in scripts} == SCRIPTS
     extras = told["tool"]["hwcompat"]["extras"]
     for name in ("", *(path.stem.partition("-")[2] for path in ROOT.glob("requirements-*.txt"))):
-        if name not in (*("dev", "bundle", "audit", "package", "web"), *("docs", "s3-server"), *RIVALS):
+        if name not in (*("dev", "bundle", "audit", "package", "web"), *("docs", "s3-server", "profiles"), *RIVALS):
             assert own_commands._extra(name).strip("'").removeprefix("hwcompat[").removesuffix("]") in extras
 
 

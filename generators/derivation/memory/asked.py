@@ -17,6 +17,7 @@ from generators.derivation.specs import input_specs
 from generators.models.inputs import placeholders
 from generators.models.libraries import catalog_of
 from hardware.errors import ModelError
+from hardware.garbage import uncollected
 
 from .as_written import Quantised, declared_precision, quantised, refuse_impossible, weights_of_another
 from .stack import Stack
@@ -57,7 +58,8 @@ def memory_of(name: str, task: str | None, asked: Mapping[str, Any]) -> dict[str
     reason where no estimate can be made.
     """
     try:
-        subject = _subject(name, task)
+        with uncollected():  # it imports the model's library
+            subject = _subject(name, task)
         request, notes = _request(subject, asked)
         anatomy = subject.stack.anatomy()
         estimates = [_estimate(subject, request)]

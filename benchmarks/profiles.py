@@ -1,0 +1,306 @@
+"""What the slowest commands spend their time on: `python -m benchmarks.profiles measure`, then `… page`.
+
+`benchmarks/profiles.toml` names the commands, the worst cost of each, and what became of it. With `--before DIR`, a
+checkout of an earlier version, each command is timed there too, in turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shlex
+import shutil
+import statistics
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.matrix import write_evidence
+from benchmarks.side_by_side.processes import ROOT, in_turns, wall_time
+from hardware.detection import detect
+from hardware.paths import CACHE_VARIABLE
+from hardware.software import package_versions
+from reports.text import markdown_table
+
+KEPT = ROOT / "docs" / "evidence" / "profiles.json"
+PAGE = ROOT / "docs" / "PROFILES.md"
+_ACTIONS = Path(__file__).with_suffix(".toml")
+_PROFILERS = ROOT / ".venv-profiles" / "bin"
+_VERSIONS = ("torch", "transformers", "optimum-intel", "openvino", "pytest", "scikit-learn")
+_RATE = 50
+"""Samples a second: each stops the process for a moment, and reading a deep stack takes milliseconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """A command, and where its time goes: the cost is `function` of `file`, with all that it calls.
+
+    `places` are options that say where it writes, `anew` the folders below `{out}` that are removed before each run,
+    `codes` the exit codes that it may have, `rows` how many checks of made-up evidence lie there.
+    """
+
+    command: str
+    name: str = ""
+    what: str = ""
+    places: str = ""
+    anew: Sequence[str] = ()
+    codes: Sequence[int] = (0,)
+    rows: int = 0
+    profiler: str = ""
+    cost: str = ""
+    function: str = ""
+    file: str = ""
+    became: str = ""
+    why: str = ""
+
+    def words(self, out: Path) -> list[str]:
+        """The arguments of Python."""
+        return shlex.split(f"{self.command} {self.places}".replace("{out}", shlex.quote(str(out))))
+
+
+def actions(path: Path = _ACTIONS) -> tuple[tuple[Action, ...], tuple[Action, ...]]:
+    """The actions that are profiled, and the others that are timed alone."""
+    plain = tomllib.loads(path.read_text(encoding="utf-8"))
+    profiled, others = ([Action(**one) for one in plain[kind]] for kind in ("action", "other"))
+    return tuple(profiled), tuple(others)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stacks:
+    """Samples: a stack, outermost first, of (function, file), and its weight."""
+
+    samples: Sequence[tuple[tuple[tuple[str, str], ...], float]]
+
+    def share(self, function: str, file: str) -> float:
+        """The part of all samples in whose stack a function stands, however often. 0 where it stands in none."""
+        whole = sum(weight for _, weight in self.samples)
+        with_it = sum(
+            weight
+            for stack, weight in self.samples
+            if any(name == function and place.endswith(file) for name, place in stack)
+        )
+        return with_it / whole if whole else 0.0
+
+
+_FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*?)(:\d+)?\)")
+
+
+def from_py_spy(text: str) -> Stacks:
+    """The samples in py-spy's raw format: frames with semicolons between, and a count."""
+    samples = []
+    for line in text.splitlines():
+        stack, _, count = line.rpartition(" ")
+        found = [_FRAME.fullmatch(frame) for frame in stack.split(";")]
+        # `where.<locals>.function` is `function`, as pyinstrument has it
+        frames = tuple((one["name"].rpartition(".")[2], one["file"]) for one in found if one)
+        samples.append((frames, float(count)))
+    return Stacks(samples=samples)
+
+
+def from_pyinstrument(told: Mapping[str, Any]) -> Stacks:
+    """The samples behind pyinstrument's JSON: a frame's own time is what its calls leave of it."""
+
+    def stacks(
+        frame: Mapping[str, Any], above: tuple[tuple[str, str], ...]
+    ) -> Iterator[tuple[tuple[tuple[str, str], ...], float]]:
+        stack = (*above, (frame["function"], frame["file_path"] or ""))
+        yield stack, max(0.0, frame["time"] - sum(one["time"] for one in frame["children"]))
+        for one in frame["children"]:
+            yield from stacks(one, stack)
+
+    return Stacks(samples=list(stacks(told["root_frame"], ())))
+
+
+def profile(action: Action, out: Path, profilers: Path) -> Stacks:
+    """One run of an action under its profiler. Raises where it fails, as `wall_time` does."""
+    words, kept = action.words(out), out / "profile"
+    if action.profiler == "py-spy":
+        command = [str(profilers / "py-spy"), "record", "--subprocesses", "--rate", str(_RATE), "--format", "raw"]
+        command += ["--output", str(kept), "--", sys.executable, *words]
+    else:
+        command = [
+            str(profilers / "python"),
+            "-m",
+            "pyinstrument",
+            "--renderer",
+            "json",
+            "--outfile",
+            str(kept),
+            *words,
+        ]
+    wall_time(command, allowed=action.codes, environment=_fresh(action, out))
+    text = kept.read_text(encoding="utf-8")
+    return from_py_spy(text) if action.profiler == "py-spy" else from_pyinstrument(json.loads(text))
+
+
+def _fresh(action: Action, out: Path) -> dict[str, str]:
+    if not (out / "evidence").is_dir():
+        write_evidence(out / "evidence", action.rows)
+    for name in action.anew:
+        shutil.rmtree(out / name, ignore_errors=True)
+    return {CACHE_VARIABLE: str(out / "cache")} if "cache" in action.anew else {}
+
+
+def timed(action: Action, folders: Mapping[str, Path], runs: int) -> dict[str, dict[str, float]]:
+    """Medians of an action's seconds by the clock and of processor time in each folder with our sources, in turns."""
+    spent: dict[str, list[float]] = {name: [] for name in folders}
+
+    def run(name: str, out: Path) -> Callable[[], float]:
+        def once() -> float:
+            environment = _fresh(action, out)
+            before = _processor_s()
+            taken = wall_time(
+                [sys.executable, *action.words(out)], allowed=action.codes, cwd=folders[name], environment=environment
+            )
+            spent[name].append(_processor_s() - before)
+            return taken
+
+        return once
+
+    with tempfile.TemporaryDirectory() as kept:
+        for name in folders:
+            Path(kept, name).mkdir()
+        seconds = in_turns({name: run(name, Path(kept, name)) for name in folders}, runs)
+    return {
+        name: {"seconds": statistics.median(seconds[name]), "processor_s": statistics.median(spent[name][1:])}
+        for name in folders
+    }
+
+
+def _processor_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measured(
+    action: Action, before: Path | None, runs: int, profilers: Path, *, known: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What the kept file has of an action: its times, those of the earlier version, and the share of its worst cost.
+    Without an earlier version at hand, what was `known` of that stays, beside the day of it."""
+    folders = {"now": ROOT, **({"before": before.resolve()} if before else {})}
+    found: dict[str, Any] = {**timed(action, folders, runs), "runs": runs}
+    if before:
+        found["ratio"] = {kind: found["now"][kind] / found["before"][kind] for kind in ("seconds", "processor_s")}
+        found["compared_on"] = f"{datetime.now(UTC):%Y-%m-%d}"
+    elif known and "before" in known:
+        found |= {key: known[key] for key in ("before", "ratio", "compared_on")}
+    if action.profiler:
+        with tempfile.TemporaryDirectory() as kept:
+            share = profile(action, Path(kept), profilers).share(action.function, action.file)
+        if not share:
+            raise RuntimeError(f"{action.function} of {action.file} stands in no sample of: {action.command}")
+        found["share"] = share
+    return found
+
+
+def page(told: Mapping[str, Any], profiled: Sequence[Action], others: Sequence[Action]) -> str:
+    """The page's text."""
+    found = told["actions"]
+    there = [one for one in profiled if one.name in found]
+    ordered = sorted(there, key=lambda one: found[one.name]["now"]["processor_s"], reverse=True)
+    rows = [
+        [
+            one.what,
+            f"`{one.command}`",
+            f"{found[one.name]['now']['processor_s']:.1f} s",
+            f"{found[one.name]['now']['seconds']:.1f} s",
+            one.cost,
+            f"{found[one.name]['share']:.0%}",
+            one.became,
+            _ratio(found[one.name]),
+        ]
+        for one in ordered
+    ]
+    head = ["action", "command", "processor time", "by the clock", "worst cost", "its share", "what became of it"]
+    head += ["now to before"]
+    reasons = "".join(f"**{one.what[0].upper()}{one.what[1:]}.** {one.why}\n\n" for one in ordered)
+    less = [
+        [f"`{one.command}`", *(f"{found[one.command]['now'][kind]:.2f} s" for kind in ("processor_s", "seconds"))]
+        for one in others
+        if one.command in found
+    ]
+    about = f"{told['date']}, {told['machine']}; {', '.join(f'{k} {v}' for k, v in told['versions'].items())}."
+    return (
+        f"{_HEAD}{about}\n\n{markdown_table(head, rows)}\n\n## Removed, or why not\n\n{reasons}"
+        f"## What takes less\n\n{_LESS}{markdown_table(['command', 'processor time', 'by the clock'], less)}\n"
+    )
+
+
+def _ratio(found: Mapping[str, Any]) -> str:
+    if "ratio" not in found:
+        return "not measured"
+    by_clock, by_processor = found["ratio"]["seconds"], found["ratio"]["processor_s"]
+    return f"**{by_processor:.2f}** (by the clock {by_clock:.2f}; {found['compared_on']})"
+
+
+_HEAD = """# Profiles
+
+The slowest commands by processor time, what they spend it on, and what became of it: five, and a sixth, since
+the fifth and the sixth differ by less than two runs of one of them do. Made by `make profiles`
+(`benchmarks/profiles.py`). A share is that of all samples, of the command and its children, in whose stack the cost
+stands, with all that it calls; pyinstrument's where a command has one process, py-spy's where it has more. Times are
+medians without a profiler. A ratio is of this version to the one before its costs were looked into, in turns on the
+same machine, whose other work stretches the clock: that of processor time is the one to read.
+
+"""
+
+_LESS = """Measured to know which are the slowest; matrix and coverage over 10,000 made-up checks. What reads
+evidence grows by the row: the report above stands for all of it, and [Status](STATUS.md) has times over a million.
+`doctor`, the nearest, imports torch in a process for each target that needs it: what crashes there is an answer.
+
+"""
+
+
+@click.group(help=__doc__)
+def main() -> None:
+    """Profiles of the slowest commands."""
+
+
+@main.command()
+@click.argument("names", nargs=-1)
+@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--before", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="DIR")
+@click.option("--profilers", type=click.Path(path_type=Path, file_okay=False), default=_PROFILERS)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=KEPT)
+def measure(names: tuple[str, ...], runs: int, before: Path | None, profilers: Path, out: Path) -> None:
+    """Time and profile the actions named, or all; `others` are those that are timed alone. Each is kept when done."""
+    kept: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else {"actions": {}}
+    inventory = detect()
+    memory = (inventory.memory.total_bytes or 0) / 2**30
+    kept |= {
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "machine": f"{inventory.cpu.model}, {inventory.cpu.usable_threads} threads, {memory:.0f} GiB",
+        "versions": {name: version for name, version in package_versions(_VERSIONS).items() if version},
+    }
+    profiled, others = actions()
+    for action in (*profiled, *others):
+        key = action.name or action.command
+        if names and (action.name or "others") not in names:
+            continue
+        click.echo(f"{key} …", err=True)
+        known = kept["actions"].get(key)
+        kept["actions"][key] = measured(action, before if action.name else None, runs, profilers, known=known)
+        out.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        click.echo(f"{key}: {json.dumps(kept['actions'][key])}")
+
+
+@main.command("page")
+@click.option("--kept", type=click.Path(path_type=Path, dir_okay=False, exists=True), default=KEPT)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=PAGE)
+def write_page(kept: Path, out: Path) -> None:
+    """Write PROFILES.md from what was kept."""
+    out.write_text(page(json.loads(kept.read_text(encoding="utf-8")), *actions()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    main()
