@@ -89,7 +89,7 @@ def _section(result: Result) -> str:
     parts = [f"## {result.title}\n\n", f"{result.date}, {result.machine}; {versions}.\n\n"]
     if result.comparisons:
         rows = [_row(one) for one in result.comparisons]
-        heads = ["what", "ours", "median", "rival", "its median", "ratio", "runs", "what differs"]
+        heads = ["what", "ratio", "ours", "rival", "runs", "what differs"]
         parts.append(markdown_table(heads, rows) + "\n\n")
     parts += [f"{remark}\n\n" for remark in result.remarks]
     for curve in result.curves:
@@ -98,12 +98,12 @@ def _section(result: Result) -> str:
 
 
 def _row(one: Comparison) -> list[str]:
-    ours = _figure(one.ours_values, one.unit)
+    ours, runs = _figure(one.ours_values, one.unit), str(len(one.ours_values))
     if one.missing or one.ratio is None:
-        return [one.what, one.ours, ours, one.rival, "not measured", "", str(len(one.ours_values)), one.missing]
+        return [one.what, "", f"{one.ours}: {ours}", f"{one.rival}: not measured", runs, one.missing]
     rival = _figure(one.rival_values, one.unit)
     ratio = f"**{one.ratio:.2f}**" if one.ratio >= 0.01 else f"**{one.ratio:.1g}**"
-    return [one.what, one.ours, ours, one.rival, rival, ratio, str(len(one.ours_values)), one.note]
+    return [one.what, ratio, f"{one.ours}: {ours}", f"{one.rival}: {rival}", runs, one.note]
 
 
 def _figure(values: Sequence[float], unit: str) -> str:
