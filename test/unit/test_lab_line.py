@@ -177,7 +177,7 @@ def test_a_line_that_stays_away_is_given_up(monkeypatch, tmp_path):
     script = (
         f"import pathlib\nflag = pathlib.Path({str(flag)!r})\nif flag.exists(): sys.exit(255)\nflag.touch()\n"
         + GREETS
-        + "sys.exit(0)"
+        + "sys.stdin.buffer.read1()\nsys.exit(0)"
     )
     with (
         LabMachine(host_that_says(monkeypatch, script), patience_s=0.2) as lab,
