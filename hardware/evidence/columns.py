@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
-from .record import SCHEMA_VERSION, Origin, Outcome
+from .record import SCHEMA_VERSION, CheckLine, EndLine, Origin, Outcome, RunLine
 
 if TYPE_CHECKING:
     import duckdb
@@ -47,6 +49,35 @@ COLUMNS = {
 
 _CHECK = ("run_id", "cell_id", "check_name", "outcome", "requested_target", "started_at")
 _RUN = ("run_id", "started_at", "machine", "versions", "plan")
+
+
+@functools.cache
+def every_column() -> dict[str, str]:
+    """DuckDB's type of every field that a line may have, from what the lines are in Python: text and numbers as they
+    are, mappings of them as MAP, and what has a form of its own, as a plan or an inventory, as JSON."""
+    found: dict[str, str] = {}
+    for kind in (RunLine, CheckLine, EndLine):
+        hints = get_type_hints(kind)
+        for one in dataclasses.fields(kind):
+            found.setdefault(one.name, _type(hints[one.name]))
+    return found
+
+
+_TYPES = {int: "BIGINT", float: "DOUBLE"}
+
+
+def _type(hint: Any) -> str:
+    arguments = [one for one in get_args(hint) if one is not type(None)]
+    if get_origin(hint) is Mapping:
+        value = _type(arguments[1])
+        return value if value == "JSON" else f"MAP(VARCHAR, {value})"
+    if get_origin(hint) is tuple:
+        return "VARCHAR[]" if arguments[0] is str else "JSON"
+    if len(arguments) == 1:  # or None
+        return _type(arguments[0])
+    if isinstance(hint, type) and issubclass(hint, str):
+        return "VARCHAR"
+    return _TYPES.get(hint, "JSON")
 
 
 def connect(temporary: Path) -> duckdb.DuckDBPyConnection:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import BrokenInput, HwCompatError
+from ..errors import BrokenInput, HwCompatError, UsageError
 from ..untrusted import DEEPEST, check_depth, is_plain_file, opened, reason_of
-from .columns import LONGEST_LINE, MOST_BRACKETS
+from .columns import LONGEST_LINE, MOST_BRACKETS, every_column
 from .compacted import compacted_files, owned_lines
 from .record import CheckLine, EndLine, Line, Origin, RunLine, from_dict
 from .seals import altered_files
@@ -226,24 +226,34 @@ def lines_by_cell(lines: Iterable[CheckLine]) -> dict[str, list[CheckLine]]:
 
 
 def query(folder: Path, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Rows that a SQL statement gives over the view `lines` of a folder's evidence, in an in-memory DuckDB.
+    """Rows that a SELECT gives over the view `lines` of a folder's evidence, in an in-memory DuckDB.
 
-    Broken lines are left out. DuckDB may neither fetch extensions nor reach beyond the files read.
+    The view has a column for every field that a line may have, whatever the folder holds: text and numbers as they
+    are, mappings as MAP (`conditions['attention']`), `plan` and `inventory` as JSON. Broken lines are left out.
+    DuckDB may neither fetch extensions nor reach beyond the files read. Raises `UsageError` for what is no SELECT.
     """
     import duckdb
 
-    files = [str(path) for path in evidence_files(folder)[0].values()]
-    if not files:
+    paths = [str(path) for path in evidence_files(folder)[0].values()]
+    if not paths:
         return []
+    files = "[" + ", ".join(_quoted(path) for path in paths) + "]"
+    columns = ", ".join(f"{_quoted(name)}: {_quoted(kind)}" for name, kind in every_column().items())
     connection = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
     try:
-        connection.execute(
-            "CREATE TABLE lines AS SELECT * FROM read_json(?, format='newline_delimited', ignore_errors=true, "
-            "union_by_name=true, maximum_object_size=16777216)",
-            [files],
-        )
+        if any(one.type != duckdb.StatementType.SELECT for one in connection.extract_statements(sql)):
+            raise UsageError("evidence is asked, and never changed", fix="Ask with a SELECT over the view lines.")
+        connection.execute(f"SET allowed_paths={files}")
         connection.execute("SET enable_external_access=false")
+        connection.execute(
+            f"CREATE VIEW lines AS SELECT * FROM read_json({files}, format='newline_delimited', ignore_errors=true, "
+            f"maximum_object_size={LONGEST_LINE}, columns={{{columns}}})"
+        )
         rows: list[tuple[Any, ...]] = connection.execute(sql, list(parameters)).fetchall()
         return rows
     finally:
         connection.close()
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

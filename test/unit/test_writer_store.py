@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -14,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from hardware.errors import BrokenInput, OutputError
+from hardware.errors import BrokenInput, OutputError, UsageError
+from hardware.evidence.columns import every_column
 from hardware.evidence.record import SCHEMA_VERSION, CheckLine, EndLine, Outcome, RunLine, to_dict
 from hardware.evidence.store import query, read_file, read_folder, read_run
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now
@@ -337,3 +339,27 @@ def test_sql_reaches_nothing_beyond_the_evidence(tmp_path):
     (tmp_path / "secret.csv").write_text("a\n1\n")
     with pytest.raises(duckdb.Error):
         query(tmp_path / "evidence", f"SELECT * FROM read_csv('{tmp_path}/secret.csv')")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["COPY (SELECT 1) TO '{path}'", "DROP VIEW lines", "SELECT 1; COPY (SELECT 1) TO '{path}'", "ATTACH 'x'"],
+)
+def test_sql_changes_nothing(tmp_path, statement):
+    """The files may be read, so DuckDB would write them too."""
+    path = written(tmp_path, check())
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="asked, and never changed"):
+        query(tmp_path, statement.format(path=path))
+    assert path.read_bytes() == before
+
+
+def test_sql_knows_every_field_whatever_the_folder_holds(tmp_path):
+    folder = tmp_path / "it's here"
+    written(folder, check(conditions={"attention": "sdpa"}, max_abs_error=1e-6))
+    ((attention, error, batch, plan),) = query(
+        folder, "SELECT conditions['attention'], max_abs_error, batch, plan FROM lines WHERE kind = 'check'"
+    )
+    assert (attention, error, batch, plan) == ("sdpa", 1e-6, None, None)
+    names = {one.name for kind in (RunLine, CheckLine, EndLine) for one in dataclasses.fields(kind)}
+    assert set(every_column()) == names
