@@ -52,10 +52,13 @@ def ask(name: str, cache: Path, *folders: Path) -> subprocess.CompletedProcess[s
 
 
 NO_XLA = environment_of("tpu").reason
-XLA = pytest.param("tpu:xla-cpu", marks=pytest.mark.skipif(bool(NO_XLA), reason=f"target tpu isn't here: {NO_XLA}"))
+XLA = pytest.param(
+    "tpu:xla-cpu",
+    marks=(pytest.mark.skipif(bool(NO_XLA), reason=f"target tpu isn't here: {NO_XLA}"), pytest.mark.extended),
+)
 
 
-@pytest.mark.parametrize("name", ["openvino", pytest.param(XLA, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("name", ["openvino", XLA])
 def test_a_built_in_backend_keeps_the_contract(name: str, tmp_path: Path) -> None:
     ran = ask(name, tmp_path)
     assert ran.returncode == 0, ran.stdout
