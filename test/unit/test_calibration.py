@@ -224,3 +224,23 @@ def test_the_command_prints_the_score_and_says_where_there_is_none(tmp_path: Pat
     empty.mkdir()
     none = CliRunner().invoke(main, ["--calibration", "--evidence", str(empty)], standalone_mode=False)
     assert "no prediction can be scored" in str(none.exception)
+
+
+def test_an_accepted_failure_that_passes_is_named_beside_the_score(tmp_path: Path):
+    run = run_of({WORKS: sealed(WORKS, Level.HIGH)}, when=f"{datetime.now(UTC):%Y-%m-%d}")
+    (tmp_path / "evidence").mkdir()
+    kept = [to_dict(line) for line in (run, *lines_of(run))]
+    (tmp_path / "evidence" / "e.jsonl").write_text("".join(json.dumps(one) + "\n" for one in kept), encoding="utf-8")
+    project = tmp_path / "hwcompat.toml"
+    project.write_text(
+        'schema_version = 1\n\n[[model]]\nname = "bert"\ntargets = ["cpu"]\n\n[[accepted_failure]]\n'
+        f'cell = "{WORKS}"\ncheck = "backward"\nreason = "it used to"\nlink = "https://example.org/1"\n'
+        "until = 2099-01-01\n",
+        encoding="utf-8",
+    )
+    command = ["--calibration", "--evidence", str(tmp_path / "evidence"), "--config", str(project)]
+    done = CliRunner().invoke(main, [*command, "--format", "markdown"], standalone_mode=False)
+    assert done.exception is None, done.exception
+    assert f"the accepted failure, backward of {WORKS}, passes now" in done.output
+    refused = CliRunner().invoke(main, [*command, "--format", "csv"], standalone_mode=False)
+    assert "a calibration has no form csv" in str(refused.exception)

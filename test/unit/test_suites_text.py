@@ -45,6 +45,21 @@ def test_a_choice_is_explained_with_its_rules(tmp_path: Path) -> None:
     assert [rule["id"] for rule in cell["rules"]] == cell["predicted"]["rule_ids"] != []
 
 
+def test_a_choice_is_explained_in_lines(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["--model", "bert", "--device", "cpu", "--explain"], standalone_mode=False)
+    told = dict(line.strip().split("  ", 1) for line in done.stdout.splitlines() if "  " in line.strip())
+    assert done.stdout.startswith(f"{BERT}\n")
+    assert told["Predicted"].strip() == "high (predicted)"
+    assert told["Subject"].strip().startswith("tiny, 90,416 parameters, recipe of transformers")
+    assert told["Rule"].strip() == "torch_cpu.float32, see docs/ARCHITECTURE.md#predictions-for-the-cpu"
+
+
+def test_a_target_that_was_chosen_says_what_was_passed_over(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["--model", "bert", "--device", "auto", "--explain"], standalone_mode=False)
+    assert "Chosen" in done.stdout
+    assert "Passed over" in done.stdout
+
+
 def test_what_is_written_is_told_the_same_when_nothing_changed_and_is_compared(tmp_path: Path) -> None:
     folder = tmp_path / "suites"
     words = ("--model", "bert", "--device", "cpu", "--output-dir", str(folder))
