@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def progress_on(stream: TextIO) -> Progress:
-    """A bar on a terminal, lines elsewhere and where an environment that was given has no rich."""
-    drawable = stream.isatty() and find_spec("rich") is not None
+    """A bar on a terminal; lines elsewhere, in CI, whose terminals are logs, and where there is no rich."""
+    drawable = stream.isatty() and not os.environ.get("CI") and find_spec("rich") is not None
     return ProgressBar(stream) if drawable else ProgressLines(stream)
 
 

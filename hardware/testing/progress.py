@@ -37,6 +37,10 @@ class Pace:
         self._at_a_time = 1
         self.done = self.all = 0
 
+    def now(self) -> float:
+        """The time in seconds, by the clock that all of this is told by."""
+        return self._clock()
+
     def began(self, cell: str) -> bool:
         """A check of a cell begins; returns whether it is the cell's first."""
         first = cell not in self._began
@@ -66,11 +70,16 @@ class Pace:
 
 class ProgressLines(Progress):
     """A line for each suite that ended, with what is left, and for each of the last ones that begins. Nothing moves,
-    so that logs of CI stay readable."""
+    so that logs of CI stay readable. Of more than `MANY` suites those that passed are told every `EVERY_S` seconds
+    alone; whatever else ends is always told."""
+
+    MANY = 60
+    EVERY_S = 10.0
 
     def __init__(self, stream: TextIO | None = None, pace: Pace | None = None) -> None:
         self._stream = stream or sys.stderr
         self._pace = pace or Pace()
+        self._said = float("-inf")
 
     def planned(self, suites: int) -> None:
         self._pace.all += suites
@@ -81,10 +90,17 @@ class ProgressLines(Progress):
 
     def ended(self, suite: SuiteFile, outcomes: Mapping[Outcome, int]) -> None:
         self._pace.ended(suite.cell.id)
+        if set(outcomes) <= {Outcome.PASSED} and self._may_wait():
+            return
         running = ", ".join(f"{cell} for {time}" for cell, time in self._pace.running.items())
         self._say(f"{suite.cell.id}  {counted(outcomes)}" + (f"; still running: {running}" if running else ""))
 
+    def _may_wait(self) -> bool:
+        is_last = self._pace.done == self._pace.all
+        return self._pace.all > self.MANY and not is_last and self._pace.now() - self._said < self.EVERY_S
+
     def _say(self, text: str) -> None:
+        self._said = self._pace.now()
         left = f", about {self._pace.left} left" if self._pace.left else ""
         print(f"[{self._pace.done}/{self._pace.all}{left}] {text}", file=self._stream, flush=True)
 

@@ -68,7 +68,28 @@ def test_what_runs_is_named_with_its_time_and_the_last_cells_get_no_estimate(
     ]
 
 
-def test_a_terminal_gets_a_bar_that_names_what_runs_and_counts_outcomes(suites: tuple[SuiteFile, SuiteFile]) -> None:
+def test_many_suites_that_pass_do_not_flood_a_log(suites: tuple[SuiteFile, SuiteFile]) -> None:
+    clock = 0.0
+    stream = io.StringIO()
+    lines = ProgressLines(stream, Pace(lambda: clock))
+    lines.planned(100)
+    for number in range(1, 101):
+        clock = float(number)
+        lines.ended(suites[0], {Outcome.PASSED: 1} if number != 13 else {Outcome.PASSED: 1, Outcome.CRASHED: 1})
+    said = stream.getvalue().splitlines()
+    assert [int(line[1:].partition("/")[0]) for line in said] == [1, 11, 13, 23, 33, 43, 53, 63, 73, 83, 93, 100]
+    assert "1 crashed" in said[2]
+
+
+def test_a_terminal_of_ci_is_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    assert isinstance(progress_on(Terminal()), ProgressLines)
+
+
+def test_a_terminal_gets_a_bar_that_names_what_runs_and_counts_outcomes(
+    suites: tuple[SuiteFile, SuiteFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
     stream = Terminal()
     bar = progress_on(stream)
     assert isinstance(bar, ProgressBar)
