@@ -98,11 +98,13 @@ def network(all_attempts: Network) -> Iterator[Network]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _session_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What session and module fixtures cache goes to a temporary folder."""
+    """What session and module fixtures cache goes to a temporary folder; all terminals are as wide as where there is
+    none."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("session")
         patch.setenv(CACHE_VARIABLE, str(folder / "cache"))
         patch.setenv(EVIDENCE_VARIABLE, str(folder / "evidence"))
+        patch.setenv("COLUMNS", "100")
         yield
 
 

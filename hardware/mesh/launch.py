@@ -19,6 +19,7 @@ from ..errors import HwCompatError
 from ..evidence.redaction import redact
 from ..plain_text import one_line
 from .case import FAILURE_FILE, PROGRESS_FILE
+from .starter import STARTER_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 600.0
@@ -119,6 +120,7 @@ def environment_of(rank: int | None, ranks: int) -> dict[str, str]:
         "NCCL_SOCKET_IFNAME": "lo",
         "MASTER_ADDR": "127.0.0.1",
         "WORLD_SIZE": str(ranks),
+        STARTER_VARIABLE: str(os.getpid()),
     }
     return {**os.environ, **own, **({} if rank is None else {"RANK": str(rank)})}
 

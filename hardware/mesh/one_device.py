@@ -17,6 +17,7 @@ from ..whole_file import write_whole
 from .building import built, tensor_dims, tied_names
 from .case import JOB_FILE, SEED_FILE, WHOLE_FACTS, WHOLE_FILE, MeshJob
 from .outline import NoPipeline, outline_of
+from .starter import end_with_starter
 
 if TYPE_CHECKING:
     import torch
@@ -67,4 +68,5 @@ def facts_of(whole: torch.nn.Module, inputs: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    end_with_starter()
     main(Path(sys.argv[1]))

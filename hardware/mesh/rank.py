@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -35,6 +34,7 @@ from .communication import COLLECTIVES
 from .outline import outline_of
 from .running import Runner
 from .stage import Stage
+from .starter import end_with_starter
 
 
 class Progress:
@@ -161,16 +161,9 @@ def run_case(job: MeshJob, number: int, folder: Path, rank: int, mesh: Any, prog
     write_whole(folder / FACTS_FILE.format(rank, number), json.dumps(facts))
 
 
-def _end_with(parent: int) -> None:
-    """Whoever started this rank is gone, and nobody waits for it any more."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
 def guarded(folder: Path, rank: int, ranks: int) -> int:
     """Run, and leave the reason of a failure in a file; returns the exit code."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    end_with_starter()
     try:
         main(folder, rank, ranks)
     except BaseException as error:  # whatever it is, it is why this rank ended
