@@ -160,6 +160,8 @@ setup-profiles: .venv-profiles/.ready
 # The documentation as a site, in hwcompat-out/site: nothing is fetched, links are checked.
 docs: .venv-docs/.ready $(VENV)/.ready
 	$(OWN) -m benchmarks.documentation links
+	@mkdir -p hwcompat-out
+	$(OWN) -m benchmarks.published_matrix html > hwcompat-out/matrix.html
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
 
 # All code in the documentation, run: does it print what the pages say? ARGS="docs/tutorial.md" asks one page.

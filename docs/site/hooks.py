@@ -13,6 +13,10 @@ ABOVE = {"README.md": "README.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING
          "SECURITY.md": "SECURITY_REPORTING.md"}  # fmt: skip
 """Pages above docs/, and what they are called on the site."""
 
+MATRIX = ROOT / "hwcompat-out" / "matrix.html"
+"""The page with every cell; `make docs` has it made."""
+_ABOUT = "COMPATIBILITY.md"
+
 _LINK = re.compile(r"(?P<before>!?)\[(?P<text>[^\]]*)\]\((?P<to>[^()\s#]*)(?P<anchor>#[^()\s]*)?\)")
 
 
@@ -23,13 +27,18 @@ def on_files(files: Files, config: Any) -> Files:
         file = File.generated(config, called, content=_linked(text, ROOT, Path(called), above=True))
         file.inclusion = file.inclusion.NOT_IN_NAV
         files.append(file)
+    files.append(File.generated(config, MATRIX.name, content=MATRIX.read_text(encoding="utf-8")))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links out of docs/ go to the pages that came along, or become the names of files."""
+    """Links out of docs/ go to the pages that came along, or become the names of files; the matrix has its page."""
     del config, files
     uri = Path(page.file.src_uri)
+    if uri.as_posix() == _ABOUT:
+        markdown = markdown.replace(
+            "\n## ", f"\n[Every cell, to be searched]({MATRIX.name}){{ .md-button }}\n\n## ", 1
+        )
     if uri.as_posix() in ABOVE.values():
         return markdown
     return _linked(markdown, ROOT / "docs" / uri.parent, uri, above=False)

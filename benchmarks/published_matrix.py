@@ -1,0 +1,104 @@
+"""The compatibility matrix as it is published, from the evidence that is kept in docs/evidence.
+
+`python -m benchmarks.published_matrix page > docs/COMPATIBILITY.md` is what a reader of the repository sees, and
+`python -m benchmarks.published_matrix html > matrix.html` the page with every cell; `make docs` puts it on the site.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from benchmarks.evidence_table import Gathered, dates_said, gathered, versions_said
+from generators.compatibility.conclusions import conclusions_in
+from generators.compatibility.matrix import Matrix
+from generators.compatibility.matrix_now import current_matrix
+from generators.compatibility.verdict import Basis, Level
+from hardware.basic_detection import inventory_here
+from hardware.evidence.kept import FOLDER
+from hardware.evidence.record import to_dict
+from hardware.evidence.versions import versions_of
+from reports.html.matrix_html import matrix_html
+from reports.matrix_text import matrix_text
+
+KEPT = ("cpu", "openvino", "qnn", "simulated", "webgpu", "webnn")
+_SHOWN = ("cpu", "cuda", "rocm", "mps", "xpu", "tpu", "openvino", "qnn", "webnn", "webgpu")
+_RAN = (Basis.MEASURED, Basis.EXPIRED)
+_PACKAGES = ("transformers", "torch", "openvino", "optimum-intel", "onnxruntime")
+
+_HEAD = """# The matrix, as measured
+
+Made by `python -m benchmarks.published_matrix page` from the evidence in `docs/evidence`, with runs from {dates}.
+Versions they ran with: {versions}.
+
+Subjects are tiny models with random weights: they show operators and numerics, not size. qnn is HTP's emulator,
+webgpu a browser's software adapter, webnn its CPU context; simulated is torch's CPU kernels behind a device's
+interface. No CUDA, ROCm, MPS, XPU or TPU device was at hand: what stands there is a rule's or a declaration's word,
+and its mark says so. A cell whose suite would be made otherwise today, or whose versions differ, is `expired` until
+it is run again.
+
+[The guide](MATRIX.md) says how to read a matrix and how to print that of your own machine. On the site this page has
+every cell of every model, to be searched, with what its level rests on.
+
+"""
+
+
+def published() -> tuple[Gathered, Matrix]:
+    """The kept evidence, and the matrix that follows from it with today's rules and the versions installed here."""
+    found = gathered(FOLDER / f"{name}.jsonl.gz" for name in KEPT)
+    inventory = inventory_here()
+    with tempfile.TemporaryDirectory() as folder:
+        lines = (json.dumps(to_dict(line)) + "\n" for line in (*found.runs, *found.checks))
+        (Path(folder) / "kept.jsonl").write_text("".join(lines), encoding="utf-8")
+        concluded = conclusions_in(Path(folder), inventory)
+    assert not concluded.broken, concluded.broken[:3]
+    latest = max(line.started_at for line in found.runs)
+    return found, current_matrix(concluded, inventory, timestamp=latest)
+
+
+def counted(matrix: Matrix) -> str:
+    """A table of how many cells of models stand at which level on each target, by what that rests on."""
+    verdicts = [
+        (target, verdict["basis"], verdict["level"])
+        for model in matrix.to_dict()["models"].values()
+        for target, verdict in model["compatibility"].items()
+    ]
+    found = Counter(one for one in verdicts if one[1] in _RAN)
+    heads = [
+        (basis, level) for basis in _RAN for level in Level if any((name, basis, level) in found for name in KEPT)
+    ]
+    lines = [["target", *(f"{level}, {basis}" for basis, level in heads)], ["---", *("---:" for _ in heads)]]
+    lines += [[name, *(str(found[name, basis, level]) for basis, level in heads)] for name in KEPT]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+@click.group()
+def main() -> None:
+    """The matrix as it is published."""
+
+
+@main.command()
+def page() -> None:
+    """Print docs/COMPATIBILITY.md."""
+    found, matrix = published()
+    measured = {"dates": dates_said(found.runs), "versions": versions_said(found.runs, _PACKAGES)}
+    click.echo(_HEAD.format(**measured), nl=False)
+    click.echo(f"## Cells that ran\n\n{counted(matrix)}\n")
+    matrix = matrix.only(_SHOWN)
+    for view, title in (("family", "By family"), ("architecture", "By architecture")):
+        click.echo(f"## {title}\n\n{matrix_text(matrix, 'markdown', by=view)}")
+
+
+@main.command()
+def html() -> None:
+    """Print the page with every cell."""
+    _, matrix = published()
+    click.echo(matrix_html(matrix.to_dict(), versions=versions_of(inventory_here())), nl=False)
+
+
+if __name__ == "__main__":
+    main()
