@@ -133,7 +133,9 @@ def test_what_is_taken_out_of_the_pool_is_seen(monkeypatch, broken, seen):
         load = Load(**{**vars(load), "holds": 0.003, "budget_share": 0.1})
     one = pool_for(load)
     broken(monkeypatch, one)
-    assert seen in what_broke(run(load, one), load)
+    broke = what_broke(run(load, one), load)
+    # A second load of one may find no room beside the first before any two build at once: then it is an error.
+    assert seen in broke or (broken is without_one_load_for_each and "an error of the pool's" in broke)
 
 
 def test_an_endless_wait_is_seen():
