@@ -51,7 +51,7 @@ test: $(VENV)/.ready-dev bundle-environment
 
 # What takes long and is asked before a release: more ways in which a cluster, a lab machine, ranks and browsers fail.
 test-extended: $(VENV)/.ready-dev
-	$(OWN) -m pytest test/device -n 2 --dist loadfile -m extended $(ARGS)
+	$(OWN) -m pytest test -n 2 --dist loadfile -m extended $(ARGS)
 
 # Models on this machine's GPU; ARGS="--backend cuda" asks one target alone. Skipped by name where there is none.
 ifdef PYTHON

@@ -58,7 +58,7 @@ XLA = pytest.param(
 )
 
 
-@pytest.mark.parametrize("name", ["openvino", XLA])
+@pytest.mark.parametrize("name", [pytest.param("openvino", marks=pytest.mark.extended), XLA])
 def test_a_built_in_backend_keeps_the_contract(name: str, tmp_path: Path) -> None:
     ran = ask(name, tmp_path)
     assert ran.returncode == 0, ran.stdout

@@ -67,12 +67,14 @@ def test_a_child_killed_in_the_middle_of_a_line_loses_nothing_and_resume_ends_th
 
 
 @pytest.mark.skipif(not disks.may_mount(), reason="a small disk can't be mounted here without rights")
+@pytest.mark.extended
 def test_a_full_disk_loses_nothing_blames_no_model_and_resume_ends_it(tmp_path, undisturbed):
     result = disks._Full("evidence", 16)(tmp_path, undisturbed)
     assert result.facts["exit"] == 4
     assert list(result.wrong) == []
 
 
+@pytest.mark.extended
 def test_two_runs_in_one_folder_are_both_whole(tmp_path, undisturbed):
     assert together._same(Place(folder=tmp_path), undisturbed, None) == []
 

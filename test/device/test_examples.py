@@ -11,6 +11,7 @@ from command_line import REPOSITORY, CommandLine
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.extended
 def test_one_training_loop_learns_the_same_on_two_devices(command_line: CommandLine, tmp_path: Path) -> None:
     losses = []
     for device in ("cpu", "simulated"):
@@ -23,6 +24,7 @@ def test_one_training_loop_learns_the_same_on_two_devices(command_line: CommandL
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
+@pytest.mark.extended
 def test_a_model_is_compared_on_all_that_is_here(command_line: CommandLine, tmp_path: Path) -> None:
     ran = command_line.wait(
         command_line.start_python(tmp_path, "examples/compare_backends.py", "--passes", "1"), tmp_path

@@ -91,7 +91,7 @@ def test_a_target_that_reads_no_such_file_says_so(command_line: CommandLine, net
     assert ran.verdict("net.onnx/graph-forward/simulated/float32") == "none"
 
 
-@pytest.mark.parametrize("which", ["net", "text"])
+@pytest.mark.parametrize("which", [pytest.param("net", marks=pytest.mark.extended), "text"])
 def test_an_openvino_file_is_held_against_plain_kernels_and_says_that_they_are_float32(
     command_line: CommandLine, net: Path, tmp_path: Path, which: str
 ) -> None:

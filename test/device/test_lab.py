@@ -158,6 +158,7 @@ def test_a_command_that_was_killed_finds_its_run_again(command_line: CommandLine
     _all_passed(evidence)
 
 
+@pytest.mark.extended
 def test_what_ended_unseen_is_fetched_and_not_run_again(command_line: CommandLine, lab: Lab, tmp_path: Path):
     process = _begin(command_line, lab, tmp_path, "--host-patience", "1")
     lab.line.down = True
@@ -226,6 +227,7 @@ def test_ctrl_c_ends_the_run_there(command_line: CommandLine, lab: Lab, tmp_path
     _all_passed(_same(lab, resumed))
 
 
+@pytest.mark.extended
 def test_a_device_that_is_not_there_is_no_pass(
     command_line: CommandLine, lab: Lab, tmp_path: Path, without_cuda: None
 ):
@@ -316,6 +318,7 @@ def test_a_host_is_no_option_and_no_code(command_line: CommandLine, lab: Lab, tm
     assert not (lab.home / "planted").exists()
 
 
+@pytest.mark.extended
 def test_words_for_that_machine_are_data_there(command_line: CommandLine, lab: Lab, tmp_path: Path):
     ran = command_line.run(
         tmp_path,

@@ -205,7 +205,7 @@ def test_the_ranks_that_are_given_faults_are_right_without_one(faulty: dict[str,
     ("fault", "reason"),
     [
         ("dies", "ended by SIGKILL"),
-        ("raises", "ValueError: a fault of rank 1"),
+        pytest.param("raises", "ValueError: a fault of rank 1", marks=pytest.mark.extended),
         pytest.param("hangs", "rank 1 stood still at", marks=pytest.mark.extended),
     ],
 )

@@ -96,6 +96,18 @@ ELSEWHERE = {
 }
 """Jobs that another file runs, which `conftest.py` watches as it does this one."""
 
+TAKES_LONG = (
+    "--repro",
+    "--localize",
+    "--try-remedies",
+    "--mesh",
+    "--place",
+    "--verify",
+    "--check-model git",
+    "doctor",
+)
+"""Commands that others of the tests run as well, under the same watch, but from a home that has been seen before."""
+
 HOW = {
     GENERATE: "--shard --timeout --jobs --resume --allow-fallback --force --template-dir --no-redact --machine "
     "--baseline --fail-on --previous --fail-under --output-dir --evidence --report-dir --debug --version",
@@ -142,7 +154,12 @@ def ran(command_line: CommandLine, tmp_path_factory: pytest.TempPathFactory, hom
 
 
 @pytest.mark.parametrize(
-    ("command", "words"), [(command, words) for command, asked in ASKED.items() for words in asked]
+    ("command", "words"),
+    [
+        pytest.param(command, words, marks=[pytest.mark.extended] if words.startswith(TAKES_LONG) else [])
+        for command, asked in ASKED.items()
+        for words in asked
+    ],
 )
 def test_a_command_reaches_nothing(
     command: str, words: str, ran: Path, command_line: CommandLine, home: dict[str, str]

@@ -101,6 +101,7 @@ def repository(command_line: CommandLine, tmp_path: Path) -> Repository:
     return Repository(folder=copied, command_line=command_line)
 
 
+@pytest.mark.extended
 def test_a_failure_comes_is_accepted_goes_and_its_entry_has_to_go_too(repository: Repository) -> None:
     assert repository.door(*SUBSET).code == 0
     assert len(list((repository.folder / "tests/hwcompat").glob("test_*.py"))) == 2

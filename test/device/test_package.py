@@ -76,6 +76,7 @@ def test_the_wheel_holds_the_product_byte_for_byte_and_nothing_else(built: Built
     assert [name for name, data in wanted.items() if found[name] != data] == []
 
 
+@pytest.mark.extended
 def test_the_image_gets_what_the_wheel_is_built_from_and_nothing_else(tmp_path: Path) -> None:
     """The lines of `.dockerignore` that begin with `!` are all that there is to know of it here."""
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()

@@ -81,6 +81,7 @@ def test_a_tiny_models_pass_does_not_measure_real_widths(
     assert verdict_of(cell, evidence, checks, detect()).level is not Level.UNKNOWN
 
 
+@pytest.mark.extended
 def test_what_does_not_fit_into_memory_is_refused_with_the_figure(
     command_line: CommandLine, folder: Path, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def _own_templates(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.extended
 def test_of_a_selection_only_what_proved_itself_is_published(command_line: CommandLine, tmp_path: Path) -> None:
     models = ("--model", "vit", "--model", "bert", "--model", "gpt2", "--model", "resnet", "--device", "cpu")
     before = command_line.run(tmp_path, *models)

@@ -265,7 +265,9 @@ def test_sight():
 """
 
 
-@pytest.mark.parametrize(("sight", "status"), [("False", "killed"), ("True", "survived")])
+@pytest.mark.parametrize(
+    ("sight", "status"), [("False", "killed"), pytest.param("True", "survived", marks=pytest.mark.extended)]
+)
 def test_a_test_that_fails_once_has_seen_nothing(tmp_path, sight, status):
     copy = Copy(tmp_path)
     (copy.folder / "test").mkdir(parents=True)

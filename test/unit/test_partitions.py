@@ -257,6 +257,7 @@ def _before_the_end(folder: Path) -> None:
     fill(folder, (*JANUARY[1:], *FEBRUARY))
 
 
+@pytest.mark.extended
 def test_whoever_is_killed_at_any_step_loses_no_line_and_doubles_none(tmp_path):
     _before_the_end(tmp_path / "whole")
     wanted, counted = lines_of(tmp_path / "whole"), standing_in(tmp_path / "whole")

@@ -109,7 +109,9 @@ def outcomes(evidence: Evidence, model: str) -> list[str]:
     return [str(line.outcome) for line in evidence.checks if line.model == model]
 
 
-@pytest.mark.parametrize("jobs", [1, 2, 3])
+@pytest.mark.parametrize(
+    "jobs", [pytest.param(1, marks=pytest.mark.extended), 2, pytest.param(3, marks=pytest.mark.extended)]
+)
 def test_what_is_found_does_not_depend_on_how_many_run_at_a_time(make, go, jobs):
     suites = [make("good", GOOD), make("dies", DIES), make("hangs", HANGS), make("other", GOOD)]
     evidence = go(*suites, jobs=jobs)
@@ -181,7 +183,8 @@ def test_a_process_is_told_from_one_that_is_gone():
 
 
 @pytest.mark.parametrize(
-    ("target", "jobs", "most"), [("cpu", 1, 1), ("cpu", 3, 3), ("simulated", 3, 1), ("cuda", 3, 1)]
+    ("target", "jobs", "most"),
+    [("cpu", 1, 1), ("cpu", 3, 3), ("simulated", 3, 1), pytest.param("cuda", 3, 1, marks=pytest.mark.extended)],
 )
 def test_as_many_run_at_a_time_as_were_asked_for_and_as_the_device_bears(make, go, tmp_path, target, jobs, most):
     folder = tmp_path / "notes"
