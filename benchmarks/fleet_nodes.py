@@ -113,8 +113,13 @@ class LocalCluster:
         return node
 
     def kill(self, node: LocalNode) -> None:
-        """Kill a node as a loss of power would: the others learn of it by its silence."""
-        os.kill(node.raylet, signal.SIGKILL)
+        """Kill a node as a loss of power would, with all that works on it: the others learn of it by its silence."""
+        raylet = psutil.Process(node.raylet)
+        every = [raylet, *raylet.children(recursive=True)]
+        for sign in (signal.SIGSTOP, signal.SIGKILL):  # held first: a worker could end its cell beside a dead raylet
+            for one in every:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.send_signal(sign)
 
     def close(self) -> None:
         """End all that was started, and remove what it left."""
