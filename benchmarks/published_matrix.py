@@ -28,6 +28,7 @@ from reports.matrix_text import matrix_text
 KEPT = ("cpu", "openvino", "qnn", "simulated", "webgpu", "webnn")
 _SHOWN = ("cpu", "cuda", "rocm", "mps", "xpu", "tpu", "openvino", "qnn", "webnn", "webgpu")
 _RAN = (Basis.MEASURED, Basis.EXPIRED)
+_LEVELS = (Level.HIGH, Level.MEDIUM, Level.LOW, Level.NONE, Level.UNKNOWN)
 _PACKAGES = ("transformers", "torch", "openvino", "optimum-intel", "onnxruntime")
 
 _HEAD = """# The matrix, as measured
@@ -68,11 +69,12 @@ def counted(matrix: Matrix) -> str:
         for target, verdict in model["compatibility"].items()
     ]
     found = Counter(one for one in verdicts if one[1] in _RAN)
-    heads = [
-        (basis, level) for basis in _RAN for level in Level if any((name, basis, level) in found for name in KEPT)
-    ]
-    lines = [["target", *(f"{level}, {basis}" for basis, level in heads)], ["---", *("---:" for _ in heads)]]
-    lines += [[name, *(str(found[name, basis, level]) for basis, level in heads)] for name in KEPT]
+    lines = [["target", "basis", *_LEVELS], ["---", "---", *("---:" for _ in _LEVELS)]]
+    for name in KEPT:
+        for basis in _RAN:
+            row = [found[name, basis, level] for level in _LEVELS]
+            if any(row):
+                lines.append([name, basis, *map(str, row)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -35,13 +35,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Links out of docs/ go to the pages that came along, or become the names of files; the matrix has its page."""
     del config, files
     uri = Path(page.file.src_uri)
-    if uri.as_posix() == _ABOUT:
-        markdown = markdown.replace(
-            "\n## ", f"\n[Every cell, to be searched]({MATRIX.name}){{ .md-button }}\n\n## ", 1
-        )
     if uri.as_posix() in ABOVE.values():
         return markdown
-    return _linked(markdown, ROOT / "docs" / uri.parent, uri, above=False)
+    linked = _linked(markdown, ROOT / "docs" / uri.parent, uri, above=False)
+    if uri.as_posix() == _ABOUT:
+        link = f"[Every cell, to be searched]({MATRIX.name}){{ .md-button }}"
+        return linked.replace("\n## ", f"\n{link}\n\n## ", 1)
+    return linked
 
 
 def _linked(markdown: str, folder: Path, uri: Path, *, above: bool) -> str:
