@@ -177,8 +177,9 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_float16_that_a_browser_computes_in_float32_is_called_so() -> None:
-    with get_backend("webnn") as backend:
+@pytest.mark.parametrize("target", [on("webnn")])
+def test_float16_that_a_browser_computes_in_float32_is_called_so(target: str) -> None:
+    with get_backend(target) as backend:
         assert backend.computed_in("float16") == "float32"
         assert backend.computed_in("float64") == "float64"
 
