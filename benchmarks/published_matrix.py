@@ -13,19 +13,20 @@ from pathlib import Path
 
 import click
 
+from benchmarks.calibration import TARGETS, kept_places
 from benchmarks.evidence_table import Gathered, dates_said, gathered, versions_said
 from generators.compatibility.conclusions import conclusions_in
 from generators.compatibility.matrix import Matrix
 from generators.compatibility.matrix_now import current_matrix
 from generators.compatibility.verdict import Basis, Level
 from hardware.basic_detection import inventory_here
-from hardware.evidence.kept import FOLDER
+from hardware.detection import HardwareInfo
 from hardware.evidence.record import to_dict
 from hardware.evidence.versions import versions_of
 from reports.html.matrix_html import matrix_html
 from reports.matrix_text import matrix_text
+from reports.text import markdown_table
 
-KEPT = ("cpu", "openvino", "qnn", "simulated", "webgpu", "webnn")
 _SHOWN = ("cpu", "cuda", "rocm", "mps", "xpu", "tpu", "openvino", "qnn", "webnn", "webgpu")
 _RAN = (Basis.MEASURED, Basis.EXPIRED)
 _LEVELS = (Level.HIGH, Level.MEDIUM, Level.LOW, Level.NONE, Level.UNKNOWN)
@@ -48,15 +49,13 @@ every cell of every model, to be searched, with what its level rests on.
 """
 
 
-def published() -> tuple[Gathered, Matrix]:
+def published(inventory: HardwareInfo) -> tuple[Gathered, Matrix]:
     """The kept evidence, and the matrix that follows from it with today's rules and the versions installed here."""
-    found = gathered(FOLDER / f"{name}.jsonl.gz" for name in KEPT)
-    inventory = inventory_here()
+    found = gathered(kept_places())
     with tempfile.TemporaryDirectory() as folder:
         lines = (json.dumps(to_dict(line)) + "\n" for line in (*found.runs, *found.checks))
         (Path(folder) / "kept.jsonl").write_text("".join(lines), encoding="utf-8")
         concluded = conclusions_in(Path(folder), inventory)
-    assert not concluded.broken, concluded.broken[:3]
     latest = max(line.started_at for line in found.runs)
     return found, current_matrix(concluded, inventory, timestamp=latest)
 
@@ -69,13 +68,13 @@ def counted(matrix: Matrix) -> str:
         for target, verdict in model["compatibility"].items()
     ]
     found = Counter(one for one in verdicts if one[1] in _RAN)
-    lines = [["target", "basis", *_LEVELS], ["---", "---", *("---:" for _ in _LEVELS)]]
-    for name in KEPT:
-        for basis in _RAN:
-            row = [found[name, basis, level] for level in _LEVELS]
-            if any(row):
-                lines.append([name, basis, *map(str, row)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    rows = [
+        [name, basis, *(str(found[name, basis, level]) for level in _LEVELS)]
+        for name in TARGETS
+        for basis in _RAN
+        if any(found[name, basis, level] for level in _LEVELS)
+    ]
+    return markdown_table(["target", "basis", *_LEVELS], rows)
 
 
 @click.group()
@@ -86,7 +85,7 @@ def main() -> None:
 @main.command()
 def page() -> None:
     """Print docs/COMPATIBILITY.md."""
-    found, matrix = published()
+    found, matrix = published(inventory_here())
     measured = {"dates": dates_said(found.runs), "versions": versions_said(found.runs, _PACKAGES)}
     click.echo(_HEAD.format(**measured), nl=False)
     click.echo(f"## Cells that ran\n\n{counted(matrix)}\n")
@@ -98,8 +97,9 @@ def page() -> None:
 @main.command()
 def html() -> None:
     """Print the page with every cell."""
-    _, matrix = published()
-    click.echo(matrix_html(matrix.to_dict(), versions=versions_of(inventory_here())), nl=False)
+    inventory = inventory_here()
+    _, matrix = published(inventory)
+    click.echo(matrix_html(matrix.to_dict(), versions=versions_of(inventory)), nl=False)
 
 
 if __name__ == "__main__":
