@@ -48,7 +48,7 @@ _MATRIX = (
     "told = open_door(door.main, words, program='run_test_generation.py')"
 )
 _LINES = (
-    "from pathlib import Path\nfrom generators.compatibility.run_evidence import RunEvidence\n"
+    "from pathlib import Path\nfrom hardware.evidence.runs import RunEvidence\n"
     "with RunEvidence(Path(words[0])) as evidence:\n    told = len(evidence.checks(cells={words[1]}))"
 )
 _COLUMNS = (

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from generators.compatibility.required import required_checks
+from generators.compatibility.judge import required_checks
 from generators.compatibility.vocabulary import vocabulary
 from generators.models.store import stored_recipes
 from hardware.cell import Cell

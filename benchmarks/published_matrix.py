@@ -15,7 +15,7 @@ import click
 
 from benchmarks.calibration import TARGETS, kept_places
 from benchmarks.evidence_table import Gathered, dates_said, gathered, versions_said
-from generators.compatibility.conclusions import conclusions_in
+from generators.compatibility.judged import judged_in
 from generators.compatibility.matrix import Matrix
 from generators.compatibility.matrix_now import current_matrix
 from generators.compatibility.verdict import Basis, Level
@@ -29,7 +29,7 @@ from reports.text import markdown_table
 
 _SHOWN = ("cpu", "cuda", "rocm", "mps", "xpu", "tpu", "openvino", "qnn", "webnn", "webgpu")
 _RAN = (Basis.MEASURED, Basis.EXPIRED)
-_LEVELS = (Level.HIGH, Level.MEDIUM, Level.LOW, Level.NONE, Level.UNKNOWN)
+_LEVELS = (Level.HIGH, Level.MEDIUM, Level.LOW, Level.UNSUPPORTED, Level.UNKNOWN)
 _PACKAGES = ("transformers", "torch", "openvino", "optimum-intel", "onnxruntime")
 
 _HEAD = """# The matrix, as measured
@@ -55,7 +55,7 @@ def published(inventory: HardwareInfo) -> tuple[Gathered, Matrix]:
     with tempfile.TemporaryDirectory() as folder:
         lines = (json.dumps(to_dict(line)) + "\n" for line in (*found.runs, *found.checks))
         (Path(folder) / "kept.jsonl").write_text("".join(lines), encoding="utf-8")
-        concluded = conclusions_in(Path(folder), inventory)
+        concluded = judged_in(Path(folder), inventory)
     latest = max(line.started_at for line in found.runs)
     return found, current_matrix(concluded, inventory, timestamp=latest)
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-
 from generators.compatibility.current_checks import current_checks
+
 from generators.remedies.judging import Run
 from generators.remedies.trying import Workplace, try_cell
 from hardware.cell import Cell

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-
 from generators.compatibility.current import measured_verdicts
+
 from generators.compatibility.verdict import Level, Verdict
 from hardware.backends.factory import get_backend, known_targets
 from hardware.detection import detect

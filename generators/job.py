@@ -1,16 +1,17 @@
-"""The main job: plan the suites, write them, run them, and conclude from what they left behind."""
+"""The main job: plan the suites, write them, run them, and judge the results."""
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from generators.compatibility.conclude import conclude
+from generators.compatibility.fault import needs_reference, references_of
+from generators.compatibility.judge import is_final, judge
 from generators.compatibility.precisions import not_computed
-from generators.compatibility.required import required_checks
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Verdict
 from generators.plan import (
@@ -24,13 +25,15 @@ from generators.plan import (
 )
 from generators.profile import Profile
 from generators.suites.files import State, prepare_folder, write_suite
+from hardware.cell import PRECISIONS
 from hardware.cells import Shard, choose_cells
 from hardware.changes import refuse_changes
 from hardware.detection import HardwareInfo, targets
 from hardware.errors import OutputError, UsageError, echo
+from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import CheckLine, PlannedCell, RunLine
-from hardware.evidence.store import Evidence, lines_by_cell, read_cells
-from hardware.evidence.versions import relevant_versions
+from hardware.evidence.store import Evidence, FileReader, lines_by_cell, read_cells
+from hardware.target import Target
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hardware.testing.devices import DEVICES_VARIABLE
 from hardware.testing.progress import Progress
@@ -50,10 +53,11 @@ class WrittenSuite:
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """What a run says of one cell: its lines in the order of the plan, and the verdict measured from them.
+    """One cell of a run: its results in the order of the plan, and its verdict.
 
-    `run_id` is the run that the lines are of, empty where it is the result's own; `taken_from` is the same where that
-    was an earlier one, whose lines were taken over.
+    The verdict is the cell's, from all evidence of the folder: what every other command says too. `run_id` is the
+    run of the results, empty if it is the job's own; `taken_from` is the same if that was an earlier one, whose
+    results were taken over.
     """
 
     written: WrittenSuite
@@ -65,7 +69,7 @@ class CellResult:
 
     @property
     def substituted(self) -> str:
-        """Why another target ran than the one asked for; empty where it was the one."""
+        """Why another target ran than the one asked for; empty if it was the one."""
         return next((line.substitution_reason for line in self.lines if line.substitution_reason), "")
 
 
@@ -73,24 +77,24 @@ class CellResult:
 class JobResult:
     """A finished run: its id, its cells, and the files of its evidence, with those that cells were taken over from.
 
-    Where nothing was left to resume, it is the earlier run itself.
+    If nothing was left to resume, it is the earlier run itself. `own` is the evidence of these runs, `latest` the
+    latest results of their cells, and `inventory` the machine that they are judged on.
     """
 
     run_id: str
     started_at: str
     cells: tuple[CellResult, ...]
     evidence: tuple[Path, ...]
-
-    def read_evidence(self, folder: Path) -> Evidence:
-        """The evidence of all cells, each from the run that its result rests on."""
-        runs = {cell.written.planned.cell.id: cell.run_id or self.run_id for cell in self.cells}
-        return read_cells(folder, runs, also=[self.run_id])
+    own: Evidence
+    latest: Latest
+    inventory: HardwareInfo
 
     def exit_code(self, *, allow_fallback: bool) -> int:
-        """0; 1 for a failure or for a device that was asked for by name and isn't there; 5 where nothing ran."""
+        """Return 0; 1 for a failure, a device that was named and isn't there, or results that can't be trusted; 5 if
+        nothing ran."""
         missing = any(cell.substituted and cell.written.planned.required for cell in self.cells)
-        lines = [line for cell in self.cells for line in cell.lines]
-        return exit_code(lines, missing=missing and not allow_fallback)
+        code = exit_code([line for cell in self.cells for line in cell.lines], missing=missing and not allow_fallback)
+        return 1 if code == 0 and any(is_final(cell.verdict) for cell in self.cells) else code
 
 
 class JobInterrupted(KeyboardInterrupt):
@@ -191,7 +195,7 @@ def run_job(
     progress: Progress | None = None,
     on_note: Callable[[str], None] = lambda _text: None,
 ) -> JobResult:
-    """Run suites that were written and conclude for each cell.
+    """Run suites that were written, and judge each cell.
 
     `jobs` suites run at a time, None for as many as suit the machine. With `resume` only that is run which the newest
     run in the folder of evidence didn't finish; `on_note` is told what and why. Raises `OutputError` where evidence
@@ -214,63 +218,137 @@ def run_job(
             progress=progress,
             on_note=on_note,
         )
-    result = _session_result(session, list(zip(written, suites, strict=True)), evidence)
+        pairs = list(zip(written, suites, strict=True))
+        result = _session_result(session, pairs, evidence, inventory)
+        if not session.interrupted and (asked := reference_suites(result, written)):
+            on_note(f"running {len(asked)} cell(s) on the CPU too: a failure is blamed on nothing before")
+            others = [_read(one) for one in asked]
+            run_session(
+                others,
+                [_planned(suite, one.planned) for suite, one in zip(others, asked, strict=True)],
+                inventory,
+                evidence=evidence,
+                command=command,
+                machine=machine,
+                limits=limits,
+                jobs=jobs,
+                progress=progress,
+            )
+            result = _session_result(session, pairs, evidence, inventory)
     if session.interrupted:
         raise JobInterrupted(result)
     return result
 
 
-def _session_result(session: Session, suites: Sequence[tuple[WrittenSuite, SuiteFile]], evidence: Path) -> JobResult:
+def reference_suites(result: JobResult, written: Sequence[WrittenSuite]) -> tuple[WrittenSuite, ...]:
+    """Write the CPU's suites of the cells that failed and of which the CPU has no result of the failed check."""
+    references = references_of(result.latest.checks)
+    asked: dict[str, PlannedSuite] = {}
+    for one, cell in zip(written, result.cells, strict=True):
+        planned = one.planned
+        there = references.get((planned.cell.model, planned.cell.task), ())
+        cpu = Target(name="cpu")
+        if needs_reference(planned.cell, cell.lines, there) and not not_computed(cpu, planned.cell.precision):
+            choice = Choice(target=cpu, required=False)
+            suite = plan_suite(planned.profile, choice, planned.cell.precision, load_rules(), result.inventory)
+            asked[suite.cell.id] = suite
+    own = {one.planned.cell.id for one in written}
+    left = [suite for id_, suite in asked.items() if id_ not in own]
+    found = write_suites(left, written[0].path.parent, force=False) if left else ()
+    return tuple(one for one in found if one.state is not State.EDITED)
+
+
+def _session_result(
+    session: Session,
+    suites: Sequence[tuple[WrittenSuite, SuiteFile]],
+    evidence: Path,
+    inventory: HardwareInfo,
+) -> JobResult:
     runs = {suite.cell.id: session.run_of(suite.cell.id) for _, suite in suites}
     names = dict.fromkeys([session.run_id, *(one for one in session.taken_over.run_ids if one in runs.values())])
-    earlier = frozenset(session.taken_over.run_ids) - {session.run_id}
-    return _job_result(suites, runs, evidence, run_id=session.run_id, run_ids=tuple(names), earlier=earlier)
+    return _job_result(
+        suites,
+        runs,
+        evidence,
+        inventory,
+        run_ids=tuple(names),
+        earlier=frozenset(session.taken_over.run_ids) - {session.run_id},
+        reader=session.reader,
+    )
 
 
 def result_of_runs(
-    written: Sequence[WrittenSuite], runs: Mapping[str, str], evidence: Path, *, earlier: Collection[str] = ()
+    written: Sequence[WrittenSuite],
+    runs: Mapping[str, str],
+    evidence: Path,
+    inventory: HardwareInfo,
+    *,
+    earlier: Collection[str] = (),
 ) -> JobResult:
-    """What several runs say of suites that were written: `runs` names for each cell's id the run whose lines speak
-    for it, and `earlier` are those whose lines were taken over. Their evidence lies in `evidence`; the result's own
-    id is that of the newest."""
-    names = sorted(set(runs.values()), reverse=True)
-    return _job_result(
-        [(one, _read(one)) for one in written], runs, evidence, run_id=names[0], run_ids=tuple(names), earlier=earlier
-    )
+    """Return the result of several runs of suites that were written.
+
+    `runs` names the run of each cell by the cell's id, and `earlier` are those whose results were taken over. Their
+    evidence is in the folder `evidence`; the result's own id is that of the newest.
+    """
+    names = tuple(sorted(set(runs.values()), reverse=True))
+    suites = [(one, _read(one)) for one in written]
+    return _job_result(suites, runs, evidence, inventory, run_ids=names, earlier=earlier, reader=FileReader())
 
 
 def _job_result(
     suites: Sequence[tuple[WrittenSuite, SuiteFile]],
     runs: Mapping[str, str],
     evidence: Path,
+    inventory: HardwareInfo,
     *,
-    run_id: str,
     run_ids: Sequence[str],
     earlier: Collection[str],
+    reader: FileReader,
 ) -> JobResult:
-    known = read_cells(evidence, runs, also=[run_id])
-    by_id = {run.run_id: run for run in known.runs}
-    by_cell = lines_by_cell(known.checks)
-    cells = []
+    run_id = run_ids[0]
+    own = read_cells(evidence, runs, also=[run_id], reader=reader)
+    cells = [suite.cell for _, suite in suites]
+    on_cpu = {replace(cell, target=Target(name="cpu"), precision=name).id for cell in cells for name in PRECISIONS}
+    latest = read_latest(evidence, cells={*runs, *on_cpu}, known=reader.known, details=True)
+    limits = {one.planned.cell.id: one.planned.tolerance.limit for one, _ in suites if one.planned.tolerance}
+    verdicts = {one.cell: one for one in judge(latest, inventory, own_limits=limits, cells=runs)}
+    by_id = {run.run_id: run for run in own.runs}
+    by_cell = lines_by_cell(own.checks)
+    found = []
     for written, suite in suites:
         run = by_id[runs[suite.cell.id]]
         lines = by_cell.get(suite.cell.id, ())
-        found = _result(_as_sealed(written, run), suite, lines, run, run.run_id if run.run_id in earlier else "")
-        cells.append(found if run.run_id == run_id else replace(found, run_id=run.run_id))
+        found.append(
+            CellResult(
+                written=_as_stored(written, run),
+                checks=suite.checks,
+                lines=tuple(sorted(lines, key=functools.partial(_place, suite))),
+                verdict=verdicts[suite.cell.id],
+                run_id="" if run.run_id == run_id else run.run_id,
+                taken_from=run.run_id if run.run_id in earlier else "",
+            )
+        )
     return JobResult(
         run_id=run_id,
         started_at=by_id[run_id].started_at,
-        cells=tuple(cells),
+        cells=tuple(found),
         evidence=tuple(path for name in run_ids for path in sorted(evidence.glob(f"{name}-*.jsonl"))),
+        own=own,
+        latest=latest,
+        inventory=inventory,
     )
 
 
-def _as_sealed(written: WrittenSuite, run: RunLine) -> WrittenSuite:
-    """The suite with the prediction that was sealed before the run that its lines are from."""
-    sealed = next((one.verdict for one in run.plan if one.cell_id == written.planned.cell.id), None)
-    if sealed is None:
+def _place(suite: SuiteFile, line: CheckLine) -> int:
+    return suite.checks.index(line.check_name) if line.check_name in suite.checks else len(suite.checks)
+
+
+def _as_stored(written: WrittenSuite, run: RunLine) -> WrittenSuite:
+    """The suite with the prediction that was stored before the run that its results are from."""
+    stored = next((one.verdict for one in run.plan if one.cell_id == written.planned.cell.id), None)
+    if stored is None:
         return written
-    return replace(written, planned=replace(written.planned, verdict=Verdict.from_dict(sealed)))
+    return replace(written, planned=replace(written.planned, verdict=Verdict.from_dict(stored)))
 
 
 def _planned(suite: SuiteFile, planned: PlannedSuite) -> PlannedCell:
@@ -288,30 +366,6 @@ def _read(written: WrittenSuite) -> SuiteFile:
             fix="Generate it again with --force.",
         )
     return suite
-
-
-def _result(
-    written: WrittenSuite, suite: SuiteFile, lines: Sequence[CheckLine], run: RunLine, taken_from: str
-) -> CellResult:
-    own = sorted(
-        lines, key=lambda line: suite.checks.index(line.check_name) if line.check_name in suite.checks else 99
-    )
-    return CellResult(
-        written=written,
-        checks=suite.checks,
-        lines=tuple(own),
-        verdict=conclude(
-            suite.cell,
-            suite.checks,
-            own,
-            current_versions=relevant_versions(suite.cell, run.versions),
-            run_versions={run.run_id: run.versions},
-            subject_required=suite.subject,
-            required_checks=required_checks(suite.cell),
-            own_limit=written.planned.tolerance.limit if written.planned.tolerance else None,
-        ),
-        taken_from=taken_from,
-    )
 
 
 def suite_environment(written: Sequence[WrittenSuite]) -> dict[str, str]:

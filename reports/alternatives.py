@@ -82,7 +82,7 @@ def _poor(finding: Finding, by_cell: Mapping[str, Verdict]) -> Verdict | None:
     if not asks_for_alternatives(finding.error_type) or finding.model_name is None or len(finding.cells) != 1:
         return None
     verdict = by_cell.get(finding.cells[0])
-    return verdict if verdict is not None and verdict.level in (Level.LOW, Level.NONE) else None
+    return verdict if verdict is not None and verdict.level in (Level.LOW, Level.UNSUPPORTED) else None
 
 
 def _suggested(verdict: Verdict, inventory: HardwareInfo) -> list[Remedy]:

@@ -22,6 +22,8 @@ from generators.project.finding import ProjectFinding
 from hardware.markdown import markdown as text_of_markdown
 from hardware.plain_text import one_line
 
+from .wording import texts
+
 COLUMNS = (
     *("", "cells", "works, said so", "works, said no", "fails, said no", "fails, said yes", "not said"),
     *("agreement", "balanced", "caught", "wrong of yes", "abstained"),
@@ -90,7 +92,7 @@ class Calibration:
                     "predicted": str(one.predicted.level),
                     "measured": str(one.measured.level),
                     "rules": list(one.predicted.rule_ids),
-                    "reasons": list(one.measured.reasons[:3]),
+                    "reasons": list(texts(one.measured.reasons[:3])),
                     "run": one.run_id,
                     "held_out": one.held_out,
                 }
@@ -179,7 +181,7 @@ def _rule(one: RuleScore) -> tuple[str, ...]:
 
 
 def _cell(one: Scored) -> tuple[str, ...]:
-    why = one.measured.reasons[0] if one.measured.reasons else ""
+    why = next(iter(texts(one.measured.reasons)), "")
     half = "held out" if one.held_out else "seen"
     said, is_ = str(one.predicted.level), str(one.measured.level)
     return (one.cell.id, half, said, is_, ", ".join(one.predicted.rule_ids), _short(why))

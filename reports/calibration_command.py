@@ -7,17 +7,18 @@ from datetime import date
 import click
 
 from generators.compatibility.calibration.scoring import score
-from generators.compatibility.current_checks import current_checks
 from generators.options import Options
 from generators.project.accepted import judge_accepted
 from generators.project.finding import Kind, ProjectFinding
 from generators.project.reading import read_project
 from hardware.errors import NothingMatched, UsageError
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import Evidence
 from hardware.plain_text import json_text
 
 from .calibration import Calibration, calibration_text
+from .wording import reason_text
 
 
 def report_calibration(asked: Options) -> int:
@@ -47,7 +48,7 @@ def _passing(asked: Options, evidence: Evidence) -> tuple[ProjectFinding, ...]:
     if asked.config is None:
         return ()
     lines: dict[str, list[CheckLine]] = {}
-    for line in current_checks(evidence):
+    for line in read_latest(evidence).checks:
         lines.setdefault(line.cell_id, []).append(line)
-    judged = judge_accepted(read_project(asked.config), lines, date.today(), {})
+    judged = judge_accepted(read_project(asked.config), lines, date.today(), {}, reason_text)
     return tuple(one for one in judged.findings if one.kind is Kind.PASSES_NOW)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.current import measured_verdicts
+from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Level, Verdict
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
@@ -17,8 +17,7 @@ from hardware.evidence.store import lines_by_cell
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
-
-    from .gathered import Gathered
+    from hardware.evidence.latest import Latest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,27 +87,38 @@ class CellReport:
 
 
 def cell_reports(
-    gathered: Gathered,
+    latest: Latest,
     inventory: HardwareInfo,
     models: Collection[str] | None = None,
     own_limits: Mapping[str, float] | None = None,
+    verdicts: Mapping[str, Verdict] | None = None,
 ) -> tuple[CellReport, ...]:
     """What is to be said of each cell of the evidence, for some models or (None) for all, in the order of their ids.
 
     Verdicts are those that hold on the versions of `inventory`, and under a repository's own tolerances where it has
     some. The lines of a cell are in the order of its newest plan.
     """
-    standing = gathered.standing
-    lines = lines_by_cell(standing.checks)
+    lines = lines_by_cell(latest.checks)
     return tuple(
         CellReport(
             verdict=verdict,
-            lines=_in_order(lines.get(verdict.cell, ()), standing.plans.get(verdict.cell)),
-            sealed=gathered.sealed.get(verdict.cell),
+            lines=_in_order(lines.get(verdict.cell, ()), latest.plans.get(verdict.cell)),
+            sealed=latest.predictions.get(verdict.cell),
         )
-        for verdict in measured_verdicts(standing, inventory, own_limits or {})
+        for verdict in _verdicts(latest, inventory, own_limits or {}, verdicts)
         if models is None or Cell.parse(verdict.cell).model in models
     )
+
+
+def _verdicts(
+    latest: Latest,
+    inventory: HardwareInfo,
+    own_limits: Mapping[str, float],
+    known: Mapping[str, Verdict] | None,
+) -> tuple[Verdict, ...]:
+    if known is None:
+        return judge(latest, inventory, own_limits=own_limits)
+    return tuple(known[cell] for cell in sorted(known))
 
 
 def _in_order(lines: Sequence[CheckLine], plan: PlannedCell | None) -> tuple[CheckLine, ...]:

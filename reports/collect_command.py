@@ -13,6 +13,7 @@ import click
 from generators.compatibility.verdict import Level
 from hardware.detection import targets
 from hardware.errors import ModelError
+from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.versions import versions_of
 from hardware.front_door import note
@@ -24,7 +25,6 @@ from .baseline import compare, read_baseline
 from .delivery import deliver_to_github, pseudonyms_for
 from .finding import Severity, worst_first
 from .formats import SUFFIXES, report_text
-from .gathered import Gathered, gathered_in
 from .html.matrix_html import matrix_html
 from .matrix_text import matrix_text
 from .memory_check import MemoryQuestion, memory_check
@@ -110,14 +110,14 @@ def _memory(request: Request, reporter: HardwareCompatibilityReporter, name: str
     return memory_check(name, request.device, question, targets(reporter.inventory()))
 
 
-def _evidence(request: Request) -> Gathered | None:
+def _evidence(request: Request) -> Latest | None:
     """The evidence to report on; None where the default folder isn't there, which only means that nothing ran."""
     if request.evidence is not None:
-        return gathered_in(request.evidence)
+        return read_latest(request.evidence, details=True)
     if not request.wants_evidence:
         return None
     if DEFAULT_EVIDENCE.is_dir():
-        return gathered_in(DEFAULT_EVIDENCE)
+        return read_latest(DEFAULT_EVIDENCE, details=True)
     note(f"there is no evidence in {DEFAULT_EVIDENCE}: nothing was measured")
     return None
 
@@ -135,7 +135,7 @@ def _collect_all(reporter: HardwareCompatibilityReporter) -> None:
 def _answer(request: Request, reporter: HardwareCompatibilityReporter, name: str) -> ModelCheck:
     memory = _memory(request, reporter, name)
     try:
-        answer = check_model(name, request.device, reporter.gathered.standing, reporter.inventory(), memory)
+        answer = check_model(name, request.device, reporter.latest, reporter.inventory(), memory)
     except ModelError as error:
         if is_installed("transformers"):
             raise
@@ -172,7 +172,7 @@ def _report(request: Request, reporter: HardwareCompatibilityReporter, answers: 
     return replace(
         report,
         model_checks=tuple(answer.to_dict() for answer in answers),
-        suites=suite_places(reporter.gathered.standing.plans.values(), cells, request.suites),
+        suites=suite_places(reporter.latest.plans.values(), cells, request.suites),
     )
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from generators.compatibility.run_evidence import RunEvidence
 from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
 from hardware.evidence.address import is_address, parse_address
+from hardware.evidence.runs import RunEvidence
 from hardware.evidence.store import check_folder
 from hardware.evidence_place import copied_home
 from hardware.front_door import note, terminal_width

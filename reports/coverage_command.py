@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from generators.compatibility.required import required_checks
+from generators.compatibility.judge import required_checks
 from generators.models.architectures import UNKNOWN
 from generators.models.catalog import Catalog, load_catalog
 from generators.models.classifier import classify_type
@@ -19,6 +19,7 @@ from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import NothingMatched, UsageError, echo
+from hardware.evidence.latest import read_latest
 from hardware.evidence.machine import machine_label
 from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
@@ -34,7 +35,6 @@ from .coverage.markdown import coverage_markdown
 from .coverage.report import TRANSFORMERS, CoverageReport, coverage_json, keep_report, last_report, read_report
 from .coverage.standing import coverage
 from .coverage.text import coverage_text
-from .gathered import gathered_of
 from .html.coverage_html import coverage_html
 
 DEFAULT_TARGETS = ("cpu",)
@@ -161,7 +161,7 @@ def _of_tiny(evidence: Evidence) -> Evidence:
 
 
 def _cells(evidence: Evidence, inventory: HardwareInfo) -> Mapping[str, CellReport]:
-    return {cell.id: cell for cell in cell_reports(gathered_of(evidence), inventory)}
+    return {cell.id: cell for cell in cell_reports(read_latest(evidence, details=True), inventory)}
 
 
 def _versions(found: Coverage, inventory: HardwareInfo) -> dict[str, str]:

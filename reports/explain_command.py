@@ -3,14 +3,13 @@ it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from generators.compatibility.current import measured_verdicts
 from generators.compatibility.explaining import Chain, explain
 from generators.compatibility.facts import Facts, facts_here
+from generators.compatibility.judge import is_final, judge
 from generators.compatibility.rules import load_rules, predict
 from generators.compatibility.verdict import Level, Verdict
 from generators.compatibility.vocabulary import vocabulary
@@ -20,8 +19,11 @@ from generators.options import Options
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
 from hardware.errors import UsageError, did_you_mean, echo
+from hardware.evidence.latest import read_latest
 from hardware.front_door import terminal_width
 from hardware.plain_text import WIDTH, json_text, labelled, printable
+
+from .wording import reason_text, texts
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
@@ -74,13 +76,10 @@ def _facts(cell: Cell, inventory: HardwareInfo) -> Facts:
 
 
 def _measured(asked: Options, cell: Cell, inventory: HardwareInfo) -> Verdict | None:
-    evidence = asked.read_evidence()
-    if evidence is None:
+    if not asked.has_evidence:
         return None
-    own = replace(evidence, checks=tuple(line for line in evidence.checks if line.cell_id == cell.id))
-    runs = (replace(run, plan=tuple(one for one in run.plan if one.cell_id == cell.id)) for run in own.runs)
-    verdicts = measured_verdicts(replace(own, runs=tuple(runs)), inventory)
-    return next((one for one in verdicts if one.level is not Level.UNKNOWN), None)
+    verdicts = judge(read_latest(asked.evidence), inventory, cells=[cell.id])
+    return next((one for one in verdicts if one.level is not Level.UNKNOWN or is_final(one)), None)
 
 
 def _dict(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain) -> dict[str, Any]:
@@ -96,7 +95,7 @@ def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: 
     """The chain behind a cell's prediction as indented lines, with what was measured beside it."""
     said = [("Predicted", f"{predicted.level} ({predicted.basis})")]
     if measured:
-        said.append(("Measured", f"{measured.level} ({measured.basis}): {'; '.join(measured.reasons[:2])}"))
+        said.append(("Measured", f"{measured.level} ({measured.basis}): {'; '.join(texts(measured.reasons[:2]))}"))
     if (refusal := refusal_of(cell.model, cell.task)) is not None:
         said.append(("No recipe", refusal.cause))
     for link in chain.links:
@@ -105,6 +104,6 @@ def chain_text(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: 
         said += [("", f"because {asked.text}") for asked in link.asked]
         said.append(("", f"rule {link.rule.id} in {link.rule.file}, see {link.rule.source}"))
     if not chain.links:
-        said.append(("Rules", predicted.reasons[0]))
+        said.append(("Rules", reason_text(predicted.reasons[0])))
     said += [("Would change it" if i == 0 else "", text) for i, text in enumerate(chain.changes)]
     return "\n".join([cell.id, *labelled(said, width=width)])

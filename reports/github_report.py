@@ -66,7 +66,7 @@ def github_summary(report: Report, *, room: int = LARGEST_SUMMARY) -> str:
 
 def _cells(report: Report, left: int) -> list[str]:
     """A table of the cells that aren't high, the worst first, as far as there is room."""
-    order = {level: place for place, level in enumerate((Level.NONE, Level.LOW, Level.UNKNOWN, Level.MEDIUM))}
+    order = {level: place for place, level in enumerate((Level.UNSUPPORTED, Level.LOW, Level.UNKNOWN, Level.MEDIUM))}
     cells = sorted((one for one in report.cells if one.verdict.level in order), key=lambda c: order[c.verdict.level])
     said = f"{working([one.verdict.level for one in report.cells])}."
     number = min(len(cells), _MOST_CELLS)

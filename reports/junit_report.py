@@ -18,6 +18,7 @@ from .diagnosis import error_types, own_frames
 from .finding import Finding, Severity, count
 from .report import Report
 from .text import xml
+from .wording import texts
 
 _OTHER_SUITE = "findings"
 _COUNTED = ("tests", "failures", "errors", "skipped")
@@ -97,7 +98,7 @@ def _cell_properties(cell_id: str, lines: Sequence[CheckLine], cell: CellReport 
     yield "cell", cell_id
     if cell:
         yield "verdict", f"{cell.verdict.level} ({cell.basis})"
-        yield "because", "; ".join(cell.verdict.reasons)
+        yield "because", "; ".join(texts(cell.verdict.reasons))
         yield "predicted", cell.prediction
     for name in ("subject", "requested_target", "actual_target", "accelerator", "precision", "run_id"):
         yield name, ", ".join(dict.fromkeys(str(value) for line in lines if (value := getattr(line, name))))

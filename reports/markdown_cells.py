@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from hardware.evidence.record import CheckLine, RunLine
 
 from .cells import CellReport
-from .text import code, markdown, markdown_table, told
+from .text import code, markdown, markdown_table
+from .wording import explained, texts
 
 _HEADINGS = ("cell", "verdict", "subject", "asked for", "ran on", "device", "checks", "because")
 _CHECK_HEADINGS = ("check", "outcome", "asked for", "ran on", "error / tolerance", "time")
@@ -22,7 +23,7 @@ def cells_table(cells: Sequence[CellReport]) -> str:
             markdown(cell.id),
             f"{cell.verdict.level} ({cell.basis})",
             *(_or_dash(text) for text in (cell.subjects, cell.requested, cell.actual, cell.device, cell.outcomes)),
-            markdown("; ".join(told(cell.verdict.reasons, ())[0]), longest=160) or "-",
+            markdown("; ".join(explained(cell.verdict)[0]), longest=160) or "-",
         ]
         for cell in cells
     ]
@@ -36,7 +37,7 @@ def cell_section(cell: CellReport) -> str:
 
 def _facts(cell: CellReport) -> Iterator[str]:
     yield f"- verdict: **{cell.verdict.level}** ({cell.basis})"
-    reasons, conditions = told(cell.verdict.reasons, cell.verdict.conditions)
+    reasons, conditions = explained(cell.verdict)
     for reason in reasons:
         yield f"- because: {markdown(reason)}"
     for condition in conditions:
@@ -46,7 +47,7 @@ def _facts(cell: CellReport) -> Iterator[str]:
     device = f" ({markdown(cell.device)})" if cell.device else ""
     yield f"- asked for: {_or_dash(cell.requested)}; ran on: {_or_dash(cell.actual)}{device}"
     yield f"- from run: {_or_dash(', '.join(dict.fromkeys(line.run_id for line in cell.lines)))}"
-    said = " ".join(cell.verdict.reasons)
+    said = " ".join(texts(cell.verdict.reasons))
     for text in dict.fromkeys(line.substitution_reason for line in cell.lines if line.substitution_reason):
         if text not in said:
             yield f"- substituted: {markdown(text)}"

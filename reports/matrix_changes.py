@@ -15,6 +15,8 @@ from generators.compatibility.verdict import Basis, Level
 from hardware.errors import BrokenInput, UsageError, did_you_mean, echo
 from hardware.untrusted import read_json, reason_of
 
+from .wording import texts
+
 CHANGES_SCHEMA = Path(__file__).with_name("schemas") / "matrix_changes.json"
 CHANGES_SCHEMA_VERSION = 1
 LARGEST_BASELINE = 256 * 1024 * 1024
@@ -93,7 +95,7 @@ class Change:
 
 def _rank(level: Level) -> int:
     """`unknown` stands above `none`: what isn't known may still work."""
-    return {Level.NONE: 0, Level.UNKNOWN: 1, Level.LOW: 2, Level.MEDIUM: 3, Level.HIGH: 4}[level]
+    return {Level.UNSUPPORTED: 0, Level.UNKNOWN: 1, Level.LOW: 2, Level.MEDIUM: 3, Level.HIGH: 4}[level]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +148,7 @@ def _came_to(level: Level) -> Callable[[Change], bool]:
 FAIL_ON: Mapping[str, Callable[[Change], bool]] = {
     "worse": lambda change: change.kind is Kind.WORSE,
     "expired": _lost_measurement,
-    "none": _came_to(Level.NONE),
+    "none": _came_to(Level.UNSUPPORTED),
     "unknown": lambda change: change.kind is Kind.WORSE and _came_to(Level.UNKNOWN)(change),
     "changed": lambda change: True,
 }
@@ -182,7 +184,7 @@ def compare_matrix(
         new = State.of(verdict.level, verdict.basis) if verdict else None
         kind = _kind(old, new)
         if kind is not None:
-            reasons = verdict.reasons if verdict else ()
+            reasons = texts(verdict.reasons) if verdict else ()
             changes.append(Change(cell=cell, kind=kind, before=old, now=new, reasons=reasons))
     return MatrixChanges(
         since=before["timestamp"],

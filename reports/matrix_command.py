@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import click
 
-from generators.compatibility.conclusions import Conclusions, conclusions_in
+from generators.compatibility.judged import Judged, judged_in
 from generators.compatibility.matrix_now import current_matrix
 from generators.options import Options
 from generators.profile import checkpoint_slug
@@ -37,7 +37,7 @@ def report_matrix(asked: Options) -> int:
     before = read_baseline(asked.baseline) if asked.baseline else None
     inventory = inventory_here()
     with _no_collecting():
-        concluded = conclusions_in(asked.evidence, inventory) if asked.has_evidence else None
+        concluded = judged_in(asked.evidence, inventory) if asked.has_evidence else None
         matrix = current_matrix(concluded, inventory, timestamp=now(), precision=asked.precision)
     if asked.targets:
         matrix = matrix.only(asked.targets)
@@ -80,7 +80,7 @@ def _models(asked: Options) -> tuple[str, ...]:
     return tuple(dict.fromkeys(checkpoint_slug(part.strip()) for part in named))
 
 
-def _broken(concluded: Conclusions | None) -> list[str]:
+def _broken(concluded: Judged | None) -> list[str]:
     """A remark where evidence has broken lines, with the first of them."""
     if concluded is None or not concluded.broken:
         return []

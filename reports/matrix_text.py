@@ -13,16 +13,23 @@ from hardware.errors import UsageError, did_you_mean, echo
 from hardware.plain_text import json_text, one_line, printable, wrapped
 
 from .text import markdown
+from .wording import BASIS_WORDS, texts, with_texts
 
 CONSOLE_WIDTH = 100
 NARROWEST = 60
 
-MARKS = {Basis.DECLARED: "*", Basis.PREDICTED: "~", Basis.MEASURED: "+", Basis.EXPIRED: "!"}
-_SIGNS = [f"{sign} {basis.words}" for basis, sign in MARKS.items()]
+MARKS = {
+    Basis.ASSUMED: "*",
+    Basis.PREDICTED: "~",
+    Basis.MEASURED: "+",
+    Basis.IMPORTED: "^",
+    Basis.EXPIRED: "!",
+}
+_SIGNS = [f"{sign} {BASIS_WORDS[basis]}" for basis, sign in MARKS.items()]
 LEGEND = ("   ".join(_SIGNS[:2]), "   ".join(_SIGNS[2:]))
-COUNTS = "n/m: of m models that were measured there, n are high or medium; (n/m) of those that rules speak of"
+COUNTS = "n/m: n of m models measured there are high or medium; (n/m): the same for models that rules predict"
 FORMATS = ("table", "markdown", "json", "csv")
-NOTES = "Notes, from the declared (*) levels of each family:"
+NOTES = "Notes on the assumed (*) levels of each family:"
 SPLIT = "Cells that have another level elsewhere:"
 
 _LONGEST_LABEL = 44
@@ -57,7 +64,7 @@ def matrix_text(
     if by not in _VIEWS:
         raise _unknown(by, VIEWS, "view of a matrix")
     if format == "json":
-        return json_text(matrix.to_dict()) + "\n"
+        return json_text(with_texts(matrix.to_dict())) + "\n"
     if format == "csv":
         return _csv(matrix, by)
     label, rows = _VIEWS[by](matrix)
@@ -84,11 +91,14 @@ def mark(level: Level, basis: Basis | None) -> str:
 
 
 def _family_text(cell: GroupCell) -> str:
-    counts = cell.counts
+    """`46/49+`, or the assumed level of a family about which nothing else is known."""
+    counts, basis = cell.counts, cell.basis
+    if cell.level is not None or basis is None:
+        return mark(cell.level or Level.UNKNOWN, basis)
     if counts.measured:
-        return f"{mark(cell.level, cell.basis)} {counts.supported}/{counts.measured}"
-    said = f" ({counts.said_supported}/{counts.said})" if counts.said else ""
-    return mark(cell.level, cell.basis) + said
+        return f"{counts.supported}/{counts.measured}{MARKS[Basis.MEASURED]}"
+    works = sum(number for level, number in cell.levels.items() if level in (Level.HIGH, Level.MEDIUM))
+    return f"({works}/{sum(cell.levels.values())}){MARKS[basis]}"
 
 
 def _by_family(matrix: Matrix) -> tuple[str, Rows]:
@@ -192,7 +202,7 @@ def _markdown(table: Rows) -> list[str]:
 
 
 def _markdown_legend(notes: Sequence[str]) -> list[str]:
-    legend = "\n".join(f"- `{m}` {basis.words}" for basis, m in MARKS.items())
+    legend = "\n".join(f"- `{m}` {BASIS_WORDS[basis]}" for basis, m in MARKS.items())
     parts = [f"{legend}\n- {COUNTS}"]
     return parts + ([notes[0], "\n".join(f"- {note}" for note in notes[1:])] if notes else [])
 
@@ -216,12 +226,12 @@ def _csv(matrix: Matrix, by: str) -> str:
 def _family_line(family: str, name: str, cell: GroupCell) -> tuple[object, ...]:
     counts = cell.counts
     models = "" if counts.models is None else counts.models
-    basis = _basis(cell.level, cell.basis)
-    return (family, name, cell.level, basis, counts.supported, counts.measured, models)
+    basis = "" if cell.basis is None else str(cell.basis)
+    return (family, name, cell.level or "", basis, counts.supported, counts.measured, models)
 
 
 def _model_line(family: str, name: str, verdict: Verdict) -> tuple[object, ...]:
-    lists = (verdict.reasons, verdict.conditions, verdict.rule_ids, verdict.evidence_ids)
+    lists = (texts(verdict.reasons), texts(verdict.conditions), verdict.rule_ids, verdict.evidence_ids)
     level = verdict.level
     return (verdict.cell, family, name, level, _basis(level, verdict.basis), *("; ".join(one) for one in lists))
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.current import verdict_of
 from generators.compatibility.facts import facts_here
+from generators.compatibility.judge import judge, strongest_of
 from generators.compatibility.rules import load_rules, predict
 from generators.compatibility.second_opinion import second_opinions
 from generators.compatibility.selection import Suggestion, select, suggest
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from generators.models.architectures import UNKNOWN
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify
@@ -31,11 +31,11 @@ from hardware.testing.checkpoints import weights_hash
 from .advice import measuring_command, recommend
 from .diagnosis import Diagnosis, before_of, diagnose, identify
 from .finding import ANY_TARGET, Finding, worst_first
-from .text import told
+from .wording import explained, reason_text, texts
 
 if TYPE_CHECKING:
-    from generators.compatibility.standing import Standing
     from hardware.detection import HardwareInfo
+    from hardware.evidence.latest import Latest
     from hardware.evidence.record import CheckLine
     from hardware.expected_targets import TargetStatus
 
@@ -91,8 +91,8 @@ class ModelCheck:
         if verdict.level is Level.UNKNOWN:
             said = str(predicted.level)
             said += "" if predicted.level is Level.UNKNOWN else f" ({predicted.basis})"
-            lines.append(f"rules say: {said}: {'; '.join(predicted.reasons)}")
-        reasons, conditions = told(verdict.reasons, verdict.conditions)
+            lines.append(f"rules say: {said}: {'; '.join(texts(predicted.reasons))}")
+        reasons, conditions = explained(verdict)
         if not self.cause.startswith(NOTHING):
             lines += [f"because: {reason}" for reason in reasons if reason.rstrip(".") not in self.cause]
         lines += [f"condition: {condition}" for condition in conditions]
@@ -107,13 +107,13 @@ class ModelCheck:
 def check_model(
     name: str,
     device: str | None,
-    standing: Standing,
+    latest: Latest,
     inventory: HardwareInfo,
     memory: MemoryCheck | None = None,
 ) -> ModelCheck:
     """The answer for a model on `device` (None or `auto`: the first of its list that is here and large enough).
 
-    `standing` is what still counts of the evidence; `memory` is what the model takes, where that was asked.
+    `latest` are the latest results of the evidence; `memory` is what the model takes, where that was asked.
     Raises `ModelError` for an unknown model and
     `UsageError` for an unknown device.
     """
@@ -132,24 +132,28 @@ def check_model(
     cell = Cell(model=model, task=found.task, target=target)
     facts = facts_here(known, cell, inventory)
     predicted = predicted_on(target)
-    checks, others = _of_these_weights(found, cell, standing.checks)
+    checks, others = _of_these_weights(found, cell, latest.checks)
     if others:
         notes = (*notes, f"{others} lines of evidence are of other weights or another configuration of that name")
-    measured = verdict_of(cell, standing, checks, inventory, subject_required=CHECKPOINT if is_checkpoint else "tiny")
+    asked = {cell.id: CHECKPOINT if is_checkpoint else "tiny"}
+    (measured,) = judge(replace(latest, checks=tuple(checks)), inventory, weights_asked=asked, cells=[cell.id])
     own = [line for line in checks if line.cell_id == cell.id]
     findings = _most_telling_first(
-        measured, target.name, diagnose(own, before_of(standing.versions, {cell.id: predicted.to_dict()}))
+        measured, target.name, diagnose(own, before_of(latest.versions, {cell.id: predicted.to_dict()}))
     )
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
-    planned = bool(own) or cell.id in standing.plans
+    planned = bool(own) or cell.id in latest.plans
     command = measuring_command(name, device or str(target))
     refusal = None if is_checkpoint or planned else refusal_of(found.model_type)
     if found.confidence == "low":
         notes = (*notes, f"{name} is not in the local cache and was classified by its name alone ({found.source})")
-    present = predicted if measured.level is Level.UNKNOWN else measured
-    opinions = second_opinions(standing.others, inventory)
-    notes = (*notes, *(one.text for one in opinions if (one.model, one.target) == (cell.model, str(cell.target))))
-    poor = present.level in (Level.LOW, Level.NONE)
+    present = strongest_of(measured, predicted)
+    opinions = second_opinions(latest.others, inventory)
+    notes = (
+        *notes,
+        *(reason_text(one.reason) for one in opinions if (one.model, one.target) == (cell.model, str(cell.target))),
+    )
+    poor = present.level in (Level.LOW, Level.UNSUPPORTED)
     return ModelCheck(
         model=name,
         measured=measured,
@@ -170,7 +174,9 @@ def without_transformers(name: str, device: str | None, error: HwCompatError) ->
     """The answer where no model can be looked up: unknown, for a reason that has a remedy."""
     target = Target(name="cpu") if device in (None, "auto") else resolve_target(str(device))
     cell = Cell(model=checkpoint_slug(name), task=UNKNOWN, target=target)
-    verdict = Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, reasons=(str(error),))
+    verdict = Verdict(
+        cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, reasons=(Reason.of("text", text=str(error)),)
+    )
     return ModelCheck(
         model=name,
         measured=verdict,
@@ -243,7 +249,7 @@ def _cause(
     if measured.level is Level.UNKNOWN and not (planned and measured.reasons):
         where = f", and the device is not here: {absent}" if absent else ""
         return f"{NOTHING}{where}."
-    return f"{(told(measured.reasons, ())[0] or ('no reason was recorded',))[0].rstrip('.')}."
+    return f"{(explained(measured)[0] or ('no reason was recorded',))[0].rstrip('.')}."
 
 
 def _change(

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 import click
 
 from generators.chosen import choose_models, profiles_of
-from generators.compatibility.conclusions import conclusions_of
+from generators.compatibility.judge import judge
 from generators.compatibility.rules import load_rules
-from generators.compatibility.standing import standing_of
 from generators.options import Options
 from generators.placing.machines import Machine, machines_of
 from generators.placing.models import workload_of
 from hardware.backends.factory import resolve_target
 from hardware.basic_detection import inventory_here
 from hardware.errors import NothingMatched, UsageError, echo
+from hardware.evidence.latest import Latest, read_latest
 from hardware.front_door import note
 from hardware.placement.device import Device
 from hardware.placement.placing import place
@@ -25,6 +25,7 @@ from hardware.placement.workloads import Mode, Workload
 from hardware.plain_text import json_text
 
 from .place_text import placement_text
+from .wording import reason_text
 
 
 def report_placement(asked: Options) -> int:
@@ -76,9 +77,8 @@ def _workloads(asked: Options, machines: Sequence[Machine]) -> list[Workload]:
     note(*(f"not placed: {why}" for why in refused))
     if unmet:
         raise UsageError(f"{', '.join(map(echo, unmet))} can't be placed", why="nothing is known of it")
-    evidence = asked.read_evidence()
-    standing = standing_of(evidence) if evidence else None
-    concluded = conclusions_of(standing, inventory_here()) if standing else None
+    latest = read_latest(asked.evidence) if asked.has_evidence else Latest()
+    measured = {verdict.cell: verdict for verdict in judge(latest, inventory_here())}
     rules = load_rules()
     note("estimating memory without data, which takes seconds for a model that wasn't asked before …")
     return [
@@ -87,9 +87,10 @@ def _workloads(asked: Options, machines: Sequence[Machine]) -> list[Workload]:
             machines,
             rules,
             precision=asked.precision,
-            measured={verdict.cell: verdict for verdict in concluded.measured} if concluded else {},
-            lines=standing.checks if standing else (),
+            measured=measured,
+            lines=latest.checks,
             on_note=note,
+            words=reason_text,
         )
         for profile in profiles
     ]

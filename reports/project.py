@@ -37,7 +37,7 @@ def project_text(outcome: ProjectOutcome, *, width: int = 100) -> str:
 
 
 def _shown(outcome: ProjectOutcome) -> tuple[ProjectFinding, ...]:
-    resting = [finding for finding in outcome.of_kind(Kind.MET) if "rests" in finding.message]
+    resting = [finding for finding in outcome.of_kind(Kind.MET) if finding.rests]
     return (*outcome.of_kind(*_ONE_BY_ONE), *resting)
 
 

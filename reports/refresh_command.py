@@ -18,6 +18,7 @@ from hardware.front_door import INTERRUPTED, note, terminal_width
 
 from .refresh_view import refresh_json, refresh_table, summary
 from .text import printable
+from .wording import texts
 
 _OTHER_JOBS = ("run", "list_cells", "explain", "bundle", "check_folder", "update_folder", "upstream")
 _SHOWN = 6
@@ -52,7 +53,7 @@ def refresh(asked: Options, command: str) -> int:
         return 0
     note(summary(plan))
     suites, refused = suites_of(plan, asked, inventory, project)
-    left = plan.left | refused
+    left = {cell: "; ".join(texts(why)) for cell, why in plan.left.items()} | refused
     note(*(f"{cell} stays expired: {why}" for cell, why in left.items()))
     if not suites:
         raise _nothing_ran(plan, left, asked)
@@ -70,7 +71,8 @@ def refresh(asked: Options, command: str) -> int:
     if code == INTERRUPTED:
         return code
     ran = [one.cell.id for one in suites]
-    after = still_expired(ran, read_folder(asked.evidence), inventory, machine, project)
+    again = still_expired(ran, read_folder(asked.evidence), inventory, machine, project)
+    after = {cell: "; ".join(texts(why)) for cell, why in again.items()}
     click.echo(_said(len(plan.cells), len(ran) - len(after), left | after))
     return 1 if code == 0 and left | after and _is_named(plan, asked) else code
 

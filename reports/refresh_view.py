@@ -6,10 +6,11 @@ from typing import Any
 
 from tabulate import tabulate
 
-from generators.compatibility.judgement import reason_text
 from generators.refresh.duration import Duration, Total
 from generators.refresh.planning import Refreshed, RefreshPlan
-from hardware.plain_text import json_text, obeyed_by_none
+from hardware.plain_text import json_text, obeyed_by_none, one_line
+
+from .wording import texts
 
 SCHEMA_VERSION = 1
 _HEADINGS = ("cell", "showed", "expired because", "time")
@@ -25,7 +26,7 @@ def refresh_table(plan: RefreshPlan, width: int) -> str:
         rows = [(*_row(one), _time(one.duration.seconds)) for one in plan.runnable]
         parts.append(tabulate(rows, headers=_HEADINGS, disable_numparse=True, maxcolwidths=[None, None, words, None]))
     if plan.left:
-        stay = [(*_row(one)[:2], reason_text(one.why_not)) for one in plan.cells if one.why_not]
+        stay = [(*_row(one)[:2], "; ".join(texts(one.why_not))) for one in plan.cells if one.why_not]
         headings = (*_HEADINGS[:2], "stays expired because")
         parts.append(tabulate(stay, headers=headings, disable_numparse=True, maxcolwidths=[None, None, words]))
     parts.append(summary(plan))
@@ -51,7 +52,7 @@ def _sum(total: Total, cells: int) -> str:
 
 
 def _row(one: Refreshed) -> tuple[str, str, str]:
-    return one.expired.cell.id, str(one.expired.level), reason_text("; ".join(one.expired.reasons))
+    return one.expired.cell.id, str(one.expired.level), "; ".join(texts(one.expired.reasons))
 
 
 def _time(seconds: float | None) -> str:
@@ -81,13 +82,13 @@ def _cell(one: Refreshed, duration: Duration) -> dict[str, Any]:
     return {
         "cell": one.expired.cell.id,
         "level": str(one.expired.level),
-        "reasons": [reason_text(reason) for reason in one.expired.reasons],
+        "reasons": list(texts(one.expired.reasons)),
         "runs_here": not one.why_not,
-        "why_not": reason_text(one.why_not),
+        "why_not": "; ".join(texts(one.why_not)),
         "seconds": _rounded(duration.seconds),
         "checks_seconds": _rounded(duration.checks_s),
         "overhead_seconds": _rounded(duration.overhead_s),
-        "told_by": reason_text(duration.told_by),
+        "told_by": one_line(duration.told_by),
     }
 
 

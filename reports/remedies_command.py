@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from generators.compatibility.current_checks import current_checks
 from generators.models.classifier import classify_type
 from generators.remedies.trying import CellTried, Workplace, try_cell
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell
 from hardware.detection import detect, targets
 from hardware.errors import HwCompatError, NothingMatched, echo
+from hardware.evidence.latest import read_latest
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import new_run_id, now
 from hardware.front_door import note, terminal_width
@@ -22,6 +22,7 @@ from hardware.paths import DEFAULT_EVIDENCE, OUTPUT
 from .delivery import print_or_write
 from .remedies_view import error_type_of, remedies_json, remedies_markdown, remedies_text
 from .request import Request
+from .wording import reason_text
 
 FOLDER = OUTPUT / "remedies"
 """Where tries leave their evidence: one folder for each run, apart from the user's evidence."""
@@ -43,8 +44,8 @@ def try_remedies(request: Request) -> int:
     here = [one.target for one in targets(detect()) if one.expected]
     found = []
     for cell in cells:
-        note(f"{cell.id}: as it is, then with what may turn it")
-        found.append(try_cell(cell, place, here=here, error_type_of=error_type_of, on_note=note))
+        note(f"{cell.id}: baseline, then each fix")
+        found.append(try_cell(cell, place, here=here, error_type_of=error_type_of, on_note=note, words=reason_text))
     if request.format == "json":
         print_or_write(remedies_json(found, str(folder), now()) + "\n", request.output_dir, "remedies.json")
     elif request.format == "markdown":
@@ -73,7 +74,7 @@ def _evidence(named: Path | None) -> Path | None:
 
 def asked_cells(texts: Sequence[str], evidence: Path | None) -> tuple[Cell, ...]:
     """The cells that are named, and the failing ones of the evidence that fit a pattern, each once."""
-    lines = current_checks(read_folder(evidence)) if evidence else ()
+    lines = read_latest(evidence).checks if evidence else ()
     known = {line.cell_id for line in lines}
     failing = sorted({line.cell_id for line in lines if line.outcome.is_failure})
     found: dict[str, Cell] = {}

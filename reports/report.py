@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from generators.compatibility.history import History
 from generators.compatibility.second_opinion import SecondOpinion
 from generators.project.finding import ProjectOutcome
+from hardware.evidence.history import History
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 
 from .baseline import Comparison, State

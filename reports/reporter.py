@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.flaky import quarantined
+from generators.compatibility.flaky import flaky_cells
 from generators.compatibility.second_opinion import SecondOpinion, second_opinions
+from generators.compatibility.verdict import Reason, Verdict
 from hardware.cell import Cell
 from hardware.errors import HwCompatError, OutputError, UsageError, echo
 from hardware.evidence.error_types import current_name
+from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
 from hardware.evidence.writer import now
@@ -25,11 +27,11 @@ from .components import Component, own_parts, packages
 from .diagnosis import before_of, diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
 from .formats import report_text
-from .gathered import Gathered, gathered_of
 from .pool_problems import pool_problems
 from .report import Report
 from .second_opinion import second_opinion_findings
 from .stack import DEFAULT_TIMEOUT_S, STACK_COMPONENT, StackResult, run_stack
+from .wording import reason_text
 
 if TYPE_CHECKING:
     from generators.compatibility.matrix import Matrix
@@ -50,30 +52,30 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,120}")
 class HardwareCompatibilityReporter:
     """Findings of one session. Every `collect_…` adds to them and returns what it found; the same is kept once.
 
-    `evidence` is what was measured (None: nothing), as it was read or as `gathered_in` reduces a large folder;
-    `own_limits` are a repository's own tolerances by cell id. A part that is missing becomes a finding, and the rest
-    goes on.
+    `evidence` is what was measured (None: nothing), in memory or as its latest results with details; `own_limits` are
+    a project's own tolerances by cell id, `inventory` is this machine if it was detected already. A part that is
+    missing becomes a finding, and the rest goes on.
     """
 
     def __init__(
         self,
-        evidence: Evidence | Gathered | None = None,
+        evidence: Evidence | Latest | None = None,
         *,
         output_folder: Path = DEFAULT_REPORTS,
         own_limits: Mapping[str, float] | None = None,
+        inventory: HardwareInfo | None = None,
     ) -> None:
-        none = Evidence(runs=(), checks=(), ends=(), broken=())
-        self.gathered = evidence if isinstance(evidence, Gathered) else gathered_of(evidence or none)
+        self.latest = read_latest(evidence, details=True) if isinstance(evidence, Evidence) else evidence or Latest()
         self.output_folder = output_folder
         self.own_limits = own_limits or {}
-        self.checks: tuple[CheckLine, ...] = self.gathered.standing.checks
+        self.checks: tuple[CheckLine, ...] = self.latest.checks
         self.components: tuple[Component, ...] = ()
         self.cells: tuple[CellReport, ...] = ()
         self.opinions: tuple[SecondOpinion, ...] = ()
         self.stack: tuple[StackResult, ...] = ()
         self._asked_for_evidence = False
         self._findings: dict[tuple[str, tuple[str, ...]], Finding] = {}
-        self._inventory: HardwareInfo | None = None
+        self._inventory = inventory
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -200,13 +202,18 @@ class HardwareCompatibilityReporter:
             )
         ]
 
-    def collect_compatibility_test_errors(self, models: Sequence[str] | None = None) -> list[Finding]:
-        """Findings that the evidence shows, for some models or (None) for all, and what is wrong with it."""
+    def collect_compatibility_test_errors(
+        self, models: Sequence[str] | None = None, *, verdicts: Mapping[str, Verdict] | None = None
+    ) -> list[Finding]:
+        """Findings that the evidence shows, for some models or (None) for all, and what is wrong with it.
+
+        `verdicts` are those of the cells by id, if somebody judged them already.
+        """
         self._asked_for_evidence = True
         lines = [line for line in self.checks if models is None or line.model in models]
         found = []
         try:
-            self.cells = cell_reports(self.gathered, self.inventory(), models, self.own_limits)
+            self.cells = cell_reports(self.latest, self.inventory(), models, self.own_limits, verdicts)
         except Exception as error:  # without this machine's versions no verdict holds, and the findings still do
             found.append(self._failed("compatibility_test", error))
         found += [self._keep(finding) for finding in self._diagnosed(lines)]
@@ -230,7 +237,7 @@ class HardwareCompatibilityReporter:
 
     def _diagnosed(self, lines: Sequence[CheckLine]) -> list[Finding]:
         """What lines show, with what to try instead where nothing on the target helps."""
-        findings = diagnose(lines, before_of(self.gathered.standing.versions, self.gathered.sealed))
+        findings = diagnose(lines, before_of(self.latest.versions, self.latest.predictions))
         try:
             return with_alternatives(findings, [cell.verdict for cell in self.cells], self.inventory())
         except Exception as error:  # suggestions are an extra: without them the findings still stand
@@ -238,7 +245,7 @@ class HardwareCompatibilityReporter:
 
     def _second_opinions(self, models: Sequence[str] | None) -> list[Finding]:
         """What others' tests showed of those models, and findings where they contradict what we measured."""
-        others = self.gathered.standing.others
+        others = self.latest.others
         if not others.other_checks:
             return []
         opinions = second_opinions(others, self.inventory())
@@ -249,18 +256,18 @@ class HardwareCompatibilityReporter:
     def _evidence_errors(self) -> list[Finding]:
         component = "evidence"
         by_file: dict[str, list[str]] = {}
-        for line in self.gathered.standing.broken:
+        for line in self.latest.broken:
             by_file.setdefault(line.file, []).append(f"line {line.number}: {line.reason}")
         found = [
             self.add_error(ANY_TARGET, "broken_evidence", f"{name}: {len(why)} broken; {why[0]}", component=component)
             for name, why in by_file.items()
         ]
-        for cell_id, runs in self.gathered.standing.flaky.items():
+        flaky = flaky_cells(self.latest.alternating, self.latest.versions, self.latest.machines)
+        for cell_id, runs in flaky.items():
             cell = Cell.parse(cell_id)
-            found.append(
-                self.add_error(str(cell.target), "flaky", f"{cell_id}: {quarantined(runs)}", model_name=cell.model)
-            )
-        for run_id in self.gathered.unfinished:
+            text = reason_text(Reason.of("flaky", runs=runs))
+            found.append(self.add_error(str(cell.target), "flaky", f"{cell_id}: {text}", model_name=cell.model))
+        for run_id in self.latest.unfinished:
             text = f"run {run_id} has no end: it still goes on, or it was killed"
             found.append(self.add_error(ANY_TARGET, "interrupted", text, component=component))
         return found
@@ -333,8 +340,8 @@ class HardwareCompatibilityReporter:
             evidence_asked=self._asked_for_evidence or not self.stack,
             stack=self.stack,
             second_opinions=self.opinions,
-            history=self.gathered.history,
-            machines=self.gathered.machines,
+            history=self.latest.history,
+            machines=self.latest.runs,
         )
 
     def generate_report(self, format: str = "markdown") -> str:
@@ -342,12 +349,12 @@ class HardwareCompatibilityReporter:
         return report_text(self.report(), format)
 
     def matrix(self) -> Matrix:
-        """Declared levels with what the evidence shows."""
-        from generators.compatibility.conclusions import conclusions_of
+        """The matrix with what the evidence shows."""
+        from generators.compatibility.judged import judged_of
         from generators.compatibility.matrix_now import current_matrix
 
         inventory = self.inventory()
-        return current_matrix(conclusions_of(self.gathered.standing, inventory), inventory, timestamp=now())
+        return current_matrix(judged_of(self.latest, inventory), inventory, timestamp=now())
 
     def generate_compatibility_matrix(self) -> dict[str, Any]:
         """The matrix as the JSON object that `generators/compatibility/schemas/matrix.json` describes."""

@@ -27,6 +27,7 @@ from .progress_bar import progress_on
 from .project import project_text
 from .run_files import write_run_reports
 from .run_table import run_text
+from .wording import reason_text
 
 if TYPE_CHECKING:
     from generators.project.finding import ProjectOutcome
@@ -55,9 +56,7 @@ def run_suites(
     except JobInterrupted as error:
         result, cut = error.result, error
     outcome = _judged(asked, project, result, lock=asked.update_expected and not cut)
-    written_report = write_run_reports(
-        result, asked.evidence, asked.report_dir, outcome, suites=asked.output_dir, baseline=baseline
-    )
+    written_report = write_run_reports(result, asked.report_dir, outcome, suites=asked.output_dir, baseline=baseline)
     if asked.format_ == "json":
         click.echo(report_text(written_report.report, "json"))
     else:
@@ -106,7 +105,7 @@ def _judged(asked: Options, project: ProjectRun | None, result: JobResult, *, lo
     if lock:
         project, changes = project.with_lock_of(result, today=today)
         note(*([f"{project.project.name}: {change}" for change in changes] or ["the lock stays as it is"]))
-    return project.judge(result, today=today, allow_fallback=asked.allow_fallback)
+    return project.judge(result, today=today, allow_fallback=asked.allow_fallback, words=reason_text)
 
 
 def _run(

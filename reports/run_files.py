@@ -10,6 +10,7 @@ from pathlib import Path
 from generators.job import JobResult
 from generators.project.finding import ProjectOutcome
 from hardware.errors import OutputError
+from hardware.evidence.latest import Latest
 
 from .baseline import Baseline, compare
 from .finding import worst_first
@@ -28,9 +29,19 @@ class WrittenReport:
     path: Path
 
 
+def of_runs(result: JobResult) -> Latest:
+    """Return the latest results of a run's cells with the run's own lines: its report shows what ran in it."""
+    cells = {cell.verdict.cell for cell in result.cells}
+    return replace(
+        result.latest,
+        cells=frozenset(cells),
+        checks=result.own.checks,
+        broken=(*result.latest.broken, *result.own.broken),
+    )
+
+
 def write_run_reports(
     result: JobResult,
-    evidence: Path,
     folder: Path,
     project: ProjectOutcome | None = None,
     *,
@@ -43,14 +54,15 @@ def write_run_reports(
     earlier report that they are held against. Raises `OutputError` where the folder can't be written.
     """
     own = [cell.written.planned for cell in result.cells]
-    read = result.read_evidence(evidence)
+    verdicts = {cell.verdict.cell: cell.verdict for cell in result.cells}
     reporter = HardwareCompatibilityReporter(
-        read,
+        of_runs(result),
         output_folder=folder,
         own_limits={one.cell.id: one.tolerance.limit for one in own if one.tolerance},
+        inventory=result.inventory,
     )
-    reporter.collect_compatibility_test_errors()
-    report = replace(reporter.report(), runs=read.runs)
+    reporter.collect_compatibility_test_errors(verdicts=verdicts)
+    report = replace(reporter.report(), runs=result.own.runs)
     if project is not None:
         findings = worst_first([*report.findings, *project_findings(project, report.timestamp)])
         report = replace(report, project=project, findings=findings)

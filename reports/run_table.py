@@ -16,7 +16,8 @@ from hardware.own_commands import command_of
 from hardware.plain_text import wrapped
 from hardware.testing.progress import counted
 
-from .text import told, working
+from .text import working
+from .wording import BASIS_WORDS, explained
 
 _HEADINGS = ("check", "outcome", "asked for", "ran on", "error/tolerance", "time")
 _CELL_HEADINGS = ("cell", "verdict", "checks", "error/tolerance", "time")
@@ -75,7 +76,7 @@ def _levels(cells: Sequence[CellResult], high: Sequence[CellResult], shared: Col
 
 
 def _told(cell: CellResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return told(cell.verdict.reasons, cell.verdict.conditions)
+    return explained(cell.verdict)
 
 
 def _evidence(result: JobResult, width: int) -> list[str]:
@@ -150,7 +151,7 @@ def _basis(verdict: Verdict) -> str:
 
 def _prediction(verdict: Verdict) -> str:
     rules = ", ".join(verdict.rule_ids) or "no rule"
-    return f"{verdict.level} ({verdict.basis.words}: {rules}), sealed before the run"
+    return f"{verdict.level} ({BASIS_WORDS[verdict.basis]}: {rules}), stored before the run"
 
 
 def _troubles(cell: CellResult) -> Iterator[str]:

@@ -14,6 +14,7 @@ from .advice import recommend
 from .diagnosis import error_types
 from .finding import Confidence, Finding
 from .text import markdown, markdown_table
+from .wording import reason_text
 
 ERROR_TYPE = "second_opinion_disagrees"
 COMPONENT = "second_opinion"
@@ -32,7 +33,8 @@ def _finding(one: SecondOpinion, cells: Sequence[str]) -> Finding:
     names = [line.check_name for line in one.failures]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     first = one_line(one.failures[0].error_message, longest=200)
-    message = f"{kind.says} ({one.text}; {one.library}): {', '.join(names[:_NAMED])}{more}. The first says: {first}"
+    shown = f"{', '.join(names[:_NAMED])}{more}. The first says: {first}"
+    message = f"{kind.says} ({reason_text(one.reason)}; {one.library}): {shown}"
     return Finding(
         hardware_type=one.target,
         error_type=kind.name,

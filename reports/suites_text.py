@@ -30,7 +30,7 @@ def explained_text(planned: Sequence[PlannedSuite], format_: str, *, width: int 
     rules = load_rules()
     if format_ == "json":
         return json_text([_planned(suite) | _why(suite, rules) for suite in planned])
-    from generators.explain import explanation
+    from .explanation import explanation
 
     return printable("\n\n".join(explanation(suite, rules, width=width) for suite in planned), keep="\n")
 

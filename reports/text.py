@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from generators.compatibility.judgement import ONLY_SO
 from generators.compatibility.verdict import Level
 from hardware import plain_text
 from hardware.markdown import escaped_markdown
@@ -13,9 +12,6 @@ from hardware.markdown import markdown as markdown
 from hardware.plain_text import one_line
 
 _COMMAND = re.compile(r"`([^`]+)`")
-_REASON = re.compile(
-    r"(?P<head>(?:.*?: )??)(?P<check>[a-z_]+) (?P<rest>(?:failed|crashed|ran out of|skipped|not run).*)"
-)
 
 
 def printable(text: str) -> str:
@@ -53,34 +49,6 @@ def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
-def folded(reasons: Sequence[str]) -> tuple[str, ...]:
-    """Reasons of a verdict with those that several checks share said once: `builds, backward failed: no memory`."""
-    checks: dict[tuple[str, str], list[str]] = {}
-    for reason in reasons:
-        found = _REASON.fullmatch(reason)
-        key = (found["head"], found["rest"]) if found else (reason, "")
-        checks.setdefault(key, []).extend([found["check"]] if found else [])
-    return tuple(f"{head}{', '.join(names)} {rest}" if names else head for (head, rest), names in checks.items())
-
-
-def told(reasons: Sequence[str], conditions: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The reasons and conditions of a verdict for a reader, each fact once: what a pass depends on is one sentence,
-    and no condition that this sentence has stands beside it."""
-    depends: dict[str, list[str]] = {}
-    said = []
-    for reason in reasons:
-        who, found, text = reason.partition(ONLY_SO)
-        if not found:
-            said.append(reason)
-            continue
-        if who not in depends:
-            said.append(f"{who}{ONLY_SO}")
-        depends.setdefault(who, []).append(text)
-    sentences = {f"{who}{ONLY_SO}": f"{who}passes, but only: {'; '.join(texts)}" for who, texts in depends.items()}
-    known = {text for texts in depends.values() for text in texts}
-    return folded([sentences.get(text, text) for text in said]), tuple(c for c in conditions if c not in known)
-
-
 def working(levels: Sequence[Level]) -> str:
     """How many cells of some levels work, and how: `2 cells: 1 works, 1 works under conditions`."""
     counted = ((_WORKS[level], levels.count(level)) for level in _WORKS)
@@ -92,7 +60,7 @@ _WORKS = {
     Level.HIGH: ("works", "work"),
     Level.MEDIUM: ("works under conditions", "work under conditions"),
     Level.LOW: ("works in part", "work in part"),
-    Level.NONE: ("doesn't work", "don't work"),
+    Level.UNSUPPORTED: ("doesn't work", "don't work"),
     Level.UNKNOWN: ("is unknown", "are unknown"),
 }
 

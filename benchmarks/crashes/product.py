@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
+from reports.gathered import Gathered, gathered_in
+
 from hardware.detection import detect
 from hardware.evidence.store import Evidence, read_folder
-from reports.gathered import Gathered, gathered_in
 from reports.reporter import HardwareCompatibilityReporter
 
 from .checking import Raw, unfinished

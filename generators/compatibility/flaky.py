@@ -1,44 +1,23 @@
-"""Flaky cells: a check of theirs passed and failed while nothing that is recorded differed.
+"""Flaky cells: one of their checks passed and failed although nothing that is recorded differed.
 
-Such a cell is quarantined by name: no later pass makes it green until something that is recorded has changed. What
-failed stays failed.
+Such a cell is quarantined: no later pass makes it green until something that is recorded has changed. A failure stays
+a failure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
 from hardware.evidence.record import EDITED, CheckLine, Outcome
 from hardware.evidence.versions import relevant_versions
 
-from .conclude import ran_elsewhere
+from .grade import ran_elsewhere
 from .levels import level_rules
 
-if TYPE_CHECKING:
-    import duckdb
-
 _BROKE = (Outcome.FAILED, Outcome.CRASHED)
-"""What a cell does by itself. Time and memory run out on a machine that has other work."""
-
-_BOTH = f"bool_or(outcome = 'passed') AND bool_or(outcome IN {tuple(str(one) for one in _BROKE)})"
-
-# Plans are joined for those cells alone of which a check ever passed and broke at all, which are few.
-_PERHAPS = f"""
-WITH mixed AS MATERIALIZED (
-    SELECT DISTINCT cell_id FROM (SELECT cell_id FROM checks GROUP BY cell_id, check_name HAVING {_BOTH})),
-told AS MATERIALIZED (
-    SELECT place, cell_id, check_name, machine, suite_hash, outcome
-    FROM (SELECT * FROM checks SEMI JOIN mixed USING (cell_id)) JOIN machines USING (run_id)
-    JOIN (SELECT DISTINCT run_id, cell_id, suite_hash, unnest(checks) AS check_name
-            FROM plans SEMI JOIN mixed USING (cell_id)) USING (run_id, cell_id, check_name)),
-alternating AS (
-    SELECT DISTINCT cell_id FROM (SELECT cell_id FROM told GROUP BY cell_id, check_name, machine, suite_hash
-    HAVING {_BOTH}))
-SELECT DISTINCT place FROM told SEMI JOIN alternating USING (cell_id) ORDER BY place
-"""
+"""Outcomes that a cell brings about by itself. Time and memory also run out on a machine that does other work."""
 
 
 def flaky_cells(
@@ -78,14 +57,3 @@ def flaky_cells(
 
 def _where(line: CheckLine) -> tuple[object, ...]:
     return line.requested_target, line.config_hash, line.model_revision, tuple(sorted(line.conditions.items()))
-
-
-def perhaps_flaky(connection: duckdb.DuckDBPyConnection) -> list[int]:
-    """Where the planned lines of the cells lie that may be flaky, as far as columns tell; after `reduce_checks`."""
-    return [place for (place,) in connection.execute(_PERHAPS).fetchall()]
-
-
-def quarantined(runs: tuple[str, ...]) -> str:
-    """The reason why a flaky cell is `unknown`."""
-    named = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
-    return f"flaky, and quarantined: it passed and failed in runs between which nothing recorded differs ({named})"

@@ -29,7 +29,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelRules:
-    """The data file's contents, with the questions that `conclude` asks of them."""
+    """The data file's contents, with the questions that the judge needs."""
 
     compares: str
     compares_reason: str
@@ -42,8 +42,8 @@ class LevelRules:
     precision_names: Mapping[str, str]
     limits: tuple[Limit, ...]
     stated: Mapping[str, str]
-    subjects: tuple[str, ...]
-    subject_conditions: Mapping[str, str]
+    weights: tuple[str, ...]
+    weights_conditions: Mapping[str, str]
 
     def has_parameters(self, operator: str) -> bool:
         """Whether an operator, under a runtime's name for it, is one that holds weights."""
@@ -55,26 +55,34 @@ class LevelRules:
         short = name.lower().removeprefix("torch.")
         return self.precision_names.get(short, short)
 
-    def proves_enough(self, subject: str, required: str) -> bool:
-        """Whether what was run proves at least what `required` would. An unknown word proves nothing."""
-        if subject not in self.subjects or required not in self.subjects:
+    def proves_enough(self, ran: str, asked: str) -> bool:
+        """Whether the weights that ran prove at least what those that were asked for would. An unknown word proves
+        nothing."""
+        if ran not in self.weights or asked not in self.weights:
             return False
-        return self.subjects.index(subject) >= self.subjects.index(required)
+        return self.weights.index(ran) >= self.weights.index(asked)
 
-    def limiting(self, conditions: Mapping[str, str]) -> Iterable[str]:
-        """What has to be said of a pass under the conditions of a run."""
+    def limiting(self, conditions: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+        """Yield those of a run's conditions, key and value, under which a pass is worth `medium` at most."""
         for limit in self.limits:
             value = conditions.get(limit.key)
             if value is not None and limit.value in ("*", value):
-                words = limit.condition if "{}" in limit.condition else f"{limit.condition}: {{}}"
-                yield limit.condition if limit.value != "*" else words.replace("{}", value)
+                yield limit.key, value
+
+    def condition_text(self, key: str, value: str) -> str:
+        """Return how a limiting condition is stated."""
+        limit = next((one for one in self.limits if one.key == key and one.value in ("*", value)), None)
+        if limit is None:
+            return f"{key}: {value}"
+        words = limit.condition if "{}" in limit.condition else f"{limit.condition}: {{}}"
+        return limit.condition if limit.value != "*" else words.replace("{}", value)
 
 
 @functools.cache
 def level_rules() -> LevelRules:
     """The rules of the data file."""
     data = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-    subjects = dict(data["subjects"])
+    weights = dict(data["weights"])
     return LevelRules(
         **data["required"],
         not_the_target=frozenset(data["not_the_target"]["error_types"]),
@@ -83,6 +91,6 @@ def level_rules() -> LevelRules:
         precision_names=data["precision_names"],
         limits=tuple(Limit(**limit) for limit in data["limiting"]),
         stated={entry["target"]: entry["condition"] for entry in data["stated"]},
-        subjects=tuple(subjects.pop("order")),
-        subject_conditions=subjects,
+        weights=tuple(weights.pop("order")),
+        weights_conditions=weights,
     )

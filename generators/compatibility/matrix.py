@@ -1,4 +1,4 @@
-"""The matrix of all answers: by family, declared level beside counts, by model, and by what measured them."""
+"""The matrix of all answers: by family, by model, by architecture, and by what measured them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import Target
 
 from .facts import Facts
-from .matrix_groups import GROUPS, GroupCell, Measured, counts_of, device_group, group_cell, measured_levels
+from .judge import is_final
+from .matrix_groups import GROUPS, GroupCell, Measured, device_group, group_cell
 from .rule import Rule
 from .rules import RuleSet, predict
-from .verdict import Basis, Level, Verdict, worst
+from .verdict import Level, Verdict, strongest
 from .vocabulary import vocabulary
 
 SCHEMA = Path(__file__).with_name("schemas") / "matrix.json"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 PLURALS = {"architecture": "architectures", "accelerator": "accelerators", "machine": "machines"}
 """The names under which a matrix as JSON holds `groups`."""
 NO_FAMILY = "unknown"
-
-_STRENGTH = {Basis.DECLARED: 0, Basis.PREDICTED: 1, Basis.EXPIRED: 2, Basis.MEASURED: 3}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,9 +139,10 @@ def _plain(view: Mapping[str, Mapping[str, GroupCell]]) -> dict[str, Any]:
 
 def _plain_cell(cell: GroupCell) -> dict[str, Any]:
     return {
-        "level": str(cell.level),
+        "level": None if cell.level is None else str(cell.level),
         "basis": None if cell.basis is None else str(cell.basis),
         "counts": dict(vars(cell.counts)),
+        "levels": {str(level): number for level, number in cell.levels.items()},
         "evidence": list(cell.evidence),
         "notes": list(cell.notes),
         "rule_ids": list(cell.rule_ids),
@@ -163,7 +163,7 @@ def build_matrix(
     devices: Mapping[str, Measured] | None = None,
     predicted: Callable[[Cell], Verdict | None] = lambda _cell: None,
 ) -> Matrix:
-    """The matrix of declared levels with `verdicts` laid over them.
+    """Return the matrix of `verdicts`, and of assumed levels for families without one.
 
     `family_of` gives each model's family; a model without one stands in the view by model only. Of several
     verdicts for one cell the one with the strongest basis counts, and of those the worst. `hardware_types` are the
@@ -175,7 +175,7 @@ def build_matrix(
     """
     family_of = family_of or {}
     family_sizes = family_sizes or {}
-    chosen = {id_: _strongest(own) for id_, own in _by_cell(verdicts).items()}
+    chosen = {id_: strongest(own) for id_, own in _by_cell(verdicts).items()}
     cells = {id_: Cell.parse(id_) for id_ in chosen}
     asked = tuple(hardware_types or vocabulary().hardware_types)
     columns = tuple(dict.fromkeys((*asked, *sorted(str(cell.target) for cell in cells.values()))))
@@ -232,28 +232,12 @@ def _by_cell(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
     return grouped
 
 
-def _strongest(verdicts: Sequence[Verdict]) -> Verdict:
-    """The one to show: a known level before `unknown`, then the strongest basis, then the worst level."""
-    return max(verdicts, key=lambda v: (v.level.rank is not None, _STRENGTH[v.basis], -(v.level.rank or 0)))
-
-
 def _family_cell(winners: Sequence[Rule], verdicts: Sequence[Verdict], size: int | None) -> GroupCell:
-    measured = measured_levels(verdicts)
-    evidence = {
-        id_
-        for one in verdicts
-        if one.basis is Basis.MEASURED and one.level is not Level.UNKNOWN
-        for id_ in one.evidence_ids
-    }
-    level, basis = worst(list(measured.values())), Basis.MEASURED if measured else None
-    if winners:
-        level, basis = winners[0].level, winners[0].basis
-    return GroupCell(
-        level=level,
-        basis=basis,
-        counts=counts_of(verdicts, size),
-        evidence=tuple(sorted(evidence)),
+    return group_cell(
+        verdicts,
+        models=size,
         notes=tuple(dict.fromkeys(rule.note for rule in winners if rule.note)),
+        assumed=winners[0].level if winners else None,
         rule_ids=tuple(rule.id for rule in winners),
     )
 
@@ -291,8 +275,10 @@ def _rows(
     return tuple(rows)
 
 
-def _unmeasured(predicted: Verdict | None, own: Verdict | None, declared: Callable[[], Verdict]) -> Verdict:
-    """What is said of a cell that nothing was measured of: by all facts of its model, else what its family has. Why a
-    run settled nothing is told where neither says more."""
-    said = predicted or declared()
+def _unmeasured(predicted: Verdict | None, own: Verdict | None, assumed: Callable[[], Verdict]) -> Verdict:
+    """The verdict of a cell without a measured level: by all facts of its model, else its family's. If neither knows
+    more, it is the verdict that says why a run settled nothing."""
+    if own is not None and is_final(own):
+        return own
+    said = predicted or assumed()
     return own if own is not None and said.level is Level.UNKNOWN else said

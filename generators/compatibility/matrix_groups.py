@@ -1,19 +1,20 @@
-"""Views of the matrix by what models have in common, or what measured them: architecture, accelerator, machine.
+"""Groups of cells in the matrix: families, architectures, accelerators, machines. A group has counts, never a level.
 
-Nothing is declared of these. A cell's level is the worst of what it stands for, and never an average; the counts
-beside it say how much that is.
+Only a family about which nothing was measured, imported or predicted has a level: the assumed one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from hardware.cell import Cell
+from hardware.evidence.latest import Latest
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import lines_by_cell
 
-from .standing import Standing
 from .verdict import Basis, Level, Verdict, worst
 
 GROUPS = ("architecture", "accelerator", "machine")
@@ -28,8 +29,8 @@ Measured = Mapping[str, Sequence[Verdict]]
 class Counts:
     """Models of a group on one target: how many were measured there, and how many of those are high or medium.
 
-    `models` is how many the group has in all, `None` where nobody counted. `said` are models that weren't measured
-    and of which rules say a level, declared or predicted; `said_supported` those of them that are to be so.
+    `models` is how many the group has in all, None if that isn't known. `said` are models that weren't measured and
+    for which rules give a level, predicted or assumed; `said_supported` those of them with high or medium.
     """
 
     measured: int = 0
@@ -41,25 +42,23 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupCell:
-    """The worst level of a group on a target, what that rests on (`None` where nothing is known), and the counts.
+    """The counts of a group on a target, and the strongest `basis` of its models (None if nothing is known).
 
-    `notes` name cells for which another accelerator or machine has another level.
+    `levels` is how many models have each level with that basis. `level` is the assumed level of a group about which
+    nothing else is known, else None. `notes` name cells that have another level on another accelerator or machine.
     """
 
-    level: Level
+    level: Level | None
     basis: Basis | None
     counts: Counts
+    levels: Mapping[Level, int] = field(default_factory=lambda: MappingProxyType({}))
     evidence: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     rule_ids: tuple[str, ...] = ()
 
 
-def measured_levels(verdicts: Iterable[Verdict]) -> dict[str, Level]:
-    """The measured level of each model, the worst of its cells; what was measured to be unknown is left out."""
-    return _levels(verdicts, (Basis.MEASURED,))
-
-
 def _levels(verdicts: Iterable[Verdict], bases: Collection[Basis]) -> dict[str, Level]:
+    """The level of each model with one of some bases: the worst of its cells; unknown cells are left out."""
     found: dict[str, Level] = {}
     for verdict in verdicts:
         if verdict.basis in bases and verdict.level is not Level.UNKNOWN:
@@ -69,9 +68,9 @@ def _levels(verdicts: Iterable[Verdict], bases: Collection[Basis]) -> dict[str, 
 
 
 def counts_of(verdicts: Sequence[Verdict], models: int | None) -> Counts:
-    """How many models were measured, of how many others rules speak, and how many of each are high or medium."""
-    measured = measured_levels(verdicts)
-    by_rules = _levels(verdicts, (Basis.PREDICTED, Basis.DECLARED))
+    """Return how many models were measured, how many others rules speak of, and how many of each work."""
+    measured = _levels(verdicts, (Basis.MEASURED,))
+    by_rules = _levels(verdicts, (Basis.PREDICTED, Basis.ASSUMED))
     said = {name: level for name, level in by_rules.items() if name not in measured}
     return Counts(
         measured=len(measured),
@@ -86,22 +85,33 @@ def _supported(levels: Mapping[str, Level]) -> int:
     return sum(level in (Level.HIGH, Level.MEDIUM) for level in levels.values())
 
 
-def group_cell(verdicts: Sequence[Verdict], *, models: int | None = None, notes: Sequence[str] = ()) -> GroupCell:
-    """The cell of a group with these verdicts: the worst of the strongest basis that any of them has."""
+def group_cell(
+    verdicts: Sequence[Verdict],
+    *,
+    models: int | None = None,
+    notes: Sequence[str] = (),
+    assumed: Level | None = None,
+    rule_ids: Sequence[str] = (),
+) -> GroupCell:
+    """Return the cell of a group with these verdicts; `assumed` is its level if nothing else is known."""
     known = [verdict for verdict in verdicts if verdict.level is not Level.UNKNOWN]
-    strongest = next((one for one in _BASES if any(verdict.basis is one for verdict in known)), None)
-    counted = [verdict for verdict in known if verdict.basis is strongest]
+    basis = max((verdict.basis for verdict in known), key=lambda one: one.rank, default=None)
+    counted = [verdict for verdict in known if verdict.basis is basis]
+    levels = Counter(_levels(counted, () if basis is None else (basis,)).values())
+    if basis in (None, Basis.ASSUMED):
+        assumed = assumed if assumed is not None else next(iter(levels), None) if len(levels) == 1 else None
+        basis = Basis.ASSUMED if assumed is not None else basis
+    else:
+        assumed = None
     return GroupCell(
-        level=worst([verdict.level for verdict in counted]),
-        basis=strongest,
+        level=assumed,
+        basis=basis,
         counts=counts_of(verdicts, models),
+        levels={level: levels[level] for level in Level if levels[level]},
         evidence=tuple(sorted({id_ for verdict in counted for id_ in verdict.evidence_ids})),
         notes=tuple(notes),
-        rule_ids=tuple(dict.fromkeys(id_ for verdict in counted for id_ in verdict.rule_ids)),
+        rule_ids=tuple(dict.fromkeys([*rule_ids, *(id_ for verdict in counted for id_ in verdict.rule_ids)])),
     )
-
-
-_BASES = (Basis.MEASURED, Basis.EXPIRED, Basis.PREDICTED, Basis.DECLARED)
 
 
 def device_group(measured: Measured, columns: Sequence[str], precision: str) -> dict[str, dict[str, GroupCell]]:
@@ -138,20 +148,18 @@ def _conflicts(name: str, verdicts: Sequence[Verdict], split: Mapping[str, Mappi
 
 
 def by_device(
-    standing: Standing, whole: Sequence[Verdict], conclude_on: Callable[[Standing], Sequence[Verdict]]
+    latest: Latest, whole: Sequence[Verdict], judge_on: Callable[[Latest], Sequence[Verdict]]
 ) -> dict[str, Measured]:
-    """What each accelerator and each machine measured by itself.
+    """Return what each accelerator and each machine measured by itself.
 
-    `whole` are the verdicts over all lines, which hold where one alone measured a cell; `conclude_on` concludes from
-    some of the lines.
+    `whole` are the verdicts over all results, which hold if only one measured a cell; `judge_on` judges some of the
+    results.
     """
     verdicts = {verdict.cell: verdict for verdict in whole}
-    accelerators = _accelerators(standing.checks)
+    accelerators = _accelerators(latest.checks)
     return {
-        "accelerator": _measured(standing, verdicts, accelerators, conclude_on),
-        "machine": _measured(
-            standing, verdicts, lambda line: standing.machines.get(line.run_id) or UNNAMED, conclude_on
-        ),
+        "accelerator": _measured(latest, verdicts, accelerators, judge_on),
+        "machine": _measured(latest, verdicts, lambda line: latest.machines.get(line.run_id) or UNNAMED, judge_on),
     }
 
 
@@ -161,14 +169,14 @@ def _accelerators(checks: Sequence[CheckLine]) -> Callable[[CheckLine], str]:
 
 
 def _measured(
-    standing: Standing,
+    latest: Latest,
     verdicts: Mapping[str, Verdict],
     name_of: Callable[[CheckLine], str],
-    conclude_on: Callable[[Standing], Sequence[Verdict]],
+    judge_on: Callable[[Latest], Sequence[Verdict]],
 ) -> dict[str, list[Verdict]]:
     found: dict[str, list[Verdict]] = {}
     shared: dict[str, list[CheckLine]] = {}
-    for cell, lines in lines_by_cell(standing.checks).items():
+    for cell, lines in lines_by_cell(latest.checks).items():
         names = {name_of(line) for line in lines}
         if len(names) > 1:
             for line in lines:
@@ -177,7 +185,7 @@ def _measured(
             found.setdefault(names.pop(), []).append(verdict)
     for name, lines in shared.items():
         cells = frozenset(line.cell_id for line in lines)
-        found.setdefault(name, []).extend(conclude_on(replace(standing, checks=tuple(lines), cells=cells)))
+        found.setdefault(name, []).extend(judge_on(replace(latest, checks=tuple(lines), cells=cells)))
     if all(verdict.level is Level.UNKNOWN for verdict in found.get(UNNAMED, ())):
         found.pop(UNNAMED, None)  # what was planned and never came to: no accelerator is behind it
     return dict(sorted(found.items()))

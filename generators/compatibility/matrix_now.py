@@ -1,4 +1,4 @@
-"""The matrix as it stands now: what was declared, predicted from stored recipes, and concluded from evidence.
+"""Today's matrix: assumed levels, predictions from stored recipes, and verdicts from evidence.
 
 Imports neither torch nor transformers.
 """
@@ -15,20 +15,20 @@ from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.target import Target
 
-from .conclude import final
-from .conclusions import Conclusions
 from .facts import facts_here
+from .judge import strongest_of
+from .judged import Judged
 from .matrix import Matrix, build_matrix
 from .rules import RuleSet, load_rules, predict
-from .second_opinion import told_beside
+from .second_opinion import with_opinions
 from .verdict import Verdict
 from .vocabulary import vocabulary
 
 
 def current_matrix(
-    concluded: Conclusions | None, inventory: HardwareInfo, *, timestamp: str, precision: str = "float32"
+    judged: Judged | None, inventory: HardwareInfo, *, timestamp: str, precision: str = "float32"
 ) -> Matrix:
-    """Levels of families and of models: declared, predicted for the recipes that are stored, measured where known."""
+    """Return the matrix of all stored recipes and of what was measured."""
     rules = load_rules()
     recipes = {recipe.model_type: recipe for recipe in stored_recipes()}
     predicted = {
@@ -38,10 +38,9 @@ def current_matrix(
         for verdict in [_predicted(recipe, Target(name=name), precision, rules, inventory)]
     }
     verdicts = list(predicted.values())
-    for verdict in concluded.measured if concluded else ():
-        before = predicted.get(verdict.cell)
-        verdicts.append(final(before, verdict) if before else verdict)
-    verdicts = list(told_beside(verdicts, concluded.opinions if concluded else ()))
+    for verdict in judged.measured if judged else ():
+        verdicts.append(strongest_of(verdict, predicted.get(verdict.cell)))
+    verdicts = list(with_opinions(verdicts, judged.opinions if judged else ()))
     models = sorted({Cell.parse(verdict.cell).model for verdict in verdicts})
     known = _classified(models, recipes)
     return build_matrix(
@@ -51,7 +50,7 @@ def current_matrix(
         timestamp=timestamp,
         precision=precision,
         architecture_of={model: one.architecture for model, one in known.items() if one.architecture != UNKNOWN},
-        devices=concluded.devices if concluded else None,
+        devices=judged.devices if judged else None,
         predicted=lambda cell: predicted.get(cell.id) or _of_another(cell, rules, inventory),
     )
 

@@ -28,9 +28,11 @@ _LONGEST = 1_000_000
 
 REQUIRED = ("id", "when", "target", "basis", "reason", "source")
 OPTIONAL = ("level", "at_most", "error_type", "note", "conditions", "since", "until")
+_OLDER = {"none": str(Level.UNSUPPORTED), "declared": str(Basis.ASSUMED)}
+"""Words of older rule files."""
 LEVELS = tuple(str(level) for level in Level if level is not Level.UNKNOWN)
 LIMITS = tuple(str(level) for level in Level if level is not Level.HIGH)
-BASES = (str(Basis.DECLARED), str(Basis.PREDICTED))
+BASES = (str(Basis.ASSUMED), str(Basis.PREDICTED))
 
 _ID = re.compile(r"[a-z0-9_]+(?:\.[a-z0-9_-]+)+")
 _SOURCE = re.compile(r"https?://\S+|(?!/)(?!.*\.\.)[A-Za-z0-9_./-]+\.(?:md|toml|json|py)(?:#[a-z0-9-]+)?")
@@ -65,9 +67,9 @@ class Rule:
         return max(own, key=lambda t: t.variant, default=None)
 
     def precedence(self, target: Target) -> tuple[int, bool]:
-        """Larger wins: the number of conditions (a target's variant is one), then predicted over declared.
+        """Larger wins: the number of conditions (a target's variant is one), then predicted over assumed.
 
-        A range of precisions bounds what was declared and makes a declared rule no more specific, so that a prior
+        A range of precisions bounds what is assumed and makes an assumed rule no more specific, so that a prior
         stays the weakest of all rules; one precision is a condition like others.
         """
         predicted = self.basis is Basis.PREDICTED

@@ -1,7 +1,7 @@
 """All rules together: loading them, refusing sets that contradict themselves, and predicting a verdict.
 
 A rule claims a level or limits it. Which claim wins: the one with more conditions; among equals a predicted level
-over a declared one. Two claims that are still equal may both speak only if they agree; the order of files or lines
+over an assumed one. Two claims that are still equal may both speak only if they agree; the order of files or lines
 never decides anything. Every limit that holds counts: the level is the lowest of them and of the winning claim.
 """
 
@@ -21,11 +21,11 @@ from .conditions import all_covered, all_hold, all_overlap
 from .facts import Facts
 from .precisions import not_computed
 from .rule import Rule, read_rules
-from .verdict import Basis, Level, Verdict
+from .verdict import Basis, Level, Reason, Verdict, once
 
 RULES_FOLDER = Path(__file__).with_name("rules")
 
-_WEIGHT = {Level.NONE: 0, Level.LOW: 1, Level.UNKNOWN: 2, Level.MEDIUM: 3, Level.HIGH: 4}
+_WEIGHT = {Level.UNSUPPORTED: 0, Level.LOW: 1, Level.UNKNOWN: 2, Level.MEDIUM: 3, Level.HIGH: 4}
 """From the limit that says most to the one that says least: what is known to fail isn't open any more."""
 
 
@@ -181,7 +181,7 @@ def combined(winners: Sequence[Rule], limits: Sequence[Rule]) -> tuple[Level, tu
     lowest = min((rule.level for rule in limits), key=_WEIGHT.__getitem__, default=Level.HIGH)
     claimed = winners[0].level if winners else Level.UNKNOWN
     # Where nothing is claimed, a limit says something only where it says that the model fails.
-    binds = lowest in (Level.NONE, Level.LOW) if not winners else _WEIGHT[lowest] < _WEIGHT[claimed]
+    binds = lowest in (Level.UNSUPPORTED, Level.LOW) if not winners else _WEIGHT[lowest] < _WEIGHT[claimed]
     return (lowest, tuple(rule for rule in limits if rule.level is lowest)) if binds else (claimed, ())
 
 
@@ -191,18 +191,20 @@ def predict(cell: Cell, facts: Facts, rules: RuleSet) -> Verdict:
     found = reason(cell.target, facts, rules)
     if not found.counted:
         why = not_computed(cell.target, cell.precision)
-        why = why or f"no rule speaks of {facts.model_type or cell.model} on {cell.target}"
-        return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, reasons=(why,))
+        no_rule = Reason.of("no_rule", model=facts.model_type or cell.model, target=str(cell.target))
+        reason_ = Reason.of("not_computed", text=why) if why else no_rule
+        return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, reasons=(reason_,))
     works = found.level in (Level.HIGH, Level.MEDIUM)  # what fails does so under no condition
     return Verdict(
         cell=cell.id,
         level=found.level,
         basis=found.basis,
-        reasons=_once(rule.reason for rule in found.binding or found.winners),
-        conditions=_once(c for rule in (*found.winners, *found.limits) if works for c in rule.conditions),
+        reasons=once(Reason.of("rule", text=rule.reason) for rule in found.binding or found.winners),
+        conditions=once(
+            Reason.of("rule", text=text)
+            for rule in (*found.winners, *found.limits)
+            if works
+            for text in rule.conditions
+        ),
         rule_ids=tuple(rule.id for rule in found.counted),
     )
-
-
-def _once(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(texts))

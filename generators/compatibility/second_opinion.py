@@ -17,9 +17,9 @@ from hardware.evidence.record import CheckLine, Origin, Outcome, RunLine
 from hardware.evidence.store import Evidence
 from hardware.evidence.versions import moved_versions, relevant_versions, versions_of
 
-from .verdict import Basis, Level, Verdict
+from .verdict import Basis, Level, Reason, Verdict
 
-_NAMES = {Origin.TRANSFORMERS: "upstream's tests"}
+_TOLD = (Origin.TRANSFORMERS,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +57,15 @@ class SecondOpinion:
         return self.lines[-1].conditions.get("tests of", str(self.origin))
 
     @property
-    def text(self) -> str:
-        """`upstream's tests: 91 passed, 3 failed, 40 skipped`, with what limits it."""
-        counts = ", ".join(f"{self.counts[one]} {one}" for one in Outcome if self.counts.get(one))
-        why = ", ".join(f"{number} {name}" for name, number in sorted(self.not_asked.items()))
-        expired = f"; with other versions: {', '.join(self.moved)}" if self.moved else ""
-        return f"{_NAMES[self.origin]}: {counts.replace('not_run', 'not run')}{f' ({why})' if why else ''}{expired}"
+    def reason(self) -> Reason:
+        """The counts of outcomes, with what limits them."""
+        return Reason.of(
+            "other_tests",
+            origin=str(self.origin),
+            counts=tuple(f"{self.counts[one]} {one}" for one in Outcome if self.counts.get(one)),
+            not_run=tuple(f"{number} {name}" for name, number in sorted(self.not_asked.items())),
+            moved=self.moved,
+        )
 
 
 def second_opinions(evidence: Evidence | None, inventory: HardwareInfo) -> tuple[SecondOpinion, ...]:
@@ -77,7 +80,7 @@ def second_opinions(evidence: Evidence | None, inventory: HardwareInfo) -> tuple
     grouped: dict[tuple[str, str, str, str], list[CheckLine]] = {}
     for line in sorted(evidence.other_checks, key=lambda line: line.started_at):
         run = runs.get(line.run_id)
-        if run is not None and line.origin in _NAMES and (line.cell_id, line.check_name) in _planned(run):
+        if run is not None and line.origin in _TOLD and (line.cell_id, line.check_name) in _planned(run):
             place = (line.model, line.requested_target.partition(":")[0], run.machine, str(line.origin))
             grouped.setdefault(place, []).append(line)
     return tuple(_opinion(lines, runs, inventory) for _, lines in sorted(grouped.items()))
@@ -106,21 +109,23 @@ def _opinion(lines: Sequence[CheckLine], runs: Mapping[str, RunLine], inventory:
     )
 
 
-def told_beside(verdicts: Sequence[Verdict], opinions: Sequence[SecondOpinion]) -> tuple[Verdict, ...]:
-    """The verdicts with what others' tests showed of their model and target as a last reason; levels, bases and
-    evidence stay what they are."""
-    texts: dict[tuple[str, str], list[str]] = {}
+def with_opinions(verdicts: Sequence[Verdict], opinions: Sequence[SecondOpinion]) -> tuple[Verdict, ...]:
+    """Return the verdicts with what other tests showed of their model and target as a last reason.
+
+    Levels, bases and evidence stay what they are.
+    """
+    found: dict[tuple[str, str], list[Reason]] = {}
     for one in opinions:
-        texts.setdefault((one.model, one.target), []).append(one.text)
-    return tuple(_beside(verdict, texts) for verdict in verdicts) if texts else tuple(verdicts)
+        found.setdefault((one.model, one.target), []).append(one.reason)
+    return tuple(_with_opinion(verdict, found) for verdict in verdicts) if found else tuple(verdicts)
 
 
-def _beside(verdict: Verdict, texts: Mapping[tuple[str, str], Sequence[str]]) -> Verdict:
+def _with_opinion(verdict: Verdict, found: Mapping[tuple[str, str], Sequence[Reason]]) -> Verdict:
     try:
         cell = Cell.parse(verdict.cell)
     except HwCompatError:  # no cell, so nobody tested it
         return verdict
-    more = [text for text in texts.get((cell.model, str(cell.target)), ()) if text not in verdict.reasons]
+    more = [reason for reason in found.get((cell.model, str(cell.target)), ()) if reason not in verdict.reasons]
     return replace(verdict, reasons=(*verdict.reasons, *more)) if more else verdict
 
 

@@ -153,9 +153,9 @@ def _consider(
             return Step(target=status.target, result=StepResult.MEMORY_TOO_SMALL, reason=f"{where}: {sizes}")
         reason = f"{where} is here and large enough: {sizes}"
     verdict = predicted(Target.parse(status.target)) if predicted else None
-    if verdict and verdict.level is Level.NONE and verdict.basis is Basis.PREDICTED:
-        why = "; ".join(verdict.reasons)
-        return Step(target=status.target, result=StepResult.PREDICTED_TO_FAIL, reason=f"predicted none: {why}")
+    if verdict and verdict.level is Level.UNSUPPORTED and verdict.basis is Basis.PREDICTED:
+        why = "; ".join(reason.text("text") for reason in verdict.reasons)  # a prediction has reasons of rules alone
+        return Step(target=status.target, result=StepResult.PREDICTED_TO_FAIL, reason=f"predicted unsupported: {why}")
     return Step(target=status.target, result=StepResult.TAKEN, reason=reason)
 
 

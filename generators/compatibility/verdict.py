@@ -1,20 +1,25 @@
-"""`Verdict`: the one type of every answer: a prediction, a matrix cell, a measured level, the final word."""
+"""`Verdict`: the one answer for a cell, whether rules predict it, a run measured it or somebody else did."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hardware.cell import Cell
 from hardware.errors import BrokenInput, did_you_mean, echo
+from hardware.plain_text import one_line
 
 SCHEMA = Path(__file__).with_name("schemas") / "verdict.json"
 
-_FIELDS = ("cell", "level", "basis", "reasons", "conditions", "rule_ids", "evidence_ids")
+Value = str | int | float | tuple[str, ...]
+"""What a parameter of a reason may be."""
+
+_LONGEST = 1000
+"""Characters of one parameter of a reason: what software printed may have any length."""
 
 
 class Level(StrEnum):
@@ -23,64 +28,156 @@ class Level(StrEnum):
     HIGH = "high"
     MEDIUM = "medium"
     LOW = "low"
-    NONE = "none"
+    UNSUPPORTED = "unsupported"
     UNKNOWN = "unknown"
 
     @property
     def rank(self) -> int | None:
-        """3 for high down to 0 for none; `unknown` isn't on the scale and has no rank."""
+        """Return 3 for high down to 0 for unsupported; `unknown` isn't on the scale and has no rank."""
         return _RANKS.get(self)
 
     @property
     def is_supported(self) -> bool:
-        """Whether the model works there, if only in part: neither `none` nor `unknown`."""
+        """Whether the model works there, if only in part: neither `unsupported` nor `unknown`."""
         return self in (Level.HIGH, Level.MEDIUM, Level.LOW)
 
+    @classmethod
+    def _missing_(cls, value: object) -> Level | None:
+        return cls.UNSUPPORTED if value == "none" else None
 
-_RANKS = {Level.HIGH: 3, Level.MEDIUM: 2, Level.LOW: 1, Level.NONE: 0}
+
+_RANKS = {Level.HIGH: 3, Level.MEDIUM: 2, Level.LOW: 1, Level.UNSUPPORTED: 0}
 
 
-def worst(levels: Sequence[Level]) -> Level:
-    """The lowest level that is known; `unknown` where none is."""
+def worst(levels: Iterable[Level]) -> Level:
+    """Return the lowest level that is known; `unknown` if none is."""
     known = [level for level in levels if level.rank is not None]
     return min(known, key=lambda level: _RANKS[level]) if known else Level.UNKNOWN
 
 
 class Basis(StrEnum):
-    """What a level rests on, from the weakest to the strongest; `expired` is measured on other versions."""
+    """What a level rests on, from the weakest to the strongest."""
 
-    DECLARED = "declared"
+    ASSUMED = "assumed"
     PREDICTED = "predicted"
     EXPIRED = "expired"
+    IMPORTED = "imported"
     MEASURED = "measured"
 
     @property
-    def words(self) -> str:
-        """What it means to a reader who sees a mark."""
-        return _BASIS_WORDS[self]
+    def rank(self) -> int:
+        """Return 4 for measured down to 0 for assumed."""
+        return list(Basis).index(self)
+
+    @classmethod
+    def _missing_(cls, value: object) -> Basis | None:
+        return cls.ASSUMED if value == "declared" else None
 
 
-_BASIS_WORDS = {
-    Basis.DECLARED: "declared of the family, nobody ran it",
-    Basis.PREDICTED: "predicted by rules",
-    Basis.EXPIRED: "measured with other versions",
-    Basis.MEASURED: "measured",
-}
+class Fault(StrEnum):
+    """Who is responsible for a level that isn't high."""
+
+    MODEL = "model"
+    ROUTE = "route"
+    DEVICE = "device"
+    HARNESS = "harness"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A fact behind a verdict: a code and its parameters. The reporting layer turns it into text.
+
+    Make one with `Reason.of`, which flattens and shortens what software printed.
+    """
+
+    code: str
+    items: tuple[tuple[str, Value], ...] = ()
+
+    @classmethod
+    def of(cls, code: str, **parameters: Value | None) -> Reason:
+        """Return the reason with these parameters; those that are None or empty are left out."""
+        given = {name: value for name, value in parameters.items() if value not in (None, "", ())}
+        return cls(code, tuple((name, _flat(value)) for name, value in given.items() if value is not None))
+
+    @property
+    def parameters(self) -> dict[str, Value]:
+        """The parameters by name."""
+        return dict(self.items)
+
+    def text(self, name: str) -> str:
+        """Return a parameter as text, lists with commas; an empty text if there is none of that name."""
+        value = self.parameters.get(name, "")
+        return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+    def on(self, accelerator: str) -> Reason:
+        """Return the same reason, said of one of several accelerators."""
+        return Reason.of(self.code, **{**self.parameters, "accelerator": accelerator})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {"code": self.code, "parameters": {name: _plain(value) for name, value in self.items}}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Reason:
+        """Return the reason that a JSON value describes; a text, as older files have it, becomes the code `text`.
+
+        Raises `TypeError` for anything else.
+        """
+        if isinstance(value, str):
+            return cls.of("text", text=value)
+        parameters = value.get("parameters") if isinstance(value, Mapping) else None
+        if not isinstance(parameters, Mapping) or not isinstance(value.get("code"), str):
+            raise TypeError("a reason has a code and parameters")
+        return cls.of(value["code"], **{str(name): _value(one) for name, one in parameters.items()})
+
+
+def _flat(value: Value) -> Value:
+    if isinstance(value, str):
+        return one_line(value, longest=_LONGEST)
+    return tuple(one_line(one, longest=_LONGEST) for one in value) if isinstance(value, tuple) else value
+
+
+def _plain(value: Value) -> Any:
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _value(value: Any) -> Value:
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return tuple(value)
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return value
+    raise TypeError("a parameter of a reason is a text, a number or a list of texts")
+
+
+Words = Callable[[Reason], str]
+"""How the reporting layer words a reason: passed to code that puts one into a message."""
+
+_LISTS = ("reasons", "conditions", "rule_ids", "evidence_ids")
+_TEXTS = ("route", "weights_asked", "weights_run")
+_FIELDS = ("cell", "level", "basis", "fault", *_TEXTS, *_LISTS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """The answer for one cell, with what it rests on.
 
-    `cell` is the cell's id. `reasons` say why the level isn't higher or where it comes from,
-    `conditions` what must hold for it; `rule_ids` and `evidence_ids` name what was used, to be looked up.
+    `cell` is the cell's id. `fault` says who is responsible if the level isn't high, None if that isn't known.
+    `route` is how the model got to the target, empty if nothing ran. `weights_asked` and `weights_run` are `tiny`,
+    `config` or `checkpoint`. `reasons` say why the level isn't higher or where it comes from, `conditions` what must
+    hold for it; `rule_ids` and `evidence_ids` name what was used, to be looked up.
     """
 
     cell: str
     level: Level
     basis: Basis
-    reasons: tuple[str, ...] = ()
-    conditions: tuple[str, ...] = ()
+    fault: Fault | None = None
+    route: str = ""
+    weights_asked: str = ""
+    weights_run: str = ""
+    reasons: tuple[Reason, ...] = ()
+    conditions: tuple[Reason, ...] = ()
     rule_ids: tuple[str, ...] = ()
     evidence_ids: tuple[str, ...] = ()
 
@@ -88,46 +185,91 @@ class Verdict:
         if self.level is not Level.UNKNOWN and not (self.rule_ids or self.evidence_ids):
             raise ValueError(f"{self.cell}: level {self.level} rests on no rule and no evidence")
 
+    @property
+    def strength(self) -> tuple[bool, int, int]:
+        """Sorts verdicts of one cell: a known level first, then the stronger basis, then the worse level."""
+        return self.level.rank is not None, self.basis.rank, -(self.level.rank or 0)
+
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object that `schemas/verdict.json` describes."""
+        """Return the JSON object that `schemas/verdict.json` describes."""
         return {
             "cell": self.cell,
             "level": str(self.level),
             "basis": str(self.basis),
-            "reasons": list(self.reasons),
-            "conditions": list(self.conditions),
+            "fault": None if self.fault is None else str(self.fault),
+            **{name: getattr(self, name) for name in _TEXTS},
+            "reasons": [reason.to_dict() for reason in self.reasons],
+            "conditions": [reason.to_dict() for reason in self.conditions],
             "rule_ids": list(self.rule_ids),
             "evidence_ids": list(self.evidence_ids),
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Verdict:
-        """The verdict that a JSON object describes. Raises `BrokenInput` naming the field that is wrong."""
+        """Return the verdict that a JSON object describes; the words of older files are read too.
+
+        Raises `BrokenInput` naming the field that is wrong.
+        """
         for name in data:
             if name not in _FIELDS:
                 raise _broken(name, "it is no field of a verdict", did_you_mean(str(name), _FIELDS))
         for name in ("cell", "level", "basis"):
             if not isinstance(data.get(name), str):
                 raise _broken(name, f"text was expected, not {type(data.get(name)).__name__}")
-        if data["level"] not in list(Level):
-            raise _broken("level", f"{echo(data['level'])} is not one of {', '.join(Level)}")
-        if data["basis"] not in list(Basis):
-            raise _broken("basis", f"{echo(data['basis'])} is not one of {', '.join(Basis)}")
-        lists = {name: _texts(name, data.get(name, [])) for name in _FIELDS[3:]}
+        for name in _TEXTS:
+            if not isinstance(data.get(name, ""), str):
+                raise _broken(name, "text was expected")
+        fault = data.get("fault")
         cell = Cell.parse(data["cell"]).id
         try:
-            return cls(cell=cell, level=Level(data["level"]), basis=Basis(data["basis"]), **lists)
+            return cls(
+                cell=cell,
+                level=_member(Level, "level", data),
+                basis=_member(Basis, "basis", data),
+                fault=None if fault is None else _member(Fault, "fault", data),
+                route=data.get("route", ""),
+                weights_asked=data.get("weights_asked", ""),
+                weights_run=data.get("weights_run", ""),
+                reasons=_reasons("reasons", data.get("reasons", [])),
+                conditions=_reasons("conditions", data.get("conditions", [])),
+                rule_ids=_names("rule_ids", data.get("rule_ids", [])),
+                evidence_ids=_names("evidence_ids", data.get("evidence_ids", [])),
+            )
         except ValueError as error:
             raise _broken("level", str(error)) from error
 
 
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+def _member(kind: type[_Word], name: str, data: Mapping[str, Any]) -> _Word:
+    try:
+        return kind(data[name])
+    except ValueError as error:
+        raise _broken(name, f"{echo(str(data[name]))} is not one of {', '.join(kind)}") from error
+
+
 def schema() -> dict[str, Any]:
-    """The published JSON Schema of `Verdict.to_dict()`."""
+    """Return the published JSON Schema of `Verdict.to_dict()`."""
     loaded: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
     return loaded
 
 
-def _texts(name: str, value: Any) -> tuple[str, ...]:
+def once(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """Return the reasons in their order, each once."""
+    return tuple(dict.fromkeys(reasons))
+
+
+def _reasons(name: str, value: Any) -> tuple[Reason, ...]:
+    if not isinstance(value, list | tuple):
+        raise _broken(name, "a list was expected")
+    try:
+        return tuple(Reason.from_json(one) for one in value)
+    except TypeError as error:
+        raise _broken(name, str(error)) from error
+
+
+def _names(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise _broken(name, "a list of texts was expected")
     return tuple(value)
@@ -135,3 +277,8 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
 
 def _broken(name: str, why: str, fix: str = "") -> BrokenInput:
     return BrokenInput(f"the field {echo(str(name))} of a verdict is broken", why=why, fix=fix)
+
+
+def strongest(verdicts: Sequence[Verdict]) -> Verdict:
+    """Return the verdict that counts of several for one cell."""
+    return max(verdicts, key=lambda verdict: verdict.strength)

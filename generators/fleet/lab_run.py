@@ -106,7 +106,7 @@ def run_in_lab(
             raise UsageError(cut.how, fix=cut.next_step)
         missing = next(one.planned.cell.id for one in written if one.planned.cell.id not in runs)
         raise UsageError(f"the run on {host.name} left no plan for {missing}", why=run.last_words)
-    result = result_of_runs(written, runs, evidence)
+    result = result_of_runs(written, runs, evidence, inventory)
     if cut:
         raise JobInterrupted(result, how=cut.how, next_step=cut.next_step)
     return result

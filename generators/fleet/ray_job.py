@@ -93,7 +93,7 @@ def run_on_ray(written: Sequence[WrittenSuite], inventory: HardwareInfo, asked: 
     if left:
         run_id = _write_not_run(left, written, ledger.not_run, inventory, asked, interrupted=interrupted)
         ledger.runs |= {suite.cell.id: run_id for suite in left}
-    result = result_of_runs(written, ledger.runs, asked.evidence, earlier=ledger.earlier)
+    result = result_of_runs(written, ledger.runs, asked.evidence, inventory, earlier=ledger.earlier)
     if interrupted:
         raise JobInterrupted(result)
     return result

@@ -12,7 +12,7 @@ from generators.compatibility.memory.asking import MemoryAnswer, memory_answer
 from generators.compatibility.memory.estimate import MemoryEstimate
 from generators.compatibility.rules import RuleSet
 from generators.compatibility.selection import priority_list
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Verdict, Words
 from generators.plan import predicted_for
 from generators.profile import Profile
 from hardware.cell import Cell
@@ -39,6 +39,7 @@ def workload_of(
     measured: Mapping[str, Verdict],
     lines: Sequence[CheckLine],
     on_note: Callable[[str], None],
+    words: Words,
 ) -> Workload:
     """One model as a workload. `measured` are verdicts by cell id, `lines` the checks that count now."""
     answer = _estimated(profile, precision, on_note)
@@ -57,9 +58,9 @@ def workload_of(
                 continue
             cell = _cell(profile, device, precision)
             verdict = measured.get(cell.id, predicted(cell.target))
-            if why := _forbids(verdict):
+            if why := _forbids(verdict, words):
                 forbidden[device.name] = why
-            elif why := _doubts(verdict):
+            elif why := _doubts(verdict, words):
                 doubtful[device.name] = why
             seconds[device.name] = _seconds(cell, device, answer, recipe.family, lines, here=not machine.label)
     return Workload(
@@ -86,20 +87,20 @@ def _estimated(profile: Profile, precision: str, on_note: Callable[[str], None])
         return None
 
 
-def _forbids(verdict: Verdict) -> str:
-    if verdict.level is not Level.NONE or verdict.basis is Basis.DECLARED:
+def _forbids(verdict: Verdict, words: Words) -> str:
+    if verdict.level is not Level.UNSUPPORTED or verdict.basis is Basis.ASSUMED:
         return ""
-    return f"{verdict.basis} not to work: {'; '.join(verdict.reasons) or 'no reason is kept'}"
+    return f"{verdict.basis} not to work: {'; '.join(map(words, verdict.reasons)) or 'no reason is kept'}"
 
 
-def _doubts(verdict: Verdict) -> str:
-    """Why it isn't known whether a model works there; what is declared of a whole family is no knowledge of it."""
+def _doubts(verdict: Verdict, words: Words) -> str:
+    """Why it isn't known whether a model works there; what is assumed of a whole family is no knowledge of it."""
     if verdict.level is Level.UNKNOWN:
         return "no rule and no evidence says that it works there"
-    if verdict.basis in (Basis.DECLARED, Basis.EXPIRED):
+    if verdict.basis in (Basis.ASSUMED, Basis.EXPIRED):
         return f"{verdict.level} there is only {verdict.basis}"
     if verdict.level is Level.LOW:
-        return f"low ({verdict.basis}): {'; '.join(verdict.reasons)}"
+        return f"low ({verdict.basis}): {'; '.join(map(words, verdict.reasons))}"
     return ""
 
 

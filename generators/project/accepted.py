@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from generators.compatibility.judgement import describe
+from generators.compatibility.grade import check_reason
+from generators.compatibility.verdict import Words
 from hardware.evidence.record import EDITED, CheckLine, Outcome
 
 from .finding import Kind, ProjectFinding
@@ -24,7 +25,11 @@ class Acceptance:
 
 
 def judge_accepted(
-    project: Project, lines: Mapping[str, Sequence[CheckLine]], today: date, left_out: Mapping[str, str]
+    project: Project,
+    lines: Mapping[str, Sequence[CheckLine]],
+    today: date,
+    left_out: Mapping[str, str],
+    words: Words,
 ) -> Acceptance:
     """Hold each accepted failure against the lines of its cell.
 
@@ -35,7 +40,7 @@ def judge_accepted(
     for entry in project.accepted:
         own = lines.get(entry.cell, ())
         covered = [line for line in own if entry.covers(line)]
-        finding = _judge(project, entry, own, covered, today, left_out.get(entry.cell, ""))
+        finding = _judge(project, entry, own, covered, today, left_out.get(entry.cell, ""), words)
         if finding is not None:
             findings.append(finding)
         if finding is not None and finding.kind is Kind.ACCEPTED:
@@ -51,11 +56,12 @@ def _judge(
     covered: Sequence[CheckLine],
     today: date,
     left_out_by: str,
+    words: Words,
 ) -> ProjectFinding | None:
     """None where a failure of another kind took its place: that one breaks the build by itself."""
     where = f"{project.name} {entry.span}"
     if covered:
-        shown = shown_by(covered)
+        shown = shown_by(covered, words)
         if today > entry.until:
             return _finding(
                 entry,
@@ -82,7 +88,7 @@ def _judge(
         return None
     if left_out_by:
         return _finding(entry, Kind.LEFT_OUT, f"{entry.what} is not judged: {left_out_by} left it out", "", ())
-    became = describe(scope[0]) if scope else "nothing of it was run"
+    became = words(check_reason(scope[0])) if scope else "nothing of it was run"
     return _finding(
         entry,
         Kind.NOT_SHOWN,
@@ -92,12 +98,12 @@ def _judge(
     )
 
 
-def shown_by(lines: Sequence[CheckLine]) -> str:
+def shown_by(lines: Sequence[CheckLine], words: Words) -> str:
     """What the first of some checks said, and what became of the others; empty without any."""
     if not lines:
         return ""
     others = ", ".join(f"{line.check_name} {str(line.outcome).replace('_', ' ')}" for line in lines[1:])
-    return describe(lines[0]) + (f"; also {others}" if others else "")
+    return words(check_reason(lines[0])) + (f"; also {others}" if others else "")
 
 
 def _passes(scope: Sequence[CheckLine]) -> bool:

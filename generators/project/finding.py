@@ -39,7 +39,8 @@ class ProjectFinding:
     """One thing that a project has to say of a run.
 
     `message` says what and why, `fix` what to change; `line` is where it stands in the project file (0: nowhere);
-    `quote` is text of the file that the fix speaks of. `checks` and `evidence_ids` name what showed it.
+    `quote` is text of the file that the fix speaks of. `checks` and `evidence_ids` name what showed it; `rests`
+    is True if the lock doesn't count while a failure of the cell is accepted.
     """
 
     kind: Kind
@@ -50,6 +51,7 @@ class ProjectFinding:
     quote: str = ""
     checks: tuple[str, ...] = ()
     evidence_ids: tuple[str, ...] = ()
+    rests: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

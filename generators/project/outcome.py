@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import date
 from types import MappingProxyType
 
-from generators.compatibility.judgement import reason_text
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Verdict, Words
 from generators.job import JobResult
 from hardware.evidence.record import CheckLine, Outcome
+from hardware.plain_text import one_line
 
 from .accepted import judge_accepted, shown_by
 from .finding import Kind, ProjectFinding, ProjectOutcome
@@ -41,7 +41,12 @@ def runs_of(result: JobResult, *, allow_fallback: bool) -> dict[str, CellRun]:
 
 
 def judge_project(
-    project: Project, runs: Mapping[str, CellRun], today: date, *, left_out: Mapping[str, str] = _NOTHING
+    project: Project,
+    runs: Mapping[str, CellRun],
+    today: date,
+    *,
+    words: Words,
+    left_out: Mapping[str, str] = _NOTHING,
 ) -> ProjectOutcome:
     """What the results of one run, by cell id, mean to the project on the day `today`.
 
@@ -50,16 +55,16 @@ def judge_project(
     cell has the low level that the lock expects.
     """
     lines = {cell: run.lines for cell, run in runs.items()}
-    acceptance = judge_accepted(project, lines, today, left_out)
+    acceptance = judge_accepted(project, lines, today, left_out, words)
     findings: list[ProjectFinding] = []
     for cell, run in runs.items():
         failing = [line for line in run.lines if _fails(line) and line.evidence_id not in acceptance.accepted]
         has_accepted = any(line.evidence_id in acceptance.accepted for line in run.lines)
         expectation = project.expected.get(cell)
         if expectation is None:
-            findings += _unlocked(cell, run, failing)
+            findings += _unlocked(cell, run, failing, words)
         else:
-            findings.append(_locked(project, expectation, run, failing, has_accepted))
+            findings.append(_locked(project, expectation, run, failing, has_accepted, words))
     for cell, expectation in project.expected.items():
         if cell not in runs:
             findings.append(_absent(project, expectation, left_out.get(cell, "")))
@@ -78,17 +83,24 @@ def _fails(line: CheckLine) -> bool:
 
 
 def _locked(
-    project: Project, expectation: Expectation, run: CellRun, failing: Sequence[CheckLine], has_accepted: bool
+    project: Project,
+    expectation: Expectation,
+    run: CellRun,
+    failing: Sequence[CheckLine],
+    has_accepted: bool,
+    words: Words,
 ) -> ProjectFinding:
     expected, measured = expectation.level, run.verdict.level
     rank, wanted = measured.rank, expected.rank
     known = run.verdict.basis is Basis.MEASURED and rank is not None and wanted is not None
-    cause = shown_by(failing) or reason_text("; ".join(run.verdict.reasons[:2]))
+    cause = shown_by(failing, words) or one_line("; ".join(map(words, run.verdict.reasons[:2])))
     compared = f"expected {expected}, measured {measured}"
     if has_accepted and not failing and (not known or (rank or 0) < (wanted or 0)):
-        return _finding(expectation, Kind.MET, f"{compared}; the lock rests while a failure of the cell is accepted")
+        return _finding(
+            expectation, Kind.MET, f"{compared}; the lock rests while a failure of the cell is accepted", rests=True
+        )
     if not known:
-        why = run.missing and f"the device isn't here: {reason_text(run.missing)}"
+        why = run.missing and f"the device isn't here: {one_line(run.missing)}"
         return _finding(
             expectation,
             Kind.NOT_MET,
@@ -100,7 +112,7 @@ def _locked(
         return _finding(expectation, Kind.MET, f"{measured}, as expected", lines=failing)
     if (rank or 0) < (wanted or 0):
         other = "accept the failure" if failing else f"change line {expectation.line} of {project.name}"
-        return _finding(expectation, Kind.WORSE, f"{compared}: {cause}", f"Mend it, or {other}.", failing)
+        return _finding(expectation, Kind.WORSE, f"{compared}: {cause}", f"Fix it, or {other}.", failing)
     return _finding(
         expectation,
         Kind.BETTER,
@@ -111,7 +123,7 @@ def _locked(
     )
 
 
-def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine]) -> list[ProjectFinding]:
+def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine], words: Words) -> list[ProjectFinding]:
     measured = str(run.verdict.level)
     note = ProjectFinding(
         kind=Kind.NOT_LOCKED,
@@ -121,11 +133,11 @@ def _unlocked(cell: str, run: CellRun, failing: Sequence[CheckLine]) -> list[Pro
     )
     if not failing and not run.missing:
         return [note]
-    missing = f"the device isn't here: {reason_text(run.missing)}" if run.missing else ""
+    missing = f"the device isn't here: {one_line(run.missing)}" if run.missing else ""
     broken = ProjectFinding(
         kind=Kind.FAILED,
         cell=cell,
-        message="; ".join(filter(None, [missing, shown_by(failing)])),
+        message="; ".join(filter(None, [missing, shown_by(failing, words)])),
         checks=tuple(dict.fromkeys(line.check_name for line in failing)),
         evidence_ids=tuple(line.evidence_id for line in failing),
     )
@@ -146,7 +158,13 @@ def _absent(project: Project, expectation: Expectation, left_out_by: str) -> Pro
 
 
 def _finding(
-    expectation: Expectation, kind: Kind, message: str, fix: str = "", lines: Sequence[CheckLine] = ()
+    expectation: Expectation,
+    kind: Kind,
+    message: str,
+    fix: str = "",
+    lines: Sequence[CheckLine] = (),
+    *,
+    rests: bool = False,
 ) -> ProjectFinding:
     return ProjectFinding(
         kind=kind,
@@ -154,6 +172,7 @@ def _finding(
         message=message,
         fix=fix,
         line=expectation.line,
+        rests=rests,
         checks=tuple(dict.fromkeys(line.check_name for line in lines)),
         evidence_ids=tuple(line.evidence_id for line in lines),
     )

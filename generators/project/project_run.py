@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
+from generators.compatibility.verdict import Words
 from generators.job import JobResult
 from generators.plan import PlannedSuite
 from hardware.cells import Shard, choose_cells
@@ -39,19 +40,19 @@ class ProjectRun:
         found = {suite.cell.id: self.project.timeout_for(suite.cell) for suite in self.kept}
         return {cell: seconds for cell, seconds in found.items() if seconds is not None}
 
-    def judge(self, result: JobResult, *, today: date, allow_fallback: bool) -> ProjectOutcome:
+    def judge(self, result: JobResult, *, today: date, allow_fallback: bool, words: Words) -> ProjectOutcome:
         """What the result means to the project on the day `today`."""
         kept = {suite.cell.id for suite in self.kept}
         absent = left_out(self.project, self.planned, kept, self.override, self.left_by)
         runs = runs_of(result, allow_fallback=allow_fallback)
-        return judge_project(self.project, runs, today, left_out=absent)
+        return judge_project(self.project, runs, today, words=words, left_out=absent)
 
     def with_lock_of(self, result: JobResult, *, today: date) -> tuple[ProjectRun, tuple[str, ...]]:
         """Write what was measured into the lock; returns the run under the new file, and what is new in it.
 
         What wasn't measured, and cells of which a failure is accepted, stay as they are. Raises as `update_expected`.
         """
-        accepted = self.judge(result, today=today, allow_fallback=False).accepted
+        accepted = self.judge(result, today=today, allow_fallback=False, words=str).accepted
         levels = levels_to_lock(runs_of(result, allow_fallback=False), accepted)
         changes = update_expected(self.project.path, levels)
         return replace(self, project=read_project(self.project.path)), changes

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from generators.compatibility.conclude import why_expired
-from generators.compatibility.current import measured_verdicts, verdict_of
-from generators.compatibility.current_checks import current_checks
-from generators.compatibility.judgement import reason_text
-from generators.compatibility.verdict import Basis, Level
+from generators.compatibility.judge import judge, why_expired
+from generators.compatibility.verdict import Basis, Level, Reason
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence, lines_by_cell
@@ -29,10 +27,10 @@ class ExpiredCell:
 
     cell: Cell
     level: Level
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     runs: tuple[RunLine, ...]
     lines: tuple[CheckLine, ...]
-    settled: str = ""
+    settled: tuple[Reason, ...] = ()
 
     @property
     def plan(self) -> PlannedCell | None:
@@ -76,7 +74,7 @@ def expired_cells(
     by_cell = lines_by_cell(evidence.checks)
     newest_first = sorted(evidence.runs, key=lambda run: (run.started_at, run.run_id), reverse=True)
     found = []
-    for verdict in measured_verdicts(evidence, inventory, own_limits):
+    for verdict in judge(read_latest(evidence), inventory, own_limits=own_limits):
         if verdict.basis is not Basis.EXPIRED:
             continue
         cell = Cell.parse(verdict.cell)
@@ -102,22 +100,23 @@ def _settled(
     inventory: HardwareInfo,
     machine: str,
     own_limit: float | None,
-) -> str:
-    """What the newest run on this machine showed, where it holds as things are and was whole; else empty."""
+) -> tuple[Reason, ...]:
+    """What the newest run on this machine showed, if it still holds and was whole."""
     run = next((run for run in runs if run.machine == machine), None)
     plan = _plan_in(run, cell) if run is not None else None
     if run is None or plan is None:
-        return ""
+        return ()
     own = tuple(line for line in lines if line.run_id == run.run_id)
     reached = {line.check_name for line in own if line.outcome is not Outcome.NOT_RUN}
     if not set(plan.checks) <= reached:
-        return ""
-    alone = Evidence(runs=(run,), checks=own, ends=(), broken=())
-    verdict = verdict_of(cell, alone, current_checks(alone), inventory, own_limit=own_limit)
+        return ()
+    alone = read_latest(Evidence(runs=(run,), checks=own))
+    (verdict,) = judge(
+        alone, inventory, own_limits={} if own_limit is None else {cell.id: own_limit}, cells=[cell.id]
+    )
     if verdict.basis is Basis.EXPIRED:
-        return ""
-    what = reason_text(verdict.reasons[0]) if verdict.reasons else str(verdict.level)
-    return f"run {reason_text(run.run_id)} measured it here as things are now, and showed nothing: {what}"
+        return ()
+    return (Reason.of("settled_by", run=run.run_id), *verdict.reasons[:1])
 
 
 def _plan_in(run: RunLine, cell: Cell) -> PlannedCell | None:

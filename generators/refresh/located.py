@@ -11,8 +11,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from generators.compatibility.judgement import reason_text
 from generators.compatibility.rules import RuleSet
+from generators.compatibility.verdict import Reason
 from generators.models.classifier import classify, classify_type
 from generators.models.libraries import catalog_of, is_known, lacking
 from generators.models.sources import kind_of
@@ -24,27 +24,28 @@ from hardware.cell import MODULE_TASK, Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, ModelError, echo
 from hardware.expected_targets import why_absent
+from hardware.plain_text import one_line
 from hardware.target import Target
 
 from .expired import ExpiredCell
 from .selection import models_in_cells, slug_of
 
 
-def why_not_here(one: ExpiredCell, inventory: HardwareInfo, names: Sequence[str]) -> str:
-    """Why a cell can't be measured again on this machine, as far as can be told without building anything; empty
-    where it can. `names` are the models that the command line names."""
+def why_not_here(one: ExpiredCell, inventory: HardwareInfo, names: Sequence[str]) -> tuple[Reason, ...]:
+    """Return why a cell can't be measured again on this machine, as far as that is known without building anything;
+    empty if it can. `names` are the models that the command line names."""
     if one.settled:
         return one.settled
     target = one.cell.target
     if target.name not in known_targets():
-        return f"no backend for {target} is installed"
+        return (Reason.of("text", text=f"no backend for {target} is installed"),)
     if absent := why_absent(target, inventory):
-        return f"{target} isn't here: {absent}"
+        return (Reason.of("text", text=f"{target} isn't here: {absent}"),)
     try:
         name_of(one, names)
     except HwCompatError as error:
-        return str(error)
-    return ""
+        return (Reason.of("text", text=str(error)),)
+    return ()
 
 
 def name_of(one: ExpiredCell, names: Sequence[str]) -> str:
@@ -170,7 +171,7 @@ def _why_unnamed(one: ExpiredCell) -> str:
         return "its run took it from a project file, which --config names"
     if not commands:
         return "its run line is missing"
-    return f"the command of its run doesn't name it: {reason_text(commands[0])}"
+    return f"the command of its run doesn't name it: {one_line(commands[0])}"
 
 
 def _example(cell: Cell) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from generators.compatibility.rules import load_rules
+from generators.compatibility.verdict import Reason
 from generators.options import Options
 from generators.plan import PlannedSuite
 from generators.project.project_run import ProjectRun
@@ -23,11 +24,11 @@ from .selection import chosen_cells, named_devices
 
 @dataclass(frozen=True, kw_only=True)
 class Refreshed:
-    """An expired cell: `why_not` says why it can't be measured again here, empty where it can."""
+    """An expired cell: `why_not` says why it can't be measured again here, empty if it can."""
 
     expired: ExpiredCell
     duration: Duration
-    why_not: str = ""
+    why_not: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class RefreshPlan:
         return tuple(one for one in self.cells if not one.why_not)
 
     @property
-    def left(self) -> dict[str, str]:
+    def left(self) -> dict[str, tuple[Reason, ...]]:
         """Cells that stay expired, with the reason, by id."""
         return {one.expired.cell.id: one.why_not for one in self.cells if one.why_not}
 
@@ -134,8 +135,8 @@ def still_expired(
     inventory: HardwareInfo,
     machine: str,
     project: ProjectRun | None,
-) -> dict[str, str]:
+) -> dict[str, tuple[Reason, ...]]:
     """Which of some cells are expired after a run, each with the reason."""
     limits = {one.cell.id: one.tolerance.limit for one in project.kept if one.tolerance} if project else {}
     found = expired_cells(evidence, inventory, machine, limits)
-    return {one.cell.id: one.settled or "; ".join(one.reasons) for one in found if one.cell.id in cells}
+    return {one.cell.id: one.settled or one.reasons for one in found if one.cell.id in cells}

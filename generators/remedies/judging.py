@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from generators.compatibility.conclude import conclude
-from generators.compatibility.judgement import describe, reason_text
-from generators.compatibility.required import required_checks
-from generators.compatibility.verdict import Level, Verdict
+from generators.compatibility.grade import check_reason
+from generators.compatibility.judge import judge_cell, required_checks
+from generators.compatibility.verdict import Level, Verdict, Words
 from hardware.cell import Cell
 from hardware.changes import CHANGED
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
-from hardware.evidence.versions import relevant_versions
 
 from .remedy import Step
 
@@ -71,20 +69,22 @@ def verdict_of_run(cell: Cell, run: Run, leaves_out: Sequence[str] = ()) -> Verd
     `levels.toml` limits them.
     """
     if run.run is None or run.plan is None:
-        return conclude(cell, (), (), current_versions={}, run_versions={})
+        return judge_cell(cell, (), (), now={}, then={})
     planned = [name for name in run.plan.checks if name not in leaves_out]
-    return conclude(
+    return judge_cell(
         cell,
         planned,
         [line for line in run.lines if line.check_name not in leaves_out],
-        current_versions=relevant_versions(cell, run.run.versions),
-        run_versions={run.run.run_id: run.run.versions},
-        subject_required=run.plan.subject,
-        required_checks=[name for name in required_checks(cell) if name not in leaves_out],
+        now=run.run.versions,
+        then={run.run.run_id: run.run.versions},
+        weights_asked=run.plan.subject,
+        required=[name for name in required_checks(cell) if name not in leaves_out],
     )
 
 
-def judge_try(step: Step, run: Run, before: Level, check: str, *, evidence: str, seconds: float) -> Tried:
+def judge_try(
+    step: Step, run: Run, before: Level, check: str, *, evidence: str, seconds: float, words: Words
+) -> Tried:
     """What a try showed, for a cell that had the level `before` and whose first failed check was `check`.
 
     It turned the cell only where its lines say under which condition they were measured, and where `check` was asked
@@ -103,14 +103,14 @@ def judge_try(step: Step, run: Run, before: Level, check: str, *, evidence: str,
     elif (verdict.level.rank or 0) > (before.rank or 0):
         state = State.BETTER
     not_asked = f"{check} can't be asked there" if state is State.BETTER and failure is None else ""
-    why = run.problem or not_asked or ("" if state is State.TURNED else _why(failure or skipped, verdict))
+    why = run.problem or not_asked or ("" if state is State.TURNED else _why(failure or skipped, verdict, words))
     return Tried(
         step=step,
         state=state,
         level=verdict.level,
         error_type=failure.error_type if failure else "",
         why=why,
-        conditions=(*verdict.conditions, *_left_out(step, run)),
+        conditions=(*map(words, verdict.conditions), *_left_out(step, run)),
         evidence=evidence,
         run_id=run.run.run_id if run.run else "",
         seconds=seconds,
@@ -136,10 +136,10 @@ def _tells_its_change(step: Step, run: Run) -> bool:
     return all(line.conditions.get(CHANGED, "") == changed for line in run.lines)
 
 
-def _why(line: CheckLine | None, verdict: Verdict) -> str:
+def _why(line: CheckLine | None, verdict: Verdict, words: Words) -> str:
     if line is not None:
-        return describe(line)
-    return reason_text(verdict.reasons[0]) if verdict.reasons else "it left no line of evidence"
+        return words(check_reason(line))
+    return words(verdict.reasons[0]) if verdict.reasons else "it left no line of evidence"
 
 
 def smallest(tried: Sequence[Tried]) -> Tried | None:

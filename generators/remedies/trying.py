@@ -12,13 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from generators.compatibility.judgement import describe, reason_text
-from generators.compatibility.verdict import Level
+from generators.compatibility.grade import check_reason
+from generators.compatibility.verdict import Level, Reason, Words
 from hardware.cell import Cell
 from hardware.changes import VARIABLE
 from hardware.errors import HwCompatError, OutputError
 from hardware.evidence.record import CheckLine
 from hardware.evidence.store import read_folder
+from hardware.plain_text import one_line
 
 from .attempt import EVIDENCE, Task
 from .judging import Run, Tried, judge_try, smallest, verdict_of_run, worth_trying
@@ -84,6 +85,7 @@ def try_cell(
     on_note: Callable[[str], None] = lambda _text: None,
     known: Run | None = None,
     first_is_enough: bool = False,
+    words: Words,
 ) -> CellTried:
     """Measure `cell` as it is, then under each remedy that applies, until no smaller one is left to try.
 
@@ -95,10 +97,10 @@ def try_cell(
     verdict = verdict_of_run(cell, run)
     failure = run.first_failure
     if failure is None or verdict.level in (Level.HIGH, Level.MEDIUM):
-        problem = "" if verdict.level.is_supported else run.problem or _first(verdict.reasons)
+        problem = "" if verdict.level.is_supported else run.problem or _first(verdict.reasons, words)
         return CellTried(cell=cell, level=verdict.level, problem=problem)
     error_type = error_type_of(failure)
-    on_note(f"{cell.id} as it is: {describe(failure)} ({seconds:.0f} s)")
+    on_note(f"{cell.id} as it is: {words(check_reason(failure))} ({seconds:.0f} s)")
     kind = failure_of(cell, failure, error_type, os.environ)
     tried: list[Tried] = []
     left: list[str] = []
@@ -106,14 +108,14 @@ def try_cell(
         if not worth_trying(step, tried) or (first_is_enough and smallest(tried)):
             left.append(step.id)
             continue
-        tried.append(_try(step, cell, place, verdict.level, failure.check_name))
+        tried.append(_try(step, cell, place, verdict.level, failure.check_name, words))
         on_note(f"{cell.id} {step.id}: {tried[-1].state} {tried[-1].why} ({tried[-1].seconds:.0f} s)")
     return CellTried(
         cell=cell,
         level=verdict.level,
         check=failure.check_name,
         error_type=error_type,
-        why=describe(failure),
+        why=words(check_reason(failure)),
         kind=kind.id,
         kind_reason=kind.reason,
         tried=tuple(tried),
@@ -121,15 +123,16 @@ def try_cell(
     )
 
 
-def _first(reasons: Sequence[str]) -> str:
-    return reason_text(reasons[0]) if reasons else "nothing was measured"
+def _first(reasons: Sequence[Reason], words: Words) -> str:
+    return words(reasons[0]) if reasons else "nothing was measured"
 
 
-def _try(step: Step, asked: Cell, place: Workplace, before: Level, check: str) -> Tried:
+def _try(step: Step, asked: Cell, place: Workplace, before: Level, check: str, words: Words) -> Tried:
     variables = {**step.remedy.environment, VARIABLE: step.changes.text}
     name = step.id.replace(":", "_")
     run, seconds = _measured(step.cell, asked, place, name, variables)
-    return judge_try(step, run, before, check, evidence=str(_folder(asked, place, name) / EVIDENCE), seconds=seconds)
+    evidence = str(_folder(asked, place, name) / EVIDENCE)
+    return judge_try(step, run, before, check, evidence=evidence, seconds=seconds, words=words)
 
 
 def _folder(asked: Cell, place: Workplace, name: str) -> Path:
@@ -191,7 +194,7 @@ def run_child(task: Task, environment: Mapping[str, str], log: Path, limit_s: fl
         return ""
     text = log.read_bytes()[-_LONGEST_LOG:].decode(errors="replace")
     last = next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
-    return reason_text(last.removeprefix("problem: "))
+    return one_line(last.removeprefix("problem: "))
 
 
 def _left(cell: Cell, evidence: Path, problem: str) -> Run:

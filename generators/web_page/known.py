@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from generators.compatibility.conclude import final
-from generators.compatibility.current import measured_verdicts
+from generators.compatibility.judge import judge, strongest_of
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Verdict
 from generators.compatibility.vocabulary import vocabulary
 from generators.plan import PlannedSuite, predicted_for
 from hardware.detection import HardwareInfo
+from hardware.evidence.latest import read_latest
 from hardware.evidence.store import Evidence
 from hardware.target import Target
 
@@ -25,5 +25,5 @@ def known_of(planned: PlannedSuite, inventory: HardwareInfo, evidence: Evidence 
     if evidence is None:
         return tuple(verdicts)
     own = tuple(line for line in evidence.checks if line.model == planned.cell.model)
-    measured = {one.cell: one for one in measured_verdicts(replace(evidence, checks=own), inventory)}
-    return tuple(final(one, measured[one.cell]) if one.cell in measured else one for one in verdicts)
+    measured = {one.cell: one for one in judge(read_latest(replace(evidence, checks=own)), inventory)}
+    return tuple(strongest_of(measured.get(one.cell, one), one) for one in verdicts)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from generators.compatibility.levels import level_rules
-from generators.compatibility.verdict import Verdict
+from generators.compatibility.verdict import Verdict, Words
 from generators.models.given import GivenRecipe
 from generators.plan import PlannedSuite
 from hardware.backends._web import ERROR_PATTERNS, PASS_LIMIT_S, WebBackend
@@ -90,7 +90,12 @@ def require_page(planned: Sequence[PlannedSuite]) -> PlannedSuite:
 
 
 def seal(
-    planned: PlannedSuite, versions: Mapping[str, str], known: Sequence[Verdict], runtime: Runtime, command: str
+    planned: PlannedSuite,
+    versions: Mapping[str, str],
+    known: Sequence[Verdict],
+    runtime: Runtime,
+    command: str,
+    words: Words,
 ) -> SealedPage:
     """Capture what the suite's checks ask, and settle it.
 
@@ -104,7 +109,7 @@ def seal(
         assert suite is not None
         folder = planned.profile.folder
         captured = capture(path, {CHECKPOINTS_VARIABLE: str(folder.resolve())} if folder else {})
-    return sealed_page(planned, suite, captured, versions, known, runtime, command)
+    return sealed_page(planned, suite, captured, versions, known, runtime, command, words)
 
 
 def sealed_page(
@@ -115,6 +120,7 @@ def sealed_page(
     known: Sequence[Verdict],
     runtime: Runtime,
     command: str,
+    words: Words,
 ) -> SealedPage:
     """The seal over what was captured. Raises `ModelError` where a planned check asked nothing and says not why."""
     cell, asked = planned.cell, captured.asked
@@ -127,6 +133,7 @@ def sealed_page(
             why="its run asked nothing of a target, and gave no reason",
         )
     conditions = {"optimisation": "O0", **asked["conditions"], **asked["facts"].get("conditions", {})}
+    rules = level_rules()
     limit = tolerance_for(cell.target, cell.precision, conditions)
     own = planned.tolerance
     sealed = {
@@ -146,7 +153,7 @@ def sealed_page(
             "architecture": suite.architecture,
         },
         "conditions": conditions,
-        "limited_by": list(level_rules().limiting(conditions)),
+        "limited_by": [rules.condition_text(*one) for one in rules.limiting(conditions)],
         "tolerance": {"limit": own.limit if own else limit.limit, "reason": own.stated if own else limit.reason},
         "parameters": asked["facts"].get("parameters"),
         **{name: asked[name] for name in ("steps", "passes", "wanted", "not_captured")},
@@ -159,7 +166,7 @@ def sealed_page(
             "script": _hashed(runtime.script),
             "wasm": _hashed(runtime.wasm),
         },
-        "known": redact_all([_known(one) for one in known]),
+        "known": redact_all([_known(one, words) for one in known]),
     }
     return SealedPage(text=seal_text(sealed), sealed=sealed, suite=captured, runtime=runtime)
 
@@ -224,9 +231,9 @@ def _file(data: bytes) -> dict[str, Any]:
     return {**_hashed(data), "inputs": [one.name for one in graph.input], "outputs": outputs, "nodes": nodes}
 
 
-def _known(verdict: Verdict) -> dict[str, str]:
+def _known(verdict: Verdict, words: Words) -> dict[str, str]:
     cell = Cell.parse(verdict.cell)
-    said = "; ".join(re.sub(r"\s+", " ", one) for one in verdict.reasons)
+    said = "; ".join(re.sub(r"\s+", " ", words(one)) for one in verdict.reasons)
     return {
         "target": str(cell.target),
         "level": str(verdict.level),

@@ -194,6 +194,8 @@ class BaseBackend(ABC):
     """Runs models on one target. A subclass in `hardware/backends/<target>.py` is found by its file's name."""
 
     BACKEND_NAME: ClassVar[str]
+    ROUTE: ClassVar[str] = ""
+    """How a model always gets to the target; empty if there are several routes, which evidence then names."""
     EXPIRES_ON: ClassVar[tuple[str, ...]] = ("torch", "transformers")
     """Whose change of version invalidates all evidence of this backend: names of `hardware.evidence.versions`, which
     are distributions, `package (target)` in an environment of its own, `cuda (torch)` for what torch was built with,

@@ -25,10 +25,10 @@ MEMORY_LIMIT = "1500MB"
 DISK_LIMIT = "16GB"
 """What it may put aside."""
 
-PLAN = (
-    "STRUCT(cell_id VARCHAR, checks VARCHAR[], suite VARCHAR, suite_hash VARCHAR, subject VARCHAR, "
-    "made_from VARCHAR)[]"
-)
+PLAN_NAMES = ("cell_id", "checks", "suite", "suite_hash", "subject", "made_from")
+"""The fields of a planned suite that tell whether its results still count."""
+
+PLAN = f"STRUCT({', '.join(f'{name} VARCHAR' + '[]' * (name == 'checks') for name in PLAN_NAMES)})[]"
 COLUMNS = {
     "kind": "VARCHAR",
     "schema_version": "VARCHAR",

@@ -20,14 +20,16 @@ SCHEMA_VERSION = 1
 
 
 class Origin(StrEnum):
-    """Whose tests a line is of. Only our own hold a model against our reference, and only they make a level.
+    """Whose tests a line is of. Only our own compare a model with our reference, and only they measure a level.
 
-    `changed` are our own under a changed condition (`hardware/changes.py`): they say nothing of the cell without it.
+    `changed` are our own under a changed condition (`hardware/changes.py`): they say nothing about the cell without
+    it. `imported` are results that somebody else published: they make a level with the basis `imported`.
     """
 
     HWCOMPAT = "hwcompat"
     TRANSFORMERS = "transformers"
     CHANGED = "changed"
+    IMPORTED = "imported"
 
 
 EDITED = "suite edited"

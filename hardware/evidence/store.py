@@ -41,21 +41,16 @@ class Evidence:
     measurement.
     """
 
-    runs: tuple[RunLine, ...]
-    checks: tuple[CheckLine, ...]
-    ends: tuple[EndLine, ...]
-    broken: tuple[BrokenLine, ...]
+    runs: tuple[RunLine, ...] = ()
+    checks: tuple[CheckLine, ...] = ()
+    ends: tuple[EndLine, ...] = ()
+    broken: tuple[BrokenLine, ...] = ()
     other_runs: tuple[RunLine, ...] = ()
     other_checks: tuple[CheckLine, ...] = ()
 
     def run(self, run_id: str) -> RunLine | None:
         """The run line of a run; None where it is missing."""
         return next((run for run in self.runs if run.run_id == run_id), None)
-
-    def unfinished(self) -> tuple[str, ...]:
-        """Runs without an end line that no later one resumes: they go on still, or were killed."""
-        ended = {end.run_id for end in self.ends} | {one for run in self.runs for one in run.resumes}
-        return tuple(run.run_id for run in self.runs if run.run_id not in ended)
 
 
 def read_file(path: Path) -> tuple[list[Line], list[BrokenLine]]:
@@ -65,6 +60,38 @@ def read_file(path: Path) -> tuple[list[Line], list[BrokenLine]]:
             return _read(whole_lines(file), path.name)
     except OSError as error:
         return [], [BrokenLine(file=path.name, number=1, reason=reason_of(error))]
+
+
+class FileReader:
+    """Reads files of evidence that still grow: each line is parsed once, however often it is asked for.
+
+    `lines` holds what was read of each file, by name; `broken` the names of files with an unreadable line.
+    """
+
+    def __init__(self) -> None:
+        self.lines: dict[str, list[Line]] = {}
+        self.broken: set[str] = set()
+        self._offsets: dict[str, int] = {}
+
+    def read(self, path: Path) -> list[Line]:
+        """Return the lines of a file so far; none if there is no such file."""
+        found = self.lines.setdefault(path.name, [])
+        try:
+            with opened(path) as file:
+                file.seek(self._offsets.get(path.name, 0))
+                new, broken = _read(whole_lines(file), path.name)
+                self._offsets[path.name] = file.tell()
+        except OSError:
+            return found
+        found += new
+        if broken:
+            self.broken.add(path.name)
+        return found
+
+    @property
+    def known(self) -> dict[str, list[Line]]:
+        """The lines of the files that were read without an unreadable line, by file name."""
+        return {name: lines for name, lines in self.lines.items() if name not in self.broken}
 
 
 def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
@@ -149,14 +176,25 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def _files(folder: Path, run_id: str = "") -> Iterator[tuple[list[Line], list[BrokenLine]]]:
+def _files(
+    folder: Path, run_id: str = "", reader: FileReader | None = None
+) -> Iterator[tuple[list[Line], list[BrokenLine]]]:
     """What each file of a folder holds, by name, whether it lies there itself or was compacted; of one run alone,
-    where it is named. Of a file that is there in both forms the file itself counts, which may have grown; an empty
-    one says nothing, and hides nothing."""
+    if it is named. Of a file that is there in both forms the file itself counts, which may have grown; an empty
+    one says nothing, and hides nothing. `reader` knows what was read already."""
     named = folder.glob(f"{glob.escape(run_id)}-*.jsonl" if run_id else "*.jsonl")
     raw = {path.name: path for path in named if not (is_plain_file(path) and not path.stat().st_size)}
     altered = altered_files(list(raw.values()))
-    found = {name: sealed_off(path, altered) if path in altered else read_file(path) for name, path in raw.items()}
+
+    def read(path: Path) -> tuple[list[Line], list[BrokenLine]]:
+        if path in altered:
+            return sealed_off(path, altered)
+        if reader is None or path.name in reader.broken:
+            return read_file(path)
+        lines = reader.read(path)
+        return read_file(path) if path.name in reader.broken else (lines, [])
+
+    found = {name: read(path) for name, path in raw.items()}
     for name, rows in itertools.groupby(owned_lines(folder, run_id), key=lambda row: row[0]):
         if name not in found:
             found[name] = _read((data for _, data in rows), name)
@@ -183,18 +221,21 @@ def _gather(files: Iterable[tuple[list[Line], list[BrokenLine]]]) -> Evidence:
     )
 
 
-def read_run(folder: Path, run_id: str) -> Evidence:
-    """The evidence of one run: only its own files are read."""
-    return _gather(_files(folder, run_id))
+def read_run(folder: Path, run_id: str, reader: FileReader | None = None) -> Evidence:
+    """The evidence of one run: only its own files are read. `reader` knows what was read already."""
+    return _gather(_files(folder, run_id, reader))
 
 
-def read_cells(folder: Path, runs: Mapping[str, str], *, also: Sequence[str] = ()) -> Evidence:
+def read_cells(
+    folder: Path, runs: Mapping[str, str], *, also: Sequence[str] = (), reader: FileReader | None = None
+) -> Evidence:
     """The evidence of some cells, each from one run: `runs` gives, by cell, the id of its run.
 
-    The plans hold those cells only. `also` are runs whose lines of running are wanted in any case.
+    The plans hold those cells only. `also` are runs whose lines of running are wanted in any case; `reader` knows
+    what was read already.
     """
     parts = [
-        _only(read_run(folder, run_id), {cell for cell, its in runs.items() if its == run_id})
+        _only(read_run(folder, run_id, reader), {cell for cell, its in runs.items() if its == run_id})
         for run_id in dict.fromkeys([*also, *runs.values()])
     ]
     return Evidence(

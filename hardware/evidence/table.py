@@ -11,20 +11,20 @@ import contextlib
 import itertools
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from ..errors import HwCompatError
 from ..untrusted import opened
-from .columns import PLAN, connect, read_raw, unusual_paths
+from .columns import PLAN, PLAN_NAMES, connect, read_raw, unusual_paths
 from .compacted import no_evidence
 from .partitions import compacted_files, held, owners, quoted
 from .record import CheckLine, EndLine, Line, RunLine
 from .seals import altered_files
-from .store import BrokenLine, check_folder, evidence_files, read_file, read_line, sealed_off, whole_lines
+from .store import BrokenLine, Evidence, check_folder, evidence_files, read_file, read_line, sealed_off, whole_lines
 
 _FILE = 1 << 40
 """A line's place in a folder is one number: its file's, by name, times this, and its own in that file."""
@@ -46,7 +46,6 @@ _RUNS = (
     f"place BIGINT, {', '.join(f'{name} VARCHAR' for name in _RUN_NAMES)}, versions VARCHAR, resumes VARCHAR[], "
     f"plan {PLAN}"
 )
-_PLAN_NAMES = ("cell_id", "suite", "suite_hash", "subject", "made_from")
 _CHECK_VALUES = (
     "first + number AS place, run_id, cell_id, check_name, requested_target, accelerator, outcome, "
     "coalesce(error_type, '') AS error_type, started_at, coalesce(origin, 'hwcompat') AS origin"
@@ -89,13 +88,18 @@ class EvidenceTable:
     """The tables `checks`, `runs` and `ended` of a folder in `connection`; `broken` are lines that were found broken
     so far. `ended` names the runs that have an end.
 
-    Used as a context. Raises `BrokenInput` where there is no such folder or a Parquet file is of another kind,
-    `UnusualEvidenceError` where DuckDB can't read what Python may.
+    Used as a context. `source` is a folder, or evidence that is in memory; `known` holds lines of some files that
+    were read already, by file name. Raises `BrokenInput` if there is no such folder or a Parquet file is of another
+    kind, `UnusualEvidenceError` if DuckDB can't read a line that Python may.
     """
 
-    def __init__(self, folder: Path) -> None:
-        check_folder(folder)
-        self.folder = folder
+    def __init__(
+        self, source: Path | Evidence, *, known: Mapping[str, Sequence[Line]] = MappingProxyType({})
+    ) -> None:
+        if isinstance(source, Path):
+            check_folder(source)
+        self.source = source
+        self.known = known
         self.broken: list[BrokenLine] = []
         self._temporary = tempfile.TemporaryDirectory()
         self.connection = connect(Path(self._temporary.name))
@@ -107,7 +111,10 @@ class EvidenceTable:
         import duckdb
 
         try:
-            self._fill()
+            if isinstance(self.source, Path):
+                self._fill(self.source)
+            else:
+                self._hold(self.source)
         except duckdb.Error as error:
             self.close()
             raise UnusualEvidenceError(str(error)) from error
@@ -126,11 +133,34 @@ class EvidenceTable:
         self.connection.close()
         self._temporary.cleanup()
 
-    def _fill(self) -> None:
-        raw, broken = evidence_files(self.folder)
+    def _hold(self, evidence: Evidence) -> None:
+        """Put evidence that is in memory into the tables."""
+        self._files = [""]
+        self._make_tables()
+        self.broken += evidence.broken
+        lines: tuple[Line, ...] = (
+            *evidence.runs,
+            *evidence.other_runs,
+            *evidence.checks,
+            *evidence.other_checks,
+            *evidence.ends,
+        )
+        self._take_objects(lines, 0)
+        self.connection.execute(
+            "CREATE VIEW checks AS SELECT * FROM own_checks; CREATE TABLE runs AS SELECT * FROM own_runs"
+        )
+
+    def _make_tables(self) -> None:
+        self.connection.execute(
+            f"CREATE TABLE own_checks ({_CHECKS}); CREATE TABLE own_runs ({_RUNS}); "
+            "CREATE TABLE ended (run_id VARCHAR)"
+        )
+
+    def _fill(self, folder: Path) -> None:
+        raw, broken = evidence_files(folder)
         self.broken += broken
         raw = {name: path for name, path in raw.items() if path.stat().st_size}
-        self._compacted = {name: path for name, path in owners(self._held()).items() if name not in raw}
+        self._compacted = {name: path for name, path in owners(self._held(folder)).items() if name not in raw}
         self._files = sorted({*raw, *self._compacted})
         self.connection.execute("CREATE TABLE files (path VARCHAR, file VARCHAR, first BIGINT)")
         places = [str(self._compacted.get(name) or raw[name]) for name in self._files]
@@ -139,8 +169,7 @@ class EvidenceTable:
             "INSERT INTO files SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), unnest(?::BIGINT[])",
             [places, self._files, firsts],
         )
-        self.connection.execute(f"CREATE TABLE own_checks ({_CHECKS}); CREATE TABLE own_runs ({_RUNS})")
-        self.connection.execute("CREATE TABLE ended (run_id VARCHAR)")
+        self._make_tables()
         checks, runs = ["SELECT * FROM own_checks"], ["SELECT * FROM own_runs"]
         altered = altered_files(list(raw.values()))
         for path in altered:
@@ -158,12 +187,12 @@ class EvidenceTable:
             f"CREATE VIEW checks AS {' UNION ALL '.join(checks)}; CREATE TABLE runs AS {' UNION ALL '.join(runs)}"
         )
 
-    def _held(self) -> dict[Path, dict[str, int]]:
+    def _held(self, folder: Path) -> dict[Path, dict[str, int]]:
         """The names that each Parquet file has lines of, and how many."""
         import duckdb
 
         found: dict[Path, dict[str, int]] = {}
-        for path in compacted_files(self.folder):
+        for path in compacted_files(folder):
             try:
                 found |= held(self.connection, [path])
             except (duckdb.Error, OSError) as error:
@@ -182,7 +211,12 @@ class EvidenceTable:
         unusual = unusual_paths(self.connection)
         for path in raw.values():
             if str(path) in unusual:
-                self._read_as_objects(path)
+                lines, broken = read_file(path)
+                self.broken += broken
+                self._take_objects(lines, self._files.index(path.name) * _FILE)
+            elif path.name in self.known:
+                first = self._files.index(path.name) * _FILE
+                self._objects |= dict(enumerate(self.known[path.name], start=first))
         self.connection.execute(
             "CREATE TABLE usual AS SELECT * FROM files WHERE path NOT IN (SELECT unnest(?::VARCHAR[]))",
             [sorted(unusual)],
@@ -195,10 +229,8 @@ class EvidenceTable:
             "DROP VIEW raw; DROP TABLE scanned"
         )
 
-    def _read_as_objects(self, path: Path) -> None:
-        lines, broken = read_file(path)
-        self.broken += broken
-        first = self._files.index(path.name) * _FILE
+    def _take_objects(self, lines: Iterable[Line], first: int) -> None:
+        """Put lines that are objects into the tables; the first has the place `first`."""
         checks: list[dict[str, Any]] = []
         runs: list[dict[str, Any]] = []
         for place, line in enumerate(lines, start=first):
@@ -206,9 +238,7 @@ class EvidenceTable:
             if isinstance(line, CheckLine):
                 checks.append({"place": place} | {name: getattr(line, name) for name in _CHECK_NAMES})
             elif isinstance(line, RunLine):
-                plan = [
-                    {"checks": one.checks} | {name: getattr(one, name) for name in _PLAN_NAMES} for one in line.plan
-                ]
+                plan = [{name: getattr(one, name) for name in PLAN_NAMES} for one in line.plan]
                 more = {"place": place, "versions": json.dumps(dict(line.versions)), "plan": plan}
                 more["resumes"] = list(line.resumes)
                 runs.append(more | {name: getattr(line, name) for name in _RUN_NAMES})
@@ -286,7 +316,8 @@ class EvidenceTable:
     def _raw_texts(self, name: str, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         wanted = iter(numbers)
         following = next(wanted)
-        with contextlib.suppress(OSError), opened(self.folder / name) as file:
+        assert isinstance(self.source, Path)
+        with contextlib.suppress(OSError), opened(self.source / name) as file:
             for number, data in enumerate(data for data in whole_lines(file) if not data.isspace()):
                 if number == following:
                     yield number, data

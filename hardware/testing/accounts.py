@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..evidence.error_types import current_name
 from ..evidence.record import CheckLine, Outcome, Stage
-from ..evidence.store import lines_by_cell, read_file, read_run
+from ..evidence.store import FileReader, lines_by_cell, read_run
 from ..evidence.writer import EvidenceWriter
 from . import full_disk
 from .device_state import DeviceState, Probed
@@ -17,14 +17,22 @@ from .watch import Ending
 
 
 def account_for(
-    suite: SuiteFile, pid: int, ending: Ending, device: Probed, writer: EvidenceWriter, *, selected: bool
+    suite: SuiteFile,
+    pid: int,
+    ending: Ending,
+    device: Probed,
+    writer: EvidenceWriter,
+    reader: FileReader,
+    *,
+    selected: bool,
 ) -> list[CheckLine]:
     """Write what the child `pid` left open of a suite, and return all its lines.
 
     `device` is what became of the device where the suite broke down; `selected` where arguments for pytest may have
     left checks out.
     """
-    lines = _lines_of(writer, pid, suite)
+    path = writer.folder / f"{writer.run_id}-{pid}.jsonl"
+    lines = [one for one in reader.read(path) if isinstance(one, CheckLine) and one.cell_id == suite.cell.id]
     if ending.outcome is Outcome.NOT_RUN:
         return [*lines, *close(suite, lines, writer, full_disk.ERROR_TYPE, ending.message)]
     if ending.outcome is not None and suite.checks:
@@ -80,16 +88,9 @@ def close(
     return written
 
 
-def _lines_of(writer: EvidenceWriter, pid: int, suite: SuiteFile) -> list[CheckLine]:
-    path = writer.folder / f"{writer.run_id}-{pid}.jsonl"
-    if not path.is_file():
-        return []
-    return [line for line in read_file(path)[0] if isinstance(line, CheckLine) and line.cell_id == suite.cell.id]
-
-
-def settle(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str) -> Counter[str]:
+def settle(writer: EvidenceWriter, suites: Sequence[SuiteFile], reason: str, reader: FileReader) -> Counter[str]:
     """Outcomes of all checks of this run; planned ones that have no line yet are closed with the reason."""
-    written = read_run(writer.folder, writer.run_id)
+    written = read_run(writer.folder, writer.run_id, reader)
     lines = [*written.checks, *written.other_checks]  # under a changed condition they are no measurement, and written
     by_cell = lines_by_cell(lines)
     error_type = "not_reached" if reason == "finished" else "interrupted"

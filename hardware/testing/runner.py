@@ -15,6 +15,7 @@ from typing import Any
 from ..backends.factory import backend_class
 from ..errors import OutputError
 from ..evidence.record import CheckLine, RunLine
+from ..evidence.store import FileReader
 from ..evidence.writer import EvidenceWriter
 from ..target import Target
 from .accounts import account_for, close, settle
@@ -68,15 +69,17 @@ def run_suites(
     jobs: int = 1,
     pytest_arguments: Sequence[str] = (),
     progress: Progress = _UNHEARD,
+    reader: FileReader | None = None,
 ) -> Counter[str]:
     """Write the plan, run every suite in a child, `jobs` of them at a time, and write the end. Returns counts by
-    outcome.
+    outcome. `reader` keeps the lines that are read on the way.
 
     An interruption ends all children, is recorded for what it cut off, and is raised again as `KeyboardInterrupt`.
     """
     writer.write(run)
     progress.planned(len(suites))
     reason = "aborted"
+    reader = reader or FileReader()
     with terminate_interrupts():
         try:
             with tempfile.TemporaryDirectory(prefix="hwcompat-", ignore_cleanup_errors=True) as folder:
@@ -93,7 +96,7 @@ def run_suites(
                     pytest_arguments=tuple(pytest_arguments),
                     threads=threads_for(jobs, usable_cores(), os.environ.get("OMP_NUM_THREADS", "")),
                 )
-                _Loop(task, suites, writer, jobs=jobs, limits=limits, progress=progress).run()
+                _Loop(task, suites, writer, reader, jobs=jobs, limits=limits, progress=progress).run()
             reason = "finished"
         except KeyboardInterrupt:
             reason = "interrupted"
@@ -104,7 +107,7 @@ def run_suites(
             raise
         finally:
             progress.closed()
-            counts = settle(writer, suites, reason)
+            counts = settle(writer, suites, reason, reader)
             writer.end(reason, counts, run.resumes)
     return counts
 
@@ -163,12 +166,14 @@ class _Loop:
         task: ChildTask,
         suites: Sequence[SuiteFile],
         writer: EvidenceWriter,
+        reader: FileReader,
         *,
         jobs: int,
         limits: Limits,
         progress: Progress,
     ) -> None:
         self.task = task
+        self.reader = reader
         self.writer = writer
         self.jobs = jobs
         self.limits = limits
@@ -252,7 +257,8 @@ class _Loop:
     def _account(self, one: _Working, ending: Ending, device: Probed) -> None:
         suite = one.group.suites[ending.number]
         selected = bool(self.task.pytest_arguments)
-        self._tell(suite, account_for(suite, one.watch.pid, ending, device, self.writer, selected=selected))
+        lines = account_for(suite, one.watch.pid, ending, device, self.writer, self.reader, selected=selected)
+        self._tell(suite, lines)
 
     def _tell(self, suite: SuiteFile, lines: Sequence[CheckLine]) -> None:
         self.progress.ended(suite, Counter(line.outcome for line in lines))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from generators.compatibility.showings import Showing, State, is_to_come
+from generators.compatibility.run_summary import RunSummary, State, is_to_come
 from hardware.comparison import Difference, compare_inventories, inventory_problem
 from hardware.evidence.record import EDITED, CheckLine, RunLine, Subject
 from hardware.evidence.versions import ABSENT
@@ -137,7 +137,7 @@ def _inventory_differences(before: RunLine, after: RunLine) -> tuple[Difference,
     return tuple(one for one in found if one.area not in ("version", "torch"))
 
 
-def cause_of(before: Showing, after: Showing, hardware: Hardware) -> Cause:
+def cause_of(before: RunSummary, after: RunSummary, hardware: Hardware) -> Cause:
     """What differs between the runs of two showings of one cell."""
     versions = {**before.versions, **after.versions}
     moved = _versions(before.run.versions, after.run.versions)
@@ -174,7 +174,7 @@ def version_differences(before: RunLine, after: RunLine) -> list[Differing]:
     return _versions(before.versions, after.versions)
 
 
-def _suite(before: Showing, after: Showing) -> Iterator[Differing]:
+def _suite(before: RunSummary, after: RunSummary) -> Iterator[Differing]:
     old, new = before.planned, after.planned
     if old.suite_hash != new.suite_hash:
         made_anew = old.made_from and new.made_from and old.made_from != new.made_from
@@ -198,7 +198,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[CheckLine], object]], ...] = (
 )
 
 
-def _of_lines(before: Showing, after: Showing) -> Iterator[Differing]:
+def _of_lines(before: RunSummary, after: RunSummary) -> Iterator[Differing]:
     """What only lines tell. What a run that failed early never came to say differs from nothing."""
     for kind, name, value in _FIELDS:
         old, new = _values(before, value), _values(after, value)
@@ -212,12 +212,12 @@ def _of_lines(before: Showing, after: Showing) -> Iterator[Differing]:
                 yield _differing("suite's own" if name in _OF_THE_SUITE else "condition", name, then, now)
 
 
-def _values(one: Showing, value: Callable[[CheckLine], object]) -> str:
+def _values(one: RunSummary, value: Callable[[CheckLine], object]) -> str:
     found = {str(value(line)) for line in one.checks.values() if value(line)}
     return ", ".join(sorted(found))
 
 
-def _conditions(one: Showing) -> dict[str, str]:
+def _conditions(one: RunSummary) -> dict[str, str]:
     found: dict[str, set[str]] = {}
     for line in one.checks.values():
         for name, value in line.conditions.items():
@@ -277,7 +277,7 @@ def _folded(found: Sequence[Differing]) -> Iterator[Differing]:
         )
 
 
-def same_conditions(one: Showing, history: Sequence[Showing], hardware: Hardware) -> list[Showing]:
+def same_conditions(one: RunSummary, history: Sequence[RunSummary], hardware: Hardware) -> list[RunSummary]:
     """Those of a cell's showings from whose runs nothing that is recorded differs, oldest first.
 
     Runs dated ahead are left out: nobody knows when they were.
@@ -292,7 +292,7 @@ def same_conditions(one: Showing, history: Sequence[Showing], hardware: Hardware
     return found
 
 
-def alternation(now: Showing, history: Sequence[Showing], hardware: Hardware) -> tuple[Showing, ...]:
+def alternation(now: RunSummary, history: Sequence[RunSummary], hardware: Hardware) -> tuple[RunSummary, ...]:
     """The runs of a cell among which it was green, failed and green again or the other way round, though nothing
     differs between them; none where it isn't flaky."""
     decided = [one for one in same_conditions(now, history, hardware) if one.state is not State.UNKNOWN]
@@ -300,7 +300,7 @@ def alternation(now: Showing, history: Sequence[Showing], hardware: Hardware) ->
     return tuple(decided) if switches >= 2 else ()
 
 
-def slowdown(before: Showing, now: Showing, history: Sequence[Showing], hardware: Hardware) -> Slower | None:
+def slowdown(before: RunSummary, now: RunSummary, history: Sequence[RunSummary], hardware: Hardware) -> Slower | None:
     """Whether a model of real size got slower; None where that can't be said.
 
     A run measures a forward pass once, so five runs of each side are needed between which nothing differs. Those
@@ -321,7 +321,7 @@ def slowdown(before: Showing, now: Showing, history: Sequence[Showing], hardware
     return None
 
 
-def _latencies(check: str, side: Sequence[Showing]) -> list[float]:
+def _latencies(check: str, side: Sequence[RunSummary]) -> list[float]:
     """The newest five of a check's forward passes of the newest shape, in milliseconds."""
     found: list[tuple[tuple[object, ...], float]] = []
     for one in side:

@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from generators.compatibility.levels import level_rules
-from generators.compatibility.showings import Showing, State, moment_of
+from generators.compatibility.run_summary import RunSummary, State, moment_of
 from hardware.evidence.record import Outcome
 from hardware.plain_text import one_line
 
+from ..wording import texts
 from .causes import Cause, Hardware, alternation, cause_of, slowdown, version_differences
 from .result import Change, Comparison, Kind, Side
 
-History = Mapping[str, Sequence[Showing]]
+History = Mapping[str, Sequence[RunSummary]]
 """By cell id, what each run showed of it."""
 
 
@@ -54,7 +55,7 @@ def compare_last_green(now: Side, history: History) -> Comparison:
     """Of each cell that isn't green `now`, the last run before in which it was, and what differs between that and the
     first run after it that showed what is so now."""
     hardware = Hardware()
-    changes, same, greens = [], Counter[State](), dict[str, Showing]()
+    changes, same, greens = [], Counter[State](), dict[str, RunSummary]()
     for cell, new in sorted(now.showings.items()):
         own = history.get(cell, ())
         earlier = sorted((one for one in own if _is_before(one, new)), key=lambda one: (one.moment, one.run.run_id))
@@ -95,7 +96,7 @@ def compare_last_green(now: Side, history: History) -> Comparison:
     )
 
 
-def _is_before(one: Showing, new: Showing) -> bool:
+def _is_before(one: RunSummary, new: RunSummary) -> bool:
     return (one.moment, one.run.run_id) < (new.moment, new.run.run_id)
 
 
@@ -104,7 +105,7 @@ def _worst_first(changes: Iterable[Change]) -> tuple[Change, ...]:
 
 
 def _change(
-    cell: str, old: Showing, new: Showing, cause: Cause, history: Sequence[Showing], hardware: Hardware
+    cell: str, old: RunSummary, new: RunSummary, cause: Cause, history: Sequence[RunSummary], hardware: Hardware
 ) -> Change | None:
     """How the cell changed; None where it didn't."""
     if alternating := alternation(new, history, hardware):
@@ -117,7 +118,7 @@ def _change(
     return Change(cell=cell, kind=kind, before=old, now=new, cause=cause, remarks=tuple(remarks))
 
 
-def _kind(old: Showing, new: Showing) -> tuple[Kind | None, list[str]]:
+def _kind(old: RunSummary, new: RunSummary) -> tuple[Kind | None, list[str]]:
     if old.state is not new.state:
         return (Kind.BETTER if new.state is State.GREEN else Kind.WORSE), []
     if new.state is State.UNKNOWN:
@@ -139,22 +140,22 @@ def _kind(old: Showing, new: Showing) -> tuple[Kind | None, list[str]]:
     return (Kind.CHANGED if otherwise else None), otherwise
 
 
-def _passed(one: Showing, check: str) -> bool:
+def _passed(one: RunSummary, check: str) -> bool:
     return check in one.checks and one.checks[check].outcome is Outcome.PASSED
 
 
-def _told(one: Showing, check: str) -> str:
+def _told(one: RunSummary, check: str) -> str:
     line = one.checks[check]
     words = str(line.outcome).replace("_", " ")
     return f"{words} ({one_line(line.error_type, longest=60)})" if line.error_type else words
 
 
-def _worth_less(old: Showing, new: Showing) -> Iterable[str]:
+def _worth_less(old: RunSummary, new: RunSummary) -> Iterable[str]:
     """Why a cell that is green as before shows less than it did."""
     if missing := [name for name in old.planned.checks if name not in new.planned.checks]:
         yield f"not planned any more: {', '.join(missing)}"
-    subjects = level_rules().subjects
-    if old.planned.subject in subjects and not level_rules().proves_enough(new.planned.subject, old.planned.subject):
+    weights = level_rules().weights
+    if old.planned.subject in weights and not level_rules().proves_enough(new.planned.subject, old.planned.subject):
         yield f"measured on {new.planned.subject}, before on {old.planned.subject}"
     limits = [
         {name: line.tolerance for name, line in one.checks.items() if line.tolerance is not None}
@@ -164,7 +165,7 @@ def _worth_less(old: Showing, new: Showing) -> Iterable[str]:
     if wider:
         yield f"held to more: {wider[0]} to {limits[1][wider[0]]:g}, before to {limits[0][wider[0]]:g}"
     if old.level is not new.level:
-        more = [text for text in new.conditions if text not in old.conditions]
+        more = texts(one for one in new.conditions if one not in old.conditions)
         yield f"the level was {old.level} and is {new.level}{': ' if more else ''}{'; '.join(more)}"
 
 

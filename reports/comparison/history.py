@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from generators.compatibility.run_evidence import RunEvidence, Tally
-from generators.compatibility.showings import Showing, State, is_to_come, moment_of, showings
+from generators.compatibility.run_summary import RunSummary, State, is_to_come, moment_of, summarize_run
 from hardware.evidence.record import CheckLine, RunLine, Subject
+from hardware.evidence.runs import RunEvidence, Tally
 
 from .result import Side
 
 RUNS_LOOKED_AT = 12
 """Of runs of a cell between which nothing differs, the newest so many are asked whether they alternate."""
 
-_Shown = dict[str, dict[str, Showing]]
+_Shown = dict[str, dict[str, RunSummary]]
 """By cell and run."""
 
 
-def alike(sides: Sequence[Side], evidence: Iterable[RunEvidence]) -> dict[str, list[Showing]]:
+def alike(sides: Sequence[Side], evidence: Iterable[RunEvidence]) -> dict[str, list[RunSummary]]:
     """What runs like those of the sides showed of cells that passed in some of them and failed in others, and of
     cells whose subject has its real size."""
     found: _Shown = {}
@@ -59,7 +59,7 @@ def _order(run: RunLine) -> tuple[object, str]:
     return moment_of(run), run.run_id
 
 
-def since_green(now: Side, evidence: RunEvidence, machine: str) -> dict[str, list[Showing]]:
+def since_green(now: Side, evidence: RunEvidence, machine: str) -> dict[str, list[RunSummary]]:
     """Of each cell that isn't green now, on one machine: the last run before in which it was, the first ones after it
     up to that which showed what is so now, and what `alike` tells. Of a cell that never was green, nothing."""
     found: _Shown = {}
@@ -68,7 +68,7 @@ def since_green(now: Side, evidence: RunEvidence, machine: str) -> dict[str, lis
     own = [run for run in evidence.runs.values() if run.machine == machine and not is_to_come(run)]
     runs = sorted(own, key=_order)
     planned = {run.run_id: {one.cell_id for one in run.plan} for run in runs}
-    greens: dict[str, Showing] = {}
+    greens: dict[str, RunSummary] = {}
     for run in reversed(runs):
         cells = {
             cell
@@ -100,14 +100,14 @@ def since_green(now: Side, evidence: RunEvidence, machine: str) -> dict[str, lis
     return {cell: list(by_run.values()) for cell, by_run in found.items()}
 
 
-def _read(evidence: RunEvidence, wanted: Mapping[str, set[str]], found: _Shown) -> dict[str, Showing]:
+def _read(evidence: RunEvidence, wanted: Mapping[str, set[str]], found: _Shown) -> dict[str, RunSummary]:
     """What runs showed of some cells, put into `found`; returns the last run's."""
-    read: dict[str, Showing] = {}
+    read: dict[str, RunSummary] = {}
     for run_id, cells in wanted.items():
         read = {}
         if cells:
             lines: list[CheckLine] = evidence.checks(runs=[run_id], cells=cells)
-            read = showings(evidence.runs[run_id], lines, cells)
+            read = summarize_run(evidence.runs[run_id], lines, cells)
         for cell, shown in read.items():
             found.setdefault(cell, {})[run_id] = shown
     return read

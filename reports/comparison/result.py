@@ -10,12 +10,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.showings import Showing, State
+from generators.compatibility.run_summary import RunSummary, State
+from generators.compatibility.verdict import Reason
 from hardware.comparison import Difference
 from hardware.evidence.record import RunLine
 from hardware.evidence.versions import expired_by
 
 from ..finding import Severity
+from ..wording import texts
 from .causes import (
     Cause,
     Differing,
@@ -77,7 +79,7 @@ class Side:
 
     name: str
     runs: tuple[RunLine, ...]
-    showings: Mapping[str, Showing]
+    showings: Mapping[str, RunSummary]
 
     @property
     def counts(self) -> dict[State, int]:
@@ -108,10 +110,10 @@ class Change:
 
     cell: str
     kind: Kind
-    before: Showing | None
-    now: Showing | None
+    before: RunSummary | None
+    now: RunSummary | None
     cause: Cause | None = None
-    alternating: tuple[Showing, ...] = ()
+    alternating: tuple[RunSummary, ...] = ()
     slower: Slower | None = None
     remarks: tuple[str, ...] = ()
 
@@ -122,7 +124,7 @@ class Change:
         return list(Kind).index(self.kind), now, self.before.state.rank if self.before else 0, self.cell
 
     @property
-    def reasons(self) -> tuple[str, ...]:
+    def reasons(self) -> tuple[Reason, ...]:
         """Why the cell isn't green now, else why it wasn't."""
         return (self.now.reasons if self.now else ()) or (self.before.reasons if self.before else ())
 
@@ -144,7 +146,7 @@ class Change:
         }
 
 
-def _showing_dict(one: Showing) -> dict[str, Any]:
+def _showing_dict(one: RunSummary) -> dict[str, Any]:
     return {
         "run_id": one.run.run_id,
         "started_at": one.run.started_at,
@@ -153,7 +155,7 @@ def _showing_dict(one: Showing) -> dict[str, Any]:
         "level": str(one.level),
         "subject": one.planned.subject,
         "failing": list(one.failing),
-        "reasons": list(one.reasons),
+        "reasons": list(texts(one.reasons)),
     }
 
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from generators.compatibility.run_evidence import RunEvidence
-from generators.compatibility.showings import Showing, is_to_come, moment_of, showings
+from generators.compatibility.run_summary import RunSummary, is_to_come, moment_of, summarize_run
 from hardware.errors import NothingMatched, UsageError, did_you_mean, echo
 from hardware.evidence.record import RunLine
+from hardware.evidence.runs import RunEvidence
 from hardware.plain_text import one_line
 
 from .result import Side
@@ -125,14 +125,14 @@ def side_of(named: Named, evidence: RunEvidence) -> Side:
 
     A run speaks with those that it resumed, each for the cells that it planned last.
     """
-    found: dict[str, Showing] = {}
+    found: dict[str, RunSummary] = {}
     wanted = {planned.cell_id for run in named.runs for planned in run.plan}
     for run in named.runs:
         left = {cell for cell in wanted if cell not in found or not found[cell].is_whole}
         own = left & {planned.cell_id for planned in run.plan}
         if not own:
             continue
-        for cell, one in showings(run, evidence.checks(runs=[run.run_id], cells=own), own).items():
+        for cell, one in summarize_run(run, evidence.checks(runs=[run.run_id], cells=own), own).items():
             if cell not in found or (one.is_whole and not named.one):
                 found[cell] = one
     speaking = {one.run.run_id for one in found.values()}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from generators.compatibility.showings import State
+from generators.compatibility.run_summary import State
 from hardware.comparison import value_text
 from hardware.errors import UsageError
 from hardware.evidence.versions import expired_by
 from hardware.plain_text import folded as wrapped
 from hardware.plain_text import json_text, one_line
 
-from ..text import folded, markdown, markdown_table
+from ..text import markdown, markdown_table
+from ..wording import folded, reason_text
 from .result import Change, Comparison, Kind, Side
 from .sides import when
 
@@ -145,7 +146,7 @@ def _why(change: Change) -> str:
     failing = change.now.failing if change.now else ()
     if len(failing) < 2:
         return "; ".join(folded(change.reasons)[:2])
-    return f"{len(failing)} checks fail: {', '.join(failing)}. The first: {change.reasons[0]}"
+    return f"{len(failing)} checks fail: {', '.join(failing)}. The first: {reason_text(change.reasons[0])}"
 
 
 def _plain(found: Comparison, width: int) -> list[str]:

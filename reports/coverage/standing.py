@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from generators.compatibility.current_checks import severity
 from generators.compatibility.verdict import Basis, Level
 from generators.models.refusal import Refusal
 from hardware.cell import Cell
+from hardware.evidence.latest import severity
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.target import Target
 
 from ..cells import CellReport
 from ..diagnosis import diagnose
-from ..text import folded
+from ..wording import folded
 from .facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
 
 _UNKNOWN = "unknown"
@@ -124,7 +124,7 @@ def _of_cell(facts: TypeFacts, cell: CellReport) -> Result:
         Level.HIGH: Standing.PASSED,
         Level.MEDIUM: Standing.CONDITIONAL,
         Level.LOW: Standing.FAILED,
-        Level.NONE: Standing.FAILED,
+        Level.UNSUPPORTED: Standing.FAILED,
         Level.UNKNOWN: Standing.UNDECIDED,
     }[verdict.level]
     return Result(

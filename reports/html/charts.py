@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from generators.compatibility.history import PastRun
+from hardware.evidence.history import PastRun
 from hardware.evidence.record import CheckLine
 
 WIDTH, HEIGHT = 600.0, 120.0

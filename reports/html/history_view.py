@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from generators.compatibility.history import CellHistory, History, PastRun
+from hardware.evidence.history import CellHistory, History, PastRun
 
 from .charts import LAST_RUNS, Bar, bars, moved
 from .page import moment

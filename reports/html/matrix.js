@@ -12,8 +12,8 @@
   const form = document.getElementById("matrix-filters");
   const FILTER_OF = { families: "family", architectures: "architecture" };
   let opened = "";
-  const LEVELS = ["high", "medium", "low", "none", "unknown"];
-  const BASES = ["measured", "expired", "predicted", "declared"];
+  const LEVELS = ["high", "medium", "low", "unsupported", "unknown"];
+  const BASES = ["measured", "imported", "expired", "predicted", "assumed"];
 
   const element = (name, text) => {
     const made = document.createElement(name);
@@ -83,8 +83,9 @@
     const at = place(td);
     document.getElementById("cell-title").textContent = cellName(at);
     const [level, basis] = [LEVELS, BASES].map((words) => words.find((word) => td.classList.contains(word)));
-    const tag = element("span", level);
-    tag.className = `tag level ${level} ${basis ?? ""}`;
+    const counts = td.querySelector("small")?.textContent ?? "";
+    const tag = element("span", level ?? counts);
+    tag.className = `tag level ${level ?? ""} ${basis ?? ""}`;
     document.getElementById("cell-level").replaceChildren(tag, ` ${basis ?? "rests on nothing"}`);
     const sections = data.details[data[at.table][at.row].cells[at.column]];
     const detail = document.getElementById("cell-detail");

@@ -12,6 +12,7 @@ from generators.compatibility.rule import Rule
 from generators.compatibility.rules import RuleSet, load_rules
 from generators.compatibility.verdict import Basis, Level
 
+from ..wording import texts_of
 from .page import render_page
 
 VIEWS = ("family", "architecture", "accelerator", "machine", "model")
@@ -22,12 +23,13 @@ _JSON = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixCell:
-    """One cell of a table: its words, and the number of its detail."""
+    """One cell of a table: its words, and the number of its detail. `levels` are the counts of a group's bar."""
 
     level: str
     basis: str
     counts: str
     detail: int
+    levels: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +111,7 @@ def _group_rows(view: _JSON, targets: Sequence[str], packed: _Packed) -> tuple[M
 def _count_bases(models: Sequence[MatrixRow]) -> Mapping[str, int]:
     """How many cells of models rest on what, strongest first; those that rest on nothing are `unknown`."""
     counts = Counter(cell.basis or str(Level.UNKNOWN) for row in models for cell in row.cells)
-    order = (Basis.MEASURED, Basis.EXPIRED, Basis.PREDICTED, Basis.DECLARED, Level.UNKNOWN)
+    order = (*sorted(Basis, key=lambda one: -one.rank), Level.UNKNOWN)
     return {str(name): counts[str(name)] for name in order}
 
 
@@ -121,12 +123,14 @@ def _basis(cell: _JSON) -> str:
 def _group_cell(cell: _JSON, packed: _Packed) -> MatrixCell:
     counts = cell["counts"]
     shown = f"{counts['supported']} of {counts['measured']}" if counts["measured"] else ""
-    if not shown and counts.get("said"):  # a matrix that was kept may be of an earlier version
-        shown = f"({counts['said_supported']} of {counts['said']})"
+    levels = cell.get("levels", {})
+    if not shown and levels and cell["level"] is None:
+        works = levels.get("high", 0) + levels.get("medium", 0)
+        shown = f"({works} of {sum(levels.values())})"
     sections = (("Counts", [_counted(counts)]), ("Notes", cell["notes"]), ("Rules", cell["rule_ids"]))
     evidence = ("Evidence", list(_summed(cell["evidence"])))
     detail = packed.detail((*sections, evidence))
-    return MatrixCell(level=cell["level"], basis=_basis(cell), counts=shown, detail=detail)
+    return MatrixCell(level=cell["level"] or "", basis=_basis(cell), counts=shown, detail=detail, levels=levels)
 
 
 def _counted(counts: _JSON) -> str:
@@ -134,20 +138,25 @@ def _counted(counts: _JSON) -> str:
     if counts["measured"]:
         head = f"Of {counts['measured']} models measured here, {counts['supported']} are high or medium."
     if counts.get("said"):
-        head += f" Of {counts['said']} others rules say a level; {counts['said_supported']} are to be so."
+        head += f" Of {counts['said']} others rules predict a level; {counts['said_supported']} high or medium."
     return head if counts["models"] is None else f"{head} There are {counts['models']} models in all."
 
 
 def _model_cell(verdict: _JSON, packed: _Packed) -> MatrixCell:
     detail = packed.detail(
         (
-            ("Why", verdict.get("reasons", ())),
-            ("Conditions", verdict.get("conditions", ())),
+            ("Why", _texts(verdict, "reasons")),
+            ("Conditions", _texts(verdict, "conditions")),
             ("Rules", verdict.get("rule_ids", ())),
             ("Evidence", list(_by_run(verdict.get("evidence_ids", ()), verdict["cell"]))),
         )
     )
     return MatrixCell(level=verdict["level"], basis=_basis(verdict), counts="", detail=detail)
+
+
+def _texts(verdict: _JSON, name: str) -> list[str]:
+    """Reasons or conditions as text; a matrix that was kept may be of an earlier version, with texts."""
+    return list(texts_of(verdict.get(name, ())))
 
 
 def _by_run(evidence_ids: Sequence[str], cell: str) -> Iterator[str]:

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..text import printable, told, working
+from ..text import printable, working
+from ..wording import explained_dict, texts_of
 
 if TYPE_CHECKING:
     import jinja2
@@ -68,7 +69,14 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=finalize,
     )
-    made.filters |= {"moment": moment, "size": size, "embedded": _embedded, "told": told, "working": working}
+    made.filters |= {
+        "moment": moment,
+        "size": size,
+        "embedded": _embedded,
+        "explained": explained_dict,
+        "texts": texts_of,
+        "working": working,
+    }
     return made
 
 

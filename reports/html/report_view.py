@@ -11,7 +11,7 @@ from hardware.evidence.record import CheckLine, Outcome, RunLine
 from ..cells import CellReport
 from ..diagnosis import command_again
 from ..report import Report
-from ..text import told
+from ..wording import explained, texts
 from .check_view import CheckView, check_view
 from .history_view import CellHistories, Fared
 from .page import Facts
@@ -87,13 +87,13 @@ def _cell(cell: CellReport, runs: Sequence[RunLine], accepted: Mapping[str, str]
     verdict, predicted = cell.verdict, cell.predicted
     checks = tuple(check_view(line, accepted.get(line.evidence_id, "")) for line in cell.lines)
     device = f" ({cell.device})" if cell.device else ""
-    said = " ".join(verdict.reasons)
-    because, conditions = told(verdict.reasons, verdict.conditions)
+    said = " ".join(texts(verdict.reasons))
+    because, conditions = explained(verdict)
     substituted = dict.fromkeys(line.substitution_reason for line in cell.lines)
     facts = [
         *(("because", reason) for reason in because),
         *(("condition", condition) for condition in conditions),
-        ("predicted before the run", cell.prediction or "nothing was sealed"),
+        ("predicted before the run", cell.prediction or "nothing was stored"),
         ("subject", cell.subjects or "–"),
         ("asked for", cell.requested or cell.id.split("/")[2]),
         ("ran on", f"{cell.actual}{device}" if cell.actual else "nothing ran"),

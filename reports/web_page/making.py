@@ -31,6 +31,7 @@ from hardware.whole_file import write_whole
 from hardware.workers import environment_of, web_folder
 from hardware.workers.web_site import Site
 
+from ..wording import reason_text
 from .rendering import render, require_small
 
 if TYPE_CHECKING:
@@ -57,7 +58,14 @@ def write_web_page(
     require_place(path)
     runtime = runtime_of(one.cell.target)
     note(f"exporting {one.cell.model} and computing its reference …")
-    page = seal(one, versions_of(inventory), known_of(one, inventory, _evidence(asked.evidence)), runtime, command)
+    page = seal(
+        one,
+        versions_of(inventory),
+        known_of(one, inventory, _evidence(asked.evidence)),
+        runtime,
+        command,
+        reason_text,
+    )
     text = render(page)
     name = f"hwcompat_{one.cell.slug}.html"
     keep_seal(asked.evidence, page.text)  # first: a page without its seal could never come home

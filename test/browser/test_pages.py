@@ -64,7 +64,7 @@ def matrix_page() -> str:
         )
         for model, target, level in (
             ("bert", "cuda", Level.HIGH),
-            ("bert", "mps", Level.NONE),
+            ("bert", "mps", Level.UNSUPPORTED),
             ("vit", "cuda", Level.LOW),
         )
     ]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine, Ran
-
 from generators.compatibility.conclude import conclude
+
 from hardware.cell import Cell
 from hardware.evidence.record import Outcome
 

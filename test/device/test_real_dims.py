@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine
-
 from generators.compatibility.current import verdict_of
 from generators.compatibility.current_checks import current_checks
+
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
 from hardware.detection import detect

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from generators.compatibility.standing import standing_in, standing_of
 from hostile import Hostile, draws
 from made_evidence import files, write
+from reports.gathered import gathered_in, gathered_of
 from watched import Sentinel, Surroundings, limited, refused_or
 
-from generators.compatibility.run_evidence import RunEvidence
-from generators.compatibility.standing import standing_in, standing_of
 from hardware.errors import BrokenInput
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.record import from_dict, to_dict
+from hardware.evidence.runs import RunEvidence
 from hardware.evidence.store import read_file, read_folder, read_run
-from reports.gathered import gathered_in, gathered_of
 
 _NUMBERS = itertools.count()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from generators.compatibility.standing import standing_in
 from hostile import TRAPS, Hostile, draws
 from made_evidence import files, write
 from readers import check_html, check_json, check_markdown, check_terminal
@@ -20,7 +21,6 @@ from watched import Broke, Sentinel, limited, refused_or
 
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
-from generators.compatibility.standing import standing_in
 from hardware.errors import BrokenInput
 from hardware.evidence import kept, unpacked_size
 from hardware.evidence.compacted import compact, compacted_lines

@@ -26,7 +26,7 @@ from readers import (
 from watched import Sentinel, command_of, door, refused_or
 
 from generators.compatibility.calibration.scoring import score
-from generators.compatibility.conclusions import conclusions_of
+from generators.compatibility.judged import judged_of
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
 from hardware.detection import HardwareInfo, detect
@@ -132,7 +132,7 @@ def test_a_matrix_is_text(fuzz: Any, place: Path, sentinel: Sentinel, inventory:
 
     def one(draw: random.Random) -> None:
         hostile = Hostile(draw, sentinel.path)
-        concluded = conclusions_of(told(place, hostile), inventory)
+        concluded = judged_of(told(place, hostile), inventory)
         matrix = build_matrix(
             rules, concluded.measured, {cell.partition("/")[0]: "embedding" for cell in CELLS},
             timestamp=hostile.text(), devices=concluded.devices,

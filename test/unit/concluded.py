@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from generators.compatibility.conclude import conclude
+
 from generators.compatibility.verdict import Verdict
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from generators.compatibility.required import required_checks
+from generators.compatibility.judge import required_checks
 from generators.models.catalog import load_catalog
 from generators.models.refusal import Obstacle, Refusal
 from generators.models.store import stored_recipes

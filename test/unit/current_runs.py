@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from generators.compatibility.conclusions import conclusions_of
 from generators.compatibility.current import verdict_of
 from generators.compatibility.current_checks import current_checks
+
+from generators.compatibility.judge import required_checks
+from generators.compatibility.judged import judged_of
 from generators.compatibility.matrix_now import current_matrix
-from generators.compatibility.required import required_checks
 from generators.compatibility.verdict import Basis, Level
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
@@ -87,7 +88,7 @@ def ask(found: Evidence, here: SimpleNamespace | None = None, **changes: object)
 
 def matrix(found: Evidence, here: SimpleNamespace | None = None, **how: str):
     here = here or inventory()
-    return current_matrix(conclusions_of(found, here), here, timestamp="now", **how)
+    return current_matrix(judged_of(found, here), here, timestamp="now", **how)
 
 
 def says(verdict) -> tuple[Level, Basis]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-from generators.compatibility.showings import Showing, showings
+from generators.compatibility.run_summary import RunSummary
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, EndLine, Line, Outcome, PlannedCell, RunLine, to_dict
 
@@ -65,9 +65,9 @@ def lines_of(run: RunLine, broken: Collection[str] = (), **of_all: object) -> li
     return found
 
 
-def shown(run: RunLine, broken: Collection[str] = (), **of_all: object) -> Showing:
+def shown(run: RunLine, broken: Collection[str] = (), **of_all: object) -> RunSummary:
     """What such a run showed of its first cell."""
-    return next(iter(showings(run, lines_of(run, broken, **of_all)).values()))
+    return next(iter(summarize_run(run, lines_of(run, broken, **of_all)).values()))
 
 
 def write(folder: Path, run: RunLine, broken: Collection[str] = (), *, ended: bool = True, **of_all: object) -> None:

@@ -29,11 +29,11 @@ def finding(error_type: str = "export_failed", **changes: object) -> Finding:
 @pytest.mark.parametrize(
     ("one", "level", "named"),
     [
-        (finding(), Level.NONE, True),
+        (finding(), Level.UNSUPPORTED, True),
         (finding(), Level.HIGH, False),
-        (finding("corrupt_checkpoint"), Level.NONE, False),
-        (finding(model_name=None), Level.NONE, False),
-        (finding(cells=("no-such-type/fill-mask/webnn/float32",)), Level.NONE, False),
+        (finding("corrupt_checkpoint"), Level.UNSUPPORTED, False),
+        (finding(model_name=None), Level.UNSUPPORTED, False),
+        (finding(cells=("no-such-type/fill-mask/webnn/float32",)), Level.UNSUPPORTED, False),
     ],
 )
 def test_other_hardware_is_named_for_a_poor_cell_of_one_model(one, level, named):

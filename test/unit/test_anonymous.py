@@ -80,7 +80,12 @@ def evidence() -> Evidence:
 def report() -> Report:
     known = evidence()
     verdict = Verdict(
-        cell=CELL, level=Level.NONE, basis=Basis.MEASURED, reasons=(SAID,), conditions=(SAID,), evidence_ids=(CELL,)
+        cell=CELL,
+        level=Level.UNSUPPORTED,
+        basis=Basis.MEASURED,
+        reasons=(SAID,),
+        conditions=(SAID,),
+        evidence_ids=(CELL,),
     )
     project = ProjectOutcome(
         file="/home/somebody/hwcompat.toml",

@@ -19,7 +19,7 @@ from generators.compatibility.calibration.scoring import (
     score,
     tally,
 )
-from generators.compatibility.required import required_checks
+from generators.compatibility.judge import required_checks
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.cell import Cell
@@ -105,7 +105,7 @@ def test_a_prediction_is_held_against_its_own_run():
     run = run_of({WORKS: sealed(WORKS, Level.HIGH), FAILS: sealed(FAILS, Level.HIGH)})
     found = score(evidence_of((run, lines_of(run, failing=(FAILS,)))))
     told = {one.cell.id: (one.said, one.works, one.measured.level) for one in found.cells}
-    assert told == {WORKS: (True, True, Level.HIGH), FAILS: (True, False, Level.NONE)}
+    assert told == {WORKS: (True, True, Level.HIGH), FAILS: (True, False, Level.UNSUPPORTED)}
     assert {one.cell.model: one.held_out for one in found.cells} == {
         name: is_held_out(name) for name in ("bert", "nystromformer")
     }
@@ -114,7 +114,7 @@ def test_a_prediction_is_held_against_its_own_run():
 
 def test_a_later_run_replaces_an_earlier_one_with_its_own_prediction():
     first = run_of({FAILS: sealed(FAILS, Level.HIGH)})
-    second = run_of({FAILS: sealed(FAILS, Level.NONE)}, "20260201T000000Z-bbbbbb", "2026-02-01")
+    second = run_of({FAILS: sealed(FAILS, Level.UNSUPPORTED)}, "20260201T000000Z-bbbbbb", "2026-02-01")
     lines = (lines_of(first, failing=(FAILS,)), lines_of(second, failing=(FAILS,)))
     (only,) = score(evidence_of((second, lines[1]), (first, lines[0]))).cells
     assert only.said is False
@@ -175,7 +175,7 @@ def test_figures_of_a_small_table():
 
 def scored(model: str, family: str, *, said: bool, works: bool) -> Scored:
     cell = Cell.parse(f"{model}/some-task/cpu/float32")
-    levels = {True: Level.HIGH, False: Level.NONE}
+    levels = {True: Level.HIGH, False: Level.UNSUPPORTED}
     made = {"cell": cell.id, "rule_ids": ("a.rule",)}
     return Scored(
         cell=cell,

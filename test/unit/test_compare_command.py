@@ -11,10 +11,10 @@ from front_doors import reporter as door
 from made_runs import BERT, GPT2, a_run, write
 
 from generators.compatibility import run_evidence
-from generators.compatibility.run_evidence import RunEvidence
 from hardware.errors import NothingMatched, UsageError
 from hardware.evidence.compacted import compact
 from hardware.evidence.record import Origin
+from hardware.evidence.runs import RunEvidence
 from reports.comparison.result import COMPARISON_SCHEMA
 from reports.comparison.sides import before, named, side_of
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from concluded import CELL, PLAN, VERSIONS, ask, line, passed, with_change
-
 from generators.compatibility.conclude import conclude, final
+
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome, Stage
@@ -47,13 +47,13 @@ def test_what_was_not_decided_is_never_a_pass(check, outcome):
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.CRASHED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY])
 def test_a_core_check_that_does_not_work_is_none_with_the_reason(check, outcome):
     verdict = with_change(check, outcome, error_message="no kernel\nfor it", stage=Stage.RUN)
-    assert verdict.level is Level.NONE
+    assert verdict.level is Level.UNSUPPORTED
     assert any(check in reason and "no kernel for it" in reason for reason in verdict.reasons)
 
 
 def test_a_core_failure_counts_though_the_rest_was_never_reached():
     verdict = ask([line("builds", Outcome.CRASHED), line("matches_reference", Outcome.NOT_RUN)])
-    assert verdict.level is Level.NONE
+    assert verdict.level is Level.UNSUPPORTED
 
 
 def test_the_figures_of_a_wrong_number_are_in_the_reason():
@@ -83,7 +83,7 @@ def test_what_the_model_cannot_do_there_is_low_not_a_pass():
 
 def test_nothing_native_is_none_and_some_native_is_low():
     nothing = with_change("runs_natively", Outcome.FAILED, native_ops={}, offloaded_ops={"aten.addmm": 3})
-    assert nothing.level is Level.NONE
+    assert nothing.level is Level.UNSUPPORTED
     some = with_change("runs_natively", Outcome.FAILED, offloaded_ops={"aten.sort": 3})
     assert some.level is Level.LOW
 
@@ -99,7 +99,7 @@ def test_a_pass_that_left_the_device_for_some_inputs_is_low_and_one_that_never_r
     verdict = with_change("matches_reference", Outcome.FAILED, **left)
     assert verdict.level is Level.LOW
     assert any("matches_reference failed: on the host" in reason for reason in verdict.reasons)
-    assert with_change("matches_reference", Outcome.FAILED, error_type="silent_offload").level is Level.NONE
+    assert with_change("matches_reference", Outcome.FAILED, error_type="silent_offload").level is Level.UNSUPPORTED
 
 
 def test_what_is_dated_after_now_says_nothing():
@@ -169,7 +169,7 @@ def test_a_pass_elsewhere_counts_nowhere_even_if_it_calls_itself_passed():
 
 def test_a_child_that_died_counts_only_if_its_run_was_on_the_target():
     died = line("matches_reference", Outcome.CRASHED, actual_target=None, accelerator=None)
-    assert ask([line("builds"), died]).level is Level.NONE
+    assert ask([line("builds"), died]).level is Level.UNSUPPORTED
     silent = ask([died])
     assert silent.level is Level.UNKNOWN
     assert any("crashed" in reason for reason in silent.reasons)

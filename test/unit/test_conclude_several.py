@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from concluded import PLAN, VERSIONS, ask, line, passed
-
 from generators.compatibility.conclude import conclude
+
 from generators.compatibility.verdict import Basis, Level
 from hardware.cell import Cell
 from hardware.evidence.record import EDITED, Outcome
@@ -35,7 +35,7 @@ def test_two_runs_that_disagree_give_the_worst_not_the_last(order):
     runs = {"run1": passed(), "run2": passed(run_id="run2")}
     runs["run2"]["matches_reference"] = line("matches_reference", Outcome.FAILED, run_id="run2")
     verdict = ask([one for name in order for one in runs[name].values()])
-    assert verdict.level is Level.NONE
+    assert verdict.level is Level.UNSUPPORTED
 
 
 def test_accelerators_are_judged_apart_and_the_worst_counts():
@@ -60,7 +60,7 @@ def test_half_on_one_accelerator_and_half_on_another_is_not_a_whole():
 @pytest.mark.parametrize(
     ("check", "changes", "level"),
     [
-        ("matches_reference", {"outcome": Outcome.FAILED}, Level.NONE),
+        ("matches_reference", {"outcome": Outcome.FAILED}, Level.UNSUPPORTED),
         ("backward", {"outcome": Outcome.FAILED}, Level.LOW),
         ("backward", {"outcome": Outcome.AMBIGUOUS}, Level.UNKNOWN),
         ("backward", {"outcome": Outcome.SKIPPED, "error_type": "not_applicable"}, Level.LOW),

@@ -1,4 +1,4 @@
-"""Conclusions that are kept answer for what they were made from, and for nothing else."""
+"""Judged that are kept answer for what they were made from, and for nothing else."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from generators.compatibility import conclusions
-from generators.compatibility.conclusions import Conclusions, conclusions_in
-from generators.compatibility.required import required_checks
+from generators.compatibility.judge import required_checks
+from generators.compatibility.judged import Judged, judged_in
 from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine, to_dict
@@ -81,7 +81,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return found
 
 
-def plain(found: Conclusions) -> Any:
+def plain(found: Judged) -> Any:
     views = {
         view: {name: [one.to_dict() for one in verdicts] for name, verdicts in by_name.items()}
         for view, by_name in found.devices.items()
@@ -90,8 +90,8 @@ def plain(found: Conclusions) -> Any:
 
 
 def test_the_same_question_is_answered_once(folder, asked):
-    first = conclusions_in(folder, HERE)
-    again = conclusions_in(folder, HERE)
+    first = judged_in(folder, HERE)
+    again = judged_in(folder, HERE)
     assert asked == [folder]
     assert first.measured
     assert first.devices["machine"]
@@ -125,8 +125,8 @@ def broken_cache(folder: Path) -> Any:
 
 @pytest.mark.parametrize("change", [changed_line, another_version, derived_recipe, broken_cache])
 def test_another_question_is_answered_anew(folder, asked, change):
-    conclusions_in(folder, HERE)
-    conclusions_in(folder, change(folder))
+    judged_in(folder, HERE)
+    judged_in(folder, change(folder))
     assert asked == [folder, folder]
 
 
@@ -144,6 +144,6 @@ def dated_ahead(folder: Path) -> None:
 @pytest.mark.parametrize("spoil", [half_a_line, dated_ahead])
 def test_what_has_more_to_it_is_not_kept(folder, asked, spoil):
     spoil(folder)
-    conclusions_in(folder, HERE)
-    conclusions_in(folder, HERE)
+    judged_in(folder, HERE)
+    judged_in(folder, HERE)
     assert asked == [folder, folder]

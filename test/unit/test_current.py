@@ -7,11 +7,11 @@ from itertools import permutations
 
 import pytest
 from current_runs import CELL, CHECKS, HIGH, OLD, ask, evidence, inventory, later, line, matrix, passed, run, says
-
 from generators.compatibility.current import measured_verdicts
 from generators.compatibility.current_checks import current_checks
+
+from generators.compatibility.judge import required_checks
 from generators.compatibility.matrix_now import current_matrix
-from generators.compatibility.required import required_checks
 from generators.compatibility.verdict import Basis, Level
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
@@ -36,7 +36,7 @@ def test_without_evidence_levels_are_declared_or_predicted_and_never_measured():
     assert Basis.MEASURED not in bases
     bert = next(row for row in found.rows if row.id == "bert/fill-mask/float32").verdicts
     assert says(bert["cpu"]) == (Level.HIGH, Basis.PREDICTED)
-    assert says(bert["cuda"]) == (Level.HIGH, Basis.DECLARED)
+    assert says(bert["cuda"]) == (Level.HIGH, Basis.ASSUMED)
     assert says(bert["qnn"]) == (Level.MEDIUM, Basis.PREDICTED)
     assert bert["tpu"].level is Level.UNKNOWN
 
@@ -45,7 +45,7 @@ def test_what_was_measured_stands_in_the_matrix_and_counts_for_the_family():
     lines = [*passed()[1:], line("builds", Outcome.FAILED, error_message="no kernel")]
     found = matrix(evidence(run(), lines=lines))
     bert = next(row for row in found.rows if row.id == "bert/fill-mask/float32").verdicts["cuda"]
-    assert says(bert) == (Level.NONE, Basis.MEASURED)
+    assert says(bert) == (Level.UNSUPPORTED, Basis.MEASURED)
     counts = found.families["embedding"]["cuda"].counts
     assert (counts.supported, counts.measured) == (0, 1)
 
@@ -74,7 +74,7 @@ def test_other_columns_of_another_precision_are_predicted_with_all_facts_of_the_
     failed = line("builds", Outcome.FAILED, cell_id=measured, precision="bfloat16", requested_target="cpu")
     found = matrix(evidence(run(plan=run(cell_id=measured).plan), lines=[failed]))
     row = next(row for row in found.rows if row.id == "nystromformer/fill-mask/bfloat16").verdicts
-    assert says(row["cuda"]) == (Level.NONE, Basis.PREDICTED)
+    assert says(row["cuda"]) == (Level.UNSUPPORTED, Basis.PREDICTED)
     assert "code.padding_heard_widely" in row["cuda"].rule_ids
 
 
@@ -107,7 +107,7 @@ def test_the_newest_of_one_machine_and_accelerator_counts():
     flaky = evidence(*runs, lines=[*passed(**later(2)), failed, *passed()[1:]])
     assert ask(flaky).level is Level.UNKNOWN, "nothing differs between the two, so that one of them was chance"
     broken = evidence(*runs, lines=[*passed(), replace(failed, **later(2)), *passed(**later(2))[1:]])
-    assert ask(broken).level is Level.NONE
+    assert ask(broken).level is Level.UNSUPPORTED
 
 
 def test_that_a_device_was_absent_is_no_longer_said_once_it_measured_the_cell():
@@ -132,7 +132,7 @@ def test_a_pass_elsewhere_does_not_replace_a_failure_here(where):
     on = {"accelerator": where["accelerator"]} if "accelerator" in where else {}
     second = run("r2", 2, **({"machine": where["machine"]} if "machine" in where else {}))
     lines = [line("builds", Outcome.FAILED), *passed()[1:], *passed(**later(2, **on))]
-    assert ask(evidence(run(), second, lines=lines)).level is Level.NONE
+    assert ask(evidence(run(), second, lines=lines)).level is Level.UNSUPPORTED
 
 
 def test_an_interrupted_run_hides_nothing():
@@ -147,7 +147,7 @@ def test_an_interrupted_run_hides_nothing():
         line("matches_reference", Outcome.FAILED),
         *(one for one in passed() if "reference" not in one.check_name),
     ]
-    assert ask(evidence(run(), run("r2", 2), lines=[*failed, *cut])).level is Level.NONE
+    assert ask(evidence(run(), run("r2", 2), lines=[*failed, *cut])).level is Level.UNSUPPORTED
 
 
 # Lines that nobody should believe
@@ -166,7 +166,7 @@ def test_a_pass_after_a_failure_in_one_run_does_not_undo_it(seconds):
     both = [line("builds", Outcome.FAILED, started_at=first), line("builds", started_at=second)]
     for lines in (both, both[::-1]):
         found = evidence(run(), lines=[*lines, *passed()[1:]])
-        assert ask(found).level is Level.NONE
+        assert ask(found).level is Level.UNSUPPORTED
         (kept,) = [one for one in current_checks(found) if one.check_name == "builds"]
         assert kept.outcome is Outcome.FAILED
 
@@ -181,7 +181,7 @@ def test_without_a_run_line_nothing_is_measured():
 def test_lines_without_a_run_line_replace_none_that_have_one():
     failed = [line("builds", Outcome.FAILED), *passed()[1:]]
     assert says(ask(evidence(run(machine=""), lines=[*failed, *passed(**later(2))]))) == (
-        Level.NONE,
+        Level.UNSUPPORTED,
         Basis.MEASURED,
     )
 
@@ -195,7 +195,7 @@ def test_what_no_run_planned_is_not_measured():
     second = run("r2", 2, plan=())
     assert ask(evidence(run(), second, lines=unplanned)).level is Level.UNKNOWN
     failed = [line("builds", Outcome.FAILED), *passed()[1:]]
-    assert ask(evidence(run(), second, lines=[*failed, *unplanned])).level is Level.NONE
+    assert ask(evidence(run(), second, lines=[*failed, *unplanned])).level is Level.UNSUPPORTED
 
 
 @pytest.mark.parametrize("missing", CHECKS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-
 from generators.compatibility.conclude import conclude
-from generators.compatibility.required import required_checks
+
+from generators.compatibility.judge import required_checks
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.backends.factory import backend_class, built_in_targets
 from hardware.cell import GRAPH_TASK, Cell

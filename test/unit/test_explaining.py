@@ -30,7 +30,7 @@ def chain(target: str, **facts: object):
 
 def test_a_limit_says_which_fact_it_rests_on_and_what_the_level_would_be_without_it():
     found = chain("cpu", padding_error=0.3)
-    assert found.level is Level.NONE
+    assert found.level is Level.UNSUPPORTED
     limits = [link for link in found.links if link.role == "limits"]
     assert {"code.padding_heard", "code.padding_heard_widely"} == {link.rule.id for link in limits}
     assert "padding_error is at least 2e-05 (here 0.3)" in [asked.text for link in limits for asked in link.asked]
@@ -39,7 +39,7 @@ def test_a_limit_says_which_fact_it_rests_on_and_what_the_level_would_be_without
 
 def test_the_level_without_a_single_limit_is_the_claim():
     found = chain("qnn", onnx_operators=("onnx.Transpose[6]", "onnx.MatMul"))
-    assert found.level is Level.NONE
+    assert found.level is Level.UNSUPPORTED
     asked = "onnx_operators has onnx.Transpose[6] (here onnx.Transpose[6] of 2)"
     wanted = f"medium if it weren't that {asked} [qnn.six_axes]"
     assert found.changes[0] == wanted

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from generators.compatibility.current import measured_verdicts
+from generators.compatibility.standing import standing_in, standing_of
 from made_runs import BERT, GPT2, a_run, lines_of, write
 
-from generators.compatibility.current import measured_verdicts
 from generators.compatibility.flaky import flaky_cells
-from generators.compatibility.required import required_checks
-from generators.compatibility.standing import standing_in, standing_of
+from generators.compatibility.judge import required_checks
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
 from hardware.detection import detect

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from reports.gathered import gathered_in, gathered_of
 
-from generators.compatibility.history import LAST_RUNS
 from hardware.detection import detect
 from hardware.evidence.compacted import compact
+from hardware.evidence.history import LAST_RUNS
 from hardware.evidence.record import CheckLine, EndLine, Line, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.store import read_folder
 from reports import gathered
-from reports.gathered import gathered_in, gathered_of
 from reports.json_report import report_object
 from reports.reporter import HardwareCompatibilityReporter
 

@@ -50,7 +50,9 @@ def test_what_the_check_looks_for_is_seen() -> None:
 
 
 def matrix(reason: str) -> Matrix:
-    said = Verdict(cell=CELL, level=Level.NONE, basis=Basis.MEASURED, evidence_ids=("r/c/builds",), reasons=(reason,))
+    said = Verdict(
+        cell=CELL, level=Level.UNSUPPORTED, basis=Basis.MEASURED, evidence_ids=("r/c/builds",), reasons=(reason,)
+    )
     devices = {view: {COMMAND: [said], f"{MARKUP}\t": [said]} for view in ("accelerator", "machine")}
     return build_matrix(load_rules(), [said], {"bert": "embedding"}, timestamp=COMMAND, devices=devices)
 
@@ -103,7 +105,7 @@ def scored(model: str) -> Scored:
         family="text",
         held_out=False,
         predicted=Verdict(level=Level.HIGH, basis=Basis.PREDICTED, reasons=(COMMAND,), **made),
-        measured=Verdict(level=Level.NONE, basis=Basis.MEASURED, reasons=(f"{COMMAND}<b>",), **made),
+        measured=Verdict(level=Level.UNSUPPORTED, basis=Basis.MEASURED, reasons=(f"{COMMAND}<b>",), **made),
         run_id="r",
     )
 

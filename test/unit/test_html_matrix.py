@@ -60,7 +60,7 @@ def test_a_cell_opens_to_reasons_conditions_rules_and_evidence():
 
 
 def test_a_family_shows_its_counts_and_the_size_that_it_has():
-    cells = [measured(f"m{i}/fill-mask/cuda/float32", Level.NONE if i == 0 else Level.HIGH) for i in range(5)]
+    cells = [measured(f"m{i}/fill-mask/cuda/float32", Level.UNSUPPORTED if i == 0 else Level.HIGH) for i in range(5)]
     text = page_text(*cells, family_sizes={"embedding": 120})
     assert '<td class="high declared"><button>high<i> declared</i><small> 4 of 5</small></button>' in text
     shown = detail(data_of(text), "families", "embedding", "cuda")
@@ -172,7 +172,7 @@ def test_both_front_doors_make_the_same_page(tmp_path, monkeypatch, capsys):
 
 def test_accelerators_and_machines_are_tables_whose_names_are_text():
     cell = "bert/fill-mask/cuda/float32"
-    devices = {"accelerator": {HOSTILE: [measured(cell)]}, "machine": {"lab": [measured(cell, Level.NONE)]}}
+    devices = {"accelerator": {HOSTILE: [measured(cell)]}, "machine": {"lab": [measured(cell, Level.UNSUPPORTED)]}}
     text = page_text(measured(cell), devices=devices)
     assert "<script>document" not in text
     data = data_of(text)

@@ -126,7 +126,9 @@ def test_a_cell_shows_verdict_prediction_and_what_each_check_measured():
         ),
     )
     sealed = verdict(basis=Basis.PREDICTED, rule_ids=("rule.x",), evidence_ids=())
-    cell = CellReport(verdict=verdict(Level.NONE, reasons=("it failed",)), lines=lines, sealed=sealed.to_dict())
+    cell = CellReport(
+        verdict=verdict(Level.UNSUPPORTED, reasons=("it failed",)), lines=lines, sealed=sealed.to_dict()
+    )
     page = page_of(*lines, cells=(cell,), runs=(run_line(),))
     row = next(text for text in page.find("tr") if text.startswith(CPU))
     assert "none measured high predicted worse than predicted cpu cpu tiny" in row

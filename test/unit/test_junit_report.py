@@ -34,7 +34,9 @@ def line(check: str, outcome: Outcome, **changes: object) -> CheckLine:
 
 
 def junit(*lines: CheckLine, **changes: object) -> ElementTree.Element:
-    verdict = Verdict(cell=CELL, level=Level.NONE, basis=Basis.MEASURED, reasons=("a failed",), evidence_ids=("e",))
+    verdict = Verdict(
+        cell=CELL, level=Level.UNSUPPORTED, basis=Basis.MEASURED, reasons=("a failed",), evidence_ids=("e",)
+    )
     plan = PlannedCell(cell_id=CELL, checks=(), suite="test_bert.py", suite_hash="h", subject="tiny")
     run = RunLine(run_id="r1", started_at="", command="", machine="lab", inventory={}, versions={}, plan=(plan,))
     cell = CellReport(verdict=verdict, lines=lines)

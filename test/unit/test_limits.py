@@ -66,7 +66,7 @@ def test_a_limit_lowers_a_claim_and_says_why(tmp_path, limit):
 def test_no_limit_raises_a_claim(tmp_path):
     claim = text("own.claim", level="none", when='{ family = "vision", architecture = "vision" }')
     found = said(load(tmp_path, claim, small("own.small", "medium", 10)), **KNOWN, parameters=5)
-    assert (found.level, found.rule_ids) == (Level.NONE, ("own.claim",))
+    assert (found.level, found.rule_ids) == (Level.UNSUPPORTED, ("own.claim",))
 
 
 def test_of_several_limits_the_lowest_counts_alone(tmp_path):

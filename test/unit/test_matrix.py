@@ -32,8 +32,8 @@ def matrix(*verdicts: Verdict, **changes):
 
 def test_levels_are_declared_until_something_is_measured_and_qnn_is_unknown():
     families = matrix().families
-    assert (families["vision"]["cuda"].level, families["vision"]["cuda"].basis) == (Level.HIGH, Basis.DECLARED)
-    assert families["audio"]["webnn"].level is Level.NONE
+    assert (families["vision"]["cuda"].level, families["vision"]["cuda"].basis) == (Level.HIGH, Basis.ASSUMED)
+    assert families["audio"]["webnn"].level is Level.UNSUPPORTED
     assert {cells["qnn"].level for cells in families.values()} == {Level.UNKNOWN}
     assert {cell.counts.measured for cells in families.values() for cell in cells.values()} == {0}
 
@@ -41,14 +41,14 @@ def test_levels_are_declared_until_something_is_measured_and_qnn_is_unknown():
 def test_one_models_evidence_never_moves_its_family_but_is_counted():
     raised = matrix(verdict("gpt2/text-generation/openvino/float32", Level.HIGH)).families
     cell = raised["text_generation"]["openvino"]
-    assert (cell.level, cell.basis) == (Level.LOW, Basis.DECLARED)
+    assert (cell.level, cell.basis) == (Level.LOW, Basis.ASSUMED)
     assert (cell.counts.supported, cell.counts.measured) == (1, 1)
     assert cell.evidence == ("run/gpt2/text-generation/openvino/float32/builds",)
 
 
 def test_counts_are_of_models_and_a_model_is_as_good_as_its_worst_cell():
     found = matrix(
-        verdict("bert/token-classification/cuda/float32", Level.NONE),
+        verdict("bert/token-classification/cuda/float32", Level.UNSUPPORTED),
         verdict("bert/fill-mask/cuda/float32", Level.HIGH),
         verdict("albert/fill-mask/cuda/float32", Level.MEDIUM),
         verdict("gpt2/text-generation/cuda/float32", Level.LOW),
@@ -62,13 +62,13 @@ def test_counts_are_of_models_and_a_model_is_as_good_as_its_worst_cell():
 def test_another_precision_says_nothing_of_a_family():
     measured = [
         verdict("gpt2/text-generation/openvino/float32", Level.HIGH),
-        verdict("gpt2/text-generation/openvino/int4", Level.NONE),
+        verdict("gpt2/text-generation/openvino/int4", Level.UNSUPPORTED),
     ]
     counts = matrix(*measured).families["text_generation"]["openvino"].counts
     assert (counts.supported, counts.measured) == (1, 1)
     int4 = matrix(*measured, precision="int4").families["text_generation"]["openvino"]
     assert (int4.counts.supported, int4.counts.measured) == (0, 1)
-    assert (int4.level, int4.basis) == (Level.NONE, Basis.MEASURED)
+    assert (int4.level, int4.basis) == (Level.UNSUPPORTED, Basis.MEASURED)
 
 
 def test_where_nothing_was_declared_the_worst_measured_level_is_shown_with_its_mark():
@@ -100,15 +100,15 @@ def test_a_measured_model_overrides_its_familys_prior_for_itself_only():
     rows = {
         row.id: row
         for row in matrix(
-            verdict("bert/fill-mask/webgpu/float32", Level.NONE),
+            verdict("bert/fill-mask/webgpu/float32", Level.UNSUPPORTED),
             verdict("albert/fill-mask/cpu/float32", Level.HIGH),
         ).rows
     }
     bert = rows["bert/fill-mask/float32"].verdicts
-    assert (bert["webgpu"].level, bert["webgpu"].basis) == (Level.NONE, Basis.MEASURED)
-    assert (bert["cuda"].level, bert["cuda"].basis) == (Level.HIGH, Basis.DECLARED)
+    assert (bert["webgpu"].level, bert["webgpu"].basis) == (Level.UNSUPPORTED, Basis.MEASURED)
+    assert (bert["cuda"].level, bert["cuda"].basis) == (Level.HIGH, Basis.ASSUMED)
     other = rows["albert/fill-mask/float32"].verdicts["webgpu"]
-    assert (other.level, other.basis) == (Level.MEDIUM, Basis.DECLARED)
+    assert (other.level, other.basis) == (Level.MEDIUM, Basis.ASSUMED)
 
 
 def test_measured_goes_before_predicted_but_not_when_it_found_nothing():
@@ -230,20 +230,20 @@ def test_csv_has_a_row_for_each_cell_with_its_basis():
 
 @pytest.mark.parametrize("by", ["family", "model"])
 def test_csv_of_a_view_is_one_table(by):
-    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.NONE, reasons=('a, "b"\nc',)))
+    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.UNSUPPORTED, reasons=('a, "b"\nc',)))
     header, *rows = csv.reader(io.StringIO(matrix_text(found, "csv", by=by)))
     assert rows
     assert {len(row) for row in rows} == {len(header)}
 
 
 def test_csv_hands_no_formula_to_a_spreadsheet():
-    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.NONE, reasons=("=cmd()",)))
+    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.UNSUPPORTED, reasons=("=cmd()",)))
     rows = list(csv.DictReader(io.StringIO(matrix_text(found, "csv", by="model"))))
     assert next(row for row in rows if row["hardware"] == "cuda")["reasons"] == "'=cmd()"
 
 
 def test_csv_has_no_tab_that_a_terminal_would_obey():
-    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.NONE, reasons=("\t=cmd()\tx", "\n=cmd()")))
+    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.UNSUPPORTED, reasons=("\t=cmd()\tx", "\n=cmd()")))
     text = matrix_text(found, "csv", by="model")
     assert "\t" not in text
     cell = next(row for row in csv.DictReader(io.StringIO(text)) if row["hardware"] == "cuda")["reasons"]
@@ -322,8 +322,8 @@ def test_an_architecture_is_as_good_as_its_worst_model_and_says_of_how_many():
 def test_what_rules_say_of_a_group_is_counted_where_nothing_was_measured():
     cells = [
         verdict("bert/fill-mask/cuda/float32", Level.HIGH, Basis.PREDICTED),
-        verdict("albert/fill-mask/cuda/float32", Level.NONE, Basis.PREDICTED),
-        verdict("electra/fill-mask/cuda/float32", Level.MEDIUM, Basis.DECLARED),
+        verdict("albert/fill-mask/cuda/float32", Level.UNSUPPORTED, Basis.PREDICTED),
+        verdict("electra/fill-mask/cuda/float32", Level.MEDIUM, Basis.ASSUMED),
         verdict("bert/fill-mask/mps/float32", Level.HIGH),
         verdict("albert/fill-mask/mps/float32", Level.LOW, Basis.PREDICTED),
     ]
@@ -339,12 +339,15 @@ def test_what_rules_say_of_a_group_is_counted_where_nothing_was_measured():
 def test_two_accelerators_that_disagree_stand_apart_and_name_the_cell():
     cell = "bert/fill-mask/cuda/float32"
     devices = {
-        "accelerator": {"H200": [verdict(cell, Level.HIGH)], "T4\x1b": [verdict(cell, Level.NONE)]},
-        "machine": {"lab": [verdict(cell, Level.NONE)]},
+        "accelerator": {"H200": [verdict(cell, Level.HIGH)], "T4\x1b": [verdict(cell, Level.UNSUPPORTED)]},
+        "machine": {"lab": [verdict(cell, Level.UNSUPPORTED)]},
     }
-    found = matrix(verdict(cell, Level.NONE), devices=devices)
+    found = matrix(verdict(cell, Level.UNSUPPORTED), devices=devices)
     view = found.groups["accelerator"]
-    assert [(name, view[name]["cuda"].level) for name in view] == [("H200", Level.HIGH), ("T4\x1b", Level.NONE)]
+    assert [(name, view[name]["cuda"].level) for name in view] == [
+        ("H200", Level.HIGH),
+        ("T4\x1b", Level.UNSUPPORTED),
+    ]
     assert view["H200"]["cuda"].notes == (f"{cell}: high here, none on T4\x1b",)
     text = matrix_text(found, by="accelerator")
     assert "Cells that have another level elsewhere:" in text
@@ -354,8 +357,10 @@ def test_two_accelerators_that_disagree_stand_apart_and_name_the_cell():
 
 def test_names_of_machines_and_accelerators_are_no_markup():
     cell = "bert/fill-mask/cuda/float32"
-    devices = {"accelerator": {"<b>one|": [verdict(cell, Level.HIGH)], "[two](x)": [verdict(cell, Level.NONE)]}}
-    text = matrix_text(matrix(verdict(cell, Level.NONE), devices=devices), "markdown", by="accelerator")
+    devices = {
+        "accelerator": {"<b>one|": [verdict(cell, Level.HIGH)], "[two](x)": [verdict(cell, Level.UNSUPPORTED)]}
+    }
+    text = matrix_text(matrix(verdict(cell, Level.UNSUPPORTED), devices=devices), "markdown", by="accelerator")
     assert "<b>" not in text
     assert "\\[two]" in text
     assert "one\\|" in text

@@ -13,10 +13,10 @@ import fsspec
 import pytest
 from front_doors import reporter
 from fsspec.implementations.memory import MemoryFileSystem
+from generators.compatibility.standing import standing_in
 from made_runs import BERT, GPT2, a_run, lines_of, write
 
 import run_test_generation
-from generators.compatibility.standing import standing_in
 from hardware.errors import BrokenInput, OutputError, UsageError
 from hardware.evidence import object_store, unpacked_size
 from hardware.evidence.address import parse_address

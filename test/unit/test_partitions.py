@@ -11,10 +11,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from generators.compatibility.standing import standing_in
 from made_runs import BERT, GPT2, a_run, write
 
 from generators.compatibility import conclusions
-from generators.compatibility.standing import standing_in
 from hardware.errors import BrokenInput
 from hardware.evidence import batches, compacted, joining, unpacked_size
 from hardware.evidence import table as evidence_table

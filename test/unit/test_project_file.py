@@ -86,7 +86,7 @@ def test_a_whole_file_is_read_with_the_line_of_each_thing():
     assert (checkpoint.revision, checkpoint.precisions) == ("main", ("float16", "float32"))
     assert checkpoint.targets == ("openvino",)
     expected = project.expected["bert/fill-mask/cuda/float32"]
-    assert (expected.level, expected.line) == (Level.NONE, 34)
+    assert (expected.level, expected.line) == (Level.UNSUPPORTED, 34)
     (accepted,) = project.accepted
     assert accepted.until == datetime.date(2027, 3, 31)
     assert (accepted.span.first, accepted.span.last) == (36, 42)

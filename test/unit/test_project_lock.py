@@ -42,7 +42,7 @@ def verdict(cell: str, level: str = "high", basis: str = "measured") -> CellRun:
 
 
 def test_levels_change_in_their_lines_and_new_cells_come_last():
-    change = with_expected(TEXT, PATH, {CPU: Level.MEDIUM, CUDA: Level.NONE, OTHER: Level.LOW})
+    change = with_expected(TEXT, PATH, {CPU: Level.MEDIUM, CUDA: Level.UNSUPPORTED, OTHER: Level.LOW})
     assert (
         f'"{CPU}" = "medium"  # since May\n\'{CUDA}\' = \'none\'\n"{OTHER}" = "low"\n\n[[tolerance]]' in change.text
     )

@@ -166,7 +166,7 @@ def test_an_accepted_failure_is_green_and_said_and_changes_no_verdict():
         assert text in finding.message
     assert list(outcome.accepted) == [f"run1/{CELL}/matches_reference"]
     assert "rests" in only(outcome, Kind.MET).message
-    assert one.verdict.level is Level.NONE
+    assert one.verdict.level is Level.UNSUPPORTED
 
 
 @pytest.mark.parametrize(

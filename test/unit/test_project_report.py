@@ -64,7 +64,7 @@ def outcome_of(matches: Outcome, today: date = date(2026, 1, 1)) -> tuple[Projec
             error_message="off by 0.3" if failed else "",
         ),
     )
-    level = Level.NONE if failed else Level.HIGH
+    level = Level.UNSUPPORTED if failed else Level.HIGH
     verdict = Verdict(cell=CELL, level=level, basis=Basis.MEASURED, evidence_ids=("r1/x",))
     project = parse_project(TEXT, Path("hwcompat.toml"))
     return judge_project(project, {CELL: CellRun(verdict=verdict, lines=lines)}, today), lines

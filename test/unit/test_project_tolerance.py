@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from generators.compatibility.conclude import conclude
+
 from generators.compatibility.verdict import Level, Verdict
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell

@@ -10,8 +10,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from generators.compatibility.judge import required_checks
 from generators.compatibility.made_from import made_from
-from generators.compatibility.required import required_checks
 from generators.models.store import load_recipe
 from generators.options import Options
 from generators.refresh.planning import RefreshPlan, plan_refresh, suites_of

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-
-from benchmarks.remedies import labels, page_text
 from generators.compatibility.conclude import conclude
 from generators.compatibility.current import measured_verdicts
 from generators.compatibility.current_checks import current_checks
-from generators.compatibility.required import required_checks
+
+from benchmarks.remedies import labels, page_text
+from generators.compatibility.judge import required_checks
 from generators.compatibility.verdict import Level
 from generators.remedies import trying
 from generators.remedies.judging import Run, State, judge_try, smallest, verdict_of_run, worth_trying
@@ -212,7 +212,7 @@ def test_what_ran_under_a_change_is_never_a_plain_pass(tmp_path, monkeypatch):
     assert {line.origin for line in evidence.other_checks} == {Origin.CHANGED}
     assert {line.run_id for line in current_checks(evidence)} == {evidence.runs[0].run_id}
     verdicts = measured_verdicts(evidence, detect())
-    assert [verdict.level for verdict in verdicts] == before == [Level.NONE]
+    assert [verdict.level for verdict in verdicts] == before == [Level.UNSUPPORTED]
     assert not any("tests" in reason for verdict in verdicts for reason in verdict.reasons)  # nor a second opinion
 
 
@@ -233,7 +233,7 @@ def test_a_try_turns_a_cell_only_where_its_lines_tell_the_change(tmp_path, monke
     write_run(tmp_path / "plain")
     write_run(tmp_path / "changed", changes=step.changes.text, monkeypatch=monkeypatch)
     states = [
-        judge_try(step, run_in(tmp_path / name), Level.NONE, "matches_reference", evidence="", seconds=1).state
+        judge_try(step, run_in(tmp_path / name), Level.UNSUPPORTED, "matches_reference", evidence="", seconds=1).state
         for name in ("plain", "changed")
     ]
     assert states == [State.NOT_RUN, State.TURNED]
@@ -316,7 +316,7 @@ def test_a_larger_change_is_not_tried_after_a_smaller_one_turned_the_cell():
 EMPTY = judge_try(
     steps(CELL.id, check="backward")[-1],
     Run(problem="killed"),
-    Level.NONE,
+    Level.UNSUPPORTED,
     "matches_reference",
     evidence="/x/<b>",
     seconds=1.0,

@@ -199,7 +199,7 @@ def test_what_a_pass_depends_on_is_one_sentence_and_no_condition_is_said_twice()
 
 
 def test_cells_are_counted_by_how_they_work():
-    levels = [Level.MEDIUM, Level.HIGH, Level.MEDIUM, Level.NONE, Level.UNKNOWN]
+    levels = [Level.MEDIUM, Level.HIGH, Level.MEDIUM, Level.UNSUPPORTED, Level.UNKNOWN]
     assert working(levels) == "5 cells: 1 works, 2 work under conditions, 1 doesn't work, 1 is unknown"
     assert working([Level.MEDIUM]) == "1 cell: 1 works under conditions"
 
@@ -209,7 +209,7 @@ def test_report_of_a_run_holds_its_result():
     sealed = Verdict(cell=cell, level=Level.HIGH, basis=Basis.PREDICTED, rule_ids=("rule.x",))
     measured = Verdict(
         cell=cell,
-        level=Level.NONE,
+        level=Level.UNSUPPORTED,
         basis=Basis.MEASURED,
         reasons=("a failed",),
         conditions=("tiny",),

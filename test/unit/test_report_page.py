@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from generators.compatibility.history import History, PastRun
 from generators.compatibility.verdict import Basis, Level, Verdict
+from hardware.evidence.history import History, PastRun
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from reports.cells import CellReport
 from reports.finding import Finding, Severity

@@ -6,8 +6,8 @@ import json
 
 import jsonschema
 import pytest
-
 from generators.compatibility.current_checks import current_checks
+
 from generators.compatibility.matrix import SCHEMA as MATRIX_SCHEMA
 from hardware.errors import OutOfMemory, OutputError, UsageError
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine

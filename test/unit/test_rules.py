@@ -77,7 +77,7 @@ def test_priors_are_the_declared_table(family):
     targets = ("cuda", "rocm", "mps", "openvino", "webnn", "webgpu")
     for target, expected in zip(targets, DECLARED[family].split(), strict=True):
         verdict = predict(Cell.parse(f"some/task/{target}/float32"), Facts(family=family, precision="float32"), rules)
-        assert (str(verdict.level), verdict.basis) == (expected, Basis.DECLARED)
+        assert (str(verdict.level), verdict.basis) == (expected, Basis.ASSUMED)
         assert verdict.rule_ids
         assert "no run" in verdict.reasons[0]
 
@@ -108,7 +108,7 @@ def test_a_prior_is_the_weakest_of_all_rules(tmp_path):
     rules = load(tmp_path, rule(when='{ operators = { contains = "aten.x" } }', target='"mps"', level='"none"',
                                 basis='"predicted"'))  # fmt: skip
     facts = {"family": "vision", "precision": "float32"}
-    assert level(rules, "vit/some/mps/float32", operators=("aten.x",), **facts) is Level.NONE
+    assert level(rules, "vit/some/mps/float32", operators=("aten.x",), **facts) is Level.UNSUPPORTED
     assert level(rules, "vit/some/mps/float32", operators=("aten.y",), **facts) is Level.HIGH
 
 
@@ -172,7 +172,7 @@ def test_predicted_wins_over_declared_among_equals(tmp_path):
     verdict = predict(
         Cell.parse("x/some/cuda/float32"), Facts(family="vision", task="some", precision="float32"), rules
     )
-    assert (verdict.level, verdict.rule_ids) == (Level.NONE, ("test.one",))
+    assert (verdict.level, verdict.rule_ids) == (Level.UNSUPPORTED, ("test.one",))
 
 
 def test_a_variant_is_more_specific_than_its_target(tmp_path):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from made_runs import BERT, CHECKS, CUDA, a_run, lines_of, shown
 
-from generators.compatibility.showings import Showing, State, showings
+from generators.compatibility.run_summary import RunSummary, State
 from hardware.evidence.record import EDITED, Outcome, RunLine
 from reports.comparison.causes import Hardware, cause_of
 from reports.comparison.changes import compare_last_green, compare_sides
@@ -24,21 +24,21 @@ INVENTORY = {
 }
 
 
-def side(*showings_: Showing) -> Side:
+def side(*showings_: RunSummary) -> Side:
     runs = {one.run.run_id: one.run for one in showings_}
     return Side(name="a side", runs=tuple(runs.values()), showings={one.cell.id: one for one in showings_})
 
 
-def compared(before: Showing, now: Showing, *others: Showing) -> Comparison:
+def compared(before: RunSummary, now: RunSummary, *others: RunSummary) -> Comparison:
     return compare_sides(side(before), side(now), {before.cell.id: [before, now, *others]})
 
 
-def the_change(before: Showing, now: Showing, *others: Showing) -> Change:
+def the_change(before: RunSummary, now: RunSummary, *others: RunSummary) -> Change:
     (found,) = compared(before, now, *others).changes
     return found
 
 
-def since_green(*history: Showing) -> Change | None:
+def since_green(*history: RunSummary) -> Change | None:
     return next(iter(compare_last_green(side(history[-1]), {history[-1].cell.id: list(history)}).changes), None)
 
 
@@ -73,15 +73,17 @@ def test_what_a_run_shows_is_green_only_where_every_planned_check_passed_on_the_
 
 def test_what_was_cut_off_is_unknown_and_a_failure_that_came_before_stays_one():
     run = a_run("r1", 1)
-    cut = showings(run, lines_of(run)[:2])[BERT]
+    cut = summarize_run(run, lines_of(run)[:2])[BERT]
     assert (cut.state, cut.is_whole) == (State.UNKNOWN, False)
-    failed = showings(run, lines_of(run, BROKEN)[:2])[BERT]
+    failed = summarize_run(run, lines_of(run, BROKEN)[:2])[BERT]
     assert (failed.state, failed.is_whole, failed.failing) == (State.FAILED, True, ("matches_reference",))
-    twice = showings(run, [*lines_of(run), *lines_of(run), lines_of(run, ("backward",))[2]])[BERT]
+    twice = summarize_run(run, [*lines_of(run), *lines_of(run), lines_of(run, ("backward",))[2]])[BERT]
     assert twice.failing == ("backward",)  # of two lines of one check the worse one counts
     more = [replace(line, check_name="unplanned") for line in lines_of(run, ("builds",))]
-    assert showings(run, [*lines_of(run), more[0]])[BERT].failing == ("unplanned",)
-    assert showings(run, [*lines_of(run)[:3], more[3]])[BERT].state is State.UNKNOWN  # no pass stands for another
+    assert summarize_run(run, [*lines_of(run), more[0]])[BERT].failing == ("unplanned",)
+    assert (
+        summarize_run(run, [*lines_of(run)[:3], more[3]])[BERT].state is State.UNKNOWN
+    )  # no pass stands for another
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_a_cell_of_one_plan_alone_is_neither_worse_nor_the_same():
     assert found.met("error") == 0
 
 
-def causes(before: Showing, now: Showing) -> list[str]:
+def causes(before: RunSummary, now: RunSummary) -> list[str]:
     return [one.name for one in cause_of(before, now, Hardware()).candidates]
 
 
@@ -204,7 +206,7 @@ def test_flaky_is_what_alternates_with_nothing_that_differs():
     assert the_change(GREEN, RED, unknown).kind is Kind.WORSE  # what says nothing doesn't alternate
 
 
-def timed(start: int, times: list[float], torch: str, *, subject: str = "config", jobs: int = 1) -> list[Showing]:
+def timed(start: int, times: list[float], torch: str, *, subject: str = "config", jobs: int = 1) -> list[RunSummary]:
     return [
         shown(a_run(f"r{day}", day, versions={"torch": torch}, plan={"subject": subject}, jobs=jobs), latency_ms=took)
         for day, took in enumerate(times, start)
@@ -243,7 +245,7 @@ def test_last_green_is_found_and_the_change_is_that_to_the_first_run_after_it():
     assert (found.kind, found.before.run.run_id, found.now.run.run_id) == (Kind.WORSE, "r1", "r3")
     assert found.cause.single.name == "torch"  # transformers moved later, and broke nothing
     assert found.remarks == ("so since run r2",)
-    cut = showings(first.run, lines_of(first.run)[:1])[BERT]
+    cut = summarize_run(first.run, lines_of(first.run)[:1])[BERT]
     assert since_green(GREEN, cut, now).cause.after == "r3"  # a run that was cut off shows nothing
 
 
@@ -265,7 +267,7 @@ def test_suspects_are_counted_over_cells_and_those_that_stand_alone_come_first()
 
 
 def test_a_change_is_dated_by_the_first_run_that_was_not_cut_off():
-    cut = showings(a_run("r2", 2), lines_of(a_run("r2", 2))[:2])[BERT]
+    cut = summarize_run(a_run("r2", 2), lines_of(a_run("r2", 2))[:2])[BERT]
     third, now = (shown(a_run(f"r{day}", day), outcome=Outcome.SKIPPED) for day in (3, 4))
     assert (cut.state, cut.is_whole, third.state, third.is_whole) == (State.UNKNOWN, False, State.UNKNOWN, True)
     found = since_green(GREEN, cut, third, now)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-
-from generators.compatibility.conclusions import conclusions_of
 from generators.compatibility.current import measured_verdicts
+
+from generators.compatibility.judge import required_checks
+from generators.compatibility.judged import judged_of
 from generators.compatibility.matrix_now import current_matrix
-from generators.compatibility.required import required_checks
-from generators.compatibility.second_opinion import disagreements, second_opinions, told_beside
+from generators.compatibility.second_opinion import disagreements, second_opinions, with_opinions
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo, detect
@@ -163,9 +163,9 @@ def test_passes_of_others_make_no_level_and_no_row(tmp_path, here):
     write(tmp_path, here, OURS, forged, origin=Origin.TRANSFORMERS, number=2, max_rel_error=1e-9, tolerance=1e-5)
     evidence = read_folder(tmp_path)
     assert measured_verdicts(evidence, here) == ()
-    matrix = current_matrix(conclusions_of(evidence, here), here, timestamp="t")
+    matrix = current_matrix(judged_of(evidence, here), here, timestamp="t")
     assert {verdict.basis for row in matrix.rows for verdict in row.verdicts.values()} <= {
-        Basis.DECLARED,
+        Basis.ASSUMED,
         Basis.PREDICTED,
     }
     assert all(cell.counts.measured == 0 for cells in matrix.families.values() for cell in cells.values())
@@ -190,7 +190,7 @@ def test_counts_stand_in_the_reasons_of_matrix_and_verdict(tmp_path, here):
     said = "upstream's tests: 1 passed, 1 failed, 1 skipped, 1 not run (1 needs_network)"
     (verdict,) = measured_verdicts(evidence, here)
     assert verdict.reasons[-1] == said
-    rows = {row.id: row for row in current_matrix(conclusions_of(evidence, here), here, timestamp="t").rows}
+    rows = {row.id: row for row in current_matrix(judged_of(evidence, here), here, timestamp="t").rows}
     assert rows["bert/fill-mask/float32"].verdicts["cpu"].reasons.count(said) == 1
     assert said not in rows["vit/image-classification/float32"].verdicts["cpu"].reasons
     assert said not in rows["bert/fill-mask/float32"].verdicts["cuda"].reasons
@@ -232,7 +232,7 @@ def test_only_what_we_measured_as_high_can_be_disagreed_with(tmp_path, here, lev
     assert [cells for _, cells in disagreements([verdict, elsewhere], opinions)] == (
         [(OURS.id,)] if disagrees else []
     )
-    assert told_beside([elsewhere], opinions) == (elsewhere,)
+    assert with_opinions([elsewhere], opinions) == (elsewhere,)
 
 
 def test_the_finding_names_the_tests_and_is_a_warning(tmp_path, here):

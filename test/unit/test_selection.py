@@ -58,7 +58,7 @@ def test_a_trait_goes_before_an_architecture_and_that_before_a_family():
 def test_a_target_that_rules_say_fails_is_passed_over_and_a_declared_none_is_not():
     def said(basis: Basis):
         def predicted(target: Target) -> Verdict:
-            level = Level.NONE if target.name == "cuda" else Level.HIGH
+            level = Level.UNSUPPORTED if target.name == "cuda" else Level.HIGH
             cell = f"bert/fill-mask/{target}/float32"
             return Verdict(cell=cell, level=level, basis=basis, reasons=("no kernel",), rule_ids=("a.rule",))
 
@@ -69,7 +69,7 @@ def test_a_target_that_rules_say_fails_is_passed_over_and_a_declared_none_is_not
     assert chosen.target == "rocm"
     assert chosen.steps[0].result is StepResult.PREDICTED_TO_FAIL
     assert "no kernel" in chosen.steps[0].reason
-    assert select("embedding", "encoder-only", (), "fill-mask", statuses, None, said(Basis.DECLARED)).target == "cuda"
+    assert select("embedding", "encoder-only", (), "fill-mask", statuses, None, said(Basis.ASSUMED)).target == "cuda"
 
 
 def test_every_step_is_recorded_with_its_reason():
@@ -135,7 +135,7 @@ def test_an_incompatible_pair_suggests_hardware_best_first():
     facts = Facts(model_type="clip", family="multimodal", architecture="multimodal", precision="float32")
     rules = load_rules()
     present = predict(Cell.parse("clip/some/webgpu/float32"), facts, rules)
-    assert present.level is Level.NONE
+    assert present.level is Level.UNSUPPORTED
     suggestion = suggest(present, facts, rules, clip_on(facts, rules))
     assert suggestion.hardware[0].cell == "clip/some/cuda/float32"
     assert suggestion.hardware[0].rule_ids
@@ -184,7 +184,7 @@ def test_models_suggested_are_rated_better_and_those_of_the_same_kind_come_first
 def test_a_measured_failure_is_answered_though_a_rule_had_predicted_better():
     facts = Facts(model_type="vit", family="vision", architecture="vision", precision="float32")
     failed = Verdict(
-        cell="vit/some/mps/float32", level=Level.NONE, basis=Basis.MEASURED, evidence_ids=("r/c/builds",)
+        cell="vit/some/mps/float32", level=Level.UNSUPPORTED, basis=Basis.MEASURED, evidence_ids=("r/c/builds",)
     )
     rules = load_rules()
     suggestion = suggest(

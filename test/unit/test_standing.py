@@ -9,10 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from generators.compatibility.standing import Standing, standing_in, standing_of
 
 from generators.compatibility import reduction, standing
 from generators.compatibility.matrix_groups import UNNAMED, by_device
-from generators.compatibility.standing import Standing, standing_in, standing_of
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.errors import BrokenInput, HwCompatError
 from hardware.evidence.compacted import compact

@@ -57,17 +57,17 @@ def test_broken_verdict_names_the_field(change, said):
 
 def test_worst_level_ignores_unknown_and_is_unknown_without_any():
     assert worst([Level.HIGH, Level.UNKNOWN, Level.LOW]) is Level.LOW
-    assert worst([Level.NONE, Level.HIGH]) is Level.NONE
+    assert worst([Level.UNSUPPORTED, Level.HIGH]) is Level.UNSUPPORTED
     assert worst([Level.UNKNOWN]) is Level.UNKNOWN
     assert worst([]) is Level.UNKNOWN
 
 
 def test_levels_are_ordered_and_unknown_is_not_on_the_scale():
-    on_scale = [Level.NONE, Level.LOW, Level.MEDIUM, Level.HIGH]
+    on_scale = [Level.UNSUPPORTED, Level.LOW, Level.MEDIUM, Level.HIGH]
     assert [level.rank for level in on_scale] == [0, 1, 2, 3]
     assert Level.UNKNOWN.rank is None
     assert not Level.UNKNOWN.is_supported
-    assert not Level.NONE.is_supported
+    assert not Level.UNSUPPORTED.is_supported
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from generators.compatibility.current import measured_verdicts
 from made_page import Lines, captured, edit, made_page, merged, of, saved, written
 
-from generators.compatibility.current import measured_verdicts
 from hardware.detection import detect
 from hardware.errors import BrokenInput
 from hardware.evidence.merge import merge_evidence

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-
 from generators.compatibility.current import measured_verdicts
+
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.detection import detect
 from hardware.evidence.store import read_folder

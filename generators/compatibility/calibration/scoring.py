@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from generators.compatibility.conclude import conclude
-from generators.compatibility.required import required_checks
+from generators.compatibility.judge import judge_cell, required_checks
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.classifier import classify_or_guess
 from generators.models.store import load_recipe
@@ -19,14 +18,13 @@ from hardware.cell import Cell
 from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, PlannedCell, RunLine
 from hardware.evidence.store import Evidence
-from hardware.evidence.versions import relevant_versions
 
 from .held_out import is_held_out
 
 SUPPORTED = frozenset({Level.HIGH, Level.MEDIUM})
 _SCORED = "tiny"
 """The subject that is scored: a type, which is held out or isn't. What users bring has a name alone."""
-_PREDICTIONS = frozenset({Basis.DECLARED, Basis.PREDICTED})
+_PREDICTIONS = frozenset({Basis.ASSUMED, Basis.PREDICTED})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,15 +202,15 @@ def _measured(run: RunLine, planned: PlannedCell, lines: Sequence[CheckLine]) ->
         cell = Cell.parse(planned.cell_id)
     except HwCompatError:
         return None
-    return conclude(
+    return judge_cell(
         cell,
         planned.checks,
         [line for line in lines if line.check_name in planned.checks or line.outcome.is_failure],
-        current_versions=relevant_versions(cell, run.versions),
-        run_versions={run.run_id: run.versions},
-        subject_required=planned.subject,
+        now=run.versions,
+        then={run.run_id: run.versions},
+        weights_asked=planned.subject,
         suite_hash=planned.suite_hash,
-        required_checks=required_checks(cell),
+        required=required_checks(cell),
     )
 
 

@@ -1,8 +1,7 @@
-"""What a folder of evidence comes to, kept in the cache where it took long: the same question has the same answer.
+"""The verdicts of a folder of evidence, cached if they took long.
 
-What is kept answers for the very bytes of the evidence, the versions of this machine, our own sources and data, and
-the recipes that were derived here. Where any of them differs, or where the day on which somebody asks may matter, all
-is concluded anew.
+The cache key covers the bytes of the evidence, the versions of this machine, our own sources and data, and the local
+recipes. Nothing is cached if the answer may depend on the day.
 """
 
 from __future__ import annotations
@@ -19,35 +18,35 @@ from typing import Any
 
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, OutputError
+from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.partitions import compacted_files
-from hardware.evidence.store import BrokenLine, Evidence
+from hardware.evidence.store import BrokenLine
 from hardware.evidence.versions import versions_of
 from hardware.paths import cache_folder
 from hardware.untrusted import opened
 from hardware.whole_file import write_whole
 
-from .current import measured_verdicts
+from .judge import judge
 from .matrix_groups import Measured, by_device
 from .second_opinion import SecondOpinion, second_opinions
-from .standing import Standing, standing_in, standing_of
 from .verdict import Verdict
 
 log = logging.getLogger(__name__)
 
 _WORTH_KEEPING = 2_000
-"""Lines that speak now: fewer are concluded from in less than a second."""
+"""Latest results: fewer are judged in less than a second."""
 
 _KEPT = 8
-"""Folders' conclusions that stay in the cache, the newest."""
+"""Folders whose verdicts stay in the cache, the newest."""
 
 _ROOT = Path(__file__).parents[2]
 _OURS = ("generators", "hardware", "templates")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conclusions:
+class Judged:
     """`measured` has a verdict for each cell that the evidence names, `devices` those of single accelerators and
-    machines, by view and name. `opinions` are what others' tests showed, `broken` the broken lines that were met."""
+    machines, by view and name. `opinions` are the results of other people's tests, `broken` the unreadable lines."""
 
     measured: tuple[Verdict, ...] = ()
     devices: Mapping[str, Measured] = field(default_factory=lambda: MappingProxyType({}))
@@ -55,33 +54,32 @@ class Conclusions:
     broken: tuple[BrokenLine, ...] = ()
 
 
-def conclusions_of(evidence: Evidence | Standing, inventory: HardwareInfo) -> Conclusions:
-    """What follows from what still counts."""
-    standing = evidence if isinstance(evidence, Standing) else standing_of(evidence)
-    measured = measured_verdicts(standing, inventory)
-    return Conclusions(
+def judged_of(latest: Latest, inventory: HardwareInfo) -> Judged:
+    """Return the verdicts of the latest results, over all devices and for each."""
+    measured = judge(latest, inventory)
+    return Judged(
         measured=measured,
-        devices=by_device(standing, measured, lambda some: measured_verdicts(some, inventory)),
-        opinions=second_opinions(standing.others, inventory),
-        broken=standing.broken,
+        devices=by_device(latest, measured, lambda some: judge(some, inventory)),
+        opinions=second_opinions(latest.others, inventory),
+        broken=latest.broken,
     )
 
 
-def conclusions_in(folder: Path, inventory: HardwareInfo) -> Conclusions:
-    """What follows from a folder's evidence. Raises `BrokenInput` where there is no such folder."""
+def judged_in(folder: Path, inventory: HardwareInfo) -> Judged:
+    """Return the verdicts of a folder's evidence. Raises `BrokenInput` if there is no such folder."""
     kept = _place(folder, inventory)
     if kept is not None and (found := _read(kept)) is not None:
         return found
-    standing = standing_in(folder)
-    found = conclusions_of(standing, inventory)
-    plain = not (found.opinions or found.broken or standing.others.other_checks or standing.ahead)
-    if kept is not None and plain and len(standing.checks) >= _WORTH_KEEPING:
+    latest = read_latest(folder)
+    found = judged_of(latest, inventory)
+    plain = not (found.opinions or found.broken or latest.others.other_checks or latest.imported or latest.ahead)
+    if kept is not None and plain and len(latest.checks) >= _WORTH_KEEPING:
         _keep(kept, found)
     return found
 
 
 def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
-    """Where the conclusions from this evidence are kept; None where it can't be read."""
+    """Where the verdicts of this evidence are cached; None if it can't be read."""
     digest = hashlib.blake2b(digest_size=20)
     try:
         for path in sorted([*folder.glob("*.jsonl"), *compacted_files(folder)]):
@@ -92,7 +90,7 @@ def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
         roots = [*(_ROOT / name for name in _OURS), cache_folder("recipes")]
         for line in sorted(line for root in roots for line in _files(root)):
             digest.update(line.encode())
-        return cache_folder("conclusions") / f"{digest.hexdigest()}.json"
+        return cache_folder("verdicts") / f"{digest.hexdigest()}.json"
     except (OSError, OutputError) as error:
         log.debug("nothing is kept of %s: %s", folder, error)
         return None
@@ -108,7 +106,7 @@ def _files(root: Path) -> Iterator[str]:
             yield f"{path} {told.st_size} {told.st_mtime_ns}\n"
 
 
-def _keep(path: Path, found: Conclusions) -> None:
+def _keep(path: Path, found: Judged) -> None:
     places = {id(verdict): place for place, verdict in enumerate(found.measured)}
     own: list[Verdict] = []
 
@@ -135,11 +133,11 @@ def _keep(path: Path, found: Conclusions) -> None:
         log.debug("%s isn't kept: %s", path.name, error)
 
 
-def _read(path: Path) -> Conclusions | None:
+def _read(path: Path) -> Judged | None:
     try:
         said: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         verdicts: Sequence[Verdict] = [Verdict.from_dict(one) for one in said["verdicts"]]
-        return Conclusions(
+        return Judged(
             measured=tuple(verdicts[: said["measured"]]),
             devices={
                 view: {name: [verdicts[place] for place in places] for name, places in by_name.items()}

@@ -1,7 +1,6 @@
 """What one run showed of one cell: green, failed or neither, with the reasons and what may differ in another run.
 
-Each run is judged by itself, with the versions and the tolerances that it had: whether it still holds today is what
-`current` says, not this.
+Each run is judged by itself, with the versions and tolerances that it had. `judge` says whether it still holds.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from enum import StrEnum
 
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
+from hardware.evidence.latest import is_silent, missing_result, severity
 from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine, Subject
 from hardware.evidence.versions import relevant_versions
 
-from .conclude import conclude, ran_elsewhere
-from .current_checks import is_silent, never_ran, severity
-from .judgement import describe
-from .verdict import Basis, Level, Verdict
+from .grade import check_reason, ran_elsewhere
+from .judge import judge_cell
+from .verdict import Basis, Level, Reason, Verdict
 
 _OLDEST = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 _GREEN = (Level.HIGH, Level.MEDIUM)
@@ -39,8 +38,8 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Showing:
-    """One run's word on one cell.
+class RunSummary:
+    """The summary of one cell in one run.
 
     `level` and `conditions` are those of its verdict, and `reasons` say why it isn't green. `checks` holds the worst
     line of each planned check, a `not_run` where none came. `is_whole` is False where checks weren't reached and
@@ -52,8 +51,8 @@ class Showing:
     planned: PlannedCell
     state: State
     level: Level
-    conditions: tuple[str, ...]
-    reasons: tuple[str, ...]
+    conditions: tuple[Reason, ...]
+    reasons: tuple[Reason, ...]
     checks: Mapping[str, CheckLine]
     is_whole: bool
 
@@ -88,7 +87,9 @@ def is_to_come(run: RunLine) -> bool:
     return moment_of(run) > datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
 
 
-def showings(run: RunLine, lines: Iterable[CheckLine], cells: Collection[str] | None = None) -> dict[str, Showing]:
+def summarize_run(
+    run: RunLine, lines: Iterable[CheckLine], cells: Collection[str] | None = None
+) -> dict[str, RunSummary]:
     """What a run showed of each cell that it planned, or of those of them that `cells` names, by cell id.
 
     Lines of cells that it didn't plan are left out, and so are passes of checks that it didn't plan, and what a plan
@@ -105,21 +106,23 @@ def showings(run: RunLine, lines: Iterable[CheckLine], cells: Collection[str] | 
         except HwCompatError:
             continue
         if cell.id == planned.cell_id and (cells is None or cell.id in cells):
-            found[cell.id] = _showing(run, cell, planned, own.get(cell.id, []))
+            found[cell.id] = _summarize(run, cell, planned, own.get(cell.id, []))
     return found
 
 
-def _showing(run: RunLine, cell: Cell, planned: PlannedCell, lines: Sequence[CheckLine]) -> Showing:
+def _summarize(run: RunLine, cell: Cell, planned: PlannedCell, lines: Sequence[CheckLine]) -> RunSummary:
     lines = [line for line in lines if line.check_name in planned.checks or line.outcome.is_failure]
     there = {line.check_name for line in lines}
-    never = [never_ran(run.run_id, run.started_at, planned, name) for name in planned.checks if name not in there]
+    never = [
+        missing_result(run.run_id, run.started_at, planned, name) for name in planned.checks if name not in there
+    ]
     lines += [line for line in never if line is not None]
     names = dict.fromkeys([*planned.checks, *(line.check_name for line in lines)])
     worst = {name: _worst(line for line in lines if line.check_name == name) for name in names}
     state, verdict = _state(run, cell, planned, lines, worst)
     silent = any(is_silent(line) for line in worst.values())
-    failed = tuple(describe(line) for line in worst.values() if line.outcome.is_failure)
-    return Showing(
+    failed = tuple(check_reason(line) for line in worst.values() if line.outcome.is_failure)
+    return RunSummary(
         run=run,
         cell=cell,
         planned=planned,
@@ -143,14 +146,13 @@ def _state(
 
     A failure on another target, of an edited suite, or dated ahead, says nothing; neither does a pass.
     """
-    relevant = relevant_versions(cell, run.versions)
-    verdict = conclude(
+    verdict = judge_cell(
         cell,
         planned.checks,
         lines,
-        current_versions=relevant,
-        run_versions={run.run_id: relevant},
-        subject_required=planned.subject if planned.subject in list(Subject) else str(Subject.TINY),
+        now=run.versions,
+        then={run.run_id: run.versions},
+        weights_asked=planned.subject if planned.subject in list(Subject) else str(Subject.TINY),
         suite_hash=planned.suite_hash,
         own_limit=max((line.tolerance for line in lines if line.tolerance is not None), default=None),
     )

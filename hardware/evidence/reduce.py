@@ -1,33 +1,55 @@
-"""The lines of a folder that later ones leave standing, found by DuckDB before any object is made.
+"""Drops the results of a folder that later ones replace, in DuckDB, before any object is made.
 
-The rules are those of `current_checks`, which is run over what is left and decides. Of a check at one place and on
-one accelerator only the last lines of one run in a row can count, because a line of another run always replaces what
-came before it; and lines that tell only that a check wasn't come to count where there is nothing else.
+The rules are those of `latest.latest_results`, which decides about what is left. Of a check in one place and on one
+accelerator only the last results of one run in a row can count, because a result of another run always replaces what
+came before it; results that only say that a check wasn't reached count if there is nothing else.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hardware.cell import Cell
-from hardware.errors import HwCompatError
-from hardware.evidence.record import PlannedCell, latest_moment
-
-from .current_checks import SILENT, Place
+from ..cell import Cell
+from ..errors import HwCompatError
+from .columns import PLAN_NAMES
+from .record import Outcome, PlannedCell, latest_moment
 
 if TYPE_CHECKING:
     import duckdb
 
 _LAST = 1 << 62
-"""What stands in for the place of lines that never came: they come after all others of their moment."""
+"""The number of results that were never written: they come after all others of their moment."""
 
-_SUITES = f"""
+_PLAN = ", ".join(PLAN_NAMES)
+_ONE_OF_PLAN = ", ".join(f"one.{name} AS {name}" for name in PLAN_NAMES)
+
+_BROKE = (Outcome.FAILED, Outcome.CRASHED)
+"""Outcomes that a cell brings about by itself. Time and memory also run out on a machine that does other work."""
+
+_BOTH = f"bool_or(outcome = 'passed') AND bool_or(outcome IN {tuple(str(one) for one in _BROKE)})"
+
+# Plans are joined for those cells alone of which a check ever passed and broke at all, which are few.
+_ALTERNATING = f"""
+WITH mixed AS MATERIALIZED (
+    SELECT DISTINCT cell_id FROM (SELECT cell_id FROM checks GROUP BY cell_id, check_name HAVING {_BOTH})),
+told AS MATERIALIZED (
+    SELECT place, cell_id, check_name, machine, suite_hash, outcome
+    FROM (SELECT * FROM checks SEMI JOIN mixed USING (cell_id)) JOIN machines USING (run_id)
+    JOIN (SELECT DISTINCT run_id, cell_id, suite_hash, unnest(checks) AS check_name
+            FROM plans SEMI JOIN mixed USING (cell_id)) USING (run_id, cell_id, check_name)),
+alternating AS (
+    SELECT DISTINCT cell_id FROM (SELECT cell_id FROM told GROUP BY cell_id, check_name, machine, suite_hash
+    HAVING {_BOTH}))
+SELECT DISTINCT place FROM told SEMI JOIN alternating USING (cell_id) ORDER BY place
+"""
+
+_SUITES = """
 CREATE OR REPLACE TEMP TABLE machines AS
     SELECT run_id, arg_max(machine, place) AS machine FROM runs GROUP BY run_id;
 CREATE OR REPLACE TEMP TABLE plans AS
-    SELECT run_id, started_at, place, position, one.cell_id AS cell_id, one.checks AS checks, one.suite AS suite,
-        one.suite_hash AS suite_hash, one.subject AS subject, one.made_from AS made_from
+    SELECT run_id, started_at, place, position, $one_of_plan
     FROM (SELECT run_id, started_at, place, unnest(plan) AS one, generate_subscripts(plan, 1) AS position FROM runs);
 CREATE OR REPLACE TEMP TABLE counted AS
     SELECT run_id, cell_id, any_value(checks) AS checks, count(*) AS plans FROM plans GROUP BY run_id, cell_id;
@@ -41,7 +63,7 @@ CREATE OR REPLACE TEMP TABLE suites AS
             min(requested_target) AS target, min(requested_target) = max(requested_target) AS one_target,
             min(accelerator) AS accelerator,
             count(accelerator) = count(*) AND min(accelerator) = max(accelerator) AS one_accelerator,
-            bool_or(outcome = 'not_run' AND error_type IN {SILENT}) AS is_silent,
+            bool_or(outcome = 'not_run' AND error_type IN $silent) AS is_silent,
             coalesce(arg_max(accelerator, place) FILTER (WHERE accelerator <> ''), '') AS named
         FROM checks GROUP BY run_id, cell_id)
     LEFT JOIN planned USING (run_id, cell_id) LEFT JOIN machines USING (run_id);
@@ -72,17 +94,17 @@ CREATE OR REPLACE TEMP TABLE never AS
     WHERE is_whole IS DISTINCT FROM true;
 """
 
-_SPOKEN = f"""
+_SPOKEN = """
 CREATE OR REPLACE TEMP TABLE spoken AS
     SELECT *, row_number() OVER (ORDER BY spoken_at, place) AS rank FROM (
         SELECT place, run_id, cell_id, check_name, requested_target AS target, coalesce(machine, '') AS machine,
             coalesce(list_contains(kept.checks, check_name), false) AS planned,
             CASE WHEN c.accelerator <> '' THEN c.accelerator ELSE named END AS accelerator,
-            outcome = 'not_run' AND error_type IN {SILENT} AS silent,
+            outcome = 'not_run' AND error_type IN $silent AS silent,
             CASE WHEN started_at > $latest THEN '' ELSE started_at END AS spoken_at
         FROM checks AS c JOIN kept USING (run_id, cell_id)
         UNION ALL
-        SELECT {_LAST} + row_number() OVER (ORDER BY place, position, list_position(checks, check_name)), run_id,
+        SELECT $last + row_number() OVER (ORDER BY place, position, list_position(checks, check_name)), run_id,
             cell_id, check_name, target, coalesce(machine, ''), true, named, true,
             CASE WHEN started_at > $latest THEN '' ELSE started_at END
         FROM never JOIN targets USING (cell_id) LEFT JOIN machines USING (run_id));
@@ -112,8 +134,23 @@ ORDER BY rank
 
 
 @dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a check ran: a later result of the same place replaces an earlier one.
+
+    `planned` is False if the run didn't plan the check or its run line is missing: such results are worth less, so
+    they replace none that are whole. `target` has the device's index: `cuda:1` says nothing about `cuda:0`.
+    """
+
+    machine: str
+    target: str
+    planned: bool
+    cell_id: str
+    check_name: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reduced:
-    """One line that may count: `place` is where it lies, None for a planned check of which no line tells."""
+    """One result that may count: `place` is the number of its line, None for a planned check without a line."""
 
     place: int | None
     run_id: str
@@ -121,10 +158,21 @@ class Reduced:
     accelerator: str
 
 
-def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
-    """The lines of the table `checks` that may count, over the plans of the table `runs`, as they were spoken."""
+def reduce_checks(connection: duckdb.DuckDBPyConnection, silent: Sequence[str]) -> list[Reduced]:
+    """Return the results of the table `checks` that may count, over the plans of the table `runs`, as written.
+
+    `silent` are the error types of a `not_run` that says nothing.
+    """
     latest = {"latest": latest_moment()}
-    connection.execute(_SUITES)
+
+    def filled(sql: str) -> str:
+        return (
+            sql.replace("$one_of_plan", _ONE_OF_PLAN)
+            .replace("$silent", str(tuple(silent)))
+            .replace("$last", str(_LAST))
+        )
+
+    connection.execute(filled(_SUITES))
     connection.execute(_LATER, latest)
     connection.execute(_KEPT, latest)
     connection.execute(_NEVER)
@@ -135,8 +183,9 @@ def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
         "SELECT unnest(?::VARCHAR[]) AS cell_id, unnest(?::VARCHAR[]) AS target",
         [list(targets), list(targets.values())],
     )
-    connection.execute(_SPOKEN, latest)
+    connection.execute(filled(_SPOKEN), latest)
     connection.execute(_REDUCED)
+    rows = connection.execute(_STANDING).fetchall()
     return [
         Reduced(
             place=place if place < _LAST else None,
@@ -144,9 +193,7 @@ def reduce_checks(connection: duckdb.DuckDBPyConnection) -> list[Reduced]:
             where=Place(machine=machine, target=target, planned=planned, cell_id=cell_id, check_name=check),
             accelerator=accelerator,
         )
-        for place, run_id, cell_id, check, target, machine, planned, accelerator in connection.execute(
-            _STANDING
-        ).fetchall()
+        for place, run_id, cell_id, check, target, machine, planned, accelerator in rows
     ]
 
 
@@ -157,39 +204,40 @@ def _target(cell_id: str) -> str:
         return ""
 
 
+def _planned(row: Sequence[Any]) -> PlannedCell:
+    values = dict(zip(PLAN_NAMES, row, strict=True))
+    return PlannedCell(**(values | {"checks": tuple(values["checks"])}))
+
+
+_NEWEST = "QUALIFY row_number() OVER (PARTITION BY cell_id ORDER BY started_at DESC, place, position) = 1"
+
+
 def newest_plans(connection: duckdb.DuckDBPyConnection) -> dict[str, PlannedCell]:
-    """The newest plan of each cell, without what was sealed in it; after `reduce_checks`."""
-    rows = connection.execute(
-        "SELECT cell_id, checks, suite, suite_hash, subject, made_from FROM plans QUALIFY "
-        "row_number() OVER (PARTITION BY cell_id ORDER BY started_at DESC, place, position) = 1"
-    ).fetchall()
-    names = ("cell_id", "checks", "suite", "suite_hash", "subject", "made_from")
-    plans = (dict(zip(names, row, strict=True)) for row in rows)
-    return {plan["cell_id"]: PlannedCell(**(plan | {"checks": tuple(plan["checks"])})) for plan in plans}
+    """Return the newest plan of each cell, without its stored prediction; after `reduce_checks`."""
+    plans = (_planned(row) for row in connection.execute(f"SELECT {_PLAN} FROM plans {_NEWEST}").fetchall())
+    return {plan.cell_id: plan for plan in plans}
 
 
 def newest_plan_places(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    """Where the run line lies that has the newest plan of each cell; after `reduce_checks`."""
-    rows = connection.execute(
-        "SELECT cell_id, place FROM plans QUALIFY "
-        "row_number() OVER (PARTITION BY cell_id ORDER BY started_at DESC, place, position) = 1"
-    ).fetchall()
-    return dict(rows)
+    """Return the place of the run line that has the newest plan of each cell; after `reduce_checks`."""
+    return dict(connection.execute(f"SELECT cell_id, place FROM plans {_NEWEST}").fetchall())
 
 
 def plan_of(connection: duckdb.DuckDBPyConnection, run_id: str, cell_id: str, check: str) -> tuple[str, PlannedCell]:
-    """The first plan of a run for a cell that has a check, with the moment at which the run started."""
-    started_at, checks, suite, suite_hash, subject, made_from = connection.execute(
-        "SELECT started_at, checks, suite, suite_hash, subject, made_from FROM plans "
+    """Return when a run started, with its first plan for a cell that has a check.
+
+    Raises `LookupError` if there is none.
+    """
+    found = connection.execute(
+        f"SELECT started_at, {_PLAN} FROM plans "
         "WHERE run_id = ? AND cell_id = ? AND list_contains(checks, ?) ORDER BY place, position LIMIT 1",
         [run_id, cell_id, check],
-    ).fetchone() or ("", [], "", "", "", None)
-    plan = PlannedCell(
-        cell_id=cell_id,
-        checks=tuple(checks),
-        suite=suite,
-        suite_hash=suite_hash,
-        subject=subject,
-        made_from=made_from,
-    )
-    return started_at, plan
+    ).fetchone()
+    if found is None:
+        raise LookupError(f"run {run_id} planned no {check} of {cell_id}")
+    return str(found[0]), _planned(found[1:])
+
+
+def alternating_places(connection: duckdb.DuckDBPyConnection) -> list[int]:
+    """Return the places of planned results of cells that may be flaky, by their columns; after `reduce_checks`."""
+    return [place for (place,) in connection.execute(_ALTERNATING).fetchall()]

@@ -1,4 +1,4 @@
-"""Says why a planned suite is what it is: the choice of the target, the rules behind its prediction, its checks."""
+"""The explanation of a planned suite: the choice of the target, and the rules behind its prediction."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from generators.models.given import GivenRecipe
 from generators.models.recipe import Recipe
 from generators.plan import PlannedSuite
 from hardware.plain_text import WIDTH, labelled
+
+from .wording import texts
 
 
 def explanation(suite: PlannedSuite, rules: RuleSet, *, width: int = WIDTH) -> str:
@@ -24,13 +26,13 @@ def explanation(suite: PlannedSuite, rules: RuleSet, *, width: int = WIDTH) -> s
         said.append(("Chosen", f"{taken.target}: {taken.reason}"))
         said += [("Passed over", f"{step.target}: {step.reason}") for step in passed]
     said.append(("Predicted", f"{suite.verdict.level} ({suite.verdict.basis})"))
-    said += [("Reason", reason) for reason in suite.verdict.reasons]
-    said += [("Condition", condition) for condition in suite.verdict.conditions]
+    said += [("Reason", reason) for reason in texts(suite.verdict.reasons)]
+    said += [("Condition", condition) for condition in texts(suite.verdict.conditions)]
     for rule_id in suite.verdict.rule_ids:
         rule = rules.rule(rule_id)
         said.append(("Rule", f"{rule_id}, see {rule.source}"))
     if not suite.verdict.rule_ids:
-        said.append(("Rule", "none fits: nothing is predicted"))
+        said.append(("Rule", "no rule applies, so nothing is predicted"))
     return "\n".join([suite.cell.id, *labelled(said, width=width)])
 
 

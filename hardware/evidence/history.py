@@ -1,7 +1,4 @@
-"""What came before: how the runs of a folder ended, and how each cell fared in its last ones.
-
-As with what still counts there are two ways that come to the same: over objects, and in DuckDB.
-"""
+"""The outcomes of earlier runs: of each run as a whole, and of each cell in its last ones."""
 
 from __future__ import annotations
 
@@ -11,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from hardware.evidence.record import Outcome
-from hardware.evidence.store import Evidence
-from hardware.evidence.table import EvidenceTable
+from .record import Outcome
+from .table import EvidenceTable
 
 LAST_RUNS = 12
 """Of each cell so many runs are kept, the newest."""
@@ -21,7 +17,7 @@ LAST_RUNS = 12
 _ORDER = [str(outcome) for outcome in Outcome]
 
 _Told = tuple[str, str, Mapping[str, str]]
-"""When a run began, its machine and its versions."""
+"""When a run started, its machine and its versions."""
 
 CellHistory = tuple[tuple[int, Mapping[str, int]], ...]
 """The place of each run among all runs, and how many lines of the cell have each outcome there."""
@@ -49,20 +45,6 @@ class History:
     cells: Mapping[str, CellHistory] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def history_of(evidence: Evidence) -> History:
-    """The history that evidence tells, by objects."""
-    counted: Counter[tuple[str, str, str]] = Counter()
-    first: dict[str, str] = {}
-    for line in evidence.checks:
-        counted[line.cell_id, line.run_id, str(line.outcome)] += 1
-        first[line.run_id] = min(line.started_at, first.get(line.run_id, line.started_at))
-    told = {run.run_id: (run.started_at, run.machine, run.versions) for run in evidence.runs}
-    known = _known(told, first)
-    places = {run_id: place for place, run_id in enumerate(known)}
-    cells = [(cell, places[run_id], outcome, number) for (cell, run_id, outcome), number in counted.items()]
-    return _history(known, [(place, outcome, number) for _, place, outcome, number in cells], cells)
-
-
 def _known(told: Mapping[str, _Told], first: Mapping[str, str]) -> dict[str, _Told]:
     """All runs, oldest first, also those of which there are only checks."""
     known: dict[str, _Told] = {run_id: (first[run_id], "", {}) for run_id in first} | dict(told)
@@ -70,7 +52,7 @@ def _known(told: Mapping[str, _Told], first: Mapping[str, str]) -> dict[str, _To
 
 
 def history_in(table: EvidenceTable) -> History:
-    """The same of a folder that stands in tables, once others' lines have left them."""
+    """Return the history of a folder that is in tables, once other people's results have left them."""
     ask = table.connection.execute
     told: dict[str, _Told] = {}
     for run_id, started_at, machine, versions in ask(

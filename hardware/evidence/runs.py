@@ -1,7 +1,6 @@
-"""The runs of a folder of evidence, and the lines of a few of them: a folder may hold a million.
+"""The runs of a folder of evidence, and the results of a few of them: a folder may hold a million lines.
 
-DuckDB tells lines apart, and only those that are asked for become objects; what it takes otherwise than Python is
-read as objects, as in `standing`.
+DuckDB tells lines apart, and only those that are asked for become objects.
 """
 
 from __future__ import annotations
@@ -11,15 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from hardware.evidence.record import CheckLine, Origin, Outcome, RunLine
-from hardware.evidence.store import BrokenLine, Evidence, read_folder
-from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
+from .record import CheckLine, Origin, Outcome, RunLine
+from .store import BrokenLine, read_folder
+from .table import EvidenceTable, UnusualEvidenceError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """Whether all lines of a run and a cell are of passes, and whether any is of a failure: what they prove is for
-    `showings` to say."""
+    """Whether all results of a run and a cell passed, and whether any failed; the judge says what that proves."""
 
     passed: bool
     failed: bool
@@ -38,16 +36,16 @@ class RunEvidence:
         self.foreign: frozenset[str] = frozenset()
         self.lost: frozenset[str] = frozenset()
         self._table: EvidenceTable | None = None
-        self._objects: Evidence | None = None
 
     def __enter__(self) -> RunEvidence:
         import duckdb
 
         try:
-            self._table = EvidenceTable(self.folder).__enter__()
-            runs, ids = self._in_table(self._table)
-        except (UnusualEvidenceError, duckdb.Error):
-            runs, ids = self._in_objects(self._as_objects())
+            try:
+                self._table = EvidenceTable(self.folder).__enter__()
+                runs, ids = self._read(self._table)
+            except (UnusualEvidenceError, duckdb.Error):
+                runs, ids = self._read(self._as_objects())
         except BaseException:
             self.close()
             raise
@@ -70,53 +68,45 @@ class RunEvidence:
 
     @property
     def broken(self) -> tuple[BrokenLine, ...]:
-        """The broken lines that were come across so far."""
-        found = self._objects.broken if self._objects else self._table.broken if self._table else ()
-        return tuple(dict.fromkeys(found))
+        """The unreadable lines that were met so far."""
+        return tuple(dict.fromkeys(self._table.broken if self._table else ()))
 
     def checks(self, *, runs: Collection[str] | None = None, cells: Collection[str] | None = None) -> list[CheckLine]:
-        """The lines of these cells in these runs; None stands for all. Those of runs without a line of their own, and
-        of others' tests, are left out."""
+        """Return the results of these cells in these runs; None stands for all.
+
+        Results of runs without a line of their own, and of other people's tests, are left out.
+        """
         import duckdb
 
         wanted = set(self.runs) if runs is None else set(self.runs).intersection(runs)
-        if self._table is not None:
-            try:
-                return self._lines(self._table, wanted, cells)
-            except (UnusualEvidenceError, duckdb.Error):
-                self._as_objects()
-        found = [line for line in self._as_objects().checks if line.run_id in wanted]
-        return found if cells is None else [line for line in found if line.cell_id in cells]
+        try:
+            return self._lines(self._open(), wanted, cells)
+        except (UnusualEvidenceError, duckdb.Error):
+            return self._lines(self._as_objects(), wanted, cells)
 
     def tallies(self, cells: Collection[str]) -> dict[str, dict[str, Tally]]:
-        """How the lines of each run tell of some cells, by cell and run, without a line becoming an object."""
+        """Return how the results of some cells came out, by cell and run, without making objects of them."""
         failures = [str(outcome) for outcome in Outcome if outcome.is_failure]
-        if self._table is not None:
-            rows = self._table.connection.execute(
+        rows = (
+            self._open()
+            .connection.execute(
                 "SELECT cell_id, run_id, bool_and(outcome = 'passed'), "
                 "bool_or(outcome IN (SELECT unnest(?::VARCHAR[]))) FROM checks "
                 "WHERE cell_id IN (SELECT unnest(?::VARCHAR[])) GROUP BY cell_id, run_id",
                 [failures, sorted(cells)],
-            ).fetchall()
-            told = {
-                (cell, run_id): Tally(passed=bool(passed), failed=bool(failed))
-                for cell, run_id, passed, failed in rows
-            }
-        else:
-            told = {}
-            for line in self._as_objects().checks:
-                if line.cell_id in cells:
-                    key = (line.cell_id, line.run_id)
-                    before = told.get(key, Tally(passed=True, failed=False))
-                    told[key] = Tally(
-                        passed=before.passed and line.outcome is Outcome.PASSED,
-                        failed=before.failed or line.outcome.is_failure,
-                    )
+            )
+            .fetchall()
+        )
         found: dict[str, dict[str, Tally]] = {}
-        for (cell, run_id), tally in told.items():
+        for cell, run_id, passed, failed in rows:
             if run_id in self.runs:
-                found.setdefault(cell, {})[run_id] = tally
+                found.setdefault(cell, {})[run_id] = Tally(passed=bool(passed), failed=bool(failed))
         return found
+
+    def _open(self) -> EvidenceTable:
+        if self._table is None:
+            raise RuntimeError("the evidence was closed")
+        return self._table
 
     @staticmethod
     def _lines(table: EvidenceTable, runs: Collection[str], cells: Collection[str] | None) -> list[CheckLine]:
@@ -129,18 +119,13 @@ class RunEvidence:
         return [line for _, line in sorted(found.items()) if isinstance(line, CheckLine)]
 
     @staticmethod
-    def _in_table(table: EvidenceTable) -> tuple[list[RunLine], set[tuple[str, str]]]:
+    def _read(table: EvidenceTable) -> tuple[list[RunLine], set[tuple[str, str]]]:
         found = table.run_lines()
         ids = table.connection.execute("SELECT DISTINCT run_id, origin FROM checks").fetchall()
         return [line for _, line in sorted(found.items()) if isinstance(line, RunLine)], set(ids)
 
-    @staticmethod
-    def _in_objects(evidence: Evidence) -> tuple[list[RunLine], set[tuple[str, str]]]:
-        ids = {(line.run_id, str(line.origin)) for line in (*evidence.checks, *evidence.other_checks)}
-        return [*evidence.runs, *evidence.other_runs], ids
-
-    def _as_objects(self) -> Evidence:
+    def _as_objects(self) -> EvidenceTable:
+        """Fill the tables from lines that Python read: DuckDB can't parse one of them."""
         self.close()
-        if self._objects is None:
-            self._objects = read_folder(self.folder)
-        return self._objects
+        self._table = EvidenceTable(read_folder(self.folder)).__enter__()
+        return self._table

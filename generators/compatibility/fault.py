@@ -1,0 +1,108 @@
+"""Whose fault a level is that isn't high: the model's, the route's, the device's, or our own set-up's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from hardware.backends.factory import backend_class, known_targets
+from hardware.cell import Cell
+from hardware.evidence.error_types import facts_of_error_types
+from hardware.evidence.record import CheckLine, Outcome, Stage
+
+from .verdict import Fault, Level
+
+_MOST_TIMES_THE_ERROR = 2.0
+"""A device whose error is at most so many times the CPU's fails as the CPU does: the model is at fault."""
+
+_ROUTE_STAGES = (Stage.EXPORT, Stage.CONVERT)
+
+_ROUTES = {"optimum-intel": "optimum-export", "torchscript": "onnx-torchscript", "dynamo": "onnx-dynamo"}
+"""Names of routes by what backends record as `export`; other words are routes already."""
+
+_SAYS_SOMETHING = frozenset(o for o in Outcome if o.is_failure or o is Outcome.PASSED)
+
+
+def route_of(cell: Cell, lines: Iterable[CheckLine]) -> str:
+    """Return how the model got to the target, as its results recorded it; empty if they don't."""
+    for line in lines:
+        route = line.conditions.get("route") or line.conditions.get("export")
+        if route:
+            return _ROUTES.get(route, route)
+    return default_route(cell)
+
+
+def default_route(cell: Cell) -> str:
+    """Return the route that a cell's target always takes; empty if it has several, or isn't known."""
+    return backend_class(cell.target.name).ROUTE if cell.target.name in known_targets() else ""
+
+
+def references_of(lines: Iterable[CheckLine]) -> dict[tuple[str, str], list[CheckLine]]:
+    """Return the results on the CPU by model and task: what a failure elsewhere is compared with."""
+    found: dict[tuple[str, str], list[CheckLine]] = {}
+    for line in lines:
+        if line.requested_target == "cpu" and line.outcome in _SAYS_SOMETHING:
+            found.setdefault((line.model, line.task), []).append(line)
+    return found
+
+
+def needs_reference(cell: Cell, lines: Iterable[CheckLine], references: Sequence[CheckLine]) -> bool:
+    """Whether a check failed of which no result on the CPU in this precision says whether the CPU fails too."""
+    if cell.target.name == "cpu":
+        return False
+    there = {line.check_name for line in references if line.precision == cell.precision}
+    return any(
+        line.check_name not in there
+        for line in lines
+        if line.outcome.is_failure and _told_by_itself(cell, line) is None
+    )
+
+
+def fault_of(cell: Cell, level: Level, lines: Sequence[CheckLine], references: Sequence[CheckLine]) -> Fault | None:
+    """Return who is responsible for the failures of a cell; None if nothing failed or nobody can tell yet.
+
+    One failure that is the device's makes it the device's fault. Then a failure that isn't decided leaves it open,
+    and after that the route counts before the model, and the model before the set-up.
+    """
+    failures = [line for line in lines if line.outcome.is_failure]
+    if level is Level.HIGH or not failures:
+        return Fault.DEVICE if level is Level.LOW and any(line.offloaded_ops for line in lines) else None
+    found = [_fault_of_line(cell, line, references) for line in failures]
+    for fault in (Fault.DEVICE, None, Fault.ROUTE, Fault.MODEL, Fault.HARNESS):
+        if fault in found:
+            return fault
+    return None
+
+
+def _fault_of_line(cell: Cell, line: CheckLine, references: Sequence[CheckLine]) -> Fault | None:
+    if (known := _told_by_itself(cell, line)) is not None:
+        return known
+    if cell.target.name == "cpu":
+        return Fault.MODEL
+    same = [one for one in references if one.check_name == line.check_name and one.subject == line.subject]
+    if not any(one.precision == cell.precision for one in same):
+        return None
+    if all(one.outcome.is_failure and not _is_worse(line, one) for one in same):
+        return Fault.HARNESS if line.outcome is Outcome.TIMEOUT else Fault.MODEL
+    return Fault.DEVICE
+
+
+def _told_by_itself(cell: Cell, line: CheckLine) -> Fault | None:
+    """The fault that a failure shows without a result on the CPU."""
+    named = _by_error_type().get(line.error_type)
+    if named is not None:
+        return named
+    if line.stage in _ROUTE_STAGES and default_route(cell) != "eager":
+        return Fault.ROUTE
+    return None
+
+
+def _by_error_type() -> Mapping[str, Fault]:
+    facts = facts_of_error_types()
+    return {name: Fault(facts[name]["fault"]) for name in facts if "fault" in facts[name]}
+
+
+def _is_worse(line: CheckLine, reference: CheckLine) -> bool:
+    """Whether the device fails otherwise than the CPU: with a larger error, or at another stage."""
+    if line.max_rel_error is None or reference.max_rel_error is None:
+        return line.stage is not reference.stage or line.outcome is not reference.outcome
+    return not line.max_rel_error <= _MOST_TIMES_THE_ERROR * reference.max_rel_error

@@ -1,0 +1,404 @@
+"""`judge`: from the latest results to a verdict for each cell. Every command uses this one function.
+
+Results that say nothing about a cell (another target, too little weights, an edited suite) are set aside first, and
+those of other versions or revisions are kept apart as expired. The rest is graded for each accelerator by itself, and
+the worst known level is the cell's. Imports neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from generators.models.recipe import Recipe
+from generators.models.store import load_recipe
+from hardware.backends.factory import backend_class, known_targets
+from hardware.cell import Cell
+from hardware.detection import HardwareInfo
+from hardware.errors import HwCompatError, ModelError
+from hardware.evidence.latest import Latest, worst_of_runs
+from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, Subject
+from hardware.evidence.store import lines_by_cell
+from hardware.evidence.versions import moved_versions, relevant_versions, versions_of
+from hardware.testing.checks import applicable_checks
+
+from .fault import fault_of, references_of, route_of
+from .flaky import flaky_cells
+from .grade import Grade, check_reason, grade, is_on_target, ran_elsewhere, tolerance_moved
+from .imported import imported_verdicts
+from .levels import level_rules
+from .made_from import made_from
+from .second_opinion import second_opinions, with_opinions
+from .verdict import Basis, Level, Reason, Verdict, once, strongest, worst
+
+EXPIRED = frozenset({"versions_moved", "versions_unknown", "tolerance_moved", "recipe_moved", "other_suite"})
+"""Codes of the reasons for which a result doesn't count any more."""
+
+_FINAL = frozenset({"flaky", "suite_edited", "modified_checker"})
+"""Codes of the reasons that no weaker basis hides: the results can't be trusted, and no prediction replaces them."""
+
+_EVIDENCE = frozenset(o for o in Outcome if o.is_failure or o in (Outcome.PASSED, Outcome.AMBIGUOUS))
+_NONE: Mapping[str, float] = MappingProxyType({})
+
+
+def judge(
+    latest: Latest,
+    inventory: HardwareInfo,
+    *,
+    own_limits: Mapping[str, float] = _NONE,
+    weights_asked: Mapping[str, str] = MappingProxyType({}),
+    cells: Collection[str] | None = None,
+) -> tuple[Verdict, ...]:
+    """Return the verdict of each cell that the results name, in the order of their ids.
+
+    `own_limits` are a project's tolerances by cell id; without them the product's count. `weights_asked` are the
+    weights that were asked for, if they aren't those of the newest plan. `cells` limits the answer.
+    """
+    context = _Context.of(latest, inventory)
+    wanted = latest.cells | set(weights_asked) | {line.cell_id for line in latest.imported}
+    verdicts = []
+    for id_ in sorted(wanted if cells is None else wanted & set(cells)):
+        try:
+            cell = Cell.parse(id_)
+        except HwCompatError:  # reported as broken evidence, and no cell to judge
+            continue
+        verdicts.append(_latest_verdict(cell, context, weights_asked.get(cell.id, ""), own_limits.get(cell.id)))
+    imported = imported_verdicts(latest.imported)
+    return with_opinions(
+        [strongest_of(verdict, imported.get(verdict.cell)) for verdict in verdicts],
+        second_opinions(latest.others, inventory),
+    )
+
+
+def strongest_of(own: Verdict, other: Verdict | None) -> Verdict:
+    """Return the answer for one cell: the one with the stronger basis, with why the own results don't say more.
+
+    Raises `ValueError` for verdicts of two cells.
+    """
+    if other is None:
+        return own
+    if other.cell != own.cell:
+        raise ValueError(f"{other.cell} and {own.cell} are two cells")
+    if is_final(own):
+        return own
+    if own.level is not Level.UNKNOWN:
+        return strongest([own, other])
+    return replace(other, reasons=once([*other.reasons, *own.reasons]))
+
+
+def is_final(verdict: Verdict) -> bool:
+    """Whether a verdict is unknown for a reason that no prediction may hide: its results can't be trusted."""
+    return verdict.level is Level.UNKNOWN and any(reason.code in _FINAL for reason in verdict.reasons)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Context:
+    """What is the same for all cells: results by cell, recipes, versions of this machine, flaky cells."""
+
+    latest: Latest
+    lines: Mapping[str, Sequence[CheckLine]]
+    load: Callable[[str, str], Recipe | None]
+    versions: Mapping[str, str]
+    flaky: Mapping[str, tuple[str, ...]]
+    references: Mapping[tuple[str, str], Sequence[CheckLine]]
+
+    @classmethod
+    def of(cls, latest: Latest, inventory: HardwareInfo) -> _Context:
+        return cls(
+            latest=latest,
+            lines=lines_by_cell(latest.checks),
+            load=functools.lru_cache(maxsize=4096)(load_recipe),
+            versions=versions_of(inventory),
+            flaky=flaky_cells(latest.alternating, latest.versions, latest.machines),
+            references=references_of(latest.checks),
+        )
+
+
+def _latest_verdict(cell: Cell, context: _Context, weights_asked: str, own_limit: float | None) -> Verdict:
+    """The verdict of one cell from the latest results.
+
+    The newest plan says which checks the cell has, under which suite and with which weights; it may add to the
+    checks that the cell has to have and take none away. A pass that its run didn't plan is set aside. If the run
+    line is missing, so are plan and versions, and the basis is `expired`.
+    """
+    latest = context.latest
+    plan = latest.plans.get(cell.id)
+    own = [
+        line
+        for line in context.lines.get(cell.id, ())
+        if line.outcome.is_failure
+        or line.run_id not in latest.versions
+        or (line.run_id, cell.id, line.check_name) in latest.planned
+    ]
+    unplanned = [line.check_name for line in own if line.run_id not in latest.versions]
+    verdict = judge_cell(
+        cell,
+        plan.checks if plan else tuple(dict.fromkeys(unplanned)),
+        own,
+        now=context.versions,
+        then=latest.versions,
+        weights_asked=weights_asked or (plan.subject if plan else str(Subject.TINY)),
+        suite_hash=plan.suite_hash if plan else "",
+        outdated=_outdated(cell, plan, context.load) if plan else None,
+        required=required_checks(cell, context.load),
+        own_limit=own_limit,
+        references=context.references.get((cell.model, cell.task), ()),
+    )
+    runs = context.flaky.get(cell.id)
+    if runs is None or verdict.level in (Level.UNSUPPORTED, Level.UNKNOWN):
+        return verdict
+    return replace(verdict, level=Level.UNKNOWN, reasons=(Reason.of("flaky", runs=runs),), conditions=())
+
+
+def judge_cell(
+    cell: Cell,
+    planned: Sequence[str],
+    checks: Sequence[CheckLine],
+    *,
+    now: Mapping[str, str],
+    then: Mapping[str, Mapping[str, str]],
+    weights_asked: str = "tiny",
+    suite_hash: str = "",
+    outdated: Reason | None = None,
+    required: Sequence[str] = (),
+    own_limit: float | None = None,
+    references: Sequence[CheckLine] = (),
+) -> Verdict:
+    """Return the measured verdict of `cell`; `unknown` if its results don't show more.
+
+    `now` are this machine's versions, `then` those of each run by its id: results of a run that differs, or whose
+    versions aren't known, are expired. So are results of another suite than `suite_hash`, all results if `outdated`
+    says why the suite isn't today's, and results that another tolerance would decide differently. `required` are the
+    checks that the cell has to have, planned or not. `references` are the latest results of the same model on the
+    CPU: they decide whose fault a failure is. Results of other cells are left out.
+    """
+    if not planned:
+        return _unknown(cell, [Reason.of("nothing_planned")], (), weights_asked)
+    lacking = tuple(name for name in required if name not in planned)
+    planned = (*planned, *lacking)
+    own = worst_of_runs([line for line in checks if line.cell_id == cell.id])
+    old = _Expiry(cell, now, then, suite_hash, outdated, own_limit)
+    found = _sort(cell, own, old, weights_asked)
+    verdict = _over_accelerators(cell, planned, found.current, Basis.MEASURED, own_limit, weights_asked)
+    if verdict.level is Level.UNKNOWN and found.expired:
+        lines = _not_repeated(found)
+        older = _over_accelerators(cell, planned, lines, Basis.EXPIRED, own_limit, weights_asked)
+        verdict = replace(older, reasons=once([*found.why_expired, *older.reasons]))
+    if verdict.level is Level.UNKNOWN:
+        thin = [Reason.of("plan_lacks", checks=lacking)] if lacking else []
+        verdict = replace(verdict, reasons=once([*thin, *found.set_aside, *verdict.reasons]))
+    return replace(verdict, fault=fault_of(cell, verdict.level, found.counting, references))
+
+
+def why_expired(verdict: Verdict) -> tuple[Reason, ...]:
+    """Return those reasons of an expired verdict that say what has changed since."""
+    return tuple(reason for reason in verdict.reasons if reason.code in EXPIRED)
+
+
+def by_accelerator(
+    cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine], own_limit: float | None = None
+) -> dict[str, Grade]:
+    """Return a grade for each accelerator that the results name; those that name none belong to all of their run."""
+    groups = sorted(_split(lines).items())
+    return {name: grade(cell, planned, group, own_limit=own_limit) for name, group in groups if group}
+
+
+def required_checks(cell: Cell, load: Callable[[str, str], Recipe | None] = load_recipe) -> tuple[str, ...]:
+    """Return the checks that a cell has to have, so that a plan with fewer can't pass for a whole one.
+
+    `load` reads a recipe by model and task. If no recipe is stored, it isn't known whether the model decodes and
+    takes a mask: then these are the checks that every model has to pass on that target. Raises `BrokenInput` for a
+    recipe that can't be read.
+    """
+    recipe = _recipe(cell, load)
+    known = cell.target.name in known_targets()
+    checks = applicable_checks(
+        generates=recipe.generate if recipe else "none",
+        has_mask=recipe is not None and recipe.mask_input is not None,
+        has_cache=recipe is None or not recipe.without_cache,
+        can=backend_class(cell.target.name).CAN if known else frozenset(),
+        task=cell.task,
+    )
+    return tuple(check.name for check in checks)
+
+
+def _recipe(cell: Cell, load: Callable[[str, str], Recipe | None]) -> Recipe | None:
+    try:
+        return load(cell.model, cell.task)
+    except ModelError:  # no transformers here, or a checkpoint's slug that no model type can have
+        return None
+
+
+def _outdated(cell: Cell, plan: PlannedCell, load: Callable[[str, str], Recipe | None]) -> Reason | None:
+    """Why a suite isn't what would be made now; None if it is.
+
+    The recipe isn't kept for a model of the user's, nor for one with real widths: templates count alone.
+    """
+    if plan.made_from is None:
+        return None
+    recipe = load(cell.model, cell.task) if plan.subject == Subject.TINY else None
+    unknown = plan.subject == Subject.TINY and recipe is None
+    return None if unknown or made_from(recipe) == plan.made_from else Reason.of("recipe_moved")
+
+
+@dataclass(frozen=True)
+class _Expiry:
+    """Says whether a result of a cell is expired, and why."""
+
+    cell: Cell
+    now: Mapping[str, str]
+    then: Mapping[str, Mapping[str, str]]
+    suite_hash: str
+    outdated: Reason | None
+    own_limit: float | None
+    _of_run: dict[str, Reason | None] = field(default_factory=dict)
+
+    def reason(self, line: CheckLine) -> Reason | None:
+        """Return why a result no longer counts; None if it does."""
+        if line.run_id not in self._of_run:
+            self._of_run[line.run_id] = self.outdated or self._moved(line)
+        found = self._of_run[line.run_id] or tolerance_moved(self.cell, line, self.own_limit)
+        if found is None and self.suite_hash and line.suite_hash != self.suite_hash:
+            return Reason.of("other_suite")
+        return found
+
+    def _moved(self, line: CheckLine) -> Reason | None:
+        then = self.then.get(line.run_id)
+        if then is None:
+            return Reason.of("versions_unknown")
+        now = relevant_versions(self.cell, self.now)
+        moved = moved_versions(relevant_versions(self.cell, then), now)
+        return Reason.of("versions_moved", moved=moved) if moved else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sorted:
+    """A cell's results: those that count, the expired ones with the reasons, and what was set aside and why."""
+
+    current: tuple[CheckLine, ...]
+    expired: tuple[CheckLine, ...]
+    why_expired: tuple[Reason, ...]
+    set_aside: tuple[Reason, ...]
+
+    @property
+    def counting(self) -> tuple[CheckLine, ...]:
+        """The results that the verdict rests on."""
+        return (*self.current, *self.expired)
+
+
+def _sort(cell: Cell, lines: Sequence[CheckLine], expiry: _Expiry, weights_asked: str) -> _Sorted:
+    current: list[CheckLine] = []
+    expired: list[CheckLine] = []
+    why_expired: list[Reason] = []
+    set_aside: list[Reason] = []
+    elsewhere = {line.run_id: line for line in lines if ran_elsewhere(cell, line)}
+    there = {line.run_id for line in lines if is_on_target(cell, line)}
+    edited = {line.run_id for line in lines if EDITED in line.conditions}
+    for line in lines:
+        if line.run_id in edited:
+            set_aside.append(Reason.of("suite_edited"))
+        elif line.run_id in elsewhere:
+            set_aside.append(_substituted(cell, elsewhere[line.run_id]))
+        elif line.run_id not in there:
+            set_aside += [check_reason(line), Reason.of("target_not_named", target=str(cell.target))]
+        elif line.is_to_come:
+            set_aside.append(Reason.of("in_the_future", check=line.check_name, moment=line.started_at))
+        elif not level_rules().proves_enough(line.subject, weights_asked):
+            set_aside.append(Reason.of("too_little_weights", ran=line.subject, asked=weights_asked))
+        elif (why := expiry.reason(line)) is not None:
+            expired.append(line)
+            why_expired.append(why)
+        else:
+            current.append(line)
+    return _Sorted(
+        current=tuple(current),
+        expired=tuple(expired),
+        why_expired=once(why_expired),
+        set_aside=once(set_aside),
+    )
+
+
+def _not_repeated(found: _Sorted) -> tuple[CheckLine, ...]:
+    """The current results, and the expired ones of checks that have no current result."""
+    again = {line.check_name for line in found.expired}
+    told = [line for line in found.current if line.outcome in _EVIDENCE or line.check_name not in again]
+    there = {(line.check_name, line.accelerator) for line in told}
+    return (*told, *(line for line in found.expired if (line.check_name, line.accelerator) not in there))
+
+
+def _substituted(cell: Cell, line: CheckLine) -> Reason:
+    return Reason.of(
+        "ran_elsewhere", actual=line.actual_target, target=str(cell.target), message=line.substitution_reason
+    )
+
+
+def _split(lines: Sequence[CheckLine]) -> dict[str, list[CheckLine]]:
+    named: dict[str, list[str]] = {}
+    for line in lines:
+        names = named.setdefault(line.run_id, [])
+        if line.accelerator and line.accelerator not in names:
+            names.append(line.accelerator)
+    groups: dict[str, list[CheckLine]] = {}
+    for line in lines:
+        for name in [line.accelerator] if line.accelerator else named[line.run_id] or [""]:
+            groups.setdefault(name, []).append(line)
+    return groups
+
+
+def _over_accelerators(
+    cell: Cell,
+    planned: Sequence[str],
+    lines: Sequence[CheckLine],
+    basis: Basis,
+    own_limit: float | None,
+    weights_asked: str,
+) -> Verdict:
+    if not any(line.outcome in _EVIDENCE for line in lines):
+        reasons = [check_reason(line) for line in lines] or [Reason.of("nothing_measured")]
+        return _unknown(cell, reasons, lines, weights_asked, basis)
+    graded = by_accelerator(cell, planned, lines, own_limit)
+    several = len(graded) > 1
+    # A better level on another accelerator is stated too, so that nobody takes the worst for the only one.
+    reasons = [
+        reason.on(name) if several and name else reason for name, one in graded.items() for reason in one.reasons
+    ]
+    return Verdict(
+        cell=cell.id,
+        level=worst(one.level for one in graded.values()),
+        basis=basis,
+        route=route_of(cell, lines),
+        weights_asked=weights_asked,
+        weights_run=_weights_run(lines),
+        reasons=once(reasons),
+        conditions=once(reason for one in graded.values() for reason in one.conditions),
+        evidence_ids=_ids(lines),
+    )
+
+
+def _weights_run(lines: Sequence[CheckLine]) -> str:
+    """The least of the weights that results were measured with."""
+    known = [name for name in level_rules().weights if any(line.subject == name for line in lines)]
+    return known[0] if known else ""
+
+
+def _unknown(
+    cell: Cell,
+    reasons: Iterable[Reason],
+    lines: Sequence[CheckLine],
+    weights_asked: str,
+    basis: Basis = Basis.MEASURED,
+) -> Verdict:
+    return Verdict(
+        cell=cell.id,
+        level=Level.UNKNOWN,
+        basis=basis,
+        weights_asked=weights_asked,
+        reasons=once(reasons),
+        evidence_ids=_ids(lines),
+    )
+
+
+def _ids(lines: Sequence[CheckLine]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(line.evidence_id for line in lines))

@@ -1,0 +1,329 @@
+"""The latest results of a folder of evidence: the newest of each check that says something, with the newest plans.
+
+DuckDB drops what later results replace before any object is made (`reduce.py`); the rules in `latest_results` decide
+about the rest. Evidence that is in memory already goes the same way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from ..cell import Cell
+from ..errors import HwCompatError
+from .history import History, history_in
+from .record import CheckLine, Line, Origin, Outcome, PlannedCell, RunLine, latest_moment
+from .reduce import Place, Reduced, alternating_places, newest_plan_places, newest_plans, plan_of, reduce_checks
+from .store import BrokenLine, Evidence, read_folder
+from .table import EvidenceTable, UnusualEvidenceError
+
+_TRIES = 5
+_MACHINES = 20
+"""So many machines are described, those with the newest runs."""
+
+SILENT = ("not_reached", "interrupted", "disk_full")
+"""Error types of `not_run` that only say that a check wasn't reached, or couldn't run here and now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latest:
+    """What of a folder's evidence still counts.
+
+    `checks` are the latest results in the order in which they were written, `planned` those of them that their runs
+    planned: run, cell and check. `cells` are the ids of all cells that results or plans name, `plans` the newest plan
+    of each. `versions` and `machines` are by run. `others` holds results of other people's tests, `imported` what
+    others measured. `broken` are the unreadable lines that were met. `alternating` are the results of checks that
+    both passed and failed: some of them may be flaky. `ahead` says that something is dated in the future, so that
+    the answer may differ tomorrow.
+
+    With details: `predictions` are the verdicts stored with the newest plan of each cell, `unfinished` the runs
+    without an end, `runs` the newest run of each machine, the newest first.
+    """
+
+    cells: frozenset[str] = frozenset()
+    checks: tuple[CheckLine, ...] = ()
+    planned: Collection[tuple[str, str, str]] = frozenset()
+    plans: Mapping[str, PlannedCell] = field(default_factory=lambda: MappingProxyType({}))
+    versions: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    machines: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    others: Evidence = field(default_factory=Evidence)
+    imported: tuple[CheckLine, ...] = ()
+    broken: tuple[BrokenLine, ...] = ()
+    alternating: tuple[CheckLine, ...] = ()
+    ahead: bool = False
+    predictions: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: MappingProxyType({}))
+    unfinished: tuple[str, ...] = ()
+    history: History = field(default_factory=History)
+    runs: tuple[RunLine, ...] = ()
+
+
+def read_latest(
+    source: Path | Evidence,
+    *,
+    cells: Collection[str] | None = None,
+    known: Mapping[str, Sequence[Line]] = MappingProxyType({}),
+    details: bool = False,
+) -> Latest:
+    """Read the latest results of a folder, or of evidence in memory.
+
+    `cells` limits the results to some cells; `known` holds lines that were read already, by file name. Raises
+    `BrokenInput` if there is no such folder.
+    """
+    import duckdb
+
+    if isinstance(source, Path):
+        try:
+            with EvidenceTable(source, known=known) as table:
+                return latest_in(table, cells=cells, details=details)
+        except (UnusualEvidenceError, duckdb.Error):  # DuckDB can't parse a line that Python may
+            source = read_folder(source)
+    with EvidenceTable(source) as table:
+        return latest_in(table, cells=cells, details=details)
+
+
+def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, details: bool = False) -> Latest:
+    """Return the latest results of a folder that is in tables; other people's results leave the tables.
+
+    Raises `UnusualEvidenceError` if the tables don't agree with the lines.
+    """
+    others = _take_others(table)
+    versions, machines = _runs(table)
+    for _ in range(_TRIES):
+        reduced = [row for row in reduce_checks(table.connection, SILENT) if _wanted(row.where.cell_id, cells)]
+        wanted = [row.place for row in reduced if row.place is not None]
+        lines = table.lines(wanted)
+        if len(lines) == len(wanted):
+            break
+        table.remove_checks([place for place in wanted if place not in lines])
+    else:
+        raise UnusualEvidenceError("line upon line is broken")
+    plans = {cell: plan for cell, plan in newest_plans(table.connection).items() if _wanted(cell, cells)}
+    named = {cell for (cell,) in table.connection.execute("SELECT DISTINCT cell_id FROM suites").fetchall()}
+    checks = latest_results(_placed(table, reduced, lines))
+    planned = {(row.run_id, row.where.cell_id, row.where.check_name) for row in reduced if row.where.planned}
+    perhaps = table.lines(alternating_places(table.connection)).values()
+    found = Latest(
+        cells=frozenset(cell for cell in {*named, *plans} if _wanted(cell, cells)),
+        checks=checks,
+        planned=frozenset(key for line in checks if (key := (line.run_id, line.cell_id, line.check_name)) in planned),
+        plans=plans,
+        versions=versions,
+        machines=machines,
+        others=_of_origins(others, imported=False),
+        imported=_of_origins(others, imported=True).other_checks,
+        broken=tuple(table.broken),
+        alternating=tuple(one for one in perhaps if isinstance(one, CheckLine) and _wanted(one.cell_id, cells)),
+        ahead=_is_ahead(table),
+    )
+    return _with_details(found, table) if details else found
+
+
+def _wanted(cell: str, cells: Collection[str] | None) -> bool:
+    return cells is None or cell in cells
+
+
+def _with_details(found: Latest, table: EvidenceTable) -> Latest:
+    places = {cell: place for cell, place in newest_plan_places(table.connection).items() if cell in found.plans}
+    newest = [
+        place
+        for (place,) in table.connection.execute(
+            "SELECT place FROM runs QUALIFY row_number() OVER (PARTITION BY machine ORDER BY started_at DESC, place) "
+            "= 1 ORDER BY started_at DESC, place LIMIT ?",
+            [_MACHINES],
+        ).fetchall()
+    ]
+    lines = table.lines({*places.values(), *newest})
+    if len(lines) != len({*places.values(), *newest}):
+        raise UnusualEvidenceError("the line of a run is broken")
+    predictions: dict[str, Mapping[str, object]] = {}
+    for place in dict.fromkeys(places.values()):
+        run = lines[place]
+        for planned in run.plan if isinstance(run, RunLine) else ():
+            if planned.verdict is not None and places.get(planned.cell_id) == place:
+                predictions.setdefault(planned.cell_id, planned.verdict)
+    return replace(
+        found,
+        predictions=predictions,
+        unfinished=_unfinished(table),
+        history=history_in(table),
+        runs=tuple(run for place in newest if isinstance(run := lines[place], RunLine)),
+    )
+
+
+def _unfinished(table: EvidenceTable) -> tuple[str, ...]:
+    """Runs without an end that no later run resumes: they still go on, or were killed."""
+    ended = {run_id for (run_id,) in table.connection.execute("SELECT run_id FROM ended").fetchall()}
+    runs = table.connection.execute("SELECT run_id, resumes FROM runs ORDER BY place").fetchall()
+    ended |= {resumed for _, resumes in runs for resumed in resumes}
+    return tuple(run_id for run_id, _ in runs if run_id not in ended)
+
+
+def _is_ahead(table: EvidenceTable) -> bool:
+    moments = "SELECT started_at FROM checks UNION ALL SELECT started_at FROM runs"
+    (found,) = table.connection.execute(
+        f"SELECT count(*) FROM ({moments}) WHERE started_at > ?", [latest_moment()]
+    ).fetchone() or (0,)
+    return bool(found)
+
+
+def _take_others(table: EvidenceTable) -> Evidence:
+    """The runs and checks that aren't our own tests, which leave the table."""
+    table.connection.execute(
+        "CREATE OR REPLACE TEMP TABLE others AS SELECT DISTINCT run_id FROM (SELECT run_id, origin FROM runs "
+        "UNION ALL SELECT run_id, origin FROM checks) WHERE origin <> 'hwcompat'"
+    )
+    runs, checks = (
+        [
+            place
+            for (place,) in table.connection.execute(
+                f"SELECT place FROM {name} SEMI JOIN others USING (run_id)"
+            ).fetchall()
+        ]
+        for name in ("runs", "checks")
+    )
+    found = table.lines([*runs, *checks])
+    table.connection.execute("DELETE FROM runs WHERE run_id IN (SELECT run_id FROM others)")
+    table.remove_checks(checks)
+    lines = [line for _, line in sorted(found.items())]
+    return Evidence(
+        other_runs=tuple(one for one in lines if isinstance(one, RunLine)),
+        other_checks=tuple(one for one in lines if isinstance(one, CheckLine)),
+    )
+
+
+def _of_origins(others: Evidence, *, imported: bool) -> Evidence:
+    chosen = {run.run_id for run in others.other_runs if run.origin is Origin.IMPORTED}
+    chosen |= {line.run_id for line in others.other_checks if line.origin is Origin.IMPORTED}
+    return Evidence(
+        other_runs=tuple(run for run in others.other_runs if (run.run_id in chosen) is imported),
+        other_checks=tuple(line for line in others.other_checks if (line.run_id in chosen) is imported),
+    )
+
+
+def _runs(table: EvidenceTable) -> tuple[dict[str, Mapping[str, str]], dict[str, str]]:
+    """Versions and machine of each run; of two lines of one run the last counts."""
+    rows = table.connection.execute("SELECT run_id, versions, machine FROM runs ORDER BY place").fetchall()
+    versions: dict[str, Mapping[str, str]] = {}
+    for run_id, text, _ in rows:
+        versions[run_id] = json.loads(text)
+        if not all(isinstance(value, str) for value in versions[run_id].values()):
+            raise UnusualEvidenceError("a version of a run is no text")
+    return versions, {run_id: machine for run_id, _, machine in rows}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A result with its place, and the accelerator that it, or else its run's other results of the cell, names."""
+
+    place: Place
+    accelerator: str
+    line: CheckLine
+
+
+def _placed(table: EvidenceTable, reduced: Sequence[Reduced], lines: Mapping[int, Line]) -> Iterator[Placed]:
+    for row in reduced:
+        line = _missing(table, row) if row.place is None else lines[row.place]
+        where = row.where
+        said = (row.run_id, where.cell_id, where.check_name, where.target)
+        if not isinstance(line, CheckLine) or said != (
+            line.run_id,
+            line.cell_id,
+            line.check_name,
+            line.requested_target,
+        ):
+            raise UnusualEvidenceError("a line isn't what the table says")
+        if line.accelerator not in (None, "", row.accelerator):
+            raise UnusualEvidenceError("a line names another accelerator than the table")
+        yield Placed(place=where, accelerator=row.accelerator, line=line)
+
+
+def _missing(table: EvidenceTable, row: Reduced) -> CheckLine | None:
+    started_at, plan = plan_of(table.connection, row.run_id, row.where.cell_id, row.where.check_name)
+    return missing_result(row.run_id, started_at, plan, row.where.check_name)
+
+
+def missing_result(run_id: str, started_at: str, planned: PlannedCell, check: str) -> CheckLine | None:
+    """Return a `not_run` for a planned check without a line; None if the plan names no cell."""
+    try:
+        cell = Cell.parse(planned.cell_id)
+    except HwCompatError:  # a plan that names no cell plans nothing; other lines of the run still count
+        return None
+    return CheckLine(
+        run_id=run_id,
+        cell_id=planned.cell_id,
+        check_name=check,
+        outcome=Outcome.NOT_RUN,
+        subject=planned.subject,
+        requested_target=str(cell.target),
+        actual_target=None,
+        precision=cell.precision,
+        model=cell.model,
+        task=cell.task,
+        suite_hash=planned.suite_hash,
+        started_at=started_at,
+        duration_s=0.0,
+        error_type="not_reached",
+        error_message="no line of evidence tells what became of it",
+    )
+
+
+def latest_results(placed: Iterable[Placed]) -> tuple[CheckLine, ...]:
+    """Return, of results in the order in which they were written, those that no later one replaces.
+
+    One result stays for each check, machine, target and accelerator. A run that was cut off never hides what an
+    earlier one showed, and of two results of one run the worse one stays. A result on a substitute is replaced by a
+    later one that the device itself wrote.
+    """
+    places: dict[Place, dict[str, tuple[int, CheckLine]]] = {}
+    for number, one in enumerate(placed):
+        line, accelerator = one.line, one.accelerator
+        own = places.setdefault(one.place, {})
+        if is_silent(line) and own:
+            continue
+        _, before = own.get(accelerator, (0, None))
+        if before is not None and before.run_id == line.run_id and severity(before) > severity(line):
+            continue
+        for older in [name for name, (_, kept) in own.items() if not name or is_silent(kept)]:
+            del own[older]
+        own[accelerator] = (number, line)
+    kept = sorted((pair for own in places.values() for pair in _not_replaced(own.values())), key=lambda pair: pair[0])
+    return tuple(line for _, line in kept)
+
+
+def _not_replaced(lines: Collection[tuple[int, CheckLine]]) -> Iterator[tuple[int, CheckLine]]:
+    """The numbered results of one place without those on a substitute that an own result came after."""
+    own = [number for number, one in lines if not one.substitution_reason and one.outcome is not Outcome.NOT_RUN]
+    for number, one in lines:
+        if not one.substitution_reason or number > max(own, default=-1):
+            yield number, one
+
+
+def worst_of_runs(lines: Sequence[CheckLine]) -> list[CheckLine]:
+    """Return the results without those that another result of the same check, run and accelerator is worse than.
+
+    A check has two results if it passed and then failed when it was torn down.
+    """
+    found: dict[tuple[str, str, str | None], int] = {}
+    for line in lines:
+        key = (line.run_id, line.check_name, line.accelerator)
+        found[key] = max(found.get(key, 0), severity(line))
+    return [line for line in lines if severity(line) == found[line.run_id, line.check_name, line.accelerator]]
+
+
+def severity(line: CheckLine) -> int:
+    """Return how much a result takes away from a pass, from 0 for one that says nothing to 4 for a failure."""
+    if line.outcome.is_failure:
+        return 4
+    if line.outcome in (Outcome.AMBIGUOUS, Outcome.PASSED_ON_FALLBACK):
+        return 3
+    if line.outcome is Outcome.PASSED:
+        return 1
+    return 0 if is_silent(line) else 2
+
+
+def is_silent(line: CheckLine) -> bool:
+    """Whether a result only says that its check wasn't reached."""
+    return line.outcome is Outcome.NOT_RUN and line.error_type in SILENT

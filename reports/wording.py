@@ -1,0 +1,201 @@
+"""Text of reasons, bases and faults. Verdicts carry codes and parameters; this is the one place that words them."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from generators.compatibility.levels import level_rules
+from generators.compatibility.verdict import Basis, Fault, Reason, Verdict
+from hardware.evidence.error_types import facts_of_error_types
+from hardware.plain_text import one_line
+
+_FILE = Path(__file__).with_name("reasons.toml")
+
+BASIS_WORDS: Mapping[Basis, str] = {
+    Basis.ASSUMED: "assumed for the whole family",
+    Basis.PREDICTED: "predicted by rules",
+    Basis.EXPIRED: "measured with other versions",
+    Basis.IMPORTED: "measured and published by others",
+    Basis.MEASURED: "measured",
+}
+
+FAULT_WORDS: Mapping[Fault, str] = {
+    Fault.MODEL: "the model: it fails on the CPU too",
+    Fault.ROUTE: "the route to the device: export or conversion",
+    Fault.DEVICE: "the device, its driver or its runtime",
+    Fault.HARNESS: "the set-up: a package, a download or a limit",
+}
+
+_OUTCOMES = {"timeout": "ran out of time", "out_of_memory": "ran out of memory"}
+_NAMES_OF_ORIGINS = {"transformers": "upstream's tests"}
+
+
+@functools.cache
+def _templates() -> Mapping[str, str]:
+    return dict(tomllib.loads(_FILE.read_text(encoding="utf-8"))["reason"])
+
+
+def reason_text(reason: Reason) -> str:
+    """Return a reason as one line of text; one of an unknown code as its code with its parameters."""
+    accelerator = reason.text("accelerator")
+    return f"{accelerator}: {_text(reason)}" if accelerator else _text(reason)
+
+
+def _text(reason: Reason) -> str:
+    values = {name: _worded(value) for name, value in reason.items}
+    if reason.code in _BY_CODE:
+        return _BY_CODE[reason.code](reason)
+    template = _templates().get(reason.code)
+    if template is None:
+        said = ", ".join(f"{name} {value}" for name, value in values.items())
+        return one_line(f"{reason.code}: {said}" if said else reason.code)
+    return template.format_map(_Missing(values))
+
+
+class _Missing(dict[str, str]):
+    """Names of parameters that a reason of an older file doesn't have become a question mark."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def _worded(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _check(reason: Reason) -> str:
+    """`builds failed at run: no memory (error 0.2, tolerance 2e-05)`."""
+    return f"{reason.text('check')} {check_words(reason)}"
+
+
+def check_words(reason: Reason) -> str:
+    """Return what became of a check, without its name: `failed at run: no memory`."""
+    values = reason.parameters
+    outcome = str(values.get("outcome", ""))
+    words = _OUTCOMES.get(outcome, outcome.replace("_", " "))
+    words += f" at {values['stage']}" if "stage" in values else ""
+    words += f": {values['message']}" if "message" in values else ""
+    error, tolerance = values.get("error"), values.get("tolerance")
+    if error is not None and tolerance is not None:
+        words += f" (error {_number(error)}, tolerance {_number(tolerance)})"
+    return words
+
+
+def _number(value: object) -> str:
+    return f"{value:.2g}" if isinstance(value, int | float) else str(value)
+
+
+def _not_planned(reason: Reason) -> str:
+    rules = level_rules()
+    name = reason.text("check")
+    why = rules.compares_reason if name == rules.compares else rules.proof_reason
+    return f"{name} was not planned: {why}"
+
+
+def _ran_elsewhere(reason: Reason) -> str:
+    values = reason.parameters
+    why = f": {values['message']}" if "message" in values else ""
+    return f"the run was on {values.get('actual', 'another target')}, not on {values.get('target')}{why}"
+
+
+def _other_tests(reason: Reason) -> str:
+    counts = reason.text("counts").replace("not_run", "not run")
+    why, moved = reason.text("not_run"), reason.text("moved")
+    whose = _NAMES_OF_ORIGINS.get(reason.text("origin"), reason.text("origin"))
+    return f"{whose}: {counts}{f' ({why})' if why else ''}{f'; with other versions: {moved}' if moved else ''}"
+
+
+def _flaky(reason: Reason) -> str:
+    runs = reason.parameters.get("runs", ())
+    names = runs if isinstance(runs, tuple) else (str(runs),)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    shown = f"{', '.join(names[:3])}{more}"
+    return f"flaky, so quarantined: it passed and failed in runs between which nothing recorded differs ({shown})"
+
+
+_BY_CODE: Mapping[str, Callable[[Reason], str]] = {
+    "check": _check,
+    "flaky": _flaky,
+    "not_planned": _not_planned,
+    "other_tests": _other_tests,
+    "ran_elsewhere": _ran_elsewhere,
+    "run_condition": lambda one: level_rules().condition_text(one.text("key"), one.text("value")),
+    "suite_edited": lambda _one: str(facts_of_error_types()["suite_edited"]["says"]),
+    "target_condition": lambda one: level_rules().stated.get(one.text("target"), one.text("target")),
+    "weights": lambda one: level_rules().weights_conditions.get(one.text("weights"), one.text("weights")),
+    "versions_moved": lambda one: f"measured with {'; '.join(_names(one, 'moved'))}",
+}
+
+
+def _names(reason: Reason, name: str) -> tuple[str, ...]:
+    value = reason.parameters.get(name, ())
+    return value if isinstance(value, tuple) else (str(value),)
+
+
+def texts(reasons: Iterable[Reason]) -> tuple[str, ...]:
+    """Return each reason as text."""
+    return tuple(reason_text(reason) for reason in reasons)
+
+
+def texts_of(values: Iterable[Any]) -> tuple[str, ...]:
+    """Return each reason of JSON as text; older files have texts."""
+    return texts(Reason.from_json(value) for value in values)
+
+
+def folded(reasons: Sequence[Reason]) -> tuple[str, ...]:
+    """Return reasons as text, with those that several checks share in one: `builds, backward failed: no memory`."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for reason in reasons:
+        accelerator = reason.text("accelerator")
+        head = f"{accelerator}: " if accelerator else ""
+        is_check = reason.code == "check"
+        key = (head, check_words(reason)) if is_check else (reason_text(reason), "")
+        lines.setdefault(key, []).extend([reason.text("check")] if is_check else [])
+    return tuple(f"{head}{', '.join(names)} {rest}" if names else head for (head, rest), names in lines.items())
+
+
+def explained(verdict: Verdict) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the reasons and conditions of a verdict as text, each fact once.
+
+    Conditions that make a level `medium` become one sentence among the reasons, and are no conditions any more.
+    """
+    limits = {_bare(one) for one in verdict.conditions}
+    depends: dict[str, list[str]] = {}
+    rest: list[Reason] = []
+    for reason in verdict.reasons:
+        if _bare(reason) in limits and verdict.rule_ids == ():
+            depends.setdefault(reason.text("accelerator"), []).append(_text(reason))
+        else:
+            rest.append(reason)
+    known = {text for parts in depends.values() for text in parts}
+    sentences = [
+        f"{f'{name}: ' if name else ''}passes, but only: {'; '.join(parts)}" for name, parts in depends.items()
+    ]
+    conditions = tuple(text for text in texts(verdict.conditions) if text not in known)
+    return (*sentences, *folded(rest)), conditions
+
+
+def explained_dict(data: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the same of a verdict as JSON."""
+    return explained(Verdict.from_dict({name: value for name, value in data.items() if name != "text"}))
+
+
+def _bare(reason: Reason) -> Reason:
+    return Reason(reason.code, tuple(item for item in reason.items if item[0] != "accelerator"))
+
+
+def with_texts(value: Any) -> Any:
+    """Return JSON values with a text beside each reason's code and parameters."""
+    if isinstance(value, list):
+        return [with_texts(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"code", "parameters"}:
+        return {**value, "text": reason_text(Reason.from_json(value))}
+    return {name: with_texts(one) for name, one in value.items()}
