@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LARGEST_BASELINE = 256 * 1024 * 1024
 
+_READ = (SCHEMA_VERSION - 1, SCHEMA_VERSION)
+"""Versions of reports whose findings can be read."""
 _MAKE_ANEW = "Make it anew: python hardware_compatibility_reporter.py --collect-all --format json > FILE"
 _TEXTS = ("cells", "checks", "evidence_ids", "recommendations")
 _IDLE = (Outcome.NOT_RUN, Outcome.SKIPPED)
@@ -159,11 +161,11 @@ def read_baseline(path: Path, renamed: Callable[[Any], Any] = lambda value: valu
     if not isinstance(data, dict) or not isinstance(data.get("errors"), list):
         what = "it is a matrix" if isinstance(data, dict) and "compatibility" in data else "it has no list of errors"
         raise BrokenInput(f"{name} is no report", why=what, fix=_MAKE_ANEW)
-    if data.get("schema_version") != SCHEMA_VERSION:
+    if data.get("schema_version") not in _READ:
         version = echo(str(data.get("schema_version")))
         raise BrokenInput(
             f"{name} is a report of schema version {version}",
-            why=f"this version reads {SCHEMA_VERSION}",
+            why=f"this version reads {' and '.join(map(str, _READ))}",
             fix=_MAKE_ANEW,
         )
     return Baseline(

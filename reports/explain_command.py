@@ -23,7 +23,7 @@ from hardware.evidence.latest import read_latest
 from hardware.front_door import terminal_width
 from hardware.plain_text import WIDTH, json_text, labelled, printable
 
-from .wording import reason_text, texts
+from .wording import reason_text, texts, with_texts
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
@@ -39,7 +39,7 @@ def report_explanation(asked: Options, text: str) -> int:
     rules = load_rules()
     predicted = predict(cell, facts, rules)
     chain = explain(cell.target, facts, rules)
-    measured = _measured(asked, cell, inventory)
+    measured = measured_verdict(asked, cell, inventory)
     if asked.format_ == "json":
         click.echo(json_text(_dict(cell, predicted, measured, chain)))
     else:
@@ -75,7 +75,8 @@ def _facts(cell: Cell, inventory: HardwareInfo) -> Facts:
     return facts_here(load_recipe(cell.model, cell.task) or classify(cell.model), cell, inventory)
 
 
-def _measured(asked: Options, cell: Cell, inventory: HardwareInfo) -> Verdict | None:
+def measured_verdict(asked: Options, cell: Cell, inventory: HardwareInfo) -> Verdict | None:
+    """Return the verdict of a cell from the evidence that was asked for; None if nothing is known of it."""
     if not asked.has_evidence:
         return None
     verdicts = judge(read_latest(asked.evidence), inventory, cells=[cell.id])
@@ -85,8 +86,8 @@ def _measured(asked: Options, cell: Cell, inventory: HardwareInfo) -> Verdict | 
 def _dict(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain) -> dict[str, Any]:
     return {
         "cell": cell.id,
-        "predicted": predicted.to_dict(),
-        "measured": measured.to_dict() if measured else None,
+        "predicted": with_texts(predicted.to_dict()),
+        "measured": with_texts(measured.to_dict()) if measured else None,
         "chain": chain.to_dict(),
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from .remedy import Remedy
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Of reports as JSON, whose records are findings: `schemas/report.json`."""
 
 ANY_TARGET = "any"

@@ -41,6 +41,7 @@ class ErrorType:
     consequence: bool = False
     quiet: bool = False
     operators: bool = False
+    fault: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from hardware.evidence.record import CheckLine, plain
 from hardware.plain_text import json_text
 
 from .finding import SCHEMA_VERSION, Finding
+from .wording import with_texts
 from .report import Report
 from .second_opinion import second_opinion_object
 
@@ -103,4 +104,4 @@ def _check(line: CheckLine) -> dict[str, Any]:
 
 def json_report(report: Report) -> str:
     """The text of a JSON report, ending in a newline."""
-    return json_text(report_object(report), ascii_alone=True) + "\n"
+    return json_text(with_texts(report_object(report)), ascii_alone=True) + "\n"

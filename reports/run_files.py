@@ -10,7 +10,7 @@ from pathlib import Path
 from generators.job import JobResult
 from generators.project.finding import ProjectOutcome
 from hardware.errors import OutputError
-from hardware.evidence.latest import Latest
+from hardware.evidence.latest import Latest, missing_result
 
 from .baseline import Baseline, compare
 from .finding import worst_first
@@ -32,10 +32,18 @@ class WrittenReport:
 def of_runs(result: JobResult) -> Latest:
     """Return the latest results of a run's cells with the run's own lines: its report shows what ran in it."""
     cells = {cell.verdict.cell for cell in result.cells}
+    there = {(line.run_id, line.cell_id, line.check_name) for line in result.own.checks}
+    missing = [
+        missing_result(run.run_id, run.started_at, planned, check)
+        for run in result.own.runs
+        for planned in run.plan
+        for check in planned.checks
+        if (run.run_id, planned.cell_id, check) not in there
+    ]
     return replace(
         result.latest,
         cells=frozenset(cells),
-        checks=result.own.checks,
+        checks=(*result.own.checks, *(line for line in missing if line is not None)),
         broken=(*result.latest.broken, *result.own.broken),
     )
 

@@ -117,11 +117,11 @@ def main() -> None:
 @_PARTS
 def freeze(root: Path, parts: tuple[str, ...]) -> None:
     """Write the product's answers to frozen.json.gz: all parts, or only the named ones."""
-    document = read_frozen()
     for name in asked(parts, PARTS):
         with tempfile.TemporaryDirectory(prefix="nets-") as scratch:
             started = time.monotonic()
             part = PARTS[name](Product(root, Path(scratch)), None)
+        document = read_frozen()
         document["parts"][name] = packed(part)
         document["made"] = made(root)
         write_frozen(document)
@@ -139,6 +139,8 @@ def compare_command(root: Path, every_cell: bool, parts: tuple[str, ...]) -> Non
     Compare all parts but `runs`, which takes minutes, or only the named ones.
     """
     document = read_frozen()
+    if not document["parts"]:
+        raise click.UsageError(f"{FROZEN.name} is missing: run freeze first")
     accepted, moved = read_accepted(ACCEPTED)
     _say_versions(document["made"], made(root))
     chosen = asked(parts, [name for name in document["parts"] if name not in MANY_SECONDS])
@@ -163,7 +165,11 @@ def _compared(name: str, frozen: Part, root: Path, moved: Mapping[str, str], *, 
         frozen = {cell: frozen[cell] for cell in representatives(frozen)}
     ask = functools.partial(names, moved=moved) if name == "names" else PARTS[name]
     with tempfile.TemporaryDirectory(prefix="nets-") as scratch:
-        return list(compare(name, frozen, ask(Product(root, Path(scratch)), frozen)))
+        try:
+            answered = ask(Product(root, Path(scratch)), frozen)
+        except (LookupError, TypeError, AttributeError, ValueError, subprocess.CalledProcessError) as error:
+            return [Difference(key=f"{name} answers entry", was="readable", now=f"{type(error).__name__}: {error}")]
+    return list(compare(name, frozen, answered))
 
 
 def _say_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

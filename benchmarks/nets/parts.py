@@ -111,10 +111,10 @@ def _of_matrix(document: Mapping[str, Any], *, text: bool) -> Iterator[tuple[str
     for view in ("compatibility", "architectures", "accelerators", "machines"):
         for row, columns in document.get(view, {}).items():
             for target, group in columns.items():
-                counts = [f"{name} {number}" for name, number in sorted(group["counts"].items())]
+                counts = [f"{name} {number}" for name, number in sorted((group.get("counts") or {}).items())]
                 yield f"{view} {row}/{target}", judged(group, text=False) | {"counts": counts}
     for name, model in document.get("models", {}).items():
-        yield f"model {name}", {field: model[field] for field in ("family", "architecture")}
+        yield f"model {name}", {field: model.get(field) for field in ("family", "architecture")}
         for verdict in model["compatibility"].values():
             yield verdict["cell"], judged(verdict, text=text)
 
@@ -137,9 +137,10 @@ def _collected(product: Product, evidence: Path) -> Part:
 def runs(product: Product, _cells: Collection[str] | None) -> Part:
     """Really run the types of high priority on the CPU and on OpenVINO."""
     folder = product.folder()
-    line = [GENERATE, "--priority", "high", "--device", "cpu", "--device", "openvino", "--run", "--jobs", "2"]
-    ran = product.run(line, folder)
-    evidence = ["--evidence", str(folder / "hwcompat-out" / "evidence")]
+    evidence = ["--evidence", str(folder / "evidence")]
+    places = ["--output-dir", str(folder / "suites"), "--report-dir", str(folder / "reports"), *evidence]
+    devices = ["--device", "cpu", "--device", "openvino"]
+    ran = product.run([GENERATE, "--priority", "high", *devices, "--run", "--jobs", "2", *places], folder)
     answer = product.run([REPORT, "--collect-all", "--format", "json", *evidence], folder)
     document = answer.document or {}
     found: Part = {
@@ -147,7 +148,7 @@ def runs(product: Product, _cells: Collection[str] | None) -> Part:
         for one in document.get("verdicts", [])
     }
     for check in document.get("checks", []):
-        found[check["cell"]]["checks"].append(f"{check['check_name']} {check['outcome']}")
+        found.setdefault(check["cell"], {"checks": []})["checks"].append(f"{check['check_name']} {check['outcome']}")
     for entry in found.values():
         entry["checks"].sort()
     return found | {"command": {"run": ran.code, "report": answer.code}}

@@ -137,8 +137,8 @@ def expected_of(table: Table) -> dict[str, Expectation]:
         if not isinstance(level, str):
             table.problem(cell, f'the level of {cell} has to be a text, such as "high"')
         elif level == Level.UNKNOWN:
-            table.problem(cell, "unknown cannot be expected: it is what nobody has measured", "Leave the line out.")
-        elif table.one_of(cell, level, LEVELS, "a level") and known:
+            table.problem(cell, "unknown cannot be expected: nothing was measured then", "Leave the line out.")
+        elif table.one_of(cell, "unsupported" if level == "none" else level, LEVELS, "a level") and known:
             found[known] = Expectation(cell=known, level=Level(level), line=table.span(cell).first)
     return found
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
-from .record import SCHEMA_VERSION, CheckLine, EndLine, Origin, Outcome, RunLine
+from .record import READABLE, CheckLine, EndLine, Origin, Outcome, RunLine
 
 if TYPE_CHECKING:
     import duckdb
@@ -120,7 +120,8 @@ def unusual_paths(connection: duckdb.DuckDBPyConnection, table: str = "raw") -> 
         kind: " OR ".join(f"{name} IS NULL" for name in names) for kind, names in (("check", _CHECK), ("run", _RUN))
     }
     found = connection.execute(
-        f"SELECT DISTINCT path FROM {table} WHERE kind IS NULL OR schema_version IS DISTINCT FROM '{SCHEMA_VERSION}' "
+        f"SELECT DISTINCT path FROM {table} WHERE kind IS NULL OR schema_version IS NULL "
+        f"OR schema_version NOT IN {tuple(map(str, READABLE))} "
         f"OR kind NOT IN ('run', 'check', 'end') OR origin NOT IN ({origins}) "
         f"OR (kind = 'check' AND ({lacking['check']} OR outcome NOT IN ({outcomes}))) "
         f"OR (kind = 'run' AND ({lacking['run']} OR json_type(versions) <> 'OBJECT' OR len(list_filter(plan, "

@@ -16,7 +16,9 @@ from typing import Any, TypeVar, cast
 
 from ..errors import BrokenInput
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE = (1, 2)
+"""The schema versions that are read: 2 has reasons of stored predictions as codes with parameters."""
 
 
 class Origin(StrEnum):
@@ -248,10 +250,10 @@ def from_dict(data: Mapping[str, Any]) -> Line:
     that this version doesn't know are left out.
     """
     kind = data.get("kind")
-    if data.get("schema_version") != SCHEMA_VERSION:
+    if data.get("schema_version") not in READABLE:
         raise BrokenInput(
             f"evidence of schema version {data.get('schema_version')!r} cannot be read",
-            why=f"this version reads {SCHEMA_VERSION}",
+            why=f"this version reads {' and '.join(map(str, READABLE))}",
         )
     try:
         if kind == "run":

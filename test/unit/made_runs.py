@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-from generators.compatibility.run_summary import RunSummary
+from generators.compatibility.run_summary import RunSummary, summarize_run
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, EndLine, Line, Outcome, PlannedCell, RunLine, to_dict
 

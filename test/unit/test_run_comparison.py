@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from made_runs import BERT, CHECKS, CUDA, a_run, lines_of, shown
 
-from generators.compatibility.run_summary import RunSummary, State
+from generators.compatibility.run_summary import RunSummary, State, summarize_run
 from hardware.evidence.record import EDITED, Outcome, RunLine
 from reports.comparison.causes import Hardware, cause_of
 from reports.comparison.changes import compare_last_green, compare_sides

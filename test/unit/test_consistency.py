@@ -1,0 +1,325 @@
+"""Every command says the same about a cell, whatever its evidence is, and none shows a pass that didn't run."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from generators.chosen import choose_models, profiles_of
+from generators.compatibility import matrix_now
+from generators.compatibility.judge import judge
+from generators.compatibility.judged import judged_in
+from generators.compatibility.matrix_now import current_matrix
+from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.job import JobResult, WrittenSuite, plan_job, result_of_runs, write_suites
+from generators.models.store import stored_recipes
+from generators.options import Options
+from generators.project.finding import Kind
+from generators.project.outcome import judge_project, runs_of
+from generators.project.reading import parse_project
+from hardware.basic_detection import inventory_here
+from hardware.cell import Cell
+from hardware.detection import HardwareInfo
+from hardware.evidence.latest import read_latest
+from hardware.evidence.record import EDITED, CheckLine, Origin, Outcome, PlannedCell, RunLine, to_dict
+from hardware.evidence.versions import versions_of
+from hardware.testing.suite_file import SuiteFile, read_suite
+from reports.explain_command import measured_verdict
+from reports.model_check import check_model
+from reports.reporter import HardwareCompatibilityReporter
+from reports.run_files import write_run_reports
+from reports.run_table import run_text
+from reports.wording import reason_text
+
+MODELS = ("bert", "gpt2", "vit", "t5")
+DEVICES = ("cpu", "openvino", "simulated", "cuda", "qnn")
+CELLS = len(MODELS) * len(DEVICES)
+START = datetime(2026, 1, 1, tzinfo=UTC)
+WORKS = (Level.HIGH, Level.MEDIUM)
+
+
+@dataclass(frozen=True)
+class Made:
+    """One made-up run of a cell. `broken` is the outcome of its check number `at`, None if all passed; checks from
+    `reached` on have no line."""
+
+    machine: str
+    versions: str
+    suite: str
+    weights: str
+    accelerator: str
+    broken: Outcome | None
+    at: int
+    reached: int
+    edited: bool
+    elsewhere: bool
+    ahead: bool
+    imported: bool
+
+
+OUTCOMES = [Outcome.FAILED, Outcome.CRASHED, Outcome.TIMEOUT, Outcome.AMBIGUOUS, Outcome.SKIPPED, Outcome.NOT_RUN]
+
+
+def rarely(value: object, otherwise: object) -> st.SearchStrategy[object]:
+    return st.sampled_from([otherwise] * 7 + [value])
+
+
+RUNS = st.builds(
+    Made,
+    machine=rarely("other", "here"),
+    versions=st.sampled_from(["now", "now", "now", "old", "lost"]),
+    suite=rarely("older", "same"),
+    weights=rarely("checkpoint", "tiny"),
+    accelerator=rarely("B", "A"),
+    broken=st.one_of(st.none(), st.none(), st.sampled_from(OUTCOMES)),
+    at=st.integers(0, 8),
+    reached=st.sampled_from([99, 99, 99, 0, 1, 3]),
+    edited=rarely(True, False),
+    elsewhere=rarely(True, False),
+    ahead=rarely(True, False),
+    imported=rarely(True, False),
+)
+HISTORIES = st.lists(st.lists(RUNS, min_size=1, max_size=4), min_size=CELLS, max_size=CELLS)
+
+
+@cache
+def inventory() -> HardwareInfo:
+    return inventory_here()
+
+
+@cache
+def written_suites() -> tuple[WrittenSuite, ...]:
+    """The suites of all cells; not a fixture, which a failing example would print."""
+    chosen = choose_models(MODELS, priority=None, architectures=(), read_list=list)
+    profiles, _, _ = profiles_of(chosen, (), dims="tiny")
+    planned = plan_job(profiles, DEVICES, ("float32",), inventory())
+    return write_suites(planned, Path(tempfile.mkdtemp(prefix="suites-")), force=True)
+
+
+def run_of(number: int, made: Made, suite: SuiteFile) -> RunLine:
+    """The run line of the `number`-th run of a cell."""
+    versions = versions_of(inventory())
+    if made.versions == "old":
+        versions |= {"torch": "1.0", "openvino": "1.0", "onnxruntime-qnn": "1.0"}
+    planned = PlannedCell(
+        cell_id=suite.cell.id,
+        checks=suite.checks,
+        suite=suite.path.name,
+        suite_hash=suite.suite_hash if made.suite == "same" else "older",
+        subject="tiny",
+    )
+    return RunLine(
+        run_id=f"{suite.cell.slug}-{number}",
+        started_at=(START + timedelta(days=number)).isoformat(),
+        command="",
+        machine=made.machine,
+        inventory={},
+        versions=versions,
+        plan=(planned,),
+        origin=Origin.IMPORTED if made.imported else Origin.HWCOMPAT,
+    )
+
+
+def outcome_of(made: Made, place: int, checks: int) -> Outcome:
+    if made.broken is None or made.at % checks != place:
+        return Outcome.PASSED_ON_FALLBACK if made.elsewhere else Outcome.PASSED
+    return made.broken
+
+
+def lines_of(run: RunLine, made: Made, suite: SuiteFile) -> list[CheckLine]:
+    """The results that a run left of its cell."""
+    moment = datetime.now(UTC) + timedelta(days=30) if made.ahead else datetime.fromisoformat(run.started_at)
+    found = []
+    for place, check in enumerate(suite.checks[: made.reached]):
+        outcome = outcome_of(made, place, len(suite.checks))
+        found.append(
+            CheckLine(
+                run_id=run.run_id,
+                cell_id=suite.cell.id,
+                check_name=check,
+                outcome=outcome,
+                subject=made.weights,
+                requested_target=str(suite.cell.target),
+                actual_target="cpu" if made.elsewhere else str(suite.cell.target),
+                substitution_reason="it isn't here" if made.elsewhere else "",
+                precision="float32",
+                model=suite.cell.model,
+                task=suite.cell.task,
+                suite_hash=run.plan[0].suite_hash,
+                started_at=(moment + timedelta(seconds=place)).isoformat(),
+                duration_s=0.1,
+                accelerator=made.accelerator,
+                actual_dtype="float32",
+                conditions={EDITED: "by hand"} if made.edited else {},
+                error_type="interrupted" if outcome is Outcome.NOT_RUN else "",
+                max_rel_error=1e-6 if outcome is Outcome.PASSED else None,
+                tolerance=2e-5 if outcome is Outcome.PASSED else None,
+                native_ops={"aten.addmm": 1} if check == "runs_natively" else {},
+                origin=run.origin,
+            )
+        )
+    return found
+
+
+def write_history(folder: Path, suite: SuiteFile, history: Sequence[Made]) -> str:
+    """Write a cell's runs; return the id of its newest own run that has a run line, empty if there is none."""
+    newest = ""
+    for number, made in enumerate(history):
+        run = run_of(number, made, suite)
+        lines = lines_of(run, made, suite)
+        is_lost = made.versions == "lost" and not made.imported
+        text = "".join(json.dumps(to_dict(line)) + "\n" for line in ([] if is_lost else [run]) + lines)
+        (folder / f"{run.run_id}-1.jsonl").write_text(text, encoding="utf-8")
+        newest = newest if is_lost or made.imported else run.run_id
+    return newest
+
+
+def can_be_a_pass(suite: SuiteFile, history: Sequence[Made]) -> bool:
+    """Whether each check passed in some run with everything as it is now: the least that a measured pass needs."""
+
+    planned = [made for made in history if made.versions != "lost" and not made.imported]
+
+    def counts(made: Made) -> bool:
+        strange = made.edited or made.elsewhere or made.ahead or made.imported
+        return made.versions == "now" and made.suite == planned[-1].suite and not strange
+
+    checks = len(suite.checks)
+    return all(
+        any(
+            counts(made) and place < made.reached and outcome_of(made, place, checks) is Outcome.PASSED
+            for made in history
+        )
+        for place in range(checks)
+    )
+
+
+def said_by_reports(result: JobResult, folder: Path) -> list[dict[str, tuple[str, str]]]:
+    """Level and basis of each cell in the reports of a run: JSON, Markdown, HTML and JUnit."""
+    written = write_run_reports(result, folder)
+    texts = {suffix: written.path.with_suffix(suffix).read_text() for suffix in (".json", ".md", ".html", ".xml")}
+    data = json.loads(texts[".json"])
+    in_json = {one["cell"]: (one["level"], shown_basis(one["level"], one["basis"])) for one in data["verdicts"]}
+    in_markdown = dict(re.findall(r"^## ([^\n]+)\n+- verdict: \*\*(\w+)\*\*", texts[".md"], re.MULTILINE))
+    markdown = {cell.replace("\\", ""): level for cell, level in in_markdown.items()}
+    rows = re.findall(r'<tr data-level="(\w+)" [^>]*data-also="([^"]+)"', texts[".html"])
+    in_html = {cell: level for level, cell in rows}
+    in_junit = {}
+    for suite in ElementTree.fromstring(texts[".xml"]).iter("testsuite"):
+        values = {one.get("name"): one.get("value") for one in suite.iter("property")}
+        if "verdict" in values:
+            in_junit[values["cell"]] = values["verdict"].partition(" ")[0]
+    cells = {cell.verdict.cell for cell in result.cells}
+    for name, levels in (("markdown", markdown), ("html", in_html), ("junit", in_junit)):
+        assert not cells - set(levels), name
+        assert levels == {cell: level for cell, (level, _) in in_json.items()}
+    return [in_json]
+
+
+def shown_basis(level: str, basis: str) -> str:
+    return "" if level == "unknown" else basis
+
+
+def says(verdict: Verdict) -> tuple[str, str]:
+    return str(verdict.level), shown_basis(str(verdict.level), str(verdict.basis))
+
+
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
+@settings(
+    max_examples=26,
+    deadline=None,
+    phases=[Phase.generate],  # a failure names its cell and history: nothing is gained by shrinking the other cells
+    report_multiple_bugs=False,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(histories=HISTORIES)
+def test_all_commands_agree_and_none_shows_a_pass_that_did_not_run(
+    histories: list[list[Made]],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """26 examples of 20 cells: 520 histories, each of up to four runs."""
+    monkeypatch.setattr(matrix_now, "stored_recipes", lambda: [r for r in stored_recipes() if r.model_type in MODELS])
+    folder, suites = tmp_path_factory.mktemp("history"), written_suites()
+    files = {one.planned.cell.id: read_suite(one.path) for one in suites}
+    by_cell = dict(zip(files, histories, strict=True))
+    newest = {cell: write_history(folder, files[cell], history) for cell, history in by_cell.items()}
+    verdicts = {one.cell: one for one in judge(read_latest(folder), inventory())}
+    measured = {cell: one for cell, one in verdicts.items() if one.basis is Basis.MEASURED}
+
+    for cell, verdict in measured.items():
+        if verdict.level in WORKS:
+            assert can_be_a_pass(files[cell], by_cell[cell]), f"{cell} is {verdict.level}: {by_cell[cell]}"
+
+    check_matrix(folder, verdicts)
+    check_reporter(folder, verdicts)
+    for cell, verdict in verdicts.items():
+        explained = measured_verdict(Options(evidence=folder), Cell.parse(cell), inventory())
+        assert explained is None or says(explained) == says(verdict)
+        assert explained is not None or verdict.level is Level.UNKNOWN
+        answer = check_model(*cell.split("/")[0:3:2], read_latest(folder), inventory())
+        assert says(answer.measured) == says(verdict)
+
+    own = [one for one in suites if newest[one.planned.cell.id]]
+    if own:
+        runs = {cell: run for cell, run in newest.items() if run}
+        result = result_of_runs(own, runs, folder, inventory())
+        check_run(result, verdicts, tmp_path_factory.mktemp("reports"))
+
+
+def check_matrix(folder: Path, verdicts: Mapping[str, Verdict]) -> None:
+    matrix = current_matrix(judged_in(folder, inventory()), inventory(), timestamp="now")
+    shown = {one.cell: one for row in matrix.rows for one in row.verdicts.values()}
+    for cell, verdict in verdicts.items():
+        if verdict.level is not Level.UNKNOWN:
+            assert says(shown[cell]) == says(verdict), cell
+        else:
+            assert shown[cell].level is Level.UNKNOWN or shown[cell].basis in (Basis.PREDICTED, Basis.ASSUMED)
+
+
+def check_reporter(folder: Path, verdicts: Mapping[str, Verdict]) -> None:
+    reporter = HardwareCompatibilityReporter(read_latest(folder, details=True), inventory=inventory())
+    reporter.collect_compatibility_test_errors()
+    data = json.loads(reporter.generate_report("json"))
+    assert {one["cell"]: says(Verdict.from_dict(plain(one))) for one in data["verdicts"]} == {
+        cell: says(verdict) for cell, verdict in verdicts.items()
+    }
+
+
+def plain(verdict: dict[str, object]) -> dict[str, object]:
+    """A verdict of a report without the texts that it adds."""
+    lists = {
+        name: [{key: value for key, value in one.items() if key != "text"} for one in verdict[name]]
+        for name in ("reasons", "conditions")
+    }
+    return {**verdict, **lists}
+
+
+def check_run(result: JobResult, verdicts: Mapping[str, Verdict], folder: Path) -> None:
+    table = run_text(result, folder / "report.md", width=200)
+    for said in said_by_reports(result, folder):
+        for cell in result.cells:
+            wanted = says(verdicts[cell.verdict.cell])
+            assert says(cell.verdict) == wanted
+            assert said[cell.verdict.cell] == wanted
+    overview = dict(re.findall(r"^(\S+/\S+/\S+/\S+) +(\w+) ", table, re.MULTILINE))
+    if len(result.cells) > 5:
+        assert overview == {cell.verdict.cell: str(cell.verdict.level) for cell in result.cells}
+    known = [cell.verdict for cell in result.cells if cell.verdict.level is not Level.UNKNOWN]
+    lock = "".join(f'"{one.cell}" = "{one.level}"\n' for one in known)
+    project = parse_project(f'schema_version = 1\n[[model]]\nname = "bert"\n[expected]\n{lock}', folder / "h.toml")
+    judged = judge_project(project, runs_of(result, allow_fallback=True), date(2026, 2, 1), words=reason_text)
+    met = {one.cell for one in judged.of_kind(Kind.MET)}
+    assert met == {one.cell for one in known if one.basis is Basis.MEASURED}
+    if result.exit_code(allow_fallback=True) == 0:
+        assert all(line.outcome is not Outcome.FAILED for cell in result.cells for line in cell.lines)
