@@ -30,7 +30,6 @@ from hardware.detection import HardwareInfo, targets
 from hardware.errors import OutputError, UsageError, echo
 from hardware.evidence.record import CheckLine, PlannedCell, RunLine
 from hardware.evidence.store import Evidence, lines_by_cell, read_cells
-from hardware.evidence.versions import relevant_versions
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hardware.testing.devices import DEVICES_VARIABLE
 from hardware.testing.progress import Progress
@@ -304,7 +303,7 @@ def _result(
             suite.cell,
             suite.checks,
             own,
-            current_versions=relevant_versions(suite.cell, run.versions),
+            current_versions=run.versions,
             run_versions={run.run_id: run.versions},
             subject_required=suite.subject,
             required_checks=required_checks(suite.cell),

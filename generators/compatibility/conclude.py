@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from hardware.cell import Cell
 from hardware.errors import UsageError
 from hardware.evidence.error_types import facts_of_error_types
-from hardware.evidence.record import EDITED, CheckLine, Outcome
-from hardware.evidence.versions import moved_versions
+from hardware.evidence.record import EDITED, OUTDATED, CheckLine, Outcome
+from hardware.evidence.versions import expiry_by_check, modified_for
 from hardware.target import Target
 
 from .current_checks import worst_of_runs
@@ -21,8 +21,11 @@ from .judgement import Judgement, describe, judge, reason_text, tolerance_moved
 from .levels import level_rules
 from .verdict import Basis, Level, Verdict, worst
 
-_EXPIRED = ("measured with ", "measured by ")
+_EXPIRED = ("measured with ", "measured by ", "the installed modeling files ")
 """How each reason begins for which evidence doesn't count any more."""
+
+MODIFIED = "modified checker"
+"""How a run is marked whose checking code was never declared."""
 
 UNNAMED = ""
 """The accelerator of lines of a run that names none."""
@@ -45,8 +48,9 @@ def conclude(
 ) -> Verdict:
     """The measured verdict of `cell`; `unknown` wherever the lines don't show more.
 
-    `current_versions` are the versions on which this target's evidence depends, `run_versions` those of each run
-    by its id: evidence of a run that differs, or whose versions aren't known, has the basis `expired`. So has a
+    `current_versions` are the versions of now, `run_versions` those of each run by its id: a line whose target or
+    check depends on one that differs has the basis `expired`, and so has a line of a run without versions. A line
+    that undeclared checking code measured doesn't count at all (`hardware/evidence/revisions.py`). Expired is also a
     line of another suite, where `suite_hash` names the present one, every line where `outdated` says why the present
     one isn't up to date, and what was held to a tolerance under which it would be decided otherwise now.
     `subject_required` is `checkpoint` where the cell's model is a checkpoint. `required_checks` are those that the
@@ -58,11 +62,14 @@ def conclude(
     lacking = tuple(name for name in required_checks if name not in planned_checks)
     planned_checks = (*planned_checks, *lacking)
     own = worst_of_runs([line for line in checks if line.cell_id == cell.id])
-    old = _expired_runs(cell, own, current_versions, run_versions, outdated, own_limit)
-    sorted_lines = _sort(cell, own, old, subject_required, suite_hash)
+    old = _expired_lines(cell, own, current_versions, run_versions, outdated, own_limit)
+    sorted_lines = _sort(cell, own, old, _modified_lines(cell, own, run_versions), subject_required, suite_hash)
     verdict = _over_accelerators(cell, planned_checks, sorted_lines.current, Basis.MEASURED, own_limit)
     if verdict.level is Level.UNKNOWN and sorted_lines.expired:
         older = _over_accelerators(cell, planned_checks, sorted_lines.expired, Basis.EXPIRED, own_limit)
+        if older.level is Level.UNKNOWN and sorted_lines.current:  # some checks alone have expired
+            both = (*sorted_lines.current, *sorted_lines.expired)
+            older = _over_accelerators(cell, planned_checks, both, Basis.EXPIRED, own_limit)
         reasons = (*sorted_lines.why_expired, *older.reasons)
         verdict = replace(older, reasons=reasons)
     if verdict.level is Level.UNKNOWN:
@@ -106,30 +113,50 @@ class _Sorted:
     set_aside: tuple[str, ...]
 
 
-def _expired_runs(
+def _expired_lines(
     cell: Cell,
     lines: Sequence[CheckLine],
     current_versions: Mapping[str, str],
     run_versions: Mapping[str, Mapping[str, str]],
     outdated: str,
     own_limit: float | None,
-) -> dict[str, str]:
-    """Runs whose lines of the cell no longer hold, each with the reason: other versions, another tolerance."""
-    found: dict[str, str] = {}
+) -> dict[tuple[str, str], str]:
+    """Run and check of the lines that no longer hold, each with the reason: other versions, another tolerance."""
+    found: dict[tuple[str, str], str] = {}
     for run_id in dict.fromkeys(line.run_id for line in lines):
+        own = [line for line in lines if line.run_id == run_id]
+        checks = dict.fromkeys(line.check_name for line in own)
         then = run_versions.get(run_id)
-        moved = moved_versions(then, current_versions) if then is not None else ()
-        held = tolerance_moved(cell, [line for line in lines if line.run_id == run_id], own_limit)
+        moved = expiry_by_check(cell, then, current_versions, checks) if then is not None else {}
+        held = tolerance_moved(cell, own, own_limit)
+        suite = next((line.conditions[OUTDATED] for line in own if OUTDATED in line.conditions), "")
         unknown = "measured with versions that aren't known" if then is None else ""
-        if why := outdated or unknown or (f"measured with {'; '.join(moved)}" if moved else held):
-            found[run_id] = why
+        of_run = (
+            outdated or unknown or (f"measured by a suite of other revisions: {reason_text(suite)}" if suite else "")
+        )
+        for check in checks:
+            of_check = f"measured with {'; '.join(moved[check])}" if moved.get(check) else held
+            if why := of_run or of_check:
+                found[run_id, check] = why
+    return found
+
+
+def _modified_lines(
+    cell: Cell, lines: Sequence[CheckLine], run_versions: Mapping[str, Mapping[str, str]]
+) -> dict[tuple[str, str], str]:
+    """Run and check of the lines that undeclared checking code measured, each with its parts in words."""
+    found = {}
+    for run_id, check in dict.fromkeys((line.run_id, line.check_name) for line in lines):
+        if parts := modified_for(cell, run_versions.get(run_id, {}), (check,)):
+            found[run_id, check] = f"{MODIFIED}: {reason_text(', '.join(parts))}"
     return found
 
 
 def _sort(
     cell: Cell,
     lines: Sequence[CheckLine],
-    expired_runs: Mapping[str, str],
+    old: Mapping[tuple[str, str], str],
+    modified: Mapping[tuple[str, str], str],
     subject_required: str,
     suite_hash: str,
 ) -> _Sorted:
@@ -147,13 +174,15 @@ def _sort(
             set_aside.append(_substituted(cell, elsewhere[line.run_id]))
         elif line.run_id not in there:
             set_aside.append(f"{describe(line)}; nothing says that this was on {cell.target}")
+        elif (line.run_id, line.check_name) in modified:
+            set_aside.append(modified[line.run_id, line.check_name])
         elif line.is_to_come:
             set_aside.append(f"{line.check_name} is dated {reason_text(line.started_at)}, which is yet to come")
         elif not level_rules().proves_enough(line.subject, subject_required):
             set_aside.append(f"evidence from {reason_text(line.subject)} says nothing of a {subject_required}")
-        elif line.run_id in expired_runs or (suite_hash and line.suite_hash != suite_hash):
+        elif (line.run_id, line.check_name) in old or (suite_hash and line.suite_hash != suite_hash):
             expired.append(line)
-            why_expired.append(expired_runs.get(line.run_id, "measured by another suite"))
+            why_expired.append(old.get((line.run_id, line.check_name), "measured by another suite"))
         else:
             current.append(line)
     return _Sorted(

@@ -17,11 +17,12 @@ from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, PlannedCell
 from hardware.evidence.store import Evidence, lines_by_cell
-from hardware.evidence.versions import relevant_versions, versions_of
+from hardware.evidence.modeling import modeling_moved
+from hardware.evidence.revisions import recipe_moved
+from hardware.evidence.versions import versions_of
 
 from .conclude import conclude
 from .flaky import quarantined
-from .made_from import made_from
 from .required import required_checks
 from .second_opinion import second_opinions, told_beside
 from .standing import Standing, standing_of
@@ -81,19 +82,13 @@ class _Index:
     standing: Standing
     lines: Mapping[str, Sequence[CheckLine]]
     load: Callable[[str, str], Recipe | None]
-    versions: Callable[[Cell], Mapping[str, str]]
+    versions: Mapping[str, str]
 
     @classmethod
     def of(cls, standing: Standing, inventory: HardwareInfo) -> _Index:
         here = versions_of(inventory)
-        found: dict[tuple[str, str], Mapping[str, str]] = {}
-
-        def versions(cell: Cell) -> Mapping[str, str]:
-            key = (cell.target.name, cell.task)
-            return found.get(key) or found.setdefault(key, relevant_versions(cell, here))
-
         load = functools.lru_cache(maxsize=4096)(load_recipe)
-        return cls(standing=standing, lines=lines_by_cell(standing.checks), load=load, versions=versions)
+        return cls(standing=standing, lines=lines_by_cell(standing.checks), load=load, versions=here)
 
 
 def _verdict(
@@ -117,7 +112,7 @@ def _verdict(
         cell,
         plan.checks if plan else tuple(dict.fromkeys(unplanned)),
         own,
-        current_versions=index.versions(cell),
+        current_versions=index.versions,
         run_versions=runs,
         subject_required=subject_required or (plan.subject if plan else "tiny"),
         suite_hash=plan.suite_hash if plan else "",
@@ -132,13 +127,11 @@ def _verdict(
 
 
 def _outdated(cell: Cell, plan: PlannedCell, load: Callable[[str, str], Recipe | None]) -> str:
-    """Why a suite isn't what would be made now: its recipe or a template has changed. Empty where it is.
+    """Why a suite isn't what would be made now, or what it tested isn't what is installed: its recipe or the modeling
+    files of its type have changed. Empty where they haven't.
 
-    Of a model that the user brought, and of one at its real widths, the recipe isn't kept: templates count alone.
+    Of a model that the user brought, and of one at its real widths, the recipe isn't kept.
     """
-    if plan.made_from is None:
-        return ""
     recipe = load(cell.model, cell.task) if plan.subject == "tiny" else None
     unknown = plan.subject == "tiny" and recipe is None
-    same = unknown or made_from(recipe) == plan.made_from
-    return "" if same else "measured by a suite whose recipe or templates have changed"
+    return recipe_moved(plan, None if unknown else recipe.digest if recipe else "") or modeling_moved(plan, cell)

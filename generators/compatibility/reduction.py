@@ -7,8 +7,9 @@ came before it; and lines that tell only that a check wasn't come to count where
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
@@ -27,7 +28,8 @@ CREATE OR REPLACE TEMP TABLE machines AS
     SELECT run_id, arg_max(machine, place) AS machine FROM runs GROUP BY run_id;
 CREATE OR REPLACE TEMP TABLE plans AS
     SELECT run_id, started_at, place, position, one.cell_id AS cell_id, one.checks AS checks, one.suite AS suite,
-        one.suite_hash AS suite_hash, one.subject AS subject, one.made_from AS made_from
+        one.suite_hash AS suite_hash, one.subject AS subject, one.made_from AS made_from,
+        one.recipe AS recipe, coalesce(one.modeling, '') AS modeling
     FROM (SELECT run_id, started_at, place, unnest(plan) AS one, generate_subscripts(plan, 1) AS position FROM runs);
 CREATE OR REPLACE TEMP TABLE counted AS
     SELECT run_id, cell_id, any_value(checks) AS checks, count(*) AS plans FROM plans GROUP BY run_id, cell_id;
@@ -160,12 +162,18 @@ def _target(cell_id: str) -> str:
 def newest_plans(connection: duckdb.DuckDBPyConnection) -> dict[str, PlannedCell]:
     """The newest plan of each cell, without what was sealed in it; after `reduce_checks`."""
     rows = connection.execute(
-        "SELECT cell_id, checks, suite, suite_hash, subject, made_from FROM plans QUALIFY "
+        f"SELECT {', '.join(_PLANNED)} FROM plans QUALIFY "
         "row_number() OVER (PARTITION BY cell_id ORDER BY started_at DESC, place, position) = 1"
     ).fetchall()
-    names = ("cell_id", "checks", "suite", "suite_hash", "subject", "made_from")
-    plans = (dict(zip(names, row, strict=True)) for row in rows)
-    return {plan["cell_id"]: PlannedCell(**(plan | {"checks": tuple(plan["checks"])})) for plan in plans}
+    return {plan.cell_id: plan for plan in map(_planned_cell, rows)}
+
+
+_PLANNED = ("cell_id", "checks", "suite", "suite_hash", "subject", "made_from", "recipe", "modeling")
+
+
+def _planned_cell(row: Sequence[Any]) -> PlannedCell:
+    values = dict(zip(_PLANNED, row, strict=True))
+    return PlannedCell(**(values | {"checks": tuple(values["checks"])}))
 
 
 def newest_plan_places(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
@@ -179,17 +187,9 @@ def newest_plan_places(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
 
 def plan_of(connection: duckdb.DuckDBPyConnection, run_id: str, cell_id: str, check: str) -> tuple[str, PlannedCell]:
     """The first plan of a run for a cell that has a check, with the moment at which the run started."""
-    started_at, checks, suite, suite_hash, subject, made_from = connection.execute(
-        "SELECT started_at, checks, suite, suite_hash, subject, made_from FROM plans "
+    started_at, *values = connection.execute(
+        f"SELECT started_at, {', '.join(_PLANNED)} FROM plans "
         "WHERE run_id = ? AND cell_id = ? AND list_contains(checks, ?) ORDER BY place, position LIMIT 1",
         [run_id, cell_id, check],
-    ).fetchone() or ("", [], "", "", "", None)
-    plan = PlannedCell(
-        cell_id=cell_id,
-        checks=tuple(checks),
-        suite=suite,
-        suite_hash=suite_hash,
-        subject=subject,
-        made_from=made_from,
-    )
-    return started_at, plan
+    ).fetchone() or ("", cell_id, [], "", "", "", None, None, "")
+    return started_at, _planned_cell(values)

@@ -70,8 +70,11 @@ class Showing:
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """The run's versions on which the cell's target depends."""
-        return relevant_versions(self.cell, self.run.versions)
+        """The run's versions on which the cell's target and its checks depend."""
+        found = relevant_versions(self.cell, self.run.versions)
+        for check in self.planned.checks:
+            found |= relevant_versions(self.cell, self.run.versions, check)
+        return found
 
 
 def moment_of(run: RunLine) -> datetime.datetime:
@@ -143,13 +146,12 @@ def _state(
 
     A failure on another target, of an edited suite, or dated ahead, says nothing; neither does a pass.
     """
-    relevant = relevant_versions(cell, run.versions)
     verdict = conclude(
         cell,
         planned.checks,
         lines,
-        current_versions=relevant,
-        run_versions={run.run_id: relevant},
+        current_versions=run.versions,
+        run_versions={run.run_id: run.versions},
         subject_required=planned.subject if planned.subject in list(Subject) else str(Subject.TINY),
         suite_hash=planned.suite_hash,
         own_limit=max((line.tolerance for line in lines if line.tolerance is not None), default=None),

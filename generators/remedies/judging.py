@@ -13,7 +13,6 @@ from generators.compatibility.verdict import Level, Verdict
 from hardware.cell import Cell
 from hardware.changes import CHANGED
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
-from hardware.evidence.versions import relevant_versions
 
 from .remedy import Step
 
@@ -77,7 +76,7 @@ def verdict_of_run(cell: Cell, run: Run, leaves_out: Sequence[str] = ()) -> Verd
         cell,
         planned,
         [line for line in run.lines if line.check_name not in leaves_out],
-        current_versions=relevant_versions(cell, run.run.versions),
+        current_versions=run.run.versions,
         run_versions={run.run.run_id: run.run.versions},
         subject_required=run.plan.subject,
         required_checks=[name for name in required_checks(cell) if name not in leaves_out],

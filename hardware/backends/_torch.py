@@ -249,6 +249,7 @@ class TorchBackend(BaseBackend):
     """Base of the targets that are a torch device type."""
 
     DEVICE_TYPE: ClassVar[str]
+    EXPORTS: ClassVar[bool] = False
     CAN = TorchRunnable.can
     PRECISIONS: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
     UNSEEN: ClassVar[str] = "what a kernel does on the host without torch's dispatcher"

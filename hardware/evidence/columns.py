@@ -27,7 +27,7 @@ DISK_LIMIT = "16GB"
 
 PLAN = (
     "STRUCT(cell_id VARCHAR, checks VARCHAR[], suite VARCHAR, suite_hash VARCHAR, subject VARCHAR, "
-    "made_from VARCHAR)[]"
+    "made_from VARCHAR, recipe VARCHAR, modeling VARCHAR)[]"
 )
 COLUMNS = {
     "kind": "VARCHAR",

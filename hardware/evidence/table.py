@@ -46,7 +46,7 @@ _RUNS = (
     f"place BIGINT, {', '.join(f'{name} VARCHAR' for name in _RUN_NAMES)}, versions VARCHAR, resumes VARCHAR[], "
     f"plan {PLAN}"
 )
-_PLAN_NAMES = ("cell_id", "suite", "suite_hash", "subject", "made_from")
+_PLAN_NAMES = ("cell_id", "suite", "suite_hash", "subject", "made_from", "recipe", "modeling")
 _CHECK_VALUES = (
     "first + number AS place, run_id, cell_id, check_name, requested_target, accelerator, outcome, "
     "coalesce(error_type, '') AS error_type, started_at, coalesce(origin, 'hwcompat') AS origin"

@@ -19,7 +19,6 @@ from hardware.cell import Cell
 from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, PlannedCell, RunLine
 from hardware.evidence.store import Evidence
-from hardware.evidence.versions import relevant_versions
 
 from .held_out import is_held_out
 
@@ -208,7 +207,7 @@ def _measured(run: RunLine, planned: PlannedCell, lines: Sequence[CheckLine]) ->
         cell,
         planned.checks,
         [line for line in lines if line.check_name in planned.checks or line.outcome.is_failure],
-        current_versions=relevant_versions(cell, run.versions),
+        current_versions=run.versions,
         run_versions={run.run_id: run.versions},
         subject_required=planned.subject,
         suite_hash=planned.suite_hash,
