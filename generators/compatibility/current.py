@@ -15,10 +15,10 @@ from generators.models.store import load_recipe
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError
-from hardware.evidence.record import CheckLine, PlannedCell
-from hardware.evidence.store import Evidence, lines_by_cell
 from hardware.evidence.modeling import modeling_moved
+from hardware.evidence.record import CheckLine, PlannedCell
 from hardware.evidence.revisions import recipe_moved
+from hardware.evidence.store import Evidence, lines_by_cell
 from hardware.evidence.versions import versions_of
 
 from .conclude import conclude

@@ -34,8 +34,10 @@ def changed_parts() -> tuple[str, ...]:
 
 
 def declared(text: str, part: Part, fingerprint: str, *, revision: int, decision: str, reason: str) -> str:
-    """Return the text of `revisions.toml` with one more fingerprint of a part, and its revision. Everything else stays
-    as it is."""
+    """Return the text of `revisions.toml` with one more fingerprint of a part, and its revision.
+
+    Everything else stays as it is.
+    """
     lines = text.split("\n")
     start = lines.index(f'name = "{part.name}"')
     end = lines.index("]", lines.index("fingerprints = [", start))
@@ -60,12 +62,17 @@ def earlier_entry(hwcompat: str, targets: Sequence[str], *, templates: str, reas
     return "\n".join(["[[earlier]]", *told, "[earlier.revisions]", *revisions]) + "\n"
 
 
-@click.group()
 def main() -> None:
+    """Run the command line."""
+    cli(prog_name=_COMMAND)
+
+
+@click.group()
+def cli() -> None:
     """Declare revisions of the checking code."""
 
 
-@main.command()
+@cli.command()
 def check() -> None:
     """Report parts of the checking code that changed and weren't declared."""
     changed = changed_parts()
@@ -79,7 +86,7 @@ def check() -> None:
     click.echo(f"All {len(load_revisions().parts)} parts are declared.")
 
 
-@main.command()
+@cli.command()
 @click.argument("parts", nargs=-1, required=True, metavar="PART...")
 @click.option("--reason", required=True, help="Say what changed.")
 @click.option("--verified", default="", metavar="TEXT", help="Say what you ran instead of the verification.")
@@ -98,7 +105,7 @@ def same(parts: Sequence[str], reason: str, verified: str) -> None:
     _declare(wanted, bump=False, reason=f"{reason} (verified: {verified})" if verified else reason)
 
 
-@main.command()
+@cli.command()
 @click.argument("parts", nargs=-1, required=True, metavar="PART...")
 @click.option("--reason", required=True, help="Say what is decided differently.")
 def bump(parts: Sequence[str], reason: str) -> None:
@@ -106,9 +113,9 @@ def bump(parts: Sequence[str], reason: str) -> None:
     _declare(_wanted(parts), bump=True, reason=reason)
 
 
-@main.command()
+@cli.command()
 @click.argument("hwcompat")
-@click.option("--target", "targets", multiple=True, required=True, help="Name a target of that evidence (repeatable).")
+@click.option("--target", "targets", multiple=True, required=True, help="Name a target of that evidence.")
 @click.option("--templates", default="", metavar="HEX", help="Digest of the templates of that version.")
 @click.option("--reason", required=True, help="Say why its results still hold.")
 def earlier(hwcompat: str, targets: Sequence[str], templates: str, reason: str) -> None:

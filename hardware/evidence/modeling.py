@@ -1,4 +1,4 @@
-"""The fingerprint of a model type's installed modeling files: evidence expires when somebody edits an installation."""
+"""The fingerprint of a model type's installed modeling files: evidence expires when an installation is edited."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def modeling_fingerprint(cell: Cell) -> str:
 
 
 def modeling_moved(planned: PlannedCell, cell: Cell) -> str:
-    """Say that the installed modeling files of a cell's type have changed since it was planned; empty if they haven't.
+    """Say that the installed modeling files of a cell's type have changed since it was planned.
 
-    Where they aren't installed, the version of their library says so.
+    Empty if they haven't. Where they aren't installed, the version of their library says so.
     """
     now = modeling_fingerprint(cell) if planned.modeling else ""
     return (
@@ -44,7 +44,10 @@ def modeling_moved(planned: PlannedCell, cell: Cell) -> str:
 
 def _models(library: str) -> Path | None:
     """The folder of the models of an installed library."""
-    spec = importlib.util.find_spec(library)
+    try:
+        spec = importlib.util.find_spec(library)
+    except (ImportError, ValueError):  # something else is imported under its name
+        return None
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     return next((path for path in (Path(place) / "models" for place in places) if path.is_dir()), None)
 

@@ -106,10 +106,10 @@ class Subject(StrEnum):
 class PlannedCell:
     """One suite of a plan: its cell, its checks in file order, its file's name and hash, and what is sealed.
 
-    `selection` is how `auto` came to the target, step by step. `recipe` is the digest of the recipe that the suite was
-    made from, where it is kept; plans of before revisions were declared have `made_from` instead, a hash of the recipe
-    and of all templates. `modeling` is the fingerprint of the type's installed modeling files (`modeling.py`), empty
-    where it has none.
+    `selection` is how `auto` came to the target, step by step. `recipe` is the digest of the recipe that the suite
+    was made from, if it is kept; plans from before revisions were declared have `made_from` instead, a hash of the
+    recipe and of all templates. `modeling` is the fingerprint of the type's installed modeling files (`modeling.py`),
+    empty if it has none.
     """
 
     cell_id: str

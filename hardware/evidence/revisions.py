@@ -1,8 +1,8 @@
 """Declared revisions of the checking code: what expires evidence, and what a reader must not count.
 
-`revisions.toml` divides the checking code into parts. Each part has a revision, which a developer raises when the part
-decides something differently, and the fingerprints of its files that were declared for each revision. Evidence carries
-both: it expires with the revision, and it doesn't count where the fingerprint was never declared.
+`revisions.toml` divides the checking code into parts. Each part has a revision, which a developer raises when the
+part decides something differently, and the fingerprints of its files that were declared for each revision. Evidence
+carries both: it expires with the revision, and it doesn't count if the fingerprint was never declared.
 `python -m hardware.evidence.revisions check` reports parts that changed since (`declare.py`).
 """
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 REVISIONS = Path(__file__).with_name("revisions.toml")
 PACKED = "evidence/packed_parts.json"
-"""In a bundle's package `hardware`: the values of the parts whose files stay at home, as they were when it was packed."""
+"""In a bundle's package `hardware`: the values of the parts whose files it doesn't carry, as of its packing."""
 
 PREFIX = "checker/"
 """How the names of parts begin among the versions of a run."""
@@ -140,8 +140,11 @@ def load_revisions(path: Path = REVISIONS) -> Revisions:
 
 
 def checking_files(root: Path = ROOT) -> dict[str, Path]:
-    """The files that parts are made of, by their names in a checkout: the package `hardware`, the templates of suites,
-    and the code that fills them. An installation keeps the templates in `generators/`, a bundle has none."""
+    """The files that parts are made of, by their names in a checkout.
+
+    These are the package `hardware`, the templates of suites, and the code that fills them. An installation keeps the
+    templates in `generators/`; a bundle has none.
+    """
     packaged = root / "generators" / "templates"
     templates = packaged if packaged.is_dir() else root / "templates"
     found = {f"hardware/{name}": path for name, path in package_files(root / "hardware").items()}
@@ -338,4 +341,4 @@ def part_words(name: str) -> str:
 if __name__ == "__main__":
     from .declare import main
 
-    main(prog_name="python -m hardware.evidence.revisions")
+    main()

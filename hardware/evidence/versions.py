@@ -145,9 +145,9 @@ def _plugin(target: str) -> str:
 
 
 def moved_versions(then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    """Say what differs `then` from `now`, for each name in `now`: `torch 2.12.0, now 2.13.0`, `revision 1 of the check
-    backward, now 2`.
+    """Say what has changed between `then` and `now`, for each name in `now`.
 
+    For example `torch 2.12.0, now 2.13.0` and `revision 1 of the check backward, now 2`.
     Of parts of the checking code the revisions are compared, and `hwcompat` isn't compared. What a page of checks
     measured doesn't rest on what drives browsers here.
     """
@@ -198,8 +198,10 @@ def expiry_reasons(
 
 
 def sealed_versions(cell: Cell, versions: Mapping[str, str], checks: Iterable[str]) -> dict[str, str]:
-    """Return those versions of this machine that a page of some checks carries: what its results rest on, and not what
-    drives browsers here. Parts of the checking code keep their fingerprints."""
+    """Return the versions of this machine that a page of some checks carries: what its results rest on.
+
+    What drives browsers here isn't part of them. Parts of the checking code keep their fingerprints.
+    """
     names = {name for check in ("", *checks) for name in relevant_versions(cell, versions, check)}
     return {name: versions.get(name, ABSENT) for name in sorted(names - {*DRIVEN})} | {"hwcompat": RELEASE}
 

@@ -15,7 +15,8 @@ def line_for(suite: SuiteFile, run_id: str, check: str, outcome: Outcome, **fact
     """The line of one check of `suite`; `facts` are further fields of `CheckLine`, by name.
 
     A suite that was edited by hand, or beside which pytest loaded a conftest.py of somebody's own, is marked as such
-    in the conditions of every line. So is one made from other revisions of the templates, and a changed condition: its lines measure nothing of the cell as it is.
+    in the conditions of every line, and so is one made from other revisions of the templates. So is a changed
+    condition: its lines measure nothing of the cell as it is.
     """
     changed = current_changes().text
     conditions = dict(facts.pop("conditions", {}))

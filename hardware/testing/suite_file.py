@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,8 +66,8 @@ class SuiteFile:
     def outdated(self) -> str:
         """Which revisions of the templates it was made from, if they aren't those of now; empty where it names none,
         as a suite of somebody's own templates."""
-        same = self.revisions in (None, suite_revisions(self.checks))
-        return "" if same or self.revisions is None else self.revisions
+        same = self.revisions is None or self.revisions == suite_revisions(self.checks)
+        return "" if same else str(self.revisions)
 
 
 def read_suite(path: Path) -> SuiteFile | None:
@@ -111,27 +112,27 @@ def read_suite(path: Path) -> SuiteFile | None:
         if isinstance(node, ast.ImportFrom) and node.module in LIBRARIES
     }
     library = next(iter(imported), LIBRARIES[0])
-    texts = {
-        name: constants.get(name) for name in ("MODEL_REVISION", "CONFIG_HASH", "ARCHITECTURE", "RECIPE", "REVISIONS")
-    }
-    revision, config_hash, architecture, recipe, revisions = (
-        v if isinstance(v, str) else None for v in texts.values()
-    )
     return SuiteFile(
         path=path,
         cell=cell,
         subject=str(constants.get("SUBJECT", "tiny")),
         checks=tuple(checks),
         suite_hash=hashlib.sha256(data).hexdigest()[:16],
-        model_revision=revision,
-        config_hash=config_hash,
-        architecture=architecture,
-        recipe=recipe,
-        revisions=_BEFORE_REVISIONS if revisions is None and "MADE_FROM" in constants else revisions,
+        **_texts(constants),
         library=library,
         library_names=imported.get(library, ()),
         edited=is_edited(data.decode("utf-8", errors="replace")),
     )
+
+
+def _texts(constants: Mapping[str, object]) -> dict[str, str | None]:
+    """The fields of a suite that are texts or missing, by name."""
+    names = ("model_revision", "config_hash", "architecture", "recipe", "revisions")
+    found = {name: constants.get(name.upper()) for name in names}
+    texts = {name: one if isinstance(one, str) else None for name, one in found.items()}
+    if texts["revisions"] is None and "MADE_FROM" in constants:
+        texts["revisions"] = _BEFORE_REVISIONS
+    return texts
 
 
 def stamp(body: str) -> str:
