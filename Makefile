@@ -88,6 +88,7 @@ lint: $(VENV)/.ready-dev
 	$(OWN) -m ruff check .
 	$(OWN) -m ruff format --check .
 	$(OWN) -m mypy
+	$(OWN) -m hardware.evidence.revisions check
 
 mutants: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants $(ARGS)

@@ -20,7 +20,6 @@ from generators.compatibility.verdict import Level
 from hardware.cell import Cell
 from hardware.evidence.kept import last_checks
 from hardware.evidence.record import CheckLine, Outcome, RunLine, Stage
-from hardware.evidence.versions import relevant_versions
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 
@@ -106,7 +105,7 @@ def rows_of(runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> list[Row]:
     found = []
     for name, checks in last_checks(lines, _TARGET).items():
         cell = Cell.parse(name)
-        now = relevant_versions(cell, versions.get(next(iter(checks.values())).run_id, {}))
+        now = versions.get(next(iter(checks.values())).run_id, {})
         verdict = conclude(cell, tuple(checks), tuple(checks.values()), current_versions=now, run_versions=versions)
         found.append(Row(cell=cell, checks=checks, level=verdict.level))
     return found

@@ -21,7 +21,7 @@ from hardware.backends.factory import get_backend, known_targets
 from hardware.detection import detect
 from hardware.errors import HwCompatError
 from hardware.evidence.store import Evidence, read_folder
-from hardware.evidence.versions import relevant_versions
+from hardware.evidence.versions import library_versions, relevant_versions
 from hardware.target import Target
 
 from .evidence_rows import Row, rows_of
@@ -64,7 +64,7 @@ def on_target(name: str, evidence: Evidence) -> OnTarget:
     versions: dict[str, str] = {}
     for run in sorted(evidence.runs, key=lambda one: one.started_at):
         for cell in (cells[one.cell_id] for one in run.plan if one.cell_id in cells):
-            versions |= relevant_versions(cell, run.versions)
+            versions |= library_versions(relevant_versions(cell, run.versions))
     return OnTarget(
         name=name,
         missing=get_backend(name).unavailable(),

@@ -54,7 +54,19 @@ _LEFT_ALONE = frozenset(
             "level",
             "basis",
         ),
-        *("started_at", "ended_at", "timestamp", "rule_ids", "run_id", "resumes", "suite_hash", "made_from", "state"),
+        *(
+            "started_at",
+            "ended_at",
+            "timestamp",
+            "rule_ids",
+            "run_id",
+            "resumes",
+            "suite_hash",
+            "made_from",
+            "recipe",
+            "modeling",
+            "state",
+        ),
         *("origin", "library", "isolation"),
     }
 )

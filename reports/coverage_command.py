@@ -23,7 +23,7 @@ from hardware.evidence.latest import read_latest
 from hardware.evidence.machine import machine_label
 from hardware.evidence.redaction import redact
 from hardware.evidence.store import Evidence
-from hardware.evidence.versions import relevant_versions, versions_of
+from hardware.evidence.versions import library_versions, relevant_versions, versions_of
 from hardware.evidence.writer import now
 from hardware.front_door import terminal_width
 from hardware.target import Target
@@ -169,5 +169,6 @@ def _versions(found: Coverage, inventory: HardwareInfo) -> dict[str, str]:
     here = versions_of(inventory)
     kept = {TRANSFORMERS: load_catalog().version}
     for one in found.targets:
-        kept |= relevant_versions(Cell(model="any", task="any", target=Target.parse(one.target)), here)
+        cell = Cell(model="any", task="any", target=Target.parse(one.target))
+        kept |= library_versions(relevant_versions(cell, here))
     return kept

@@ -10,9 +10,9 @@ from hardware.evidence.record import CheckLine, plain
 from hardware.plain_text import json_text
 
 from .finding import SCHEMA_VERSION, Finding
-from .wording import with_texts
 from .report import Report
 from .second_opinion import second_opinion_object
+from .wording import with_texts
 
 SCHEMA = Path(__file__).with_name("schemas") / "report.json"
 

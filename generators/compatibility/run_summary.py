@@ -69,8 +69,11 @@ class RunSummary:
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """The run's versions on which the cell's target depends."""
-        return relevant_versions(self.cell, self.run.versions)
+        """The run's versions on which the cell's target and its checks depend."""
+        found = relevant_versions(self.cell, self.run.versions)
+        for check in self.planned.checks:
+            found |= relevant_versions(self.cell, self.run.versions, check)
+        return found
 
 
 def moment_of(run: RunLine) -> datetime.datetime:

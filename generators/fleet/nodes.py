@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hardware.errors import UsageError
-from hardware.evidence.versions import ABSENT
+from hardware.evidence.revisions import PREFIX, modified_parts
+from hardware.evidence.versions import ABSENT, moved_versions
 from hardware.plain_text import one_line, size_text
 
 _COMPARED = ("python", "torch", "transformers", "openvino", "hwcompat")
@@ -77,6 +78,10 @@ def notes_on(nodes: Sequence[Node], here: Mapping[str, str], wanted: Sequence[st
             for name in _COMPARED
             if node.versions.get(name, ABSENT) != here.get(name, ABSENT)
         ]
+        parts = {name: one for name, one in here.items() if name.startswith(PREFIX)}
+        moved += moved_versions(node.versions, parts)
+        if modified := modified_parts(node.versions):
+            yield f"node {node.name} runs a modified checker ({', '.join(modified)}): what it measures doesn't count"
         if moved:
             yield f"node {node.name} runs with {', '.join(moved)}: what it measures holds for these versions"
         for target in wanted:

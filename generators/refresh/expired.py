@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from generators.compatibility.judge import judge, why_expired
+from generators.compatibility.expiry import why_expired
+from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Basis, Level, Reason
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo

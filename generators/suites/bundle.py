@@ -11,7 +11,8 @@ from pathlib import Path
 from generators.models.given import GivenRecipe
 from generators.plan import PlannedSuite
 from hardware.errors import OutputError, UsageError
-from hardware.evidence.versions import own_version
+from hardware.evidence.revisions import PACKED, packed_parts
+from hardware.evidence.versions import RELEASE
 from hardware.package_files import package_files
 from hardware.testing.bundle import SCHEMA_VERSION, SUITES, TESTED
 from hardware.whole_file import write_whole
@@ -67,8 +68,10 @@ def bundle_files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[s
 
 
 def package_part() -> dict[str, bytes]:
-    """The package `hardware` as a bundle carries it, by name."""
-    return {f"hardware/{name}": source.read_bytes() for name, source in package_files(_HARDWARE).items()}
+    """The package `hardware` as a bundle carries it, by name, and what it has to know of the checking code that stays
+    here."""
+    files = {f"hardware/{name}": source.read_bytes() for name, source in package_files(_HARDWARE).items()}
+    return files | {f"hardware/{PACKED}": json.dumps(packed_parts(), indent=2, sort_keys=True).encode() + b"\n"}
 
 
 def zipped(files: Mapping[str, bytes]) -> bytes:
@@ -87,7 +90,7 @@ def _files(stem: str, planned: Sequence[PlannedSuite], versions: Mapping[str, st
     checkpoints = sorted({one.cell.model for one in planned if one.profile.folder is not None})
     values = {
         "count": len(planned),
-        "version": own_version(),
+        "version": RELEASE,
         "device": str(planned[0].device),
         "ranges": ", ".join(f"{name} {range_}" for name, range_ in TESTED.items()),
         "checkpoints": ", ".join(checkpoints),

@@ -16,7 +16,6 @@ from typing import Any
 
 import jinja2
 
-from generators.compatibility.made_from import made_from
 from generators.models.given import GivenInput
 from generators.models.inputs import OTHER_DRAWS, covered_by, placeholders
 from generators.models.recipe import HERE, Recipe
@@ -24,6 +23,7 @@ from generators.template_folder import TEMPLATES
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
 from hardware.errors import UsageError, echo
+from hardware.evidence.revisions import suite_revisions
 from hardware.testing.checks import applicable_checks
 from hardware.testing.suite_file import stamp
 from hardware.testing.tolerances import OwnTolerance
@@ -279,7 +279,8 @@ def render(
         "tolerance": tolerance,
         "subject_line": _subject_line(recipe),
         "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",
-        "made_from": made_from(recipe if recipe.subject == "tiny" else None),
+        "recipe_digest": recipe.digest if recipe.subject == "tiny" else "",  # no other recipe is kept
+        "revisions": suite_revisions([check.name for check in checks]),
         "imports": _imports(recipe),
         "recorded": _recorded(recipe),
         "recorded_here": recipe.recorded["origin"] == HERE,

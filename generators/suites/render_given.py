@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.made_from import made_from
 from generators.models.given import GivenRecipe
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
+from hardware.evidence.revisions import suite_revisions
 from hardware.testing.checks import applicable_checks
 from hardware.testing.suite_file import stamp
 from hardware.testing.tolerances import OwnTolerance
@@ -29,6 +29,7 @@ def render_given(
 ) -> str:
     """The text of the suite for `cell`, as `render.render` gives it for models of transformers."""
     can = backend_class(cell.target.name).CAN
+    checks = applicable_checks(generates="none", has_mask=False, has_cache=False, can=can, task=recipe.task)
     module, _, factory = recipe.name.partition(":")
     values: Mapping[str, Any] = {
         "cell": cell,
@@ -40,10 +41,10 @@ def render_given(
         ),
         "tolerance": tolerance,
         "subject_line": _subject_line(recipe),
-        "made_from": made_from(None),
+        "revisions": suite_revisions([check.name for check in checks]),
         "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",
         "recorded": _recorded(recipe.recorded),
-        "checks": applicable_checks(generates="none", has_mask=False, has_cache=False, can=can, task=recipe.task),
+        "checks": checks,
         "dimensions": "as the factory makes it" if recipe.kind == "module" else "",
         "module": module,
         "factory": factory,

@@ -28,7 +28,7 @@ from hardware.errors import ModelError, UsageError
 from hardware.evidence.pages import BUILDS, SEAL_VERSION, seal_text
 from hardware.evidence.record import PlannedCell, plain
 from hardware.evidence.redaction import redact_all
-from hardware.evidence.versions import DRIVEN, relevant_versions
+from hardware.evidence.versions import sealed_versions
 from hardware.evidence.writer import now
 from hardware.export.exported import ONNX
 from hardware.export.onnx import output_name
@@ -186,7 +186,7 @@ def _run(planned: PlannedCell, cell: Cell, versions: Mapping[str, str], command:
         "kind": "run",
         "schema_version": 1,
         "command": command,
-        "versions": {name: one for name, one in relevant_versions(cell, versions).items() if name not in DRIVEN},
+        "versions": sealed_versions(cell, versions, planned.checks),
         "plan": [plain(dataclasses.asdict(planned))],
         "isolation": ISOLATION,
         "resumes": [],

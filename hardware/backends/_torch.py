@@ -250,6 +250,7 @@ class TorchBackend(BaseBackend):
 
     DEVICE_TYPE: ClassVar[str]
     ROUTE = "eager"
+    EXPORTS: ClassVar[bool] = False
     CAN = TorchRunnable.can
     PRECISIONS: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
     UNSEEN: ClassVar[str] = "what a kernel does on the host without torch's dispatcher"

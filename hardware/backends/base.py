@@ -204,6 +204,9 @@ class BaseBackend(ABC):
     EXPIRES_ALSO_ON: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """By a variant, a precision or a task: whose change invalidates the evidence of such cells too."""
 
+    EXPORTS: ClassVar[bool] = True
+    """Whether it runs what `hardware/export` makes of a model: then its evidence expires with that code too."""
+
     FORK_SAFE: ClassVar[bool] = True
     CAN: ClassVar[frozenset[str]] = frozenset()
     """What the runnables of this backend can do, known before anything is loaded."""

@@ -25,7 +25,7 @@ MEMORY_LIMIT = "1500MB"
 DISK_LIMIT = "16GB"
 """What it may put aside."""
 
-PLAN_NAMES = ("cell_id", "checks", "suite", "suite_hash", "subject", "made_from")
+PLAN_NAMES = ("cell_id", "checks", "suite", "suite_hash", "subject", "made_from", "recipe", "modeling")
 """The fields of a planned suite that tell whether its results still count."""
 
 PLAN = f"STRUCT({', '.join(f'{name} VARCHAR' + '[]' * (name == 'checks') for name in PLAN_NAMES)})[]"

@@ -38,6 +38,10 @@ EDITED = "suite edited"
 """The condition that every line of an edited suite carries, and of one beside which pytest loaded a conftest.py that
 isn't the generated one: what its checks assert isn't known."""
 
+OUTDATED = "suite outdated"
+"""The condition that every line of a suite carries that was made from other revisions of the templates than those of
+the run: its checks aren't the ones that the run's revisions name."""
+
 COARSE = "coarse_functions"
 """The condition that names the functions of a graph that the target's own standard lets be coarser than its
 precision."""
@@ -106,8 +110,10 @@ class Subject(StrEnum):
 class PlannedCell:
     """One suite of a plan: its cell, its checks in file order, its file's name and hash, and what is sealed.
 
-    `selection` is how `auto` came to the target, step by step; `made_from` the hash of the suite's recipe and
-    templates, where it has one.
+    `selection` is how `auto` came to the target, step by step. `recipe` is the digest of the recipe that the suite
+    was made from, if it is kept; plans from before revisions were declared have `made_from` instead, a hash of the
+    recipe and of all templates. `modeling` is the fingerprint of the type's installed modeling files (`modeling.py`),
+    empty if it has none.
     """
 
     cell_id: str
@@ -118,6 +124,8 @@ class PlannedCell:
     verdict: Mapping[str, Any] | None = None
     selection: Mapping[str, Any] | None = None
     made_from: str | None = None
+    recipe: str | None = None
+    modeling: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

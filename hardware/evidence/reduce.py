@@ -206,7 +206,7 @@ def _target(cell_id: str) -> str:
 
 def _planned(row: Sequence[Any]) -> PlannedCell:
     values = dict(zip(PLAN_NAMES, row, strict=True))
-    return PlannedCell(**(values | {"checks": tuple(values["checks"])}))
+    return PlannedCell(**(values | {"checks": tuple(values["checks"]), "modeling": values["modeling"] or ""}))
 
 
 _NEWEST = "QUALIFY row_number() OVER (PARTITION BY cell_id ORDER BY started_at DESC, place, position) = 1"

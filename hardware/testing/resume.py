@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..cell import Cell
 from ..evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine
 from ..evidence.redaction import redact
 from ..evidence.store import Evidence, read_folder, read_run
-from ..evidence.versions import moved_versions, relevant_versions
+from ..evidence.versions import expiry_reasons, modified_for
 from ..evidence.writer import EvidenceWriter
 from .devices import requested_device
 from .suite_file import SuiteFile
@@ -122,8 +121,10 @@ def _reasons(
         yield "its suite was edited by hand"
     if {planned.suite_hash, *(line.suite_hash for line in lines)} != {suite.suite_hash}:
         yield "its suite is another one now"
-    if moved := _moved(suite.cell, run.versions, versions):
+    if moved := expiry_reasons(suite.cell, run.versions, versions, suite.checks):
         yield f"it ran with {'; '.join(moved)}"
+    if modified := modified_for(suite.cell, run.versions, suite.checks):
+        yield f"it ran with a modified checker: {', '.join(modified)}"
     wanted = str(requested_device(suite.cell.target))
     if others := sorted({line.requested_target for line in lines} - {wanted}):
         yield f"it was asked for on {', '.join(others)}, and now on {wanted}"
@@ -141,10 +142,6 @@ def why_again(
     do."""
     planned = next(one for one in run.plan if one.cell_id == suite.cell.id)
     return next(_reasons(suite, run, planned, lines, versions, machine), "")
-
-
-def _moved(cell: Cell, then: Mapping[str, str], now: Mapping[str, str]) -> tuple[str, ...]:
-    return moved_versions(relevant_versions(cell, then), relevant_versions(cell, now))
 
 
 def _listed(names: Sequence[str], most: int = 3) -> str:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..cell import Cell
 from ..errors import BrokenInput, HwCompatError
+from ..evidence.modeling import modeling_fingerprint
 from ..evidence.record import PlannedCell
+from ..evidence.revisions import suite_revisions
 from ..untrusted import read_bytes, reason_of
 
 STAMP = "# generated: sha256 "
 """How the last line of a suite begins: the hash of all before it follows, so that an edit is seen."""
 
 
+_BEFORE_REVISIONS = "templates of before revisions were declared"
 _LONGEST = 4 * 1024 * 1024
 
 LIBRARIES = ("transformers", "diffusers")
@@ -25,7 +29,8 @@ LIBRARIES = ("transformers", "diffusers")
 @dataclass(frozen=True, kw_only=True)
 class SuiteFile:
     """A generated suite: `cell`, `subject`, the names of its `checks` in file order, the hash of its bytes,
-    and the `library` that it takes its model's classes from, with their names."""
+    the `library` that it takes its model's classes from, with their names, the digest of its `recipe`, and the
+    `revisions` of the templates that it was made from."""
 
     path: Path
     cell: Cell
@@ -35,7 +40,8 @@ class SuiteFile:
     model_revision: str | None = None
     config_hash: str | None = None
     architecture: str | None = None
-    made_from: str | None = None
+    recipe: str | None = None
+    revisions: str | None = None
     library: str = "transformers"
     library_names: tuple[str, ...] = ()
     edited: bool = False
@@ -52,8 +58,16 @@ class SuiteFile:
             subject=self.subject,
             verdict=verdict,
             selection=selection,
-            made_from=self.made_from,
+            recipe=self.recipe,
+            modeling=modeling_fingerprint(self.cell),
         )
+
+    @property
+    def outdated(self) -> str:
+        """Which revisions of the templates it was made from, if they aren't those of now; empty where it names none,
+        as a suite of somebody's own templates."""
+        same = self.revisions is None or self.revisions == suite_revisions(self.checks)
+        return "" if same else str(self.revisions)
 
 
 def read_suite(path: Path) -> SuiteFile | None:
@@ -98,22 +112,27 @@ def read_suite(path: Path) -> SuiteFile | None:
         if isinstance(node, ast.ImportFrom) and node.module in LIBRARIES
     }
     library = next(iter(imported), LIBRARIES[0])
-    texts = {name: constants.get(name) for name in ("MODEL_REVISION", "CONFIG_HASH", "ARCHITECTURE", "MADE_FROM")}
-    revision, config_hash, architecture, made_from = (v if isinstance(v, str) else None for v in texts.values())
     return SuiteFile(
         path=path,
         cell=cell,
         subject=str(constants.get("SUBJECT", "tiny")),
         checks=tuple(checks),
         suite_hash=hashlib.sha256(data).hexdigest()[:16],
-        model_revision=revision,
-        config_hash=config_hash,
-        architecture=architecture,
-        made_from=made_from,
+        **_texts(constants),
         library=library,
         library_names=imported.get(library, ()),
         edited=is_edited(data.decode("utf-8", errors="replace")),
     )
+
+
+def _texts(constants: Mapping[str, object]) -> dict[str, str | None]:
+    """The fields of a suite that are texts or missing, by name."""
+    names = ("model_revision", "config_hash", "architecture", "recipe", "revisions")
+    found = {name: constants.get(name.upper()) for name in names}
+    texts = {name: one if isinstance(one, str) else None for name, one in found.items()}
+    if texts["revisions"] is None and "MADE_FROM" in constants:
+        texts["revisions"] = _BEFORE_REVISIONS
+    return texts
 
 
 def stamp(body: str) -> str:

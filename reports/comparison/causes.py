@@ -12,7 +12,7 @@ from typing import Any
 from generators.compatibility.run_summary import RunSummary, State, is_to_come
 from hardware.comparison import Difference, compare_inventories, inventory_problem
 from hardware.evidence.record import EDITED, CheckLine, RunLine, Subject
-from hardware.evidence.versions import ABSENT
+from hardware.evidence.versions import ABSENT, comparable_versions
 
 MEASUREMENTS = 5
 """So many of each side have to be there before anything is said of speed."""
@@ -164,6 +164,7 @@ def _differing(kind: str, name: str, before: object, after: object) -> Differing
 
 
 def _versions(before: Mapping[str, str], after: Mapping[str, str]) -> list[Differing]:
+    before, after = comparable_versions(before, after)
     names = sorted({*before, *after})
     pairs = [(name, before.get(name, ABSENT), after.get(name, ABSENT)) for name in names]
     return [_differing("version", name, old, new) for name, old, new in pairs if old != new]
@@ -177,8 +178,9 @@ def version_differences(before: RunLine, after: RunLine) -> list[Differing]:
 def _suite(before: RunSummary, after: RunSummary) -> Iterator[Differing]:
     old, new = before.planned, after.planned
     if old.suite_hash != new.suite_hash:
-        made_anew = old.made_from and new.made_from and old.made_from != new.made_from
-        details = ["its recipe or templates"] if made_anew else []
+        other = old.recipe and new.recipe and old.recipe != new.recipe
+        either = old.made_from and new.made_from and old.made_from != new.made_from
+        details = ["its recipe"] if other else ["its recipe or templates"] if either else []
         yield Differing(
             kind="suite", name="suite", before=old.suite_hash, after=new.suite_hash, details=tuple(details)
         )

@@ -12,8 +12,8 @@ from built_package import ROOT, foreign_folder, run
 
 from benchmarks.dependencies import requirements_in
 from hardware.evidence.record import Outcome
+from hardware.evidence.revisions import PREFIX, checker_versions, modified_parts
 from hardware.evidence.store import read_folder
-from hardware.evidence.versions import own_version
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +80,8 @@ def test_the_main_job_passes_on_openvino(user: User, ran: CompletedProcess[str])
     assert "warning" not in ran.stdout
     evidence = read_folder(user.folder / "hwcompat-out" / "evidence")
     (run_line,) = evidence.runs
-    assert run_line.versions["hwcompat"] == own_version()
+    assert {name: one for name, one in run_line.versions.items() if name.startswith(PREFIX)} == checker_versions()
+    assert modified_parts(run_line.versions) == ()
     assert run_line.command == f"hwcompat {' '.join(ASKED)}"
     assert {line.outcome for line in evidence.checks} == {Outcome.PASSED}
     assert {line.actual_target for line in evidence.checks} == {"openvino"}

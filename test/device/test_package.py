@@ -19,8 +19,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from benchmarks.dependencies import requirement_files, requirements_in
-from generators.compatibility.made_from import made_from
-from hardware.evidence.versions import RELEASE, own_version
+from hardware.evidence.revisions import checker_versions
+from hardware.evidence.versions import RELEASE
 from hardware.own_commands import SCRIPTS
 
 pytestmark = pytest.mark.slow
@@ -155,15 +155,14 @@ def test_the_scripts_are_the_three_front_doors(built: Built) -> None:
 def test_what_was_installed_is_of_the_same_version_and_makes_the_same_suites(installed: Installed) -> None:
     code = (
         "import json, sys\n"
-        "from generators.compatibility.made_from import made_from\n"
-        "from hardware.evidence.versions import own_version\n"
+        "from hardware.evidence.revisions import checker_versions\n"
         "from hardware.own_commands import is_installed\n"
-        "print(json.dumps([own_version(), made_from(None), is_installed(), sys.path]))\n"
+        "print(json.dumps([dict(checker_versions()), is_installed(), sys.path]))\n"
     )
     done = installed.python("-c", code)
     assert done.returncode == 0, done.stderr
-    version, made, is_installed, places = json.loads(done.stdout)
-    assert (version, made, is_installed) == (own_version(), made_from(None), True)
+    versions, is_installed, places = json.loads(done.stdout)
+    assert (versions, is_installed) == (checker_versions(), True)
     assert [place for place in places if Path(place or installed.elsewhere) == ROOT] == []
 
 

@@ -50,7 +50,8 @@ def a_run(number: int) -> dict[str, Any]:
                     "evidence_ids": [],
                 },
                 "selection": None,
-                "made_from": "abc",
+                "recipe": "abc",
+                "modeling": "0123456789ab",
             }
             for cell in CELLS
         ],

@@ -16,7 +16,8 @@ from watched import Sentinel, Surroundings, command_of, door, refused_or
 from hardware.backends.simulated import SimulatedBackend
 from hardware.changes import VARIABLE as CHANGES
 from hardware.changes import current_changes, refuse_changes
-from hardware.evidence.versions import FAULT_VARIABLE, own_version
+from hardware.evidence.revisions import checker_versions
+from hardware.evidence.versions import FAULT_VARIABLE
 from hardware.paths import CACHE_VARIABLE, cache_folder
 from hardware.target import Target
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE, checkpoint_folder, named_folders
@@ -46,7 +47,7 @@ READERS: dict[str, Callable[[], Any]] = {
     "HWCOMPAT_QNN_PYTHON": lambda: (environment_of("qnn"), environment_versions()),
     "HWCOMPAT_WEB_PYTHON": lambda: environment_of("webgpu"),
     "HWCOMPAT_CHROMIUM": lambda: environment_of("webgpu"),
-    "QNN_SDK_ROOT": lambda: own_version(),
+    "QNN_SDK_ROOT": lambda: checker_versions(),
 }
 
 

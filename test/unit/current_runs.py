@@ -13,8 +13,8 @@ from generators.compatibility.matrix_now import current_matrix
 from generators.compatibility.verdict import Basis, Level
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
+from hardware.evidence.revisions import checker_versions
 from hardware.evidence.store import Evidence
-from hardware.evidence.versions import own_version
 from hardware.software import TorchBuild
 
 CELL = Cell.parse("bert/fill-mask/cuda/float32")
@@ -68,7 +68,7 @@ def run(run_id: str = "r1", day: int = 1, **changes: object) -> RunLine:
         "command": "",
         "machine": "here",
         "inventory": {},
-        "versions": {**PACKAGES, "nvidia_driver": DRIVER, "hwcompat": own_version()},
+        "versions": {**PACKAGES, "nvidia_driver": DRIVER, **checker_versions()},
         "plan": (PlannedCell(**planned),),
     }
     return RunLine(**{**values, **changes})

@@ -16,7 +16,7 @@ from hardware.__main__ import main
 from hardware.comparison import compare_inventories, comparison_text, load_inventory
 from hardware.detection import detect
 from hardware.errors import BrokenInput
-from hardware.evidence.versions import expired_by, machine_versions, versions_of
+from hardware.evidence.versions import RELEASE, expired_by, library_versions, machine_versions, versions_of
 
 SCHEMA = json.loads((Path(module.__file__).parent / "schemas" / "comparison.json").read_text(encoding="utf-8"))
 H100 = {
@@ -113,7 +113,12 @@ def test_versions_are_those_that_evidence_names() -> None:
         python=inventory.host.python_version,
         macos=None,
     )
-    assert {name: version for name, version in versions_of(inventory).items() if name != "hwcompat"} == plain
+    assert library_versions(versions_of(inventory)) == plain | {"hwcompat": RELEASE}
+    assert expired_by("checker/backend cpu") == ("cpu",)
+    assert {"cpu", "openvino"} <= set(expired_by("checker/check backward"))
+    assert "openvino" in expired_by("checker/export")
+    assert "cpu" not in expired_by("checker/export")
+    assert expired_by("hwcompat") == ()
     assert "cpu" in expired_by("torch")
     assert expired_by("nvidia_driver") == ("cuda",)
     assert expired_by("python") == ()

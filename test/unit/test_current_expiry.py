@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
-from current_runs import CELL, CHECKS, DRIVER, HIGH, OLD, PACKAGES, ask, evidence, inventory, passed, run, says
+from current_runs import CHECKS, DRIVER, HIGH, OLD, PACKAGES, ask, evidence, inventory, passed, run, says
 
-from generators.compatibility.made_from import made_from
-from generators.compatibility.verdict import Basis, Level
-from generators.models.store import load_recipe
+from generators.compatibility.verdict import Level
 from hardware.backends.base import BaseBackend
 from hardware.cell import Cell
 from hardware.evidence import versions
-from hardware.evidence.versions import RELEASE, hash_of_checking, own_version
+from hardware.evidence.revisions import checker_versions
 
 pytestmark = pytest.mark.skipif("honours_mask" not in CHECKS, reason="no recipe of bert for these transformers")
 
@@ -37,48 +32,6 @@ def test_a_version_that_changed_or_went_makes_it_expired(here, said):
     assert any(said in reason for reason in verdict.reasons)
 
 
-def test_a_recipe_or_a_template_that_changed_makes_it_expired():
-    def asked(subject: str, made: str | None) -> tuple[Level, Basis]:
-        plan = (replace(run(subject=subject).plan[0], made_from=made),)
-        return says(ask(evidence(run(plan=plan), lines=passed(subject=subject))))
-
-    recipe = load_recipe(CELL.model, CELL.task)
-    assert recipe is not None
-    assert asked("tiny", made_from(recipe)) == HIGH
-    assert asked("tiny", "0123456789abcdef") == OLD
-    other = replace(recipe, recorded={**recipe.recorded, "scale": 2.0})
-    assert asked("tiny", made_from(other)) == OLD
-    assert asked("checkpoint", "0123456789abcdef") == OLD
-    assert asked("checkpoint", made_from(None)) == HIGH  # a recipe that isn't kept: templates alone
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("generators.compatibility.made_from._templates", lambda: b"other checks")
-        assert made_from(recipe) != made_from(other)
-        assert asked("tiny", made_from(recipe)) == HIGH
-        changed, changed_alone = made_from(recipe), made_from(None)
-    assert asked("tiny", changed) == OLD
-    assert asked("checkpoint", changed_alone) == OLD
-
-
-def test_our_own_checks_are_a_version_too():
-    then = {**PACKAGES, "nvidia_driver": DRIVER, "hwcompat": f"{RELEASE}+000000000000"}
-    assert own_version() == f"{RELEASE}+{hash_of_checking(Path(versions.__file__).parents[1])}"
-    assert says(ask(evidence(run(versions=then), lines=passed()))) == OLD
-
-
-@pytest.mark.parametrize(
-    "name", ["testing/checks.toml", "backends/cpu.py", "export/openvino.py", "output_masks.py", "privateuse1.py"]
-)
-def test_an_edit_of_what_checks_is_another_version_and_one_of_what_lists_is_none(tmp_path, name):
-    for one in ("changes.py", "output_masks.py", "known_answer.py", "privateuse1.py", name, "listing.py"):
-        (tmp_path / one).parent.mkdir(exist_ok=True)
-        (tmp_path / one).write_text("a")
-    before = hash_of_checking(tmp_path)
-    (tmp_path / "listing.py").write_text("b")
-    assert hash_of_checking(tmp_path) == before
-    (tmp_path / name).write_text("b")
-    assert hash_of_checking(tmp_path) != before
-
-
 def test_a_backend_from_outside_expires_with_its_package(monkeypatch):
     cell = Cell.parse("bert/fill-mask/mychip/float32")
     monkeypatch.setattr(versions, "plugged_versions", lambda: {"mychip": "1.0+abc"})
@@ -93,7 +46,7 @@ def test_a_backend_from_outside_expires_with_its_package(monkeypatch):
 
 
 def test_a_package_that_came_makes_it_expired():
-    before = evidence(run(versions={**PACKAGES, "hwcompat": own_version()}), lines=passed())
+    before = evidence(run(versions={**PACKAGES, **checker_versions()}), lines=passed())
     verdict = ask(before)
     assert says(verdict) == OLD
     assert any(f"nvidia_driver absent, now {DRIVER}" in reason for reason in verdict.reasons)

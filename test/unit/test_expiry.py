@@ -71,7 +71,7 @@ def verdict(cell: Cell, then: dict[str, str], now: dict[str, str]) -> Verdict:
         cell,
         required_checks(cell),
         lines_of(cell),
-        current_versions=relevant_versions(cell, now),
+        current_versions=now,
         run_versions={"r1": then},
     )
 

@@ -14,7 +14,7 @@ import pytest
 
 from hardware.errors import BrokenInput
 from hardware.evidence.record import CheckLine, Outcome
-from hardware.evidence.versions import hash_of_checking
+from hardware.evidence.revisions import PREFIX, checker_versions, modified_parts
 from hardware.package_files import package_files
 from hardware.testing.bundle import read_bundle
 from hardware.testing.session import exit_code
@@ -68,12 +68,23 @@ def test_a_bundle_is_packed_even_where_the_same_suites_were_just_generated(unpac
     assert "Real weights" not in (unpacked / "README.md").read_text(encoding="utf-8")
 
 
-def test_evidence_of_an_untouched_bundle_is_of_the_version_that_made_it(unpacked: Path):
-    assert hash_of_checking(unpacked / "hardware") == hash_of_checking(ROOT / "hardware")
-    assert (unpacked / "hardware/workers/web/run.mjs").is_file()
+def test_evidence_of_an_untouched_bundle_is_of_the_revisions_that_made_it(unpacked: Path):
+    assert checker_versions(unpacked) == checker_versions()
+    assert modified_parts(checker_versions(unpacked)) == ()
+
+
+def test_a_bundle_whose_checking_code_was_edited_is_a_modified_checker(unpacked: Path):
+    code = unpacked / "hardware/testing/parity.py"
+    code.write_text(code.read_text().replace("_SMALLEST_SCALE = 1e-12", "_SMALLEST_SCALE = 1e3"))
     page = unpacked / "hardware/workers/web/index.html"
     page.write_text(page.read_text() + " ")
-    assert hash_of_checking(unpacked / "hardware") != hash_of_checking(ROOT / "hardware")
+    assert modified_parts(checker_versions(unpacked)) == ("backend webgpu", "backend webnn", "runner")
+
+
+def test_a_bundle_that_lacks_what_stays_at_home_is_a_modified_checker(unpacked: Path):
+    (unpacked / "hardware/evidence/packed_parts.json").unlink()
+    assert "check builds" in modified_parts(checker_versions(unpacked))
+    assert checker_versions(unpacked)[f"{PREFIX}check builds"] == "1+missing"
 
 
 def test_every_file_of_the_package_is_of_a_kind_that_is_packed():

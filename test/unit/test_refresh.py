@@ -11,7 +11,6 @@ import jsonschema
 import pytest
 
 from generators.compatibility.judge import required_checks
-from generators.compatibility.made_from import made_from
 from generators.models.store import load_recipe
 from generators.options import Options
 from generators.refresh.planning import RefreshPlan, plan_refresh, suites_of
@@ -47,6 +46,11 @@ def no_recipes_of_this_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path / "cache"))
 
 
+def _digest(cell_id: str) -> str | None:
+    recipe = load_recipe(Cell.parse(cell_id).model)
+    return recipe.digest if recipe else None
+
+
 class Folder:
     """A folder of evidence, filled through the product's own writer."""
 
@@ -72,7 +76,7 @@ class Folder:
                 suite="s.py",
                 suite_hash="h",
                 subject=subject,
-                made_from=made_from(load_recipe(Cell.parse(id_).model) if subject == "tiny" else None),
+                recipe=_digest(id_) if subject == "tiny" else None,
             )
             for id_ in cells
         ]

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.compatibility import made_from
 from generators.repro.failure import EXPECTED, INPUTS, WEIGHTS, Captured, Does, Shape, Step, Way
 from generators.repro.running import SCRIPT, last_exception, run_script
 from generators.repro.script import own_imports, script_text
@@ -161,19 +160,3 @@ def test_the_last_exception_of_a_log_counts() -> None:
     expected = "Check 'false' failed\nSummary:\n-- No rule: aten::lgamma"
     assert last_exception(log) == ("OpConversionFailure", expected)
     assert last_exception("Segmentation fault") == ("", "")
-
-
-def test_no_suite_expires_with_a_script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No suite is made with the templates of scripts: evidence would expire with every edit of them."""
-    for folder, name in (("generators/suites", "render.py"), ("generators/suites", "render_given.py")):
-        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-        (tmp_path / folder / name).write_text("", encoding="utf-8")
-    (tmp_path / "templates" / "repro").mkdir(parents=True)
-    (tmp_path / "templates" / "suite.py.j2").write_text("a", encoding="utf-8")
-    monkeypatch.setattr(made_from, "_ROOT", tmp_path)
-    monkeypatch.setattr(made_from, "TEMPLATES", tmp_path / "templates")
-    before = made_from._templates.__wrapped__()
-    (tmp_path / "templates" / "repro" / "script.py.j2").write_text("b", encoding="utf-8")
-    assert made_from._templates.__wrapped__() == before
-    (tmp_path / "templates" / "suite.py.j2").write_text("c", encoding="utf-8")
-    assert made_from._templates.__wrapped__() != before

@@ -184,7 +184,7 @@ def test_lines_of_a_suite_that_was_edited_are_not_taken_over(folder):
     assert "edited by hand" in folder.find(BERT).again[BERT.cell.id]
 
 
-@pytest.mark.parametrize("name", ["torch", "transformers", "hwcompat"])
+@pytest.mark.parametrize("name", ["torch", "transformers"])
 def test_other_versions_run_again_and_are_named(folder, name):
     folder.write(run_line("run-1", BERT), *whole(BERT, "run-1"))
     again = folder.find(BERT, versions={**NOW, name: "9.9"}).again

@@ -19,7 +19,8 @@ CELL = "bert/fill-mask/simulated/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "encoder-only"
 CONFIG_HASH = "0698cdf072e1d9455b2e4ba372434beef0365e168e8d89ef4ee6d4fa5ae3cf0b"
-MADE_FROM = "18e551d454b1c8c7"
+RECIPE = "aa02f267dc39e7392dcaea4c91bf3eab4a0202e376aa6de444f570f2ec99ea65"
+REVISIONS = "suites 1"
 
 CONFIG = {
     "hidden_size": 48,
@@ -144,4 +145,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 fa71e5a7e7fa8d7d
+# generated: sha256 20100bfc6dba946b

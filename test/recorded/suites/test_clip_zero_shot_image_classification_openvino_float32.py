@@ -19,7 +19,8 @@ CELL = "clip/zero-shot-image-classification/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "multimodal"
 CONFIG_HASH = "96d8fd931688fa1bfa656a31a92e2b4b35ac306e3eb8e261d0bea611a080cc97"
-MADE_FROM = "374a670d1b75a1c6"
+RECIPE = "6a2c014bb1ce51b1d4da2030499b80bd7c850bf765f32f0b726b51235a5d60f8"
+REVISIONS = "suites 1"
 
 CONFIG = {
     "projection_dim": 32,
@@ -141,4 +142,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 632b091c0a4eaeca
+# generated: sha256 d00526c27b7db125

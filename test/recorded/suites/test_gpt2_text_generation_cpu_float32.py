@@ -19,7 +19,8 @@ CELL = "gpt2/text-generation/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "6bf92377fe72664e728fce2288502126fa70fc3810769a6a4a1eb436138482f2"
-MADE_FROM = "4aba9bd8ab96059b"
+RECIPE = "2e0dc5f08ad65fffbded8b6dc8514c5b8107517bd6247772809c0c519ce25b43"
+REVISIONS = "suites 1"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -161,4 +162,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 925e4467672f4a84
+# generated: sha256 3951e67d4274fbba

@@ -20,7 +20,8 @@ CELL = "llava/image-text-to-text/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision-encoder-text-decoder"
 CONFIG_HASH = "2aa9126fc143519fec37d0396455666d93291318a6e802d602ba7483f4aa48c0"
-MADE_FROM = "7c876080af02422e"
+RECIPE = "81024e4f05579e8a7e9111f14270effa924fd0140c050fc41260c38cc7794ff0"
+REVISIONS = "suites 1"
 
 CONFIG = {
     "image_token_index": 509,
@@ -179,4 +180,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 0416b2f856f497ea
+# generated: sha256 0bba9b4ccba16626

@@ -19,7 +19,8 @@ CELL = "mamba/text-generation/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "6799f0bd6d77578639d0e455db88fa294033dd915532b1f1202ef23589805037"
-MADE_FROM = "a940cc4a6b2669ba"
+RECIPE = "2534235edb427e07742d131ab87e93859fc42166188fbd266fd44c4d29ec5048"
+REVISIONS = "suites 1"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -158,4 +159,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 9b1b8834fadce121
+# generated: sha256 8cf81b60aca33d39

@@ -19,7 +19,8 @@ CELL = "mixtral/text-generation/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "decoder-only"
 CONFIG_HASH = "92151c14d7e75b47b964ea9bf81af56149765a23d1a264e88ece9fffdd1361ae"
-MADE_FROM = "a8540f4b1ee5cd7f"
+RECIPE = "b69695568640c9d7a47342ee5203086bb0dcc7ab6d5faa569aa7a7f19e9f246b"
+REVISIONS = "suites 1"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -164,4 +165,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 cc8fb698d1131b95
+# generated: sha256 3868ebe4fc060b20

@@ -19,7 +19,8 @@ CELL = "patchtst/time-series-classification/openvino/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "time-series"
 CONFIG_HASH = "9c5c39fe1aacc9909020442abcd139b156c99342faeaba1eadf65f9221217f54"
-MADE_FROM = "acd2ff3032057453"
+RECIPE = "ea520350cb5e051642810be7f6a0356879294c9d26c0577df4122b74dfbb0961"
+REVISIONS = "suites 1"
 
 CONFIG = {
     "d_model": 32,
@@ -115,4 +116,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 2078ac31a2b64cac
+# generated: sha256 ab01483ec4044b86

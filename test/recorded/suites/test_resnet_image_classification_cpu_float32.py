@@ -19,7 +19,8 @@ CELL = "resnet/image-classification/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision"
 CONFIG_HASH = "dd5d63711c4bed88bd84fc49e41f6350d67cb918a97e522aae0654e0416f6b47"
-MADE_FROM = "742d5743de6d3f3d"
+RECIPE = "bec4982a2c185db04135f319965500a126aaee5551fce3b472533431cbc487dc"
+REVISIONS = "suites 1"
 
 CONFIG = {
     "depths": [1, 1, 1, 1],
@@ -118,4 +119,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 ffc5cad1cdc8812c
+# generated: sha256 0fbdbdf2b5e0ff4a

@@ -19,7 +19,8 @@ CELL = "t5/text2text-generation/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "encoder-decoder"
 CONFIG_HASH = "2c5fbfda5a013ab7b5bb0861375e88ae977e4995a2cf94bb46480e8a536a97bf"
-MADE_FROM = "c1291f6edc7b7b8d"
+RECIPE = "135de70ad757ab43d0d2ad5c2dc1f1f7bedb7d992fefb4ccff3bc46d98325b0e"
+REVISIONS = "suites 1"
 
 CONFIG = {
     "d_ff": 128,
@@ -164,4 +165,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 68a3beecf2d4e765
+# generated: sha256 7ceb68ace782fa43

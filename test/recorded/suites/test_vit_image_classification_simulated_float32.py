@@ -19,7 +19,8 @@ CELL = "vit/image-classification/simulated/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "vision"
 CONFIG_HASH = "1354f4b4b56a3c2d9224eda36bfba2693a254065a4e834a65a5c1c9fb0f10ac0"
-MADE_FROM = "3bf1730a2f1cd3e1"
+RECIPE = "2ee914a822e76021fedd9ef46835a07c0cbd7ae590e77c6c1b3aeb9f6c352652"
+REVISIONS = "suites 1"
 
 CONFIG = {
     "hidden_size": 48,
@@ -120,4 +121,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 f3952a103ec3c86e
+# generated: sha256 eb402858536e3208

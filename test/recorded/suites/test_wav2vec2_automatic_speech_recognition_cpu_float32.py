@@ -19,7 +19,8 @@ CELL = "wav2vec2/automatic-speech-recognition/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "speech"
 CONFIG_HASH = "71867cca8eb4fa9ca2535b5253b27c68641b9a05c2d67788d5f2a0e6c597027f"
-MADE_FROM = "cca6c0d0b43f7d4d"
+RECIPE = "aa578f4fbb9e851e5dacd4138ce2fb3087758c94ebaf6dd63c51f9935b2cd2f5"
+REVISIONS = "suites 1"
 
 CONFIG = {
     "bos_token_id": 30,
@@ -129,4 +130,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 ce970dfec23e0212
+# generated: sha256 d10118799c8e56c2

@@ -19,7 +19,8 @@ CELL = "whisper/automatic-speech-recognition/cpu/float32"
 SUBJECT = "tiny"
 ARCHITECTURE = "speech"
 CONFIG_HASH = "5951029aaf1e2c0938bea1a2b2d5fc3b4e6c3fa25d87c8753115d982825f0cec"
-MADE_FROM = "435d8ebfa82da54c"
+RECIPE = "becff2971ccf730906b4eada4a397f20f898ec14ca453b3a1aa96fd593b21a32"
+REVISIONS = "suites 1"
 
 CONFIG = {
     "bos_token_id": 511,
@@ -148,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 aa79754f62d83ac5
+# generated: sha256 6f9d2359c30718b0

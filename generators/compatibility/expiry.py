@@ -1,0 +1,87 @@
+"""Why a result no longer counts: other versions or revisions, another recipe, suite or tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from generators.models.recipe import Recipe
+from hardware.cell import Cell
+from hardware.evidence.modeling import modeling_moved
+from hardware.evidence.record import OUTDATED, CheckLine, PlannedCell, Subject
+from hardware.evidence.revisions import recipe_moved
+from hardware.evidence.versions import expiry_by_check, modified_for
+
+from .grade import tolerance_moved
+from .verdict import Reason, Verdict
+
+EXPIRED = frozenset(
+    {
+        "modeling_moved",
+        "other_suite",
+        "recipe_moved",
+        "suite_outdated",
+        "tolerance_moved",
+        "versions_moved",
+        "versions_unknown",
+    }
+)
+"""Codes of the reasons for which a result doesn't count any more."""
+
+
+def why_expired(verdict: Verdict) -> tuple[Reason, ...]:
+    """Return those reasons of an expired verdict that say what has changed since."""
+    return tuple(reason for reason in verdict.reasons if reason.code in EXPIRED)
+
+
+def outdated(cell: Cell, plan: PlannedCell, load: Callable[[str, str], Recipe | None]) -> Reason | None:
+    """Why a suite isn't what would be made now, or what it tested isn't what is installed: its recipe or the modeling
+    files of its type have changed. None if they haven't.
+
+    The recipe isn't kept for a model of the user's, nor for one with real widths.
+    """
+    recipe = load(cell.model, cell.task) if plan.subject == Subject.TINY else None
+    unknown = plan.subject == Subject.TINY and recipe is None
+    if recipe_moved(plan, None if unknown else recipe.digest if recipe else ""):
+        return Reason.of("recipe_moved")
+    return Reason.of("modeling_moved", model=cell.model) if modeling_moved(plan, cell) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expiry:
+    """Says whether a result of a cell is expired, and why."""
+
+    cell: Cell
+    now: Mapping[str, str]
+    then: Mapping[str, Mapping[str, str]]
+    suite_hash: str
+    outdated: Reason | None
+    own_limit: float | None
+    moved: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+
+    def reason(self, line: CheckLine) -> Reason | None:
+        """Return why a result no longer counts; None if it does."""
+        if self.outdated is not None:
+            return self.outdated
+        if OUTDATED in line.conditions:
+            return Reason.of("suite_outdated", revisions=line.conditions[OUTDATED])
+        then = self.then.get(line.run_id)
+        if then is None:
+            return Reason.of("versions_unknown")
+        if moved := self._moved(line, then):
+            return Reason.of("versions_moved", moved=moved)
+        if self.suite_hash and line.suite_hash != self.suite_hash:
+            return Reason.of("other_suite")
+        return tolerance_moved(self.cell, line, self.own_limit)
+
+    def _moved(self, line: CheckLine, then: Mapping[str, str]) -> tuple[str, ...]:
+        """What has changed since for the result's check, worked out once for each run and check."""
+        key = (line.run_id, line.check_name)
+        if key not in self.moved:
+            found = expiry_by_check(self.cell, then, self.now, (line.check_name,))
+            self.moved[key] = found[line.check_name]
+        return self.moved[key]
+
+    def modified(self, line: CheckLine) -> tuple[str, ...]:
+        """Return the parts of undeclared checking code that the result rests on."""
+        return modified_for(self.cell, self.then.get(line.run_id, {}), (line.check_name,))

@@ -1,0 +1,344 @@
+"""Declared revisions of the checking code: what expires evidence, and what a reader must not count.
+
+`revisions.toml` divides the checking code into parts. Each part has a revision, which a developer raises when the
+part decides something differently, and the fingerprints of its files that were declared for each revision. Evidence
+carries both: it expires with the revision, and it doesn't count if the fingerprint was never declared.
+`python -m hardware.evidence.revisions check` reports parts that changed since (`declare.py`).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from ..package_files import package_files
+from ..target import Target
+from .record import PlannedCell
+
+ROOT = Path(__file__).parents[2]
+"""The folder of the package `hardware`: a checkout, the site-packages of an installation, or a bundle."""
+
+REVISIONS = Path(__file__).with_name("revisions.toml")
+PACKED = "evidence/packed_parts.json"
+"""In a bundle's package `hardware`: the values of the parts whose files it doesn't carry, as of its packing."""
+
+PREFIX = "checker/"
+"""How the names of parts begin among the versions of a run."""
+
+CHECK = "check "
+BACKEND = "backend "
+SUITES = "suites"
+COMMON = ("runner", "reference", "backends", SUITES)
+"""The parts that every result rests on."""
+
+EXPORT = "export"
+DECISIONS = ("first", "bumped", "same behavior")
+
+_PREFIX = r"\b(?:[rbuf]|rb|br|fr|rf)"
+_STRINGS = (
+    r'"""(?:\\.|[^\\])*?"""',
+    r"'''(?:\\.|[^\\])*?'''",
+    r'"(?:\\.|[^"\\\n])*"',
+    r"'(?:\\.|[^'\\\n])*'",
+)
+_TOKENS = re.compile(
+    rf"(?P<comment>#[^\n]*)|(?P<string>(?i:{_PREFIX})?(?:{'|'.join(_STRINGS)}))|(?P<joined>\\\n)|(?P<mark>[\n()\[\]{{}}])",
+    re.DOTALL,
+)
+_REST_OF_LINE = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """A fingerprint that was declared: the revision it belongs to, the decision (`DECISIONS`) and the reason."""
+
+    fingerprint: str
+    revision: int
+    decision: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of the checking code: its revision, patterns of its files, and the fingerprints declared so far.
+
+    A pattern that starts with `!` takes files out again; `*` matches slashes too.
+    """
+
+    name: str
+    revision: int
+    files: tuple[str, ...]
+    fingerprints: tuple[Fingerprint, ...]
+
+    def holds(self, name: str) -> bool:
+        """Whether a file belongs to this part, by its name below the root."""
+        outside = [pattern[1:] for pattern in self.files if pattern.startswith("!")]
+        return _fits(name, [one for one in self.files if not one.startswith("!")]) and not _fits(name, outside)
+
+    def declares(self, fingerprint: str, revision: int) -> bool:
+        """Whether a fingerprint was declared for a revision."""
+        return any((one.fingerprint, one.revision) == (fingerprint, revision) for one in self.fingerprints)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """What evidence from before revisions were declared is worth: `revisions` by part for some targets.
+
+    `hwcompat` is the version in that evidence, with the hash of the code of then; `templates` is the digest of the
+    templates of then, from which the field `made_from` of old plans follows.
+    """
+
+    hwcompat: str
+    targets: tuple[str, ...]
+    revisions: Mapping[str, int]
+    templates: str = ""
+    date: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revisions:
+    """The content of `revisions.toml`; `exempt` names files of the checking code that no part needs."""
+
+    parts: tuple[Part, ...]
+    earlier: tuple[Earlier, ...] = ()
+    exempt: tuple[str, ...] = ()
+
+    def part(self, name: str) -> Part | None:
+        """The part of that name."""
+        return next((one for one in self.parts if one.name == name), None)
+
+
+@functools.cache
+def load_revisions(path: Path = REVISIONS) -> Revisions:
+    """Read `revisions.toml`."""
+    plain = tomllib.loads(path.read_text(encoding="utf-8"))
+    return Revisions(
+        parts=tuple(
+            Part(
+                name=one["name"],
+                revision=one["revision"],
+                files=tuple(one["files"]),
+                fingerprints=tuple(Fingerprint(**each) for each in one["fingerprints"]),
+            )
+            for one in plain["part"]
+        ),
+        earlier=tuple(Earlier(**(one | {"targets": tuple(one["targets"])})) for one in plain.get("earlier", ())),
+        exempt=tuple(one["file"] for one in plain.get("exempt", ())),
+    )
+
+
+# Fingerprints
+
+
+def checking_files(root: Path = ROOT) -> dict[str, Path]:
+    """The files that parts are made of, by their names in a checkout.
+
+    These are the package `hardware`, the templates of suites, and the code that fills them. An installation keeps the
+    templates in `generators/`; a bundle has none.
+    """
+    packaged = root / "generators" / "templates"
+    templates = packaged if packaged.is_dir() else root / "templates"
+    found = {f"hardware/{name}": path for name, path in package_files(root / "hardware").items()}
+    found |= {f"templates/{path.relative_to(templates).as_posix()}": path for path in templates.rglob("*.j2")}
+    found |= {f"generators/suites/{path.name}": path for path in (root / "generators" / "suites").glob("*.py")}
+    return dict(sorted(found.items()))
+
+
+def fingerprint_of(files: Mapping[str, bytes]) -> str:
+    """Return the fingerprint of some files by name: 12 hexadecimal digits.
+
+    Comments, docstrings, blank lines and trailing whitespace don't count, and neither does the version of Python that
+    computes it.
+    """
+    digest = hashlib.sha256()
+    for name, data in sorted(files.items()):
+        digest.update(f"{name}\0".encode() + normalized(name, data) + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def normalized(name: str, data: bytes) -> bytes:
+    """Return what counts of a file: of Python the code, of TOML the values, of a template all but its comments."""
+    suffix = name.rpartition(".")[2]
+    if suffix not in ("py", "toml", "j2"):
+        return data
+    text = data.decode("utf-8").replace("\r\n", "\n")
+    if suffix == "toml":
+        return json.dumps(tomllib.loads(text), sort_keys=True, default=str).encode()
+    if suffix == "j2":
+        return re.sub(r"\{#.*?#\}", "", text, flags=re.DOTALL).encode()
+    return _code_alone(text).encode()
+
+
+def _code_alone(source: str) -> str:
+    """Return Python source without comments, string statements, blank lines and trailing whitespace.
+
+    The tokens of Python's own tokenizer differ between its versions, so the few that matter are found here.
+    """
+    kept: list[str] = []
+    text: list[str] = []
+    end = depth = 0
+    begins = True  # nothing but whitespace yet in the logical line
+    for token in _TOKENS.finditer(source):
+        between, end = source[end : token.start()], token.end()
+        text.append(between)
+        begins = begins and not between.strip()
+        if token["comment"] is not None:
+            continue
+        if token["string"] is not None:
+            is_text = "f" not in token[0][:2].lower()  # a formatted string may call something
+            if begins and depth == 0 and is_text and _REST_OF_LINE.match(source, end):
+                continue
+            text.append(f"\0{len(kept)}\0")
+            kept.append(token["string"])
+            begins = False
+            continue
+        text.append(token[0])
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(token[0], 0)
+        begins = token[0] == "\n" and depth == 0
+    text.append(source[end:])
+    lines = (line.rstrip() for line in "".join(text).split("\n"))
+    code = "\n".join(line for line in lines if line)
+    return re.sub("\0(\\d+)\0", lambda found: kept[int(found[1])], code)
+
+
+@functools.cache
+def part_fingerprints(root: Path = ROOT) -> Mapping[str, str]:
+    """The fingerprint of each part by name, from the files below `root`; a part that has none there is left out."""
+    files = checking_files(root)
+    needed = {part.name: [name for name in files if part.holds(name)] for part in load_revisions(_file(root)).parts}
+    contents = {name: files[name].read_bytes() for name in {one for names in needed.values() for one in names}}
+    return MappingProxyType(
+        {part: fingerprint_of({name: contents[name] for name in names}) for part, names in needed.items() if names}
+    )
+
+
+@functools.cache
+def checker_versions(root: Path = ROOT) -> Mapping[str, str]:
+    """What evidence says of the checking code below `root`: `<revision>+<fingerprint>` by `checker/<part>`.
+
+    In a bundle the parts whose files stay at home are those of the moment at which it was packed.
+    """
+    packed = root / "hardware" / PACKED
+    elsewhere = json.loads(packed.read_text(encoding="utf-8")) if packed.is_file() else {}
+    here = part_fingerprints(root)
+    return MappingProxyType(
+        {
+            PREFIX + part.name: f"{part.revision}+{here[part.name]}"
+            if part.name in here
+            else str(elsewhere.get(part.name, f"{part.revision}+missing"))
+            for part in load_revisions(_file(root)).parts
+        }
+    )
+
+
+def packed_parts() -> dict[str, str]:
+    """The values of the parts with files outside the package `hardware`: what a bundle keeps in `PACKED`."""
+    inside = [name for name in checking_files() if name.startswith("hardware/")]
+    outside = [part.name for part in load_revisions().parts if not any(map(part.holds, inside))]
+    return {name: checker_versions()[PREFIX + name] for name in outside}
+
+
+def _file(root: Path) -> Path:
+    own = root / "hardware" / "evidence" / REVISIONS.name
+    return own if own.is_file() else REVISIONS
+
+
+def _fits(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+# Comparison
+
+
+def revision_of(value: str) -> str:
+    """The revision in a value such as `2+0123456789ab`: the only thing that expires evidence."""
+    return value.partition("+")[0]
+
+
+def parts_for(target: Target, check: str = "", *, exports: bool = True) -> tuple[str, ...]:
+    """The names of the parts that a result on a target rests on, with that of its check where one is named."""
+    parts = [*COMMON, BACKEND + target.name, *([EXPORT] if exports else []), *([CHECK + check] if check else [])]
+    known = {part.name for part in load_revisions().parts}
+    return tuple(name for name in parts if name in known)
+
+
+def modified_parts(versions: Mapping[str, str]) -> tuple[str, ...]:
+    """The parts whose code in a run was never declared: what they checked there isn't known, so it doesn't count.
+
+    A part that this version doesn't have is one of them. Evidence without any parts has none: it is older.
+    """
+    found = []
+    for name, value in versions.items():
+        if not name.startswith(PREFIX):
+            continue
+        part = load_revisions().part(name.removeprefix(PREFIX))
+        revision, _, fingerprint = value.partition("+")
+        if part is None or not revision.isdecimal() or not part.declares(fingerprint, int(revision)):
+            found.append(name.removeprefix(PREFIX))
+    return tuple(sorted(found))
+
+
+def is_older(versions: Mapping[str, str]) -> bool:
+    """Whether a run is from before revisions were declared."""
+    return not any(name.startswith(PREFIX) for name in versions)
+
+
+def earlier_revisions(versions: Mapping[str, str], target: Target) -> Mapping[str, int] | None:
+    """The revisions by part that older evidence is worth on a target; None where nobody vouched for it."""
+    version = versions.get("hwcompat", "")
+    found = (one for one in load_revisions().earlier if one.hwcompat == version and target.name in one.targets)
+    return next((one.revisions for one in found), None)
+
+
+def earlier_made_from(digest: str) -> frozenset[str]:
+    """What the field `made_from` of an older plan says if its suite was made from the recipe with this digest (empty
+    for a recipe that isn't kept) and from templates that an entry `earlier` vouches for."""
+    return frozenset(
+        hashlib.sha256(digest.encode() + bytes.fromhex(one.templates)).hexdigest()[:16]
+        for one in load_revisions().earlier
+        if one.templates
+    )
+
+
+def recipe_moved(planned: PlannedCell, digest: str | None) -> str:
+    """Say that the recipe of a planned suite has changed; empty if it hasn't, and where neither is known.
+
+    `digest` is that of the recipe of now, empty where the weights aren't tiny and no recipe is kept. The field
+    `made_from` of older plans holds what it says for today's recipe if only that may have changed since.
+    """
+    if digest is None:
+        return ""
+    if planned.recipe is not None:
+        return "" if planned.recipe == digest else "measured by a suite whose recipe has changed"
+    if planned.made_from is None or planned.made_from in earlier_made_from(digest):
+        return ""
+    return "measured by a suite whose recipe or templates have changed"
+
+
+def suite_revisions(checks: Sequence[str], versions: Mapping[str, str] | None = None) -> str:
+    """The revisions of the templates that a suite with these checks is made from, as the suite itself states them:
+    `suites 1`, and each check whose revision isn't 1. Without `versions` those of now."""
+    found = checker_versions() if versions is None else versions
+    names = [SUITES, *(CHECK + check for check in checks)]
+    said = {name: revision_of(found.get(PREFIX + name, "1")) for name in names}
+    return ", ".join(f"{name} {one}" for name, one in said.items() if name == SUITES or one != "1")
+
+
+def part_words(name: str) -> str:
+    """A part in a sentence: `the check matches_reference`, `the backend cpu`, `the runner`."""
+    return f"the {name}"
+
+
+if __name__ == "__main__":
+    from .declare import main
+
+    main()
