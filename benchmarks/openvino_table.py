@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from generators.compatibility.conclude import conclude
+from generators.compatibility.judge import judge_cell
 
 from benchmarks.evidence_table import dates_said, gathered, keep, one_line, versions_said
 from generators.compatibility.verdict import Level
@@ -106,7 +106,7 @@ def rows_of(runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> list[Row]:
     for name, checks in last_checks(lines, _TARGET).items():
         cell = Cell.parse(name)
         now = versions.get(next(iter(checks.values())).run_id, {})
-        verdict = conclude(cell, tuple(checks), tuple(checks.values()), current_versions=now, run_versions=versions)
+        verdict = judge_cell(cell, tuple(checks), tuple(checks.values()), now=now, then=versions)
         found.append(Row(cell=cell, checks=checks, level=verdict.level))
     return found
 

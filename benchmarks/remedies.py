@@ -22,17 +22,18 @@ from pathlib import Path
 from typing import Any
 
 import click
-from generators.compatibility.current_checks import current_checks
 
 from generators.remedies.judging import Run
 from generators.remedies.trying import Workplace, try_cell
 from hardware.cell import Cell
 from hardware.detection import detect, targets
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine
-from hardware.evidence.store import lines_by_cell, read_folder
+from hardware.evidence.store import lines_by_cell
 from hardware.evidence.versions import versions_of
 from reports.remedies_view import cell_to_dict, error_type_of
 from reports.text import code, markdown, markdown_table
+from reports.wording import reason_text
 
 PAGE = Path(__file__).parents[1] / "docs" / "REMEDIES.md"
 KEPT = Path(__file__).parents[1] / "docs" / "evidence" / "remedies.jsonl"
@@ -91,10 +92,10 @@ _LONGEST_CAUSE = 240
 
 
 def failing_cells(folders: Sequence[Path]) -> dict[str, list[CheckLine]]:
-    """By cell, the failed checks that speak now, in the order in which they were asked; of cells that failed."""
+    """By cell, the failed checks among the latest results, in the order in which they were asked; of cells that failed."""
     found = {}
     for folder in folders:
-        for cell, lines in lines_by_cell(current_checks(read_folder(folder))).items():
+        for cell, lines in lines_by_cell(read_latest(folder).checks).items():
             failed = [line for line in lines if line.outcome.is_failure]
             if failed:
                 found[cell] = failed
@@ -171,6 +172,7 @@ def run(evidence: tuple[Path, ...], out: Path, fixable: str, timeout_s: float) -
             on_note=click.echo,
             known=known.get(entry["id"]) if fixable == "elsewhere" else None,
             first_is_enough=True,
+            words=reason_text,
         )
         with noted.open("a", encoding="utf-8") as file:
             file.write(json.dumps(cell_to_dict(found)) + "\n")

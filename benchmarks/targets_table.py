@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from generators.compatibility.current import measured_verdicts
 
+from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Level, Verdict
 from hardware.backends.factory import get_backend, known_targets
 from hardware.detection import detect
 from hardware.errors import HwCompatError
+from hardware.evidence.latest import read_latest
 from hardware.evidence.store import Evidence, read_folder
 from hardware.evidence.versions import library_versions, relevant_versions
 from hardware.target import Target
+from reports.wording import texts
 
 from .evidence_rows import Row, rows_of
 from .reference_models import REFERENCE_MODELS
@@ -69,7 +71,7 @@ def on_target(name: str, evidence: Evidence) -> OnTarget:
         name=name,
         missing=get_backend(name).unavailable(),
         rows=rows,
-        verdicts={one.cell: one for one in measured_verdicts(evidence, detect()) if one.cell in cells},
+        verdicts={one.cell: one for one in judge(read_latest(evidence), detect()) if one.cell in cells},
         devices=tuple(sorted({line.accelerator for line in own if line.accelerator and line.actual_target == name})),
         versions=versions,
     )
@@ -103,7 +105,7 @@ def _of_targets(targets: Sequence[OnTarget]) -> Iterator[str]:
 def _shared(target: OnTarget) -> frozenset[str]:
     """The conditions that all cells of a target are under, those that don't work and have none aside."""
     found = [
-        frozenset(one.conditions) for one in target.verdicts.values() if one.level.is_supported and one.conditions
+        frozenset(texts(one.conditions)) for one in target.verdicts.values() if one.level.is_supported and one.conditions
     ]
     return frozenset.intersection(*found) if found else frozenset()
 
@@ -123,7 +125,7 @@ def _of_models(targets: Sequence[OnTarget]) -> Iterator[str]:
 
 def _line(row: Row, verdict: Verdict, shared: frozenset[str]) -> str:
     works = verdict.level in (Level.HIGH, Level.MEDIUM)
-    why = [one for one in (verdict.conditions if works else verdict.reasons) if one not in shared]
+    why = [one for one in texts(verdict.conditions if works else verdict.reasons) if one not in shared]
     level = f"**{verdict.level}** {_cell('; '.join(why))}".strip()
     error = "-" if row.nearest is None else f"{row.nearest:.1e} / {row.allowed:g}"
     return (

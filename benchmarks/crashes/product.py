@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from reports.gathered import Gathered, gathered_in
-
 from hardware.detection import detect
+from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.store import Evidence, read_folder
 from reports.reporter import HardwareCompatibilityReporter
 
@@ -19,7 +18,7 @@ _GREEN = ("high", "medium")
 
 def levels_in(folder: Path) -> Mapping[str, str]:
     """The levels that the product's reporter gives the cells of a folder."""
-    reporter, _ = _reported(gathered_in(folder), folder)
+    reporter, _ = _reported(read_latest(folder, details=True), folder)
     return {one.verdict.cell: str(one.verdict.level) for one in reporter.cells}
 
 
@@ -34,8 +33,8 @@ def misread(folder: Path, raw: Raw) -> list[str]:
     planned = {
         (cell["cell_id"], check) for run in raw.of_kind("run") for cell in run["plan"] for check in cell["checks"]
     }
-    for name, gathered in (("objects", evidence), ("DuckDB", gathered_in(folder))):
-        reporter, said = _reported(gathered, folder)
+    for name, latest in (("objects", evidence), ("DuckDB", read_latest(folder, details=True))):
+        reporter, said = _reported(latest, folder)
         found += [f"{name}: no finding names the run {run} as cut off" for run in unfinished(raw) if run not in said]
         found += [f"{name}: no finding names half a line in {file}" for file in raw.torn if file not in said]
         told = {(line.cell_id, line.check_name) for line in reporter.checks}
@@ -57,13 +56,14 @@ def _misread(evidence: Evidence, raw: Raw) -> list[str]:
     broken = sorted({one.file for one in evidence.broken})
     if broken != sorted({*raw.torn, *(text.partition(",")[0] for text in raw.broken)}):
         found.append(f"the reader calls {broken} broken, and {raw.torn} are")
-    if set(evidence.unfinished()) != unfinished(raw):
-        found.append(f"the reader calls {evidence.unfinished()} cut off, and {sorted(unfinished(raw))} are")
+    cut_off = read_latest(evidence, details=True).unfinished
+    if set(cut_off) != unfinished(raw):
+        found.append(f"the reader calls {cut_off} cut off, and {sorted(unfinished(raw))} are")
     return found
 
 
-def _reported(gathered: Evidence | Gathered, folder: Path) -> tuple[HardwareCompatibilityReporter, str]:
-    reporter = HardwareCompatibilityReporter(gathered, output_folder=folder)
+def _reported(latest: Evidence | Latest, folder: Path) -> tuple[HardwareCompatibilityReporter, str]:
+    reporter = HardwareCompatibilityReporter(latest, output_folder=folder)
     reporter._inventory = _here()
     findings = reporter.collect_compatibility_test_errors()
     return reporter, "\n".join(one.message for one in findings)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from hardware.evidence.latest import read_latest
 from hardware.evidence.store import read_folder
 
 from .checking import half_files, half_lines, incomplete, lost, read_raw, untold
@@ -184,7 +185,7 @@ def _in_parquet(folder: Path, runs: int) -> list[str]:
     found = [] if len(evidence.runs) == runs else [f"{len(evidence.runs)} runs are left of {runs}"]
     if len(evidence.checks) != runs * planned:
         found.append(f"{len(evidence.checks)} lines are left of {runs * planned}")
-    return [*found, *(f"run {name} is not over" for name in evidence.unfinished())]
+    return [*found, *(f"run {name} is not over" for name in read_latest(folder, details=True).unfinished)]
 
 
 def _cells_whole(place: Place) -> list[str]:

@@ -28,7 +28,7 @@ from typing import Any
 
 import click
 
-from .differences import Accepted, Difference, compare, read_accepted, representatives, sort_out
+from .differences import Accepted, Difference, Intended, compare, read_intended, representatives, sort_out
 from .doors import Product
 from .parts import PARTS, Part, names
 
@@ -131,7 +131,7 @@ def freeze(root: Path, parts: tuple[str, ...]) -> None:
 
 @main.command("compare")
 @_ROOT
-@click.option("--every-cell", is_flag=True, help="Compare all cells of explain, not two of each kind. Takes minutes.")
+@click.option("--every-cell", is_flag=True, help="Compare all cells of explain, not three of a kind. Takes minutes.")
 @_PARTS
 def compare_command(root: Path, every_cell: bool, parts: tuple[str, ...]) -> None:
     """Print each difference from the frozen answers on one line.
@@ -141,7 +141,7 @@ def compare_command(root: Path, every_cell: bool, parts: tuple[str, ...]) -> Non
     document = read_frozen()
     if not document["parts"]:
         raise click.UsageError(f"{FROZEN.name} is missing: run freeze first")
-    accepted, moved = read_accepted(ACCEPTED)
+    intended = read_intended(ACCEPTED)
     _say_versions(document["made"], made(root))
     chosen = asked(parts, [name for name in document["parts"] if name not in MANY_SECONDS])
     left: list[Difference] = []
@@ -149,27 +149,27 @@ def compare_command(root: Path, every_cell: bool, parts: tuple[str, ...]) -> Non
         if name not in document["parts"]:
             raise click.UsageError(f"{name} was not frozen")
         started = time.monotonic()
-        found = _compared(name, unpacked(document["parts"][name]), root, moved, every_cell=every_cell)
-        own = sort_out(found, accepted)
+        found = _compared(name, unpacked(document["parts"][name]), root, intended, every_cell=every_cell)
+        own = sort_out(found, intended.accepted)
         for one in own:
             click.echo(str(one))
         left += own
         note(f"{name}: {len(found):,} differences, {len(own):,} not accepted, {time.monotonic() - started:.0f} s")
-    _say_accepted(accepted, chosen)
+    _say_accepted(intended.accepted, chosen)
     _say_kinds(left)
     sys.exit(1 if left else 0)
 
 
-def _compared(name: str, frozen: Part, root: Path, moved: Mapping[str, str], *, every_cell: bool) -> list[Difference]:
+def _compared(name: str, frozen: Part, root: Path, intended: Intended, *, every_cell: bool) -> list[Difference]:
     if name == "explain" and not every_cell:
         frozen = {cell: frozen[cell] for cell in representatives(frozen)}
-    ask = functools.partial(names, moved=moved) if name == "names" else PARTS[name]
+    ask = functools.partial(names, moved=intended.moved) if name == "names" else PARTS[name]
     with tempfile.TemporaryDirectory(prefix="nets-") as scratch:
         try:
             answered = ask(Product(root, Path(scratch)), frozen)
         except (LookupError, TypeError, AttributeError, ValueError, subprocess.CalledProcessError) as error:
             return [Difference(key=f"{name} answers entry", was="readable", now=f"{type(error).__name__}: {error}")]
-    return list(compare(name, frozen, answered))
+    return list(compare(name, frozen, answered, intended.reworded))
 
 
 def _say_versions(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

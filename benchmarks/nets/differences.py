@@ -15,7 +15,7 @@ from .parts import Entry, Part
 WORDS: Mapping[str, str] = {"none": "unsupported", "declared": "assumed"}
 """Words of the first edition and their replacements, as values and within texts."""
 
-NORMALIZED = ("level", "basis", "reasons", "conditions", "changes", "text", "notes")
+NORMALIZED = ("level", "basis", "reasons", "conditions", "changes", "text", "checks")
 """Fields in which words are replaced, on both sides."""
 
 ONE_WAY = ("names", "help")
@@ -54,35 +54,48 @@ class Accepted:
         return fnmatchcase(found.key, self.key) and all(wanted in (None, value) for wanted, value in pairs)
 
 
-def read_accepted(path: Path) -> tuple[list[Accepted], dict[str, str]]:
-    """Return the accepted differences of a file, and the modules that moved. A missing reason is a `ValueError`."""
+@dataclass(frozen=True, kw_only=True)
+class Intended:
+    """The content of accepted.toml: differences, modules that moved, and phrases that were reworded."""
+
+    accepted: Sequence[Accepted]
+    moved: Mapping[str, str]
+    reworded: Mapping[str, str]
+
+
+def read_intended(path: Path) -> Intended:
+    """Read accepted.toml. An accepted difference without a reason raises `ValueError`."""
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     found = [Accepted(**one) for one in document.get("accepted", [])]
     if any(not one.reason.strip() for one in found):
         raise ValueError(f"{path.name}: each accepted difference needs a reason")
-    return found, document.get("moved", {})
+    return Intended(accepted=found, moved=document.get("moved", {}), reworded=document.get("reworded", {}))
 
 
-def normalized(name: str, value: Any) -> Any:
+def normalized(name: str, value: Any, reworded: Mapping[str, str]) -> Any:
     """Return a field's value in the words of the second edition."""
     if name not in NORMALIZED:
         return value
     if isinstance(value, list):
-        return [normalized(name, one) for one in value]
+        return [normalized(name, one, reworded) for one in value]
     if value is None:
         return ""
-    return _WORD.sub(lambda match: WORDS[match[0]], value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    for old, new in reworded.items():
+        value = value.replace(old, new)
+    return _WORD.sub(lambda match: WORDS[match[0]], value)
 
 
-def complete(entry: Entry) -> Entry:
+def complete(entry: Entry, reworded: Mapping[str, str]) -> Entry:
     """Return an entry in those words; `moves` holds the levels and rule ids of `changes` without their wording."""
-    found = {name: normalized(name, value) for name, value in entry.items()}
+    found = {name: normalized(name, value, reworded) for name, value in entry.items()}
     if "changes" in found:
-        found["moves"] = [" ".join([one.split()[0], *re.findall(r"\[([\w.]+)\]", one)]) for one in found["changes"]]
+        found["moves"] = [" ".join([*one.split()[:1], *re.findall(r"\[([\w.]+)\]", one)]) for one in found["changes"]]
     return found
 
 
-def compare(name: str, frozen: Part, answered: Part) -> Iterator[Difference]:
+def compare(name: str, frozen: Part, answered: Part, reworded: Mapping[str, str]) -> Iterator[Difference]:
     """Yield the differences of a part, in the order of keys."""
     keys = frozen.keys() if name in ONE_WAY else frozen.keys() | answered.keys()
     for key in sorted(keys):
@@ -90,7 +103,7 @@ def compare(name: str, frozen: Part, answered: Part) -> Iterator[Difference]:
             was, now = ("there" if key in side else "missing" for side in (frozen, answered))
             yield Difference(key=f"{name} {key} entry", was=was, now=now)
             continue
-        before, after = complete(frozen[key]), complete(answered[key])
+        before, after = complete(frozen[key], reworded), complete(answered[key], reworded)
         for one in sorted(before.keys() | after.keys()):
             if before.get(one) != after.get(one):
                 yield Difference(key=f"{name} {key} {one}", was=before.get(one), now=after.get(one))
@@ -108,12 +121,12 @@ def sort_out(found: Iterable[Difference], accepted: Sequence[Accepted]) -> list[
     return left
 
 
-def representatives(frozen: Part, each: int = 2) -> list[str]:
+def representatives(frozen: Part, each: int = 3) -> list[str]:
     """Return the first cells of each kind: the same target, level, basis, chain and changes."""
     seen: dict[tuple[str, ...], int] = {}
     chosen = []
     for cell, entry in sorted(frozen.items()):
-        full = complete(entry)
+        full = complete(entry, {})
         parts = (full.get("level"), full.get("basis"), full.get("chain"), full.get("moves"), full.get("code"))
         kind = (cell.split("/")[2], *map(str, parts))
         seen[kind] = seen.get(kind, 0) + 1

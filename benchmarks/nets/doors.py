@@ -31,11 +31,11 @@ class Answer:
 
     @property
     def document(self) -> Any:
-        """Its JSON; None if it printed none."""
+        """Its JSON. Raises `ValueError` if it printed none."""
         try:
             return json.loads(self.out)
-        except ValueError:
-            return None
+        except ValueError as error:
+            raise ValueError(f"exit code {self.code} without JSON: {self.err.strip()[:200]}") from error
 
 
 class Product:

@@ -74,9 +74,9 @@ def explain(product: Product, cells: Collection[str] | None) -> Part:
 
 
 def _explained(answer: Answer) -> Entry:
-    document = answer.document
-    if answer.code or document is None:
+    if answer.code:
         return {"code": answer.code}
+    document = answer.document
     chain = document["chain"]
     return {
         "level": document["predicted"].get("level"),
@@ -102,7 +102,7 @@ def matrix(product: Product, _cells: Collection[str] | None) -> Part:
     for name, more in (("rules", []), ("evidence", ["--evidence", str(unpacked(product))])):
         answer = product.run([*line, *more])
         found[f"{name} command"] = {"code": answer.code}
-        found |= {f"{name} {key}": entry for key, entry in _of_matrix(answer.document or {}, text=name == "rules")}
+        found |= {f"{name} {key}": entry for key, entry in _of_matrix(answer.document, text=name == "rules")}
     return found
 
 
@@ -126,7 +126,7 @@ def verdicts(product: Product, _cells: Collection[str] | None) -> Part:
 
 def _collected(product: Product, evidence: Path) -> Part:
     answer = product.run([REPORT, "--collect-all", "--format", "json", "--evidence", str(evidence)])
-    document = answer.document or {}
+    document = answer.document
     found: Part = {one["cell"]: judged(one) for one in document.get("verdicts", [])}
     kinds = ("hardware_type", "error_type", "severity", "component")
     counted = Counter(" ".join(str(one[name]) for name in kinds) for one in document.get("errors", []))
@@ -142,7 +142,7 @@ def runs(product: Product, _cells: Collection[str] | None) -> Part:
     devices = ["--device", "cpu", "--device", "openvino"]
     ran = product.run([GENERATE, "--priority", "high", *devices, "--run", "--jobs", "2", *places], folder)
     answer = product.run([REPORT, "--collect-all", "--format", "json", *evidence], folder)
-    document = answer.document or {}
+    document = answer.document
     found: Part = {
         one["cell"]: {"level": one.get("level"), "basis": one.get("basis"), "checks": []}
         for one in document.get("verdicts", [])

@@ -30,6 +30,7 @@ REQUIRED = ("id", "when", "target", "basis", "reason", "source")
 OPTIONAL = ("level", "at_most", "error_type", "note", "conditions", "since", "until")
 _OLDER = {"none": str(Level.UNSUPPORTED), "declared": str(Basis.ASSUMED)}
 """Words of older rule files."""
+_WORDS = ("level", "at_most", "basis")
 LEVELS = tuple(str(level) for level in Level if level is not Level.UNKNOWN)
 LIMITS = tuple(str(level) for level in Level if level is not Level.HIGH)
 BASES = (str(Basis.ASSUMED), str(Basis.PREDICTED))
@@ -133,6 +134,7 @@ def _parse(data: Mapping[str, Any], file: str, number: int, known_targets: tuple
         raise here.at("id").says("an id is written in lower case with dots, such as prior.vision.high")
     if "error_type" in data and data["error_type"] not in known_error_types():
         raise here.at("error_type").word(data["error_type"], known_error_types(), "error type")
+    data = {**data, **{name: _OLDER.get(data[name], data[name]) for name in _WORDS if name in data}}
     limit = _limits(data, here)
     if data["basis"] not in BASES:
         raise here.at("basis").word(data["basis"], BASES, "basis of a rule")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from generators.compatibility.current import verdict_of
-from generators.compatibility.current_checks import current_checks
-
-from generators.compatibility.judge import required_checks
+from generators.compatibility.judge import judge, required_checks
 from generators.compatibility.judged import judged_of
 from generators.compatibility.matrix_now import current_matrix
 from generators.compatibility.verdict import Basis, Level
 from hardware.cell import Cell
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.revisions import checker_versions
 from hardware.evidence.store import Evidence
@@ -83,12 +81,17 @@ def evidence(*runs: RunLine, lines: list[CheckLine]) -> Evidence:
 
 
 def ask(found: Evidence, here: SimpleNamespace | None = None, **changes: object):
-    return verdict_of(CELL, found, current_checks(found), here or inventory(), **changes)
+    """The verdict of the cell; `weights_asked` and `own_limit` are of that cell."""
+    given = {
+        "weights_asked": {CELL.id: changes["weights_asked"]} if "weights_asked" in changes else {},
+        "own_limits": {CELL.id: changes["own_limit"]} if "own_limit" in changes else {},
+    }
+    return judge(read_latest(found), here or inventory(), cells=[CELL.id], **given)[0]
 
 
 def matrix(found: Evidence, here: SimpleNamespace | None = None, **how: str):
     here = here or inventory()
-    return current_matrix(judged_of(found, here), here, timestamp="now", **how)
+    return current_matrix(judged_of(read_latest(found), here), here, timestamp="now", **how)
 
 
 def says(verdict) -> tuple[Level, Basis]:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import jsonschema
 import pytest
 from front_doors import reporter as door
 from made_runs import BERT, GPT2, a_run, write
 
-from generators.compatibility import run_evidence
 from hardware.errors import NothingMatched, UsageError
+from hardware.evidence import runs
 from hardware.evidence.compacted import compact
 from hardware.evidence.record import Origin
 from hardware.evidence.runs import RunEvidence
+from hardware.evidence.store import Evidence
+from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
 from reports.comparison.result import COMPARISON_SCHEMA
 from reports.comparison.sides import before, named, side_of
 
@@ -31,6 +34,13 @@ def folder(tmp_path, monkeypatch):
     write(place, a_run(GREEN, 1, BERT, GPT2))
     write(place, a_run(RED, 2, BERT, GPT2, versions={"torch": "2.14.0"}), BROKEN)
     return place
+
+
+def of_objects_only(source: Path | Evidence) -> EvidenceTable:
+    """Tables that DuckDB can't fill from a folder, so that Python reads its lines."""
+    if isinstance(source, Path):
+        raise UnusualEvidenceError("as if")
+    return EvidenceTable(source)
 
 
 def compare(*words: str) -> int:
@@ -80,11 +90,8 @@ def test_what_got_better_fails_on_info_alone(folder):
 def test_evidence_is_the_same_as_lines_as_parquet_and_as_objects(folder, capsys, monkeypatch):
     wanted = data(capsys, "last-green")
 
-    def unusual(_folder):
-        raise run_evidence.UnusualEvidenceError("as if")
-
     with monkeypatch.context() as patch:
-        patch.setattr(run_evidence, "EvidenceTable", unusual)
+        patch.setattr(runs, "EvidenceTable", of_objects_only)
         assert data(capsys, "last-green") == wanted
     assert compact(folder).files == 4
     assert not list(folder.glob("*.jsonl"))
@@ -228,8 +235,5 @@ def test_lines_are_those_of_the_runs_that_were_asked_for_from_tables_and_from_ob
     wanted = {(RED, BERT), (RED, GPT2), (GREEN, BERT)}
     assert asked() == wanted
 
-    def unusual(_folder):
-        raise run_evidence.UnusualEvidenceError("as if")
-
-    monkeypatch.setattr(run_evidence, "EvidenceTable", unusual)
+    monkeypatch.setattr(runs, "EvidenceTable", of_objects_only)
     assert asked() == wanted

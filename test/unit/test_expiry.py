@@ -5,15 +5,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from generators.compatibility.conclude import conclude
 
-from generators.compatibility.judge import required_checks
+from generators.compatibility.judge import judge_cell, required_checks
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.backends.factory import backend_class, built_in_targets
 from hardware.cell import GRAPH_TASK, Cell
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.evidence.versions import FAULT_VARIABLE, SDK_VARIABLE, relevant_versions, versions_of
 from hardware.software import TorchBuild
+from reports.wording import texts
 
 VENDORS = {"nvidia": "NVIDIA", "amd": "AMD", "intel": "Intel", "qualcomm": "Qualcomm"}
 NARROW, WIDE = 1e-6, 1e-3
@@ -67,12 +67,12 @@ def lines_of(cell: Cell, **changes: object) -> list[CheckLine]:
 
 
 def verdict(cell: Cell, then: dict[str, str], now: dict[str, str]) -> Verdict:
-    return conclude(
+    return judge_cell(
         cell,
         required_checks(cell),
         lines_of(cell),
-        current_versions=now,
-        run_versions={"r1": then},
+        now=now,
+        then={"r1": then},
     )
 
 
@@ -109,7 +109,7 @@ def test_a_change_of_what_a_backend_declares_expires_its_evidence_and_is_named(c
     same, moved = verdict(asked, then, then), verdict(asked, then, now)
     assert (same.level, same.basis) == (Level.HIGH, Basis.MEASURED)
     assert (moved.level, moved.basis) == (Level.HIGH, Basis.EXPIRED)
-    assert f"measured with {name} {then.get(name, 'absent')}, now {now[name]}" in moved.reasons
+    assert f"measured with {name} {then.get(name, 'absent')}, now {now[name]}" in texts(moved.reasons)
 
 
 @pytest.mark.parametrize("target", [*built_in_targets(), "openvino:GPU", "tpu:xla-cpu"])
@@ -157,14 +157,14 @@ def test_a_tolerance_under_which_it_would_be_decided_otherwise_expires_it(outcom
         else CheckLine(**{**vars(one), "outcome": outcome, "max_rel_error": error, "tolerance": limit})
         for one in lines_of(cell)
     ]
-    found = conclude(
+    found = judge_cell(
         cell,
         required_checks(cell),
         lines,
-        current_versions={},
-        run_versions={"r1": {}},
+        now={},
+        then={"r1": {}},
         own_limit=now,
     )
     said = f"measured with a tolerance of {limit:g}, now {now:g}"
     assert (found.basis is Basis.EXPIRED) is expired
-    assert (said in found.reasons) is expired
+    assert (said in texts(found.reasons)) is expired

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reports.gathered import gathered_in, gathered_of
 
 from hardware.detection import detect
 from hardware.evidence.compacted import compact
 from hardware.evidence.history import LAST_RUNS
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, EndLine, Line, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.store import read_folder
 from reports import gathered
@@ -119,7 +119,7 @@ def said(source: object) -> dict[str, object]:
 def test_a_report_says_the_same_both_ways(folder: Path, compacted: bool):
     if compacted:
         assert compact(folder).files == 2
-    wanted, found = said(read_folder(folder)), said(gathered_in(folder))
+    wanted, found = said(read_folder(folder)), said(read_latest(folder))
     assert found == wanted
     types = sorted(error["error_type"] for error in found["errors"])  # type: ignore[attr-defined]
     assert types == ["broken_evidence", "interrupted", "numerical_mismatch"]
@@ -127,17 +127,17 @@ def test_a_report_says_the_same_both_ways(folder: Path, compacted: bool):
 
 
 def test_without_duckdb_a_folder_is_read_line_by_line(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    wanted = said(gathered_in(folder))
+    wanted = said(read_latest(folder))
     monkeypatch.setattr(gathered, "is_installed", lambda name: name != "duckdb")
     monkeypatch.setattr(gathered, "EvidenceTable", None)
-    assert said(gathered_in(folder)) == wanted
+    assert said(read_latest(folder)) == wanted
 
 
 def test_no_line_becomes_an_object_but_those_that_speak(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gathered, "read_folder", None)  # would be called where the tables weren't believed
     (folder / "r03-1.jsonl").unlink()
-    found = gathered_in(folder)
-    assert {line.run_id for line in found.standing.checks} == {"r02", "r01"}
+    found = read_latest(folder)
+    assert {line.run_id for line in found.checks} == {"r02", "r01"}
     assert found.unfinished == ("r02",)
     assert [one.machine for one in found.machines] == ["lab-0", "lab-1"]
 
@@ -146,7 +146,7 @@ def test_the_history_keeps_the_last_runs_of_a_cell_and_counts_all(tmp_path: Path
     for number in range(1, LAST_RUNS + 3):
         outcome = Outcome.FAILED if number % 2 else Outcome.PASSED
         write(tmp_path / "e", f"r{number:02}", run(number), check(number, CELLS[0], "builds", outcome))
-    found, wanted = gathered_in(tmp_path / "e").history, gathered_of(read_folder(tmp_path / "e")).history
+    found, wanted = read_latest(tmp_path / "e").history, read_latest(read_folder(tmp_path / "e")).history
     assert found == wanted
     past = found.cells[CELLS[0]]
     assert [found.runs[place].run_id for place, _ in past] == [f"r{n:02}" for n in range(3, LAST_RUNS + 3)]
@@ -157,8 +157,8 @@ def test_the_history_keeps_the_last_runs_of_a_cell_and_counts_all(tmp_path: Path
 
 def test_checks_without_a_run_line_have_a_place_in_the_history(tmp_path: Path):
     write(tmp_path / "e", "r05", check(5, CELLS[0], "builds"))
-    found = gathered_in(tmp_path / "e")
-    assert found.history == gathered_of(read_folder(tmp_path / "e")).history
+    found = read_latest(tmp_path / "e")
+    assert found.history == read_latest(read_folder(tmp_path / "e")).history
     assert [(one.run_id, one.machine, dict(one.outcomes)) for one in found.history.runs] == [
         ("r05", "", {"passed": 1})
     ]
@@ -173,7 +173,7 @@ def test_a_run_whose_line_cant_be_read_is_told_as_broken_both_ways(folder: Path,
     path = folder / "r02-1.jsonl"  # whole but for its first line, as tables have it
     first, *rest = path.read_text(encoding="utf-8").split("\n")
     path.write_text("\n".join([json.dumps({**json.loads(first), **changes}), *rest]), encoding="utf-8")
-    wanted, found = said(read_folder(folder)), said(gathered_in(folder))
+    wanted, found = said(read_folder(folder)), said(read_latest(folder))
     assert found == wanted
     assert "broken_evidence" in {error["error_type"] for error in found["errors"]}  # type: ignore[attr-defined]
 
@@ -181,5 +181,5 @@ def test_a_run_whose_line_cant_be_read_is_told_as_broken_both_ways(folder: Path,
 def test_a_run_that_ended_did_end_whatever_else_its_file_holds(folder: Path):
     path = folder / "r01-1.jsonl"
     path.write_text(path.read_text(encoding="utf-8") + '{"kind": "something new"}\n', encoding="utf-8")
-    found, wanted = gathered_in(folder), gathered_of(read_folder(folder))
+    found, wanted = read_latest(folder), read_latest(read_folder(folder))
     assert found.unfinished == wanted.unfinished == ("r03",)

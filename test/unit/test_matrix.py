@@ -1,4 +1,4 @@
-"""The matrix: declared until measured, counts beside each level, a basis that can be seen in every format."""
+"""The matrix: assumed until measured, counts for each group, a basis that can be seen in every format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from generators.compatibility.matrix import SCHEMA, build_matrix
 from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Basis, Level, Verdict, schema
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict, schema
 from hardware.errors import UsageError
 from hardware.front_door import terminal_width
 from reports.matrix_text import CONSOLE_WIDTH, NOTES, matrix_text
@@ -26,22 +26,32 @@ def verdict(cell: str, level: Level, basis: Basis = Basis.MEASURED, **changes) -
     return Verdict(cell=cell, level=level, basis=basis, **{**values, **changes})
 
 
+def text(words: str) -> Reason:
+    return Reason.of("text", text=words)
+
+
+def raw(words: str) -> Reason:
+    """A reason that wasn't flattened."""
+    return Reason("text", (("text", words),))
+
+
 def matrix(*verdicts: Verdict, **changes):
     return build_matrix(load_rules(), verdicts, FAMILY_OF, timestamp="2026-01-01T00:00:00Z", **changes)
 
 
-def test_levels_are_declared_until_something_is_measured_and_qnn_is_unknown():
+def test_levels_are_assumed_until_something_is_measured_and_qnn_is_unknown():
     families = matrix().families
     assert (families["vision"]["cuda"].level, families["vision"]["cuda"].basis) == (Level.HIGH, Basis.ASSUMED)
     assert families["audio"]["webnn"].level is Level.UNSUPPORTED
-    assert {cells["qnn"].level for cells in families.values()} == {Level.UNKNOWN}
+    assert {(cells["qnn"].level, cells["qnn"].basis) for cells in families.values()} == {(None, None)}
     assert {cell.counts.measured for cells in families.values() for cell in cells.values()} == {0}
 
 
-def test_one_models_evidence_never_moves_its_family_but_is_counted():
+def test_one_models_evidence_is_counted_and_gives_its_family_no_level():
     raised = matrix(verdict("gpt2/text-generation/openvino/float32", Level.HIGH)).families
     cell = raised["text_generation"]["openvino"]
-    assert (cell.level, cell.basis) == (Level.LOW, Basis.ASSUMED)
+    assert (cell.level, cell.basis) == (None, Basis.MEASURED)
+    assert cell.levels == {Level.HIGH: 1}
     assert (cell.counts.supported, cell.counts.measured) == (1, 1)
     assert cell.evidence == ("run/gpt2/text-generation/openvino/float32/builds",)
 
@@ -54,8 +64,9 @@ def test_counts_are_of_models_and_a_model_is_as_good_as_its_worst_cell():
         verdict("gpt2/text-generation/cuda/float32", Level.LOW),
         family_sizes={"embedding": 120},
     ).families
-    embedding = found["embedding"]["cuda"].counts
-    assert (embedding.supported, embedding.measured, embedding.models) == (1, 2, 120)
+    embedding = found["embedding"]["cuda"]
+    assert (embedding.counts.supported, embedding.counts.measured, embedding.counts.models) == (1, 2, 120)
+    assert embedding.levels == {Level.MEDIUM: 1, Level.UNSUPPORTED: 1}
     assert found["text_generation"]["cuda"].counts.supported == 0
 
 
@@ -68,18 +79,19 @@ def test_another_precision_says_nothing_of_a_family():
     assert (counts.supported, counts.measured) == (1, 1)
     int4 = matrix(*measured, precision="int4").families["text_generation"]["openvino"]
     assert (int4.counts.supported, int4.counts.measured) == (0, 1)
-    assert (int4.level, int4.basis) == (Level.UNSUPPORTED, Basis.MEASURED)
+    assert (int4.levels, int4.basis) == ({Level.UNSUPPORTED: 1}, Basis.MEASURED)
 
 
-def test_where_nothing_was_declared_the_worst_measured_level_is_shown_with_its_mark():
+def test_where_nothing_was_assumed_the_measured_models_are_counted_with_their_mark():
     one = matrix(verdict("bert/fill-mask/cpu/float32", Level.HIGH))
     cell = one.families["embedding"]["cpu"]
-    assert (cell.level, cell.basis, cell.rule_ids) == (Level.HIGH, Basis.MEASURED, ())
+    assert (cell.levels, cell.basis, cell.rule_ids) == ({Level.HIGH: 1}, Basis.MEASURED, ())
+    assert cell.level is None
     assert cell.evidence
-    assert "high+ 1/1" in matrix_text(one)
-    assert "unknown 1/1" not in matrix_text(one)
+    assert "1/1+" in matrix_text(one)
     two = matrix(verdict("bert/fill-mask/cpu/float32", Level.HIGH), verdict("albert/x/cpu/float32", Level.LOW))
-    assert "low+ 1/2" in matrix_text(two)
+    assert "1/2+" in matrix_text(two)
+    assert "low" not in next(line for line in matrix_text(two).splitlines() if line.startswith("embedding"))
 
 
 def test_a_prior_is_not_said_of_a_models_integer_precision():
@@ -120,9 +132,10 @@ def test_measured_goes_before_predicted_but_not_when_it_found_nothing():
     assert (nothing.level, nothing.basis) == (Level.HIGH, Basis.PREDICTED)
 
 
-def test_an_unknown_verdict_keeps_its_reason_where_nothing_was_declared():
-    open_ = verdict("bert/fill-mask/qnn/float32", Level.UNKNOWN, reasons=("builds was not run",))
-    assert matrix(open_).rows[0].verdicts["qnn"].reasons == ("builds was not run",)
+def test_an_unknown_verdict_keeps_its_reason_where_nothing_was_assumed():
+    why = (Reason.of("not_run", check="builds"),)
+    open_ = verdict("bert/fill-mask/qnn/float32", Level.UNKNOWN, reasons=why)
+    assert matrix(open_).rows[0].verdicts["qnn"].reasons == why
 
 
 def test_a_target_with_a_variant_has_a_column_of_its_own():
@@ -147,14 +160,16 @@ def test_json_fits_the_schema_and_is_what_reports_expect():
     assert data["timestamp"] == "2026-01-01T00:00:00Z"
     assert "cuda" in data["hardware_types"]
     cell = data["compatibility"]["embedding"]["cuda"]
-    assert (cell["level"], cell["basis"]) == ("high", "declared")
+    assert (cell["level"], cell["basis"], cell["levels"]) == (None, "measured", {"high": 1})
     assert cell["counts"] == {"measured": 1, "supported": 1, "said": 0, "said_supported": 0, "models": None}
     assert data["notes"]["text_generation"] == ["memory critical"]
     qnn = data["compatibility"]["embedding"]["qnn"]
-    assert (qnn["level"], qnn["basis"]) == ("unknown", None)
+    assert (qnn["level"], qnn["basis"], qnn["levels"]) == (None, None, {})
+    vision = data["compatibility"]["vision"]["cuda"]
+    assert (vision["level"], vision["basis"], vision["counts"]["measured"]) == ("high", "assumed", 0)
     assert set(data["architectures"]["encoder-only"]) == set(data["hardware_types"])
     lab = data["machines"]["lab-1"]["cuda"]
-    assert (lab["level"], lab["basis"], lab["counts"]["measured"]) == ("high", "measured", 1)
+    assert (lab["levels"], lab["basis"], lab["counts"]["measured"]) == ({"high": 1}, "measured", 1)
     for one in data["models"]["bert/fill-mask/float32"]["compatibility"].values():
         jsonschema.validate(one, schema())
 
@@ -172,13 +187,16 @@ def test_a_table_fits_the_console_and_shows_every_target(by, width):
         assert f" {name}" in text
 
 
-def test_a_reader_can_tell_declared_from_measured_without_colour():
+def test_a_reader_can_tell_assumed_from_measured_without_colour():
     found = matrix(
         verdict("bert/fill-mask/cuda/float32", Level.MEDIUM), verdict("gpt2/x/cuda/float32", Level.LOW, Basis.EXPIRED)
     )
     families = matrix_text(found)
-    assert "high* 1/1" in families
-    assert "* declared of the family, nobody ran it" in " ".join(families.split())
+    embedding = next(line for line in families.splitlines() if line.startswith("embedding"))
+    assert "1/1+" in embedding
+    assert "medium*" in embedding
+    assert "(0/1)!" in families
+    assert "* assumed for the whole family" in " ".join(families.split())
     assert "unknown" in families
     assert "unknown*" not in families
     models = matrix_text(found, by="model")
@@ -221,29 +239,32 @@ def test_csv_has_a_row_for_each_cell_with_its_basis():
     found = matrix(verdict("bert/fill-mask/cuda/float32", Level.HIGH), family_sizes={"embedding": 120})
     rows = list(csv.DictReader(io.StringIO(matrix_text(found, "csv"))))
     cuda = next(row for row in rows if (row["family"], row["hardware"]) == ("embedding", "cuda"))
-    assert (cuda["level"], cuda["basis"]) == ("high", "declared")
+    assert (cuda["level"], cuda["basis"]) == ("", "measured")
     assert (cuda["supported"], cuda["measured"], cuda["models"]) == ("1", "1", "120")
     qnn = next(row for row in rows if (row["family"], row["hardware"]) == ("embedding", "qnn"))
-    assert (qnn["level"], qnn["basis"]) == ("unknown", "")
+    assert (qnn["level"], qnn["basis"]) == ("", "")
+    mps = next(row for row in rows if (row["family"], row["hardware"]) == ("embedding", "mps"))
+    assert (mps["level"], mps["basis"]) == ("high", "assumed")
     assert "OpenVINO optimised" not in matrix_text(found, "csv")
 
 
 @pytest.mark.parametrize("by", ["family", "model"])
 def test_csv_of_a_view_is_one_table(by):
-    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.UNSUPPORTED, reasons=('a, "b"\nc',)))
+    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.UNSUPPORTED, reasons=(text('a, "b"\nc'),)))
     header, *rows = csv.reader(io.StringIO(matrix_text(found, "csv", by=by)))
     assert rows
     assert {len(row) for row in rows} == {len(header)}
 
 
 def test_csv_hands_no_formula_to_a_spreadsheet():
-    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.UNSUPPORTED, reasons=("=cmd()",)))
+    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.UNSUPPORTED, reasons=(text("=cmd()"),)))
     rows = list(csv.DictReader(io.StringIO(matrix_text(found, "csv", by="model"))))
     assert next(row for row in rows if row["hardware"] == "cuda")["reasons"] == "'=cmd()"
 
 
 def test_csv_has_no_tab_that_a_terminal_would_obey():
-    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.UNSUPPORTED, reasons=("\t=cmd()\tx", "\n=cmd()")))
+    hostile = (raw("\t=cmd()\tx"), raw("\n=cmd()"))
+    found = matrix(verdict("bert/fill-mask/cuda/float32", Level.UNSUPPORTED, reasons=hostile))
     text = matrix_text(found, "csv", by="model")
     assert "\t" not in text
     cell = next(row for row in csv.DictReader(io.StringIO(text)) if row["hardware"] == "cuda")["reasons"]
@@ -303,7 +324,7 @@ def test_a_column_that_is_not_there_is_refused_with_a_suggestion():
         build_matrix(load_rules(), timestamp="t").only(["opnvino"])
 
 
-def test_an_architecture_is_as_good_as_its_worst_model_and_says_of_how_many():
+def test_an_architecture_has_counts_of_each_level_and_no_level_of_its_own():
     cells = [
         verdict("bert/fill-mask/cuda/float32", Level.HIGH),
         verdict("albert/fill-mask/cuda/float32", Level.LOW),
@@ -311,12 +332,13 @@ def test_an_architecture_is_as_good_as_its_worst_model_and_says_of_how_many():
     ]
     found = matrix(*cells, architecture_of=dict.fromkeys(("bert", "albert"), "encoder-only"))
     cell = found.groups["architecture"]["encoder-only"]["cuda"]
-    assert (cell.level, cell.basis) == (Level.LOW, Basis.MEASURED)
+    assert (cell.levels, cell.basis) == ({Level.HIGH: 1, Level.LOW: 1}, Basis.MEASURED)
     assert (cell.counts.supported, cell.counts.measured, cell.counts.models) == (1, 2, 2)
-    # What was measured once goes before what is declared of a family, and is no present measurement.
+    # What was measured once goes before what is assumed of a family, and is no present measurement.
     older = found.groups["architecture"]["encoder-only"]["mps"]
-    assert (older.level, older.basis, older.counts.measured) == (Level.MEDIUM, Basis.EXPIRED, 0)
-    assert "low+ 1/2" in matrix_text(found, by="architecture")
+    assert (older.levels, older.basis, older.counts.measured) == ({Level.MEDIUM: 1}, Basis.EXPIRED, 0)
+    assert "1/2+" in matrix_text(found, by="architecture")
+    assert "(1/1)!" in matrix_text(found, by="architecture")
 
 
 def test_what_rules_say_of_a_group_is_counted_where_nothing_was_measured():
@@ -332,8 +354,8 @@ def test_what_rules_say_of_a_group_is_counted_where_nothing_was_measured():
     assert (cuda.said, cuda.said_supported, cuda.measured) == (3, 2, 0)
     assert (mps.said, mps.said_supported, mps.measured, mps.supported) == (1, 0, 1, 1)
     text = matrix_text(found, by="architecture")
-    assert "none~ (2/3)" in text
-    assert "high+ 1/1" in text
+    assert "(1/2)~" in text
+    assert "1/1+" in text
 
 
 def test_two_accelerators_that_disagree_stand_apart_and_name_the_cell():
@@ -344,11 +366,11 @@ def test_two_accelerators_that_disagree_stand_apart_and_name_the_cell():
     }
     found = matrix(verdict(cell, Level.UNSUPPORTED), devices=devices)
     view = found.groups["accelerator"]
-    assert [(name, view[name]["cuda"].level) for name in view] == [
-        ("H200", Level.HIGH),
-        ("T4\x1b", Level.UNSUPPORTED),
+    assert [(name, view[name]["cuda"].levels) for name in view] == [
+        ("H200", {Level.HIGH: 1}),
+        ("T4\x1b", {Level.UNSUPPORTED: 1}),
     ]
-    assert view["H200"]["cuda"].notes == (f"{cell}: high here, none on T4\x1b",)
+    assert view["H200"]["cuda"].notes == (f"{cell}: high here, unsupported on T4\x1b",)
     text = matrix_text(found, by="accelerator")
     assert "Cells that have another level elsewhere:" in text
     assert "\x1b" not in text

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from generators.compatibility.standing import standing_in
 from made_runs import BERT, GPT2, a_run, write
 
-from generators.compatibility import conclusions
+from generators.compatibility import judged
 from hardware.errors import BrokenInput
 from hardware.evidence import batches, compacted, joining, unpacked_size
 from hardware.evidence import table as evidence_table
 from hardware.evidence.compacted import compact, owned_lines
+from hardware.evidence.latest import read_latest
 from hardware.evidence.partitions import compacted_files, partition_of
 from hardware.evidence.record import EndLine, RunLine, to_dict
 from hardware.evidence.seals import digests
@@ -51,13 +51,13 @@ def parts(folder: Path) -> list[str]:
 def test_lines_lie_by_month_and_are_what_they_were(tmp_path):
     fill(tmp_path)
     write(tmp_path, a_run("by-hand", 9, BERT))
-    before, wanted = lines_of(tmp_path), standing_in(tmp_path)
+    before, wanted = lines_of(tmp_path), read_latest(tmp_path)
     done = compact(tmp_path)
     assert (done.files, done.left) == (10, ())
     assert parts(tmp_path) == ["month=2026-01", "month=2026-02", "month=unknown"]
     assert not list(tmp_path.glob("*.jsonl"))
     assert lines_of(tmp_path) == before
-    assert standing_in(tmp_path) == wanted
+    assert read_latest(tmp_path) == wanted
 
 
 def test_seals_hold_of_what_was_unpacked_again(tmp_path):
@@ -163,10 +163,10 @@ def test_a_folder_on_the_way_is_no_column(tmp_path):
     folder = tmp_path / "kind=check" / "run_id=other" / "line=x"
     folder.parent.mkdir(parents=True)
     fill(folder)
-    before, wanted = lines_of(folder), standing_in(folder)
+    before, wanted = lines_of(folder), read_latest(folder)
     compact(folder)
     assert lines_of(folder) == before
-    assert standing_in(folder) == wanted
+    assert read_latest(folder) == wanted
 
 
 def test_nothing_is_written_through_a_link(tmp_path):
@@ -186,7 +186,7 @@ def test_a_part_in_the_wrong_month_is_refused_by_name(tmp_path):
     (path,) = compacted_files(tmp_path)
     (tmp_path / "month=2026-01").mkdir()
     path.rename(tmp_path / "month=2026-01" / path.name)
-    for read in (read_folder, standing_in):
+    for read in (read_folder, read_latest):
         with pytest.raises(BrokenInput, match="lies in the wrong folder"):
             read(tmp_path)
 
@@ -260,7 +260,7 @@ def _before_the_end(folder: Path) -> None:
 @pytest.mark.extended
 def test_whoever_is_killed_at_any_step_loses_no_line_and_doubles_none(tmp_path):
     _before_the_end(tmp_path / "whole")
-    wanted, counted = lines_of(tmp_path / "whole"), standing_in(tmp_path / "whole")
+    wanted, counted = lines_of(tmp_path / "whole"), read_latest(tmp_path / "whole")
     done = _dying(tmp_path / "whole", 1000)
     assert done.returncode == 0, done.stderr
     steps = int(done.stdout)
@@ -272,9 +272,9 @@ def test_whoever_is_killed_at_any_step_loses_no_line_and_doubles_none(tmp_path):
         assert lines_of(folder) == wanted, step
         read = read_folder(folder)
         assert (len(read.runs), len(read.checks), read.broken) == (4, 32, ()), step
-        assert standing_in(folder) == counted, step
+        assert read_latest(folder) == counted, step
         compact(folder)
-        assert (lines_of(folder), standing_in(folder)) == (wanted, counted), step
+        assert (lines_of(folder), read_latest(folder)) == (wanted, counted), step
         assert parts(folder) == ["month=2026-01", "month=2026-02"], step
         assert not [path for path in folder.rglob("*") if path.suffix in (".jsonl", ".part")], step
 
@@ -309,17 +309,17 @@ def _through(execute: Callable[..., object]) -> Callable[..., object]:
     return lambda connection, *more: whole(Connection(connection), *more)
 
 
-def test_conclusions_are_of_all_parts(tmp_path, monkeypatch):
+def test_verdicts_are_of_all_parts(tmp_path, monkeypatch):
     """What is kept answers for the bytes of every month."""
     fill(tmp_path)
     compact(tmp_path)
     from hardware.detection import detect
 
     inventory = detect()
-    before = conclusions._place(tmp_path, inventory)
+    before = judged._place(tmp_path, inventory)
     path = compacted_files(tmp_path)[0]
     path.write_bytes(path.read_bytes() + b" ")
-    assert conclusions._place(tmp_path, inventory) != before
+    assert judged._place(tmp_path, inventory) != before
 
 
 def test_bytes_that_were_looked_at_are_not_looked_at_again_and_others_are(tmp_path, monkeypatch):

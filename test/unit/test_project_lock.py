@@ -13,6 +13,7 @@ from generators.project.lock import levels_to_lock, update_expected, with_expect
 from generators.project.outcome import CellRun, judge_project
 from generators.project.reading import parse_project, read_project
 from hardware.errors import OutputError, UsageError
+from reports.wording import reason_text
 
 CPU, CUDA, OTHER = "bert/fill-mask/cpu/float32", "bert/fill-mask/cuda/float32", "vit/image-classification/cpu/float32"
 TEXT = f"""\
@@ -85,9 +86,9 @@ def test_what_was_locked_is_met_by_the_same_results(tmp_path):
     path.write_text(TEXT)
     os.chmod(path, 0o640)
     runs = {CPU: verdict(CPU, "medium"), CUDA: verdict(CUDA, "low")}
-    assert judge_project(read_project(path), runs, date(2026, 1, 1)).exit_code == 1
+    assert judge_project(read_project(path), runs, date(2026, 1, 1), words=reason_text).exit_code == 1
     assert len(update_expected(path, levels_to_lock(runs, {}))) == 2
-    assert judge_project(read_project(path), runs, date(2026, 1, 1)).exit_code == 0
+    assert judge_project(read_project(path), runs, date(2026, 1, 1), words=reason_text).exit_code == 0
     assert path.stat().st_mode & 0o777 == 0o640
     assert [one.name for one in tmp_path.iterdir()] == ["hwcompat.toml"]
 

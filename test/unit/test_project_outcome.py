@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from generators.project.finding import Kind, ProjectOutcome
 from generators.project.outcome import CellRun, judge_project
 from generators.project.reading import parse_project
 from hardware.evidence.record import EDITED, CheckLine, Outcome
+from reports.wording import reason_text
 
 CELL = "bert/fill-mask/simulated/float32"
 OTHER = "vit/image-classification/cpu/float32"
@@ -19,6 +20,7 @@ TODAY = date(2026, 11, 21)
 HEAD = 'schema_version = 1\n[[model]]\nname = "bert"\n'
 LOCK = f'{HEAD}[expected]\n"{CELL}" = "high"\n'
 CHECKS = ("builds", "matches_reference", "backward")
+MOVED = Reason.of("versions_moved", moved=("torch 1",))
 
 
 def entry(
@@ -68,14 +70,20 @@ def run(level: str = "high", *different: CheckLine, cell: str = CELL, missing: s
     found = {check: line(check, cell=cell) for check in CHECKS} | {one.check_name: one for one in different}
     lines = tuple(found.values())
     ids = tuple(one.evidence_id for one in lines)
-    reasons = tuple(one.error_message for one in different) or ("all passed",)
-    verdict = Verdict(cell=cell, level=Level(level), basis=Basis.MEASURED, reasons=reasons, evidence_ids=ids)
+    messages = [one.error_message for one in different] or ["all passed"]
+    verdict = Verdict(
+        cell=cell,
+        level=Level(level),
+        basis=Basis.MEASURED,
+        reasons=tuple(Reason.of("text", text=one) for one in messages),
+        evidence_ids=ids,
+    )
     return CellRun(verdict=verdict, lines=lines, missing=missing)
 
 
 def judged(text: str, *runs: CellRun, today: date = TODAY, **given: object) -> ProjectOutcome:
     project = parse_project(text, Path("hwcompat.toml"))
-    return judge_project(project, {one.verdict.cell: one for one in runs}, today, **given)
+    return judge_project(project, {one.verdict.cell: one for one in runs}, today, words=reason_text, **given)
 
 
 def only(outcome: ProjectOutcome, kind: Kind):
@@ -92,11 +100,11 @@ def test_the_level_that_was_expected_is_green():
 
 
 def test_a_worse_level_breaks_the_build_and_names_cell_check_and_cause():
-    outcome = judged(LOCK, run("none", wrong()))
+    outcome = judged(LOCK, run("unsupported", wrong()))
     finding = only(outcome, Kind.WORSE)
     assert outcome.exit_code == 1
     assert finding.cell == CELL
-    assert "expected high, measured none" in finding.message
+    assert "expected high, measured unsupported" in finding.message
     assert "matches_reference failed" in finding.message
     assert "off by 0.3" in finding.message
     assert finding.checks == ("matches_reference",)
@@ -109,7 +117,7 @@ def test_a_better_level_breaks_it_too_with_the_line_to_change():
     assert f'line 5 of hwcompat.toml to "{CELL}" = "high"' in finding.fix
 
 
-@pytest.mark.parametrize("level", ["low", "none"])
+@pytest.mark.parametrize("level", ["low", "unsupported"])
 def test_what_is_expected_not_to_work_may_fail(level):
     outcome = judged(LOCK.replace('"high"', f'"{level}"'), run(level, wrong("backward")))
     assert (outcome.exit_code, outcome.summary) == (0, "1 met")
@@ -131,7 +139,7 @@ def test_expected_and_left_out_by_the_command_line_is_said_and_not_judged():
 def test_only_what_was_measured_now_meets_the_lock(level, basis):
     one = run("high")
     verdict = Verdict(
-        cell=CELL, level=Level(level), basis=Basis(basis), reasons=("measured with torch 1",), evidence_ids=("a",)
+        cell=CELL, level=Level(level), basis=Basis(basis), reasons=(MOVED,), evidence_ids=("a",)
     )
     outcome = judged(LOCK, CellRun(verdict=verdict, lines=one.lines))
     assert outcome.exit_code == 1
@@ -147,7 +155,7 @@ def test_a_cell_that_is_not_in_the_lock_is_noted_and_its_failure_breaks_the_buil
     good = judged(LOCK, run("high"), run("high", cell=OTHER))
     assert good.exit_code == 0
     assert only(good, Kind.NOT_LOCKED).cell == OTHER
-    bad = judged(LOCK, run("high"), run("none", wrong(cell=OTHER), cell=OTHER))
+    bad = judged(LOCK, run("high"), run("unsupported", wrong(cell=OTHER), cell=OTHER))
     assert bad.exit_code == 1
     assert only(bad, Kind.FAILED).cell == OTHER
     absent = judged(HEAD, run("unknown", missing="no driver"))
@@ -158,7 +166,7 @@ def test_a_cell_that_is_not_in_the_lock_is_noted_and_its_failure_breaks_the_buil
 
 
 def test_an_accepted_failure_is_green_and_said_and_changes_no_verdict():
-    one = run("none", wrong())
+    one = run("unsupported", wrong())
     outcome = judged(LOCK + entry(), one)
     finding = only(outcome, Kind.ACCEPTED)
     assert outcome.exit_code == 0
@@ -174,21 +182,21 @@ def test_an_accepted_failure_is_green_and_said_and_changes_no_verdict():
 )
 def test_it_hides_no_other_failure(other):
     lines = (other,) if other.check_name == "matches_reference" else (wrong(), other)
-    outcome = judged(LOCK + entry(), run("none", *lines))
+    outcome = judged(LOCK + entry(), run("unsupported", *lines))
     assert outcome.exit_code == 1
     assert other.check_name in only(outcome, Kind.WORSE).message
     assert other.evidence_id not in outcome.accepted
 
 
 def test_it_accepts_one_error_type_in_whatever_check():
-    outcome = judged(LOCK + entry(check=""), run("none", wrong(), wrong("backward")))
+    outcome = judged(LOCK + entry(check=""), run("unsupported", wrong(), wrong("backward")))
     assert outcome.exit_code == 0
     assert len(outcome.accepted) == 2
 
 
 @pytest.mark.parametrize(("today", "code"), [(date(2026, 12, 31), 0), (date(2027, 1, 1), 1)])
 def test_it_holds_up_to_and_with_its_day(today, code):
-    outcome = judged(LOCK + entry(), run("none", wrong()), today=today)
+    outcome = judged(LOCK + entry(), run("unsupported", wrong()), today=today)
     assert outcome.exit_code == code
     if code:
         assert "accepted until 2026-12-31, and that day is over" in only(outcome, Kind.RAN_OUT).message
@@ -233,15 +241,15 @@ def test_a_breakdown_that_is_accepted_takes_along_what_it_kept_from_running_and_
     crash = line("matches_reference", Outcome.CRASHED, error_type="crashed")
     after = line("backward", Outcome.NOT_RUN, error_type="not_reached")
     text = LOCK + entry(error_type="crash")
-    outcome = judged(text, run("none", crash, after))
+    outcome = judged(text, run("unsupported", crash, after))
     assert outcome.exit_code == 0
     assert "1 check(s) after it could not run" in only(outcome, Kind.ACCEPTED).message
     lost = line("backward", Outcome.NOT_RUN, error_type="device_lost")
-    assert judged(text, run("none", crash, lost)).exit_code == 1
+    assert judged(text, run("unsupported", crash, lost)).exit_code == 1
 
 
 def test_an_accepted_failure_does_not_make_a_better_level_right():
-    outcome = judged(LOCK.replace('"high"', '"none"') + entry(check="backward"), run("low", wrong("backward")))
+    outcome = judged(LOCK.replace('"high"', '"unsupported"') + entry(check="backward"), run("low", wrong("backward")))
     assert outcome.exit_code == 1
     assert only(outcome, Kind.BETTER)
 

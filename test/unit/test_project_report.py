@@ -22,6 +22,7 @@ from reports.formats import report_text
 from reports.json_report import report_object, schema
 from reports.project import project_findings, project_text
 from reports.report import Report
+from reports.wording import reason_text
 
 CELL = "bert/fill-mask/cpu/float32"
 TEXT = f"""\
@@ -67,7 +68,8 @@ def outcome_of(matches: Outcome, today: date = date(2026, 1, 1)) -> tuple[Projec
     level = Level.UNSUPPORTED if failed else Level.HIGH
     verdict = Verdict(cell=CELL, level=level, basis=Basis.MEASURED, evidence_ids=("r1/x",))
     project = parse_project(TEXT, Path("hwcompat.toml"))
-    return judge_project(project, {CELL: CellRun(verdict=verdict, lines=lines)}, today), lines
+    runs = {CELL: CellRun(verdict=verdict, lines=lines)}
+    return judge_project(project, runs, today, words=reason_text), lines
 
 
 def report_of(matches: Outcome, today: date = date(2026, 1, 1)) -> Report:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from generators.compatibility.conclude import conclude
 
+from generators.compatibility.judge import judge_cell
 from generators.compatibility.verdict import Level, Verdict
 from hardware.backends.factory import backend_class
 from hardware.cell import Cell
@@ -16,11 +16,13 @@ from hardware.testing import recording
 from hardware.testing.checks import all_checks, comparing_checks
 from hardware.testing.model_test import ModelTest
 from hardware.testing.tolerances import loosest_limit, tolerance_for, too_wide
+from reports.wording import texts
 
 CELL = Cell.parse("gpt2/text-generation/cuda/float32")
 CHECKS = tuple(check.name for check in all_checks())
 VERSIONS = {"torch": "2.13.0"}
 WIDE, NARROW = 1e-4, 1e-6
+COMPARED = "matches_reference"
 STATED = {"tolerance": "0.0001 of hwcompat.toml: sums in another order"}
 
 
@@ -50,12 +52,12 @@ def line(check: str, error: float, held_to: float, conditions: dict[str, str]) -
 
 
 def ask(error: float, held_to: float, own_limit: float | None, conditions: dict[str, str] | None = None) -> Verdict:
-    return conclude(
+    return judge_cell(
         CELL,
         CHECKS,
         [line(check, error, held_to, conditions or {}) for check in CHECKS],
-        current_versions=VERSIONS,
-        run_versions={"run1": VERSIONS},
+        now=VERSIONS,
+        then={"run1": VERSIONS},
         own_limit=own_limit,
     )
 
@@ -64,14 +66,15 @@ def ask(error: float, held_to: float, own_limit: float | None, conditions: dict[
 def test_a_wider_tolerance_is_medium_at_most_with_its_reason(error):
     verdict = ask(error, WIDE, WIDE, STATED)
     assert verdict.level is Level.MEDIUM
-    assert "tolerance: 0.0001 of hwcompat.toml: sums in another order" in verdict.conditions
+    assert "tolerance: 0.0001 of hwcompat.toml: sums in another order" in texts(verdict.conditions)
 
 
 @pytest.mark.parametrize("error", [5e-5, 1e-6])
 def test_without_the_project_file_the_products_tolerance_counts(error):
     verdict = ask(error, WIDE, None, STATED)
     assert verdict.level is Level.UNKNOWN
-    assert any("held to 1e-04; the tolerance is 2e-05" in reason for reason in verdict.reasons)
+    (reason,) = [one for one in verdict.reasons if one.code == "wide_tolerance" and one.text("check") == COMPARED]
+    assert (reason.parameters["limit"], reason.parameters["today"]) == (WIDE, 2e-5)
 
 
 def test_a_narrower_tolerance_lowers_nothing_and_what_was_held_to_more_does_not_meet_it():
@@ -83,7 +86,7 @@ def test_a_narrower_tolerance_lowers_nothing_and_what_was_held_to_more_does_not_
 def test_evidence_that_keeps_silent_about_its_wide_tolerance_is_no_better_for_it():
     verdict = ask(5e-5, WIDE, WIDE)
     assert verdict.level is Level.MEDIUM
-    assert any("nobody gave a reason" in condition for condition in verdict.conditions)
+    assert [one.parameters for one in verdict.conditions if one.code == "unexplained_tolerance"] == [{"limit": WIDE}]
 
 
 def test_a_limit_is_too_wide_long_before_it_hides_a_doubled_attention():

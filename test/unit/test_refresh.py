@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from generators.compatibility.judge import required_checks
+from generators.compatibility.verdict import Reason
 from generators.models.store import load_recipe
 from generators.options import Options
 from generators.refresh.planning import RefreshPlan, plan_refresh, suites_of
@@ -24,6 +25,7 @@ from hardware.evidence.writer import EvidenceWriter
 from hardware.software import TorchBuild
 from reports import refresh_command, run_command
 from reports.refresh_view import refresh_json, refresh_table
+from reports.wording import texts
 
 BERT, GPT2, VIT = (
     "bert/fill-mask/cpu/float32",
@@ -126,6 +128,10 @@ class Folder:
             self.asked(**options), read_folder(self.path), self.here, "here", None, read_list=lambda: ["gpt2"]
         )
 
+    def left(self) -> dict[str, str]:
+        """Why cells stay expired, in words, by cell id."""
+        return {cell: "; ".join(texts(reasons)) for cell, reasons in self.plan().left.items()}
+
     def asked(self, **options: object) -> Options:
         values: dict[str, object] = {
             **dict.fromkeys(("models", "architectures", "devices", "precisions", "tasks", "select", "skip"), ()),
@@ -159,7 +165,7 @@ def test_what_expired_is_planned_and_what_holds_is_not(folder):
     assert ids(plan) == [GPT2]
     assert plan.looked_at == 3
     now = versions_of(folder.here)["torch"]
-    assert plan.cells[0].expired.reasons == (f"measured with torch 1.0, now {now}",)
+    assert plan.cells[0].expired.reasons == (Reason.of("versions_moved", moved=(f"torch 1.0, now {now}",)),)
     (suite,) = suites_of(plan, folder.asked(), folder.here, None)[0]
     assert (suite.cell.id, str(suite.device), suite.required) == (GPT2, "cpu", False)
 
@@ -202,7 +208,7 @@ def test_what_was_measured_again_here_without_an_answer_is_not_tried_for_ever(fo
     folder.write("r2", BERT, outcome=Outcome.AMBIGUOUS)
     plan = folder.plan()
     assert ids(plan) == [BERT]
-    assert "run r2 measured it here as things are now" in plan.left[BERT]
+    assert Reason.of("settled_by", run="r2") in plan.left[BERT]
 
 
 # What can't run here
@@ -210,14 +216,14 @@ def test_what_was_measured_again_here_without_an_answer_is_not_tried_for_ever(fo
 
 def test_a_target_that_is_not_here_is_left_with_the_reason(folder):
     folder.write("r1", ON_CUDA, "bert/fill-mask/mychip/float32", versions=OLD)
-    left = folder.plan().left
+    left = folder.left()
     assert left[ON_CUDA].startswith("cuda isn't here: torch 2.13.0+cpu is built for cpu")
     assert left["bert/fill-mask/mychip/float32"] == "no backend for mychip is installed"
 
 
 def test_a_type_that_no_library_has_any_more_is_left(folder):
     folder.write("r1", "bort/fill-mask/cpu/float32", versions=OLD)
-    assert "no installed library has the model type bort" in next(iter(folder.plan().left.values()))
+    assert "no installed library has the model type bort" in next(iter(folder.left().values()))
 
 
 def test_a_checkpoint_is_found_by_the_command_of_its_run_or_by_a_name_given_now(folder, tmp_path):
@@ -225,7 +231,7 @@ def test_a_checkpoint_is_found_by_the_command_of_its_run_or_by_a_name_given_now(
     cell = "my-checkpoint/fill-mask/cpu/float32"
     command = f"python run_test_generation.py --model={lies} --model bert --device cpu --run -- --model x"
     folder.write("r1", cell, versions=OLD, subject="checkpoint", command=command)
-    assert "nothing like it lies here" in folder.plan().left[cell]
+    assert "nothing like it lies here" in folder.left()[cell]
     lies.mkdir()
     (lies / "config.json").write_text('{"model_type": "bert"}')
     (lies / "model.safetensors").write_bytes(b"")
@@ -248,14 +254,14 @@ def test_a_checkpoint_is_found_by_the_command_of_its_run_or_by_a_name_given_now(
 )
 def test_a_checkpoint_whose_place_is_not_known_is_left_with_the_reason(folder, command, said):
     folder.write("r1", "mine/fill-mask/cpu/float32", versions=OLD, subject="checkpoint", command=command)
-    assert said in next(iter(folder.plan().left.values()))
+    assert said in next(iter(folder.left().values()))
 
 
 def test_nobodys_code_runs_on_the_word_of_a_file_of_evidence(folder):
     cell = "shutil-rmtree/module-forward/cpu/float32"
     command = "python run_test_generation.py --model shutil:rmtree --run"
     folder.write("r1", cell, versions=OLD, subject="config", command=command)
-    assert "isn't run on the word of a file of evidence" in folder.plan().left[cell]
+    assert "isn't run on the word of a file of evidence" in folder.left()[cell]
     assert not folder.plan(models=("shutil:rmtree",)).left
 
 

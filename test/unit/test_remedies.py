@@ -8,12 +8,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from generators.compatibility.conclude import conclude
-from generators.compatibility.current import measured_verdicts
-from generators.compatibility.current_checks import current_checks
 
 from benchmarks.remedies import labels, page_text
-from generators.compatibility.judge import required_checks
+from generators.compatibility.judge import judge, judge_cell, required_checks
 from generators.compatibility.verdict import Level
 from generators.remedies import trying
 from generators.remedies.judging import Run, State, judge_try, smallest, verdict_of_run, worth_trying
@@ -24,6 +21,7 @@ from hardware.cell import Cell
 from hardware.changes import VARIABLE, Changes
 from hardware.detection import detect
 from hardware.errors import NothingMatched, UsageError
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, EndLine, Origin, Outcome, RunLine
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import versions_of
@@ -32,6 +30,7 @@ from hardware.testing.lines import line_for
 from hardware.testing.suite_file import SuiteFile
 from reports.remedies_command import asked_cells, exit_code
 from reports.remedies_view import remedies_json, remedies_markdown, remedies_text, write_of
+from reports.wording import reason_text, texts
 
 HERE = ("cpu", "openvino", "qnn", "simulated")
 CELL = Cell.parse("bert/fill-mask/cpu/float32")
@@ -205,15 +204,16 @@ def test_labels_are_of_cells_and_of_known_words():
 
 def test_what_ran_under_a_change_is_never_a_plain_pass(tmp_path, monkeypatch):
     write_run(tmp_path, outcomes={"matches_reference": Outcome.FAILED}, number=1)
-    before = [verdict.level for verdict in measured_verdicts(read_folder(tmp_path), detect())]
+    before = [verdict.level for verdict in judge(read_latest(tmp_path), detect())]
     write_run(tmp_path, changes="attention=eager", number=2, monkeypatch=monkeypatch)
 
     evidence = read_folder(tmp_path)
     assert {line.origin for line in evidence.other_checks} == {Origin.CHANGED}
-    assert {line.run_id for line in current_checks(evidence)} == {evidence.runs[0].run_id}
-    verdicts = measured_verdicts(evidence, detect())
+    assert {line.run_id for line in read_latest(evidence).checks} == {evidence.runs[0].run_id}
+    verdicts = judge(read_latest(evidence), detect())
     assert [verdict.level for verdict in verdicts] == before == [Level.UNSUPPORTED]
-    assert not any("tests" in reason for verdict in verdicts for reason in verdict.reasons)  # nor a second opinion
+    reasons = {reason.code for verdict in verdicts for reason in verdict.reasons}
+    assert "other_tests" not in reasons  # nor a second opinion
 
 
 def test_lines_under_a_change_make_medium_at_most(tmp_path, monkeypatch):
@@ -222,9 +222,9 @@ def test_lines_under_a_change_make_medium_at_most(tmp_path, monkeypatch):
     plain, changed = (verdict_of_run(CELL, run_in(tmp_path / name)) for name in ("plain", "changed"))
     assert plain.level is Level.HIGH  # so that it is the change that limits the other
     assert changed.level is Level.MEDIUM
-    assert "changed: attention=eager" in changed.conditions
+    assert "changed: attention=eager" in texts(changed.conditions)
     lines = run_in(tmp_path / "changed").lines
-    direct = conclude(CELL, CHECKS, lines, current_versions={}, run_versions={lines[0].run_id: {}})
+    direct = judge_cell(CELL, CHECKS, lines, now={}, then={lines[0].run_id: {}})
     assert direct.level is Level.MEDIUM
 
 
@@ -233,7 +233,7 @@ def test_a_try_turns_a_cell_only_where_its_lines_tell_the_change(tmp_path, monke
     write_run(tmp_path / "plain")
     write_run(tmp_path / "changed", changes=step.changes.text, monkeypatch=monkeypatch)
     states = [
-        judge_try(step, run_in(tmp_path / name), Level.UNSUPPORTED, "matches_reference", evidence="", seconds=1).state
+        judge_try(step, run_in(tmp_path / name), Level.UNSUPPORTED, "matches_reference", evidence="", seconds=1, words=reason_text).state
         for name in ("plain", "changed")
     ]
     assert states == [State.NOT_RUN, State.TURNED]
@@ -243,10 +243,10 @@ def test_a_check_that_still_fails_is_told_and_none_is_left_out_unsaid(tmp_path, 
     step = next(one for one in steps(CELL.id, check="backward") if one.id == "attention_eager")
     outcomes = {"backward": Outcome.FAILED}
     write_run(tmp_path, outcomes=outcomes, changes=step.changes.text, monkeypatch=monkeypatch)
-    came = judge_try(step, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1)
+    came = judge_try(step, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1, words=reason_text)
     assert (came.state, came.error_type) == (State.FAILS, "numerical_mismatch")
     without = replace(step, remedy=replace(step.remedy, leaves_out=("backward",)))
-    came = judge_try(without, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1)
+    came = judge_try(without, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1, words=reason_text)
     assert came.state is State.TURNED
     assert came.conditions[-1].startswith("backward isn't asked")
 
@@ -255,7 +255,7 @@ def test_a_target_that_is_not_asked_what_failed_turns_nothing(tmp_path):
     step = next(one for one in steps(CELL.id, check="backward") if one.id == "other_target:openvino")
     write_run(tmp_path, step.cell)
     for check, state in (("matches_reference", State.TURNED), ("backward", State.BETTER)):
-        came = judge_try(step, run_in(tmp_path), Level.LOW, check, evidence="", seconds=1)
+        came = judge_try(step, run_in(tmp_path), Level.LOW, check, evidence="", seconds=1, words=reason_text)
         assert came.state is state
         assert came.why == ("" if state is State.TURNED else "backward can't be asked there")
 
@@ -297,7 +297,8 @@ def tried_with(folder, evidence, monkeypatch, *, turned_by):
 
     monkeypatch.setattr(trying, "run_child", child)
     place = Workplace(folder=folder, evidence=evidence, command="")
-    return try_cell(CELL, place, here=("cpu", "openvino"), error_type_of=lambda line: line.error_type)
+    here = ("cpu", "openvino")
+    return try_cell(CELL, place, here=here, error_type_of=lambda line: line.error_type, words=reason_text)
 
 
 def test_a_larger_change_is_not_tried_after_a_smaller_one_turned_the_cell():
@@ -320,6 +321,7 @@ EMPTY = judge_try(
     "matches_reference",
     evidence="/x/<b>",
     seconds=1.0,
+    words=reason_text,
 )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hardware.cell import Cell
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import read_cells, read_folder
 from hardware.evidence.writer import EvidenceWriter
@@ -214,9 +215,9 @@ def test_a_machine_whose_name_is_redacted_is_known_again(folder, monkeypatch):
 
 def test_a_run_that_was_resumed_is_no_longer_unfinished(folder):
     folder.write(run_line("run-1", *ALL), *whole(BERT, "run-1"))
-    assert read_folder(folder.path).unfinished() == ("run-1",)
+    assert read_latest(folder.path, details=True).unfinished == ("run-1",)
     folder.write(replace(run_line("run-2", GPT2), resumes=("run-1",)), ended="finished")
-    assert read_folder(folder.path).unfinished() == ()
+    assert read_latest(folder.path, details=True).unfinished == ()
 
 
 def test_a_run_that_was_killed_after_its_last_check_gets_its_end(folder):
@@ -225,7 +226,7 @@ def test_a_run_that_was_killed_after_its_last_check_gets_its_end(folder):
     close_run(folder.path, "run-1")
     close_run(folder.path, "run-1")
     evidence = read_folder(folder.path)
-    assert evidence.unfinished() == ()
+    assert read_latest(folder.path, details=True).unfinished == ()
     assert [(end.reason, end.counts) for end in evidence.ends] == [("finished", {"passed": 6})]
 
 
@@ -233,7 +234,7 @@ def test_a_run_that_leaves_a_check_untold_gets_no_end(folder):
     folder.write(run_line("run-1", *ALL), *whole(BERT, "run-1"), *whole(GPT2, "run-1"), line(VIT, "run-1", "builds"))
     assert folder.find(BERT, GPT2).again == {}  # and it is complete for who asks for no more
     close_run(folder.path, "run-1")
-    assert read_folder(folder.path).unfinished() == ("run-1",)
+    assert read_latest(folder.path, details=True).unfinished == ("run-1",)
 
 
 def test_the_evidence_of_cells_is_that_of_the_run_each_was_taken_from(folder):

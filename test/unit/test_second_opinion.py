@@ -9,9 +9,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from generators.compatibility.current import measured_verdicts
 
-from generators.compatibility.judge import required_checks
+from generators.compatibility.judge import judge, required_checks
 from generators.compatibility.judged import judged_of
 from generators.compatibility.matrix_now import current_matrix
 from generators.compatibility.second_opinion import disagreements, second_opinions, with_opinions
@@ -19,6 +18,7 @@ from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo, detect
 from hardware.errors import BrokenInput
+from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.record import CheckLine, EndLine, Origin, Outcome, PlannedCell, RunLine, from_dict, to_dict
 from hardware.evidence.store import Evidence, read_folder
@@ -27,6 +27,7 @@ from hardware.evidence.writer import EvidenceWriter
 from reports.formats import report_text
 from reports.json_report import schema
 from reports.reporter import HardwareCompatibilityReporter
+from reports.wording import reason_text
 
 OURS = Cell.parse("bert/fill-mask/cpu/float32")
 THEIRS = Cell.parse("bert/upstream-tests/cpu/float32")
@@ -132,7 +133,7 @@ def test_what_others_tests_showed_is_in_no_list_that_verdicts_are_made_of(tmp_pa
     assert (evidence.runs, evidence.checks, evidence.broken) == ((), (), ())
     assert len(evidence.other_runs) == 1
     assert {line.check_name for line in evidence.other_checks} == set(MIXED)
-    assert evidence.unfinished() == ()
+    assert read_latest(evidence, details=True).unfinished == ()
 
 
 def test_a_line_that_hides_its_origin_in_a_run_of_others_is_not_ours(tmp_path, here):
@@ -162,8 +163,8 @@ def test_passes_of_others_make_no_level_and_no_row(tmp_path, here):
     forged = dict.fromkeys(required_checks(OURS), PASS)
     write(tmp_path, here, OURS, forged, origin=Origin.TRANSFORMERS, number=2, max_rel_error=1e-9, tolerance=1e-5)
     evidence = read_folder(tmp_path)
-    assert measured_verdicts(evidence, here) == ()
-    matrix = current_matrix(judged_of(evidence, here), here, timestamp="t")
+    assert judge(read_latest(evidence), here) == ()
+    matrix = current_matrix(judged_of(read_latest(evidence), here), here, timestamp="t")
     assert {verdict.basis for row in matrix.rows for verdict in row.verdicts.values()} <= {
         Basis.ASSUMED,
         Basis.PREDICTED,
@@ -174,9 +175,9 @@ def test_passes_of_others_make_no_level_and_no_row(tmp_path, here):
 @pytest.mark.parametrize("theirs_show", [PASS, FAIL, SKIP])
 def test_our_level_is_the_same_whatever_others_show(tmp_path, here, theirs_show):
     ours(tmp_path, here)
-    (before,) = measured_verdicts(read_folder(tmp_path), here)
+    (before,) = judge(read_latest(tmp_path), here)
     assert (before.level, before.basis) == (Level.HIGH, Basis.MEASURED)
-    (after,) = measured_verdicts(theirs(tmp_path, here, {"A::one": theirs_show}), here)
+    (after,) = judge(read_latest(theirs(tmp_path, here, {"A::one": theirs_show})), here)
     assert replace(after, reasons=before.reasons) == before
     assert after.reasons[:-1] == before.reasons
 
@@ -188,12 +189,12 @@ def test_counts_stand_in_the_reasons_of_matrix_and_verdict(tmp_path, here):
     ours(tmp_path, here)
     evidence = theirs(tmp_path, here, MIXED)
     said = "upstream's tests: 1 passed, 1 failed, 1 skipped, 1 not run (1 needs_network)"
-    (verdict,) = measured_verdicts(evidence, here)
-    assert verdict.reasons[-1] == said
-    rows = {row.id: row for row in current_matrix(judged_of(evidence, here), here, timestamp="t").rows}
-    assert rows["bert/fill-mask/float32"].verdicts["cpu"].reasons.count(said) == 1
-    assert said not in rows["vit/image-classification/float32"].verdicts["cpu"].reasons
-    assert said not in rows["bert/fill-mask/float32"].verdicts["cuda"].reasons
+    (verdict,) = judge(read_latest(evidence), here)
+    assert reason_text(verdict.reasons[-1]) == said
+    rows = {row.id: row for row in current_matrix(judged_of(read_latest(evidence), here), here, timestamp="t").rows}
+    assert rows["bert/fill-mask/float32"].verdicts["cpu"].reasons.count(verdict.reasons[-1]) == 1
+    for row, target in (("vit/image-classification/float32", "cpu"), ("bert/fill-mask/float32", "cuda")):
+        assert "other_tests" not in {reason.code for reason in rows[row].verdicts[target].reasons}
 
 
 def test_the_newest_line_of_each_test_counts(tmp_path, here):
@@ -206,14 +207,16 @@ def test_other_versions_are_said_and_give_no_finding(tmp_path, here):
     ours(tmp_path, here)
     evidence = theirs(tmp_path, here, MIXED, versions={"torch": "1.0"})
     (opinion,) = second_opinions(evidence, here)
-    assert "with other versions: torch 1.0, now " in opinion.text
-    assert disagreements(measured_verdicts(evidence, here), [opinion]) == ()
+    (moved,) = opinion.reason.parameters["moved"]
+    assert moved.startswith("torch 1.0, now ")
+    assert "with other versions: torch 1.0, now " in reason_text(opinion.reason)
+    assert disagreements(judge(read_latest(evidence), here), [opinion]) == ()
 
 
 def test_older_versions_are_left_out_where_there_is_something_newer(tmp_path, here):
     theirs(tmp_path, here, {"A::one": FAIL, "A::old": FAIL}, 2, versions={"torch": "1.0"})
     (opinion,) = second_opinions(theirs(tmp_path, here, {"A::one": PASS}, 3), here)
-    assert opinion.text == "upstream's tests: 1 passed"
+    assert reason_text(opinion.reason) == "upstream's tests: 1 passed"
 
 
 @pytest.mark.parametrize(

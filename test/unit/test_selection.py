@@ -11,7 +11,7 @@ import pytest
 from generators.compatibility.facts import Facts
 from generators.compatibility.rules import RuleSet, load_rules, predict
 from generators.compatibility.selection import StepResult, select, suggest
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.cell import Cell
 from hardware.expected_targets import TargetStatus
 from hardware.target import Target
@@ -60,7 +60,8 @@ def test_a_target_that_rules_say_fails_is_passed_over_and_a_declared_none_is_not
         def predicted(target: Target) -> Verdict:
             level = Level.UNSUPPORTED if target.name == "cuda" else Level.HIGH
             cell = f"bert/fill-mask/{target}/float32"
-            return Verdict(cell=cell, level=level, basis=basis, reasons=("no kernel",), rule_ids=("a.rule",))
+            reasons = (Reason.of("text", text="no kernel"),)
+            return Verdict(cell=cell, level=level, basis=basis, reasons=reasons, rule_ids=("a.rule",))
 
         return predicted
 

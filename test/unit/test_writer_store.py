@@ -17,6 +17,7 @@ import pytest
 
 from hardware.errors import BrokenInput, OutputError, UsageError
 from hardware.evidence.columns import every_column
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import SCHEMA_VERSION, CheckLine, EndLine, Outcome, RunLine, to_dict
 from hardware.evidence.store import query, read_file, read_folder, read_run
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now
@@ -66,7 +67,7 @@ def test_what_was_written_is_read_back(tmp_path):
     assert (found.runs, found.checks, found.ends, found.broken) == ((lines[0],), lines[1:3], (lines[3],), ())
     assert found.run("r") == lines[0]
     assert found.run("other") is None
-    assert found.unfinished() == ()
+    assert read_latest(found, details=True).unfinished == ()
 
 
 def test_each_line_is_on_the_disk_before_the_next_begins(tmp_path):
@@ -80,7 +81,7 @@ def test_each_line_is_on_the_disk_before_the_next_begins(tmp_path):
 
 def test_a_run_without_an_end_is_unfinished(tmp_path):
     written(tmp_path, run("a"), end("a"), run("b"))
-    assert read_folder(tmp_path).unfinished() == ("b",)
+    assert read_latest(tmp_path, details=True).unfinished == ("b",)
 
 
 def test_a_half_written_last_line_is_kept_as_broken_and_the_rest_is_read(tmp_path):

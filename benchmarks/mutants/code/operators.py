@@ -35,8 +35,8 @@ class Operator:
 _FRIENDLIER = {
     "Outcome": {"FAILED": "PASSED", "AMBIGUOUS": "PASSED", "SKIPPED": "PASSED", "NOT_RUN": "PASSED"}
     | dict.fromkeys(("PASSED_ON_FALLBACK", "CRASHED", "TIMEOUT", "OUT_OF_MEMORY"), "PASSED"),
-    "Level": {"NONE": "HIGH", "LOW": "HIGH", "MEDIUM": "HIGH", "UNKNOWN": "HIGH"},
-    "Basis": {"EXPIRED": "MEASURED", "PREDICTED": "MEASURED", "DECLARED": "MEASURED"},
+    "Level": {"UNSUPPORTED": "HIGH", "LOW": "HIGH", "MEDIUM": "HIGH", "UNKNOWN": "HIGH"},
+    "Basis": {"EXPIRED": "MEASURED", "PREDICTED": "MEASURED", "IMPORTED": "MEASURED", "ASSUMED": "MEASURED"},
     "Severity": {"CRITICAL": "INFO", "ERROR": "INFO", "WARNING": "INFO"},
 }
 """Members of our enumerations, and the one that looks better."""

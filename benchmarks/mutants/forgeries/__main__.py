@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from generators.compatibility.current import measured_verdicts
+from generators.compatibility.judge import judge
 
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.detection import detect
-from hardware.evidence.store import read_folder
+from hardware.evidence.latest import read_latest
 from hardware.front_door import open_door
+from reports.wording import texts
 
 from .operators import FORGERIES
 from .victims import Files, Victim, copied, victims, without_seals, written
@@ -59,7 +60,7 @@ def _verdict(files: Files, victim: Victim, folder: Path) -> Verdict | None:
     with tempfile.TemporaryDirectory(dir=folder) as own:
         for name, lines in files.items():
             (Path(own) / name).write_bytes(written(lines))
-        found = measured_verdicts(read_folder(Path(own)), detect())
+        found = judge(read_latest(Path(own)), detect())
     return next((one for one in found if one.cell == victim.cell_id), None)
 
 
@@ -75,7 +76,7 @@ def _row(operator: str, victim: Victim, verdict: Verdict | None, status: str) ->
         "status": status,
         "level": str(verdict.level) if verdict else None,
         "basis": str(verdict.basis) if verdict else None,
-        "reasons": list(verdict.reasons) if verdict else [],
+        "reasons": list(texts(verdict.reasons)) if verdict else [],
     }
 
 

@@ -7,16 +7,16 @@ from itertools import permutations
 
 import pytest
 from current_runs import CELL, CHECKS, HIGH, OLD, ask, evidence, inventory, later, line, matrix, passed, run, says
-from generators.compatibility.current import measured_verdicts
-from generators.compatibility.current_checks import current_checks
 
-from generators.compatibility.judge import required_checks
+from generators.compatibility.judge import judge, required_checks
 from generators.compatibility.matrix_now import current_matrix
 from generators.compatibility.verdict import Basis, Level
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import EDITED, Outcome
 from reports.diagnosis import diagnose
+from reports.wording import texts
 
 pytestmark = pytest.mark.skipif("honours_mask" not in CHECKS, reason="no recipe of bert for these transformers")
 
@@ -80,7 +80,7 @@ def test_other_columns_of_another_precision_are_predicted_with_all_facts_of_the_
 
 def test_evidence_of_what_is_no_cell_is_left_to_the_report():
     odd = evidence(run(), lines=[*passed(), line("builds", cell_id="no cell")])
-    assert [verdict.cell for verdict in measured_verdicts(odd, inventory())] == [CELL.id]
+    assert [verdict.cell for verdict in judge(read_latest(odd), inventory())] == [CELL.id]
 
 
 # Measured, expired, unknown
@@ -92,7 +92,9 @@ def test_a_whole_run_on_these_versions_is_measured():
 
 def test_a_run_that_is_dated_after_now_replaces_none():
     wrong = line("matches_reference", Outcome.FAILED, started_at="2999-01-01T00:00:00+00:00", run_id="r2")
-    kept = {one.check_name: one for one in current_checks(evidence(run(), run("r2", 2), lines=[*passed(), wrong]))}
+    kept = {
+        one.check_name: one for one in read_latest(evidence(run(), run("r2", 2), lines=[*passed(), wrong])).checks
+    }
     assert kept["matches_reference"].outcome is Outcome.PASSED
 
 
@@ -120,11 +122,11 @@ def test_that_a_device_was_absent_is_no_longer_said_once_it_measured_the_cell():
     absent = [replace(one, **elsewhere) for one in passed()]
     since = evidence(run(), run("r2", 2), lines=[*absent, *passed(**later(2))])
     assert says(ask(since)) == HIGH
-    assert diagnose(current_checks(since)) == []
+    assert diagnose(read_latest(since).checks) == []
     again = evidence(run(), run("r2", 2), lines=[*passed(), *(replace(one, **later(2)) for one in absent)])
-    assert {one.error_type for one in diagnose(current_checks(again))} == {"browser_required"}
+    assert {one.error_type for one in diagnose(read_latest(again).checks)} == {"browser_required"}
     unreached = [replace(one, outcome=Outcome.NOT_RUN, error_type="deselected") for one in passed(**later(2))]
-    assert diagnose(current_checks(evidence(run(), run("r2", 2), lines=[*absent, *unreached])))
+    assert diagnose(read_latest(evidence(run(), run("r2", 2), lines=[*absent, *unreached])).checks)
 
 
 @pytest.mark.parametrize("where", [{"machine": "there"}, {"accelerator": "L4"}])
@@ -142,7 +144,7 @@ def test_an_interrupted_run_hides_nothing():
     ]  # and of the others not even a line
     verdict = ask(evidence(run(), run("r2", 2), lines=[*passed(), *cut]))
     assert says(verdict) == (Level.MEDIUM, Basis.MEASURED)
-    assert "put together from several runs" in verdict.conditions
+    assert "put together from several runs" in texts(verdict.conditions)
     failed = [
         line("matches_reference", Outcome.FAILED),
         *(one for one in passed() if "reference" not in one.check_name),
@@ -167,14 +169,14 @@ def test_a_pass_after_a_failure_in_one_run_does_not_undo_it(seconds):
     for lines in (both, both[::-1]):
         found = evidence(run(), lines=[*lines, *passed()[1:]])
         assert ask(found).level is Level.UNSUPPORTED
-        (kept,) = [one for one in current_checks(found) if one.check_name == "builds"]
+        (kept,) = [one for one in read_latest(found).checks if one.check_name == "builds"]
         assert kept.outcome is Outcome.FAILED
 
 
 def test_without_a_run_line_nothing_is_measured():
     verdict = ask(evidence(lines=passed()))
     assert says(verdict) == OLD
-    assert "measured with versions that aren't known" in verdict.reasons
+    assert "measured with versions that aren't known" in texts(verdict.reasons)
     assert ask(evidence(lines=passed()[:2])).level is Level.UNKNOWN
 
 
@@ -204,7 +206,7 @@ def test_a_thinned_plan_never_reaches_high(missing):
     without = [one for one in passed() if one.check_name != missing]
     verdict = ask(evidence(thin, lines=without))
     assert verdict.level is Level.UNKNOWN
-    assert any("the plan lacks checks" in reason and missing in reason for reason in verdict.reasons)
+    assert any("the plan lacks checks" in reason and missing in reason for reason in texts(verdict.reasons))
     assert ask(evidence(thin, lines=passed())).level is Level.UNKNOWN
 
 
@@ -218,7 +220,7 @@ def test_a_plan_may_have_more_checks_and_then_all_of_them_count():
 def test_an_edited_suite_concludes_nothing():
     verdict = ask(evidence(run(), lines=passed(conditions={EDITED: "by hand"})))
     assert verdict.level is Level.UNKNOWN
-    assert any("edited by hand" in reason for reason in verdict.reasons)
+    assert any("edited by hand" in reason for reason in texts(verdict.reasons))
 
 
 # What a cell has to have

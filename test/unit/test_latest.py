@@ -9,13 +9,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from generators.compatibility.standing import Standing, standing_in, standing_of
 
-from generators.compatibility import reduction, standing
 from generators.compatibility.matrix_groups import UNNAMED, by_device
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.errors import BrokenInput, HwCompatError
+from hardware.evidence import latest, reduce
 from hardware.evidence.compacted import compact
+from hardware.evidence.latest import SILENT, Latest, read_latest
 from hardware.evidence.record import CheckLine, EndLine, Line, Origin, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.store import read_folder, read_line, read_run
 from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
@@ -116,20 +116,20 @@ def no_way_back(monkeypatch):
     def refuse(folder: Path) -> None:
         raise AssertionError(f"{folder} was read as objects")
 
-    monkeypatch.setattr(standing, "read_folder", refuse)
+    monkeypatch.setattr(latest, "read_folder", refuse)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_raw_and_compacted_say_what_objects_say(tmp_path, seed):
     a_folder(tmp_path, seed)
-    wanted = standing_of(read_folder(tmp_path))
+    wanted = read_latest(read_folder(tmp_path))
     assert len(wanted.checks) > 30
-    assert standing_in(tmp_path) == wanted
+    assert read_latest(tmp_path) == wanted
     done = compact(tmp_path)
     assert (done.files, done.left) == (7, ())
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / ".lock", *done.paths}
-    assert standing_in(tmp_path) == wanted
-    assert standing_of(read_folder(tmp_path)) == wanted
+    assert read_latest(tmp_path) == wanted
+    assert read_latest(read_folder(tmp_path)) == wanted
 
 
 def test_what_a_later_run_replaces_is_left_out_before_it_is_an_object(tmp_path):
@@ -138,7 +138,7 @@ def test_what_a_later_run_replaces_is_left_out_before_it_is_an_object(tmp_path):
         lines = [check(f"r{day}", cell, name, day=day) for name in CHECKS]
         write(tmp_path, f"r{day}", run(f"r{day}", cell, day=day), *lines)
     with EvidenceTable(tmp_path) as table:
-        left = reduction.reduce_checks(table.connection)
+        left = reduce.reduce_checks(table.connection, SILENT)
     assert {one.run_id for one in left} == {"r8"}
     assert len(left) == len(CHECKS)
 
@@ -150,8 +150,8 @@ def test_broken_lines_are_told_and_hide_nothing(tmp_path):
         file.write(b'{"kind": "che\n\n\xff\xfe\n[1]\n')
     write(tmp_path, "r1", check("r1", cell, "backward", error_message="\udc80"))
     write(tmp_path, "r2", run("r2", cell, day=2), check("r2", cell, "builds", day=2))
-    found = standing_in(tmp_path)
-    assert found == standing_of(read_folder(tmp_path))
+    found = read_latest(tmp_path)
+    assert found == read_latest(read_folder(tmp_path))
     assert [(one.file, one.number) for one in found.broken] == [
         ("r1-1.jsonl", 3),
         ("r1-1.jsonl", 5),
@@ -166,8 +166,8 @@ def test_a_line_that_only_looks_whole_counts_for_nothing_and_the_one_before_it_d
     path = write(tmp_path, "r2", run("r2", cell, day=2))
     wrong = to_dict(check("r2", cell, day=2, outcome=Outcome.FAILED)) | {"batch": "three"}
     path.write_text(path.read_text() + json.dumps(wrong) + "\n", encoding="utf-8")
-    found = standing_in(tmp_path)
-    assert found == standing_of(read_folder(tmp_path))
+    found = read_latest(tmp_path)
+    assert found == read_latest(read_folder(tmp_path))
     assert [one.number for one in found.broken] == [2]
     assert next(one for one in found.checks if one.check_name == "builds").run_id == "r1"
 
@@ -176,14 +176,14 @@ def test_two_lines_of_one_run_keep_the_worse_one(tmp_path):
     cell = "bert/fill-mask/cpu/float32"
     lines = [check("r1", cell, outcome=one) for one in (Outcome.PASSED, Outcome.FAILED, Outcome.PASSED)]
     write(tmp_path, "r1", run("r1", cell), *lines)
-    assert [one.outcome for one in standing_in(tmp_path).checks if one.check_name == "builds"] == [Outcome.FAILED]
+    assert [one.outcome for one in read_latest(tmp_path).checks if one.check_name == "builds"] == [Outcome.FAILED]
 
 
 def test_a_folder_that_is_not_there_and_an_empty_one(tmp_path):
     with pytest.raises(BrokenInput, match="--run"):
-        standing_in(tmp_path / "none")
-    found = standing_in(tmp_path)
-    assert isinstance(found, Standing)
+        read_latest(tmp_path / "none")
+    found = read_latest(tmp_path)
+    assert isinstance(found, Latest)
     assert (found.checks, found.cells, found.broken) == ((), frozenset(), ())
 
 
@@ -214,7 +214,7 @@ def test_a_file_that_is_there_itself_counts_instead_of_its_compacted_copy(tmp_pa
     compact(tmp_path)
     path.write_bytes(data + json.dumps(to_dict(check("r1", cell, "backward"))).encode() + b"\n")
     assert [one.check_name for one in read_folder(tmp_path).checks] == ["builds", "backward"]
-    assert standing_in(tmp_path) == standing_of(read_folder(tmp_path))
+    assert read_latest(tmp_path) == read_latest(read_folder(tmp_path))
 
 
 def test_parquet_of_another_kind_is_refused_by_name(tmp_path):
@@ -222,7 +222,7 @@ def test_parquet_of_another_kind_is_refused_by_name(tmp_path):
     with pytest.raises(BrokenInput, match=r"x\.parquet"):
         read_folder(tmp_path)
     with pytest.raises(BrokenInput, match=r"x\.parquet"):
-        standing_in(tmp_path)
+        read_latest(tmp_path)
 
 
 def test_an_accelerator_without_a_name_is_listed_only_where_something_ran():
@@ -244,21 +244,21 @@ def test_an_accelerator_without_a_name_is_listed_only_where_something_ran():
 )
 def test_a_line_that_is_not_what_the_table_says_is_not_believed(changes):
     line = check("r1", "bert/fill-mask/cpu/float32")
-    where = reduction.Place(cell_id=line.cell_id, check_name="builds", target="cpu", machine="here", planned=True)
-    row = reduction.Reduced(place=0, run_id="r1", where=where, accelerator="A")
-    (spoken,) = standing._speaking(None, [row], {0: line})
-    assert spoken == line
-    with pytest.raises(UnusualEvidenceError, match="isn't what the table says"):
-        standing._speaking(None, [row], {0: replace(line, **changes)})
+    where = reduce.Place(cell_id=line.cell_id, check_name="builds", target="cpu", machine="here", planned=True)
+    row = reduce.Reduced(place=0, run_id="r1", where=where, accelerator="A")
+    (placed,) = latest._placed(None, [row], {0: line})
+    assert placed.line == line
+    with pytest.raises(UnusualEvidenceError, match="the table"):
+        list(latest._placed(None, [row], {0: replace(line, **changes)}))
 
 
 def test_an_empty_file_in_the_place_of_a_compacted_one_takes_nothing_away(tmp_path):
     a_folder(tmp_path, 0)
     compact(tmp_path)
-    wanted = standing_in(tmp_path)
+    wanted = read_latest(tmp_path)
     (tmp_path / "r3-1.jsonl").touch()
-    assert standing_in(tmp_path) == wanted
-    assert standing_of(read_folder(tmp_path)) == wanted
+    assert read_latest(tmp_path) == wanted
+    assert read_latest(read_folder(tmp_path)) == wanted
 
 
 @pytest.mark.parametrize("kind", ["check", "run", "end"])

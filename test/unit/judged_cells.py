@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from generators.compatibility.conclude import conclude
-
+from generators.compatibility.judge import judge_cell
 from generators.compatibility.verdict import Verdict
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome
@@ -46,11 +45,11 @@ def passed(**changes: object) -> dict[str, CheckLine]:
 
 def ask(lines, plan=PLAN, **changes) -> Verdict:
     values = {
-        "current_versions": VERSIONS,
-        "run_versions": {"run1": VERSIONS, "run2": VERSIONS},
+        "now": VERSIONS,
+        "then": {"run1": VERSIONS, "run2": VERSIONS},
         **changes,
     }
-    return conclude(CELL, plan, list(lines), **values)
+    return judge_cell(CELL, plan, list(lines), **values)
 
 
 def with_change(check: str, outcome: Outcome = Outcome.PASSED, **changes: object) -> Verdict:

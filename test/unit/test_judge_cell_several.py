@@ -6,27 +6,28 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from concluded import PLAN, VERSIONS, ask, line, passed
-from generators.compatibility.conclude import conclude
+from judged_cells import PLAN, VERSIONS, ask, line, passed
 
+from generators.compatibility.judge import judge_cell
 from generators.compatibility.verdict import Basis, Level
 from hardware.cell import Cell
 from hardware.evidence.record import EDITED, Outcome
+from reports.wording import texts
 
 
 def test_other_versions_make_evidence_expired():
     lines = passed().values()
-    moved = ask(lines, current_versions={**VERSIONS, "torch": "2.14.0"})
+    moved = ask(lines, now={**VERSIONS, "torch": "2.14.0"})
     assert (moved.level, moved.basis) == (Level.HIGH, Basis.EXPIRED)
-    assert any("torch 2.13.0, now 2.14.0" in reason for reason in moved.reasons)
-    assert ask(lines, run_versions={}).basis is Basis.EXPIRED
+    assert any("torch 2.13.0, now 2.14.0" in reason for reason in texts(moved.reasons))
+    assert ask(lines, then={}).basis is Basis.EXPIRED
     assert ask(lines, suite_hash="another").basis is Basis.EXPIRED
     assert ask(lines, suite_hash="abc").basis is Basis.MEASURED
 
 
 def test_valid_evidence_goes_before_expired():
     old = passed(run_id="run2", outcome=Outcome.FAILED)
-    verdict = ask([*passed().values(), *old.values()], run_versions={"run1": VERSIONS, "run2": {"torch": "1"}})
+    verdict = ask([*passed().values(), *old.values()], then={"run1": VERSIONS, "run2": {"torch": "1"}})
     assert (verdict.level, verdict.basis) == (Level.HIGH, Basis.MEASURED)
 
 
@@ -43,8 +44,8 @@ def test_accelerators_are_judged_apart_and_the_worst_counts():
     other["backward"] = line("backward", Outcome.FAILED, run_id="run2", accelerator="L4")
     verdict = ask([*passed().values(), *other.values()])
     assert verdict.level is Level.LOW
-    assert any(reason.startswith("L4: backward failed") for reason in verdict.reasons)
-    assert any(reason.startswith("H200: all") for reason in verdict.reasons)
+    assert any(reason.startswith("L4: backward failed") for reason in texts(verdict.reasons))
+    assert any(reason.startswith("H200: all") for reason in texts(verdict.reasons))
 
 
 def test_half_on_one_accelerator_and_half_on_another_is_not_a_whole():
@@ -79,16 +80,16 @@ def test_an_edited_suite_shows_nothing_not_even_its_crash():
     edited = {"conditions": {EDITED: "by hand"}}
     verdict = ask(passed(**edited).values())
     assert (verdict.level, verdict.evidence_ids) == (Level.UNKNOWN, ())
-    assert any("edited by hand" in reason for reason in verdict.reasons)
+    assert any("edited by hand" in reason for reason in texts(verdict.reasons))
     died = line("matches_reference", Outcome.CRASHED, actual_target=None, accelerator=None, **edited)
     assert ask([line("builds", **edited), died]).level is Level.UNKNOWN
     # One line that is marked marks the suite.
     assert ask([*passed().values(), died]).level is Level.UNKNOWN
     on_cpu = Cell.parse("gpt2/text-generation/cpu/float32")
     silent = replace(died, cell_id=on_cpu.id, requested_target="cpu")
-    verdict = conclude(on_cpu, PLAN, [silent], current_versions=VERSIONS, run_versions={"run1": VERSIONS})
+    verdict = judge_cell(on_cpu, PLAN, [silent], now=VERSIONS, then={"run1": VERSIONS})
     assert verdict.level is Level.UNKNOWN
-    assert any("edited by hand" in reason for reason in verdict.reasons)
+    assert any("edited by hand" in reason for reason in texts(verdict.reasons))
 
 
 def test_an_edited_run_takes_nothing_from_another():
@@ -97,11 +98,11 @@ def test_an_edited_run_takes_nothing_from_another():
 
 
 def test_a_run_whose_versions_are_not_known_is_expired_whatever_is_asked():
-    assert ask(passed().values(), run_versions={}, current_versions={}).basis is Basis.EXPIRED
+    assert ask(passed().values(), then={}, now={}).basis is Basis.EXPIRED
 
 
 def test_what_was_put_together_from_several_runs_says_so():
     lines = {**passed(), "runs_natively": line("runs_natively", run_id="run2")}
     verdict = ask(lines.values())
     assert verdict.level is Level.MEDIUM
-    assert "put together from several runs" in verdict.conditions
+    assert "put together from several runs" in texts(verdict.conditions)

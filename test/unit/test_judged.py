@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from generators.compatibility import conclusions
+from generators.compatibility import judged
 from generators.compatibility.judge import required_checks
 from generators.compatibility.judged import Judged, judged_in
 from hardware.cell import Cell
@@ -62,22 +62,22 @@ def write_evidence(folder: Path) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Evidence of some cells, where any is worth keeping."""
     monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(conclusions, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(judged, "_WORTH_KEEPING", 1)
     write_evidence(tmp_path / "evidence")
     return tmp_path / "evidence"
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The folders that were concluded from anew."""
+    """The folders that were judged anew."""
     found: list[Path] = []
-    standing_in = conclusions.standing_in
+    read = judged.read_latest
 
     def noted(folder: Path) -> Any:
         found.append(folder)
-        return standing_in(folder)
+        return read(folder)
 
-    monkeypatch.setattr(conclusions, "standing_in", noted)
+    monkeypatch.setattr(judged, "read_latest", noted)
     return found
 
 
@@ -116,7 +116,7 @@ def derived_recipe(folder: Path) -> Any:
 
 
 def broken_cache(folder: Path) -> Any:
-    (kept,) = (folder.parent / "cache" / "conclusions").glob("*.json")
+    (kept,) = (folder.parent / "cache" / "verdicts").glob("*.json")
     said = json.loads(kept.read_text(encoding="utf-8"))
     said["devices"]["machine"] = {"lab-a": [10_000]}
     kept.write_text(json.dumps(said), encoding="utf-8")

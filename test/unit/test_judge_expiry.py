@@ -10,6 +10,7 @@ from hardware.backends.base import BaseBackend
 from hardware.cell import Cell
 from hardware.evidence import versions
 from hardware.evidence.revisions import checker_versions
+from reports.wording import texts
 
 pytestmark = pytest.mark.skipif("honours_mask" not in CHECKS, reason="no recipe of bert for these transformers")
 
@@ -29,7 +30,7 @@ def no_recipes_of_this_machine(tmp_path, monkeypatch):
 def test_a_version_that_changed_or_went_makes_it_expired(here, said):
     verdict = ask(evidence(run(), lines=passed()), inventory(**here))
     assert says(verdict) == OLD
-    assert any(said in reason for reason in verdict.reasons)
+    assert any(said in reason for reason in texts(verdict.reasons))
 
 
 def test_a_backend_from_outside_expires_with_its_package(monkeypatch):
@@ -49,7 +50,7 @@ def test_a_package_that_came_makes_it_expired():
     before = evidence(run(versions={**PACKAGES, **checker_versions()}), lines=passed())
     verdict = ask(before)
     assert says(verdict) == OLD
-    assert any(f"nvidia_driver absent, now {DRIVER}" in reason for reason in verdict.reasons)
+    assert any(f"nvidia_driver absent, now {DRIVER}" in reason for reason in texts(verdict.reasons))
 
 
 def test_a_version_that_the_target_does_not_depend_on_changes_nothing():
@@ -60,12 +61,12 @@ def test_evidence_of_another_suite_is_expired():
     newer = run("r2", 2, suite_hash="new")
     verdict = ask(evidence(run(), newer, lines=passed()))
     assert says(verdict) == OLD
-    assert "measured by another suite" in verdict.reasons
+    assert "measured by another suite" in texts(verdict.reasons)
 
 
 def test_a_checkpoint_needs_evidence_of_its_weights():
     found = evidence(run(), lines=passed())
-    assert ask(found, subject_required="checkpoint").level is Level.UNKNOWN
+    assert ask(found, weights_asked="checkpoint").level is Level.UNKNOWN
     real = evidence(run(subject="checkpoint"), lines=passed(subject="checkpoint"))
     assert says(ask(real)) == HIGH
     assert ask(evidence(run(subject="checkpoint"), lines=passed())).level is Level.UNKNOWN
