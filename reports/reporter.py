@@ -51,8 +51,8 @@ class HardwareCompatibilityReporter:
     """Findings of one session. Every `collect_…` adds to them and returns what it found; the same is kept once.
 
     `evidence` is what was measured (None: nothing), as it was read or as `gathered_in` reduces a large folder;
-    `own_limits` are a repository's own tolerances by cell id. A part that is missing becomes a finding, and the rest
-    goes on.
+    `own_limits` are a repository's own tolerances by cell id; `inventory` is this machine's, where the caller has it:
+    else it is detected when it is needed. A part that is missing becomes a finding, and the rest goes on.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class HardwareCompatibilityReporter:
         *,
         output_folder: Path = DEFAULT_REPORTS,
         own_limits: Mapping[str, float] | None = None,
+        inventory: HardwareInfo | None = None,
     ) -> None:
         none = Evidence(runs=(), checks=(), ends=(), broken=())
         self.gathered = evidence if isinstance(evidence, Gathered) else gathered_of(evidence or none)
@@ -73,7 +74,7 @@ class HardwareCompatibilityReporter:
         self.stack: tuple[StackResult, ...] = ()
         self._asked_for_evidence = False
         self._findings: dict[tuple[str, tuple[str, ...]], Finding] = {}
-        self._inventory: HardwareInfo | None = None
+        self._inventory = inventory
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -81,7 +82,7 @@ class HardwareCompatibilityReporter:
         return worst_first(self._findings.values())
 
     def inventory(self) -> HardwareInfo:
-        """This machine's inventory, detected once."""
+        """This machine's inventory: the one that was passed, or detected once."""
         if self._inventory is None:
             from hardware.detection import detect
 
@@ -132,7 +133,7 @@ class HardwareCompatibilityReporter:
 
     def check_components(self) -> dict[str, Component]:
         """The parts by name, each missing or failing one with a finding. Imports no framework."""
-        self.components = (*packages(), *own_parts())
+        self.components = (*packages(), *own_parts(self.inventory))
         absent = {one.name for one in self.components if one.state == "missing"}
         for one in self.components:
             if one.state == "missing":

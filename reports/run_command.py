@@ -56,7 +56,13 @@ def run_suites(
         result, cut = error.result, error
     outcome = _judged(asked, project, result, lock=asked.update_expected and not cut)
     written_report = write_run_reports(
-        result, asked.evidence, asked.report_dir, outcome, suites=asked.output_dir, baseline=baseline
+        result,
+        asked.evidence,
+        asked.report_dir,
+        outcome,
+        suites=asked.output_dir,
+        baseline=baseline,
+        inventory=None if asked.host else inventory,  # reports are about this machine
     )
     if asked.format_ == "json":
         click.echo(report_text(written_report.report, "json"))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from generators.job import JobResult
 from generators.project.finding import ProjectOutcome
@@ -18,6 +19,9 @@ from .places import suite_places
 from .project import project_findings
 from .report import Report
 from .reporter import HardwareCompatibilityReporter
+
+if TYPE_CHECKING:
+    from hardware.detection import HardwareInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +40,12 @@ def write_run_reports(
     *,
     suites: Path | None = None,
     baseline: Baseline | None = None,
+    inventory: HardwareInfo | None = None,
 ) -> WrittenReport:
     """Write `<run id>.md`, `.json`, `.html`, `.xml` (JUnit) and `.sarif` into `folder`.
 
     `project` is what a project file makes of the run, `suites` the folder in which findings are shown, `baseline` the
-    earlier report that they are held against. Raises `OutputError` where the folder can't be written.
+    earlier report that they are held against, `inventory` this machine's where the caller has it. Raises `OutputError` where the folder can't be written.
     """
     own = [cell.written.planned for cell in result.cells]
     read = result.read_evidence(evidence)
@@ -48,6 +53,7 @@ def write_run_reports(
         read,
         output_folder=folder,
         own_limits={one.cell.id: one.tolerance.limit for one in own if one.tolerance},
+        inventory=inventory,
     )
     reporter.collect_compatibility_test_errors()
     report = replace(reporter.report(), runs=read.runs)
