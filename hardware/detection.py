@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .accelerators import registered_vendors
-from .accelerators._chip import ChipDevice, chip_accelerators
-from .accelerators._pci import PciDevice, bus_read_once, pci_accelerators
+from .accelerators._pci import ChipDevice, PciDevice, bus_read_once, chip_accelerators, pci_accelerators
 from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from .errors import HwCompatError, UsageError
 from .expected_targets import TargetStatus, expected_targets

@@ -45,7 +45,8 @@ def write_run_reports(
     """Write `<run id>.md`, `.json`, `.html`, `.xml` (JUnit) and `.sarif` into `folder`.
 
     `project` is what a project file makes of the run, `suites` the folder in which findings are shown, `baseline` the
-    earlier report that they are held against, `inventory` this machine's where the caller has it. Raises `OutputError` where the folder can't be written.
+    earlier report that they are held against, `inventory` this machine's where the caller has it. Raises
+    `OutputError` where the folder can't be written.
     """
     own = [cell.written.planned for cell in result.cells]
     read = result.read_evidence(evidence)

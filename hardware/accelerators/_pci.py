@@ -1,4 +1,4 @@
-"""Accelerators as the PCI bus shows them, with no driver and no vendor library.
+"""Accelerators as the kernel shows them with no vendor library: on the PCI bus, and inside a system-on-chip.
 
 Source of the layout: the kernel's `Documentation/ABI/testing/sysfs-bus-pci` and `sysfs-devices-removable`; of the
 classes: pci.ids; of devices in other classes, and of names where no pci.ids is installed: `bus_devices.toml`.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -29,7 +30,8 @@ ID_DATABASES = (
     Path("/usr/share/pci.ids"),
 )
 DEVICES = "/sys/bus/pci/devices"
-_TABLE = Path(__file__).with_name("bus_devices.toml")
+_DRIVERS = "/sys/bus/platform/drivers"
+_BUS_TABLE, _CHIP_TABLE = (Path(__file__).with_name(f"{name}_devices.toml") for name in ("bus", "chip"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +130,7 @@ def _known(vendor: int, device: int, base_class: int) -> _Known | None:
 
 @functools.cache
 def _known_devices() -> dict[tuple[int, int | None], _Known]:
-    entries = tomllib.loads(_TABLE.read_text(encoding="utf-8"))["device"]
+    entries = tomllib.loads(_BUS_TABLE.read_text(encoding="utf-8"))["device"]
     return {
         (int(one["vendor"], 16), int(one["device"], 16) if "device" in one else None): _Known(
             name=one["name"], kind=one["kind"]
@@ -188,3 +190,41 @@ def _names(wanted: set[tuple[int, int]], database: Path) -> dict[tuple[int, int]
             elif (vendor_id, identity) in wanted:
                 names[vendor_id, identity] = f"{vendor_name} {name}"
     return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChipDevice:
+    """One device: where the kernel has it (`fdab0000.npu`), the driver, and the device tree's name for it."""
+
+    place: str
+    name: str
+    kind: str
+    driver: str
+    compatible: str
+
+
+def chip_accelerators(machine: Machine) -> tuple[ChipDevice, ...]:
+    """What `chip_devices.toml` knows, by driver and place. Empty where the kernel has none of the drivers."""
+    found = []
+    for known in _known_chips():
+        folder = f"{_DRIVERS}/{known['driver']}"
+        for place in machine.names(folder) or ():
+            event = machine.text(f"{folder}/{place}/uevent") or ""
+            told = re.search(r"^OF_COMPATIBLE_0=(\S+)", event, re.MULTILINE)
+            if told and told[1].startswith(known["compatible"]):
+                found.append(
+                    ChipDevice(
+                        place=place,
+                        name=known["name"],
+                        kind=known["kind"],
+                        driver=known["driver"],
+                        compatible=told[1],
+                    )
+                )
+    return tuple(found)
+
+
+@functools.cache
+def _known_chips() -> list[dict[str, Any]]:
+    devices: list[dict[str, Any]] = tomllib.loads(_CHIP_TABLE.read_text(encoding="utf-8"))["device"]
+    return devices

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 from ..machine import Machine, Reading
 from ..values import after, from_json, table, tables, whole, words
 from ._figures import milliwatts, percent
-from ._listed import ListedAccelerators
-from ._telling import Tool
+from ._sources import ListedAccelerators, Tool
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 _CHIPS = Path(__file__).with_name("apple_chips.toml")

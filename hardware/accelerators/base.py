@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..errors import BackendUnavailable, UsageError, did_you_mean, echo
 from ..machine import LiveMachine, Machine, Reading
@@ -25,6 +25,7 @@ __all__ = [
     "NoAccelerator",
     "NoSuchIndex",
     "Reading",
+    "TellingAccelerators",
     "VendorFacts",
     "bus_only",
 ]
@@ -206,6 +207,36 @@ class AcceleratorBackend(ABC):
 
     def shutdown(self) -> None:  # noqa: B027 - an optional hook
         """Give the vendor's library back. Safe to call twice."""
+
+
+class TellingAccelerators(AcceleratorBackend):
+    """A vendor that has a reason for each figure that isn't there: `told` has both, the getters of the contract the
+    figure alone."""
+
+    @abstractmethod
+    def told(self, index: int, what: str) -> Reading[Any]:
+        """One metric of device `index` by its name (`temperature`, `memory`, `utilization`, `power`, `throttle`), or
+        the reason why there is none. Raises `NoSuchIndex` (an `IndexError`) beyond the range."""
+
+    def get_temperature(self, index: int) -> float | None:
+        celsius: float | None = self.told(index, "temperature").value
+        return celsius
+
+    def get_memory_usage(self, index: int) -> dict[str, int] | None:
+        memory: dict[str, int] | None = self.told(index, "memory").value
+        return memory
+
+    def get_utilization(self, index: int) -> dict[str, float | None] | None:
+        rates: dict[str, float | None] | None = self.told(index, "utilization").value
+        return rates
+
+    def get_power_usage(self, index: int) -> float | None:
+        watts: float | None = self.told(index, "power").value
+        return watts
+
+    def get_throttle_reasons(self, index: int) -> tuple[str, ...] | None:
+        reasons: tuple[str, ...] | None = self.told(index, "throttle").value
+        return reasons
 
 
 def bus_only(device: PciDevice, *, vendor: str, device_type: str) -> AcceleratorInfo:

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..machine import Machine, Reading
+from ..software import Packages
 from ..values import whole, words
 from ._figures import percent
-from ._listed import ListedAccelerators
-from ._packages import Packages
 from ._pci import DEVICES, PciDevice, bound_driver, pci_accelerators, pcie_generation
-from ._telling import Tool
+from ._sources import ListedAccelerators, Tool
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 PCI_VENDOR_ID, CORAL_VENDOR_ID, CORAL_DEVICE_ID = 0x1AE0, 0x1AC1, 0x089A

@@ -13,9 +13,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from ._listed import ListedAccelerators
-from ._packages import Packages
+from ..software import Packages
 from ._pci import DEVICES, PciDevice, bound_driver, pci_accelerators, pcie_generation
+from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts, bus_only
 
 PCI_VENDOR_ID, PCI_DEVICE_ID = 0x1DE0, 0x0000
