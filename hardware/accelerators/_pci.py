@@ -7,16 +7,14 @@ classes: pci.ids; of devices in other classes, and of names where no pci.ids is 
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
-import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..machine import Library, LiveMachine, Machine, Reading
-from ..values import whole, words
+from ..values import data_file, whole, words
 from ._figures import generation_of
 
 DISPLAY_CLASS = 0x03
@@ -50,12 +48,6 @@ class PciDevice:
     name: str = ""
     kind: str = ""
     external: bool | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Known:
-    name: str
-    kind: str
 
 
 def pci_accelerators(machine: Machine | None = None) -> tuple[PciDevice, ...] | None:
@@ -109,7 +101,7 @@ def _read(machine: Machine, address: str) -> PciDevice | None:
     known = None if code >> 16 == DISPLAY_CLASS else _known(vendor, device, code >> 16)
     if code >> 16 in _VAGUE_CLASSES and known is None:
         return None
-    kind = "gpu" if code >> 16 == DISPLAY_CLASS else known.kind if known else ""
+    kind = "gpu" if code >> 16 == DISPLAY_CLASS else known["kind"] if known else ""
     removable = {"removable": True, "fixed": False}
     return PciDevice(
         address=address,
@@ -121,22 +113,13 @@ def _read(machine: Machine, address: str) -> PciDevice | None:
     )
 
 
-def _known(vendor: int, device: int, base_class: int) -> _Known | None:
-    found = _known_devices().get((vendor, device))
+def _known(vendor: int, device: int, base_class: int) -> Mapping[str, str] | None:
+    """What `bus_devices.toml` has of a device: its name and kind. A whole vendor is known by its accelerators."""
+    entries = [one for one in data_file(_BUS_TABLE)["device"] if int(one["vendor"], 16) == vendor]
+    found = next((one for one in entries if "device" in one and int(one["device"], 16) == device), None)
     if found is None and base_class == PROCESSING_ACCELERATOR_CLASS:
-        found = _known_devices().get((vendor, None))
+        found = next((one for one in entries if "device" not in one), None)
     return found
-
-
-@functools.cache
-def _known_devices() -> dict[tuple[int, int | None], _Known]:
-    entries = tomllib.loads(_BUS_TABLE.read_text(encoding="utf-8"))["device"]
-    return {
-        (int(one["vendor"], 16), int(one["device"], 16) if "device" in one else None): _Known(
-            name=one["name"], kind=one["kind"]
-        )
-        for one in entries
-    }
 
 
 def _named(devices: list[PciDevice], machine: Machine) -> tuple[PciDevice, ...]:
@@ -147,12 +130,12 @@ def _named(devices: list[PciDevice], machine: Machine) -> tuple[PciDevice, ...]:
         for one in (told if isinstance(told, list) else [])
         if isinstance(one, list) and len(one) == 3 and (whole(one[0]), whole(one[1])) in wanted
     }
-    return tuple(replace(one, name=names.get((one.vendor_id, one.device_id)) or _own_name(one)) for one in devices)
-
-
-def _own_name(device: PciDevice) -> str:
-    known = _known(device.vendor_id, device.device_id, device.class_code >> 16)
-    return known.name if known else ""
+    named = []
+    for one in devices:
+        name = names.get((one.vendor_id, one.device_id))
+        known = None if name else _known(one.vendor_id, one.device_id, one.class_code >> 16)
+        named.append(replace(one, name=name or (known["name"] if known else "")))
+    return tuple(named)
 
 
 class PciNames(Library):
@@ -206,7 +189,7 @@ class ChipDevice:
 def chip_accelerators(machine: Machine) -> tuple[ChipDevice, ...]:
     """What `chip_devices.toml` knows, by driver and place. Empty where the kernel has none of the drivers."""
     found = []
-    for known in _known_chips():
+    for known in data_file(_CHIP_TABLE)["device"]:
         folder = f"{_DRIVERS}/{known['driver']}"
         for place in machine.names(folder) or ():
             event = machine.text(f"{folder}/{place}/uevent") or ""
@@ -222,9 +205,3 @@ def chip_accelerators(machine: Machine) -> tuple[ChipDevice, ...]:
                     )
                 )
     return tuple(found)
-
-
-@functools.cache
-def _known_chips() -> list[dict[str, Any]]:
-    devices: list[dict[str, Any]] = tomllib.loads(_CHIP_TABLE.read_text(encoding="utf-8"))["device"]
-    return devices

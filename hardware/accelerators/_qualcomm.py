@@ -86,7 +86,7 @@ def read_adreno(machine: Machine) -> str:
 
 
 def read_windows(text: str | None) -> tuple[WindowsDevice, ...]:
-    """Qualcomm's devices out of what `CIM` prints."""
+    """Qualcomm's devices out of what CIM prints."""
     data = table(from_json(text))
     drivers = {words(one.get("Name")): words(one.get("DriverVersion")) for one in tables(data.get("video"))}
     return tuple(

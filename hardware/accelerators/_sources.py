@@ -99,9 +99,18 @@ class OpenedOnce(Library):
             return Reading(value=None, reason=opening.reason)
         return self._answer(function, *arguments)
 
+    def close(self) -> str:
+        with self._lock:
+            opened, self._opening = self._opening, None
+            return "" if opened is None or opened.reason else self._stop()
+
     @abstractmethod
     def _start(self) -> Opening:
         """Load and start the library."""
+
+    @abstractmethod
+    def _stop(self) -> str:
+        """Give the library back, which was started; the reason if that failed."""
 
     @abstractmethod
     def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
@@ -324,7 +333,13 @@ class ListedAccelerators(TellingAccelerators):
     def __init__(self, machine: Machine | None = None) -> None:
         super().__init__(machine)
         self._devices: tuple[AcceleratorInfo, ...] | None = None
+        self._tools: dict[tuple[str, ...], Tool] = {}
         self._lock = threading.RLock()
+
+    def tool(self, *words: str, keep: bool = False) -> Tool:
+        """The one `Tool` of a command."""
+        with self._lock:
+            return self._tools.setdefault(words, Tool(self.machine, *words, keep=keep))
 
     @abstractmethod
     def find(self) -> tuple[AcceleratorInfo, ...]:

@@ -13,12 +13,13 @@ import importlib.util
 import io
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..machine import Machine, Reading
+from ..machine import Reading
 from ._figures import celsius, given, memory_kind, pci_address, percent, positive, rates, share, size, text, without
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
 from .base import AcceleratorInfo, DriverState, LibraryState
@@ -65,11 +66,8 @@ class Amdsmi(OpenedOnce):
     """
 
     NAME = "amdsmi"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._binding: Any = None
-        self._handles: list[Any] = []
+    _binding: Any = None
+    _handles: Sequence[Any] = ()
 
     def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
         binding, handles = self._binding, self._handles
@@ -91,17 +89,13 @@ class Amdsmi(OpenedOnce):
         except Exception as error:  # the binding has a class of its own for each error, and decodes texts besides
             return Reading(value=None, reason=f"{function}: {_said(error)}")
 
-    def close(self) -> str:
-        with self._lock:
-            binding, self._binding, self._handles = self._binding, None, []
-            opened, self._opening = self._opening, None
-            if binding is None or opened is None or opened.reason:
-                return ""
-            try:
-                binding.amdsmi_shut_down()
-            except Exception as error:  # as above
-                return _said(error)
-            return ""
+    def _stop(self) -> str:
+        binding, self._binding, self._handles = self._binding, None, ()
+        try:
+            binding.amdsmi_shut_down()
+        except Exception as error:  # as above
+            return _said(error)
+        return ""
 
     def _start(self) -> Opening:
         file = _library_file()
@@ -202,10 +196,7 @@ class AmdsmiSource(LibrarySource):
 
     NAME = "amdsmi"
     LIBRARY = Amdsmi
-
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
-        self._cards: Cards | None = None
+    _cards: Cards | None = None
 
     def _table(self, function: str, index: int) -> Reading[dict[str, Any]]:
         told = self.library.ask(function, index)

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from ..machine import Machine, Reading
+from ..machine import Reading
 from ..software import Packages
-from ..values import whole, words
+from ..values import data_file, whole, words
 from ._figures import percent
 from ._pci import DEVICES, PciDevice, bound_driver, pci_accelerators, pcie_generation
-from ._sources import ListedAccelerators, Tool
+from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 PCI_VENDOR_ID, CORAL_VENDOR_ID, CORAL_DEVICE_ID = 0x1AE0, 0x1AC1, 0x089A
@@ -66,10 +65,6 @@ class GoogleAccelerators(ListedAccelerators):
         "jax": "tpu:{index}",
     }
     """PyTorch through torch_xla with PJRT_DEVICE=TPU; `tpu` is no torch device."""
-
-    def __init__(self, machine: Machine | None = None) -> None:
-        super().__init__(machine)
-        self._info = Tool(self.machine, "tpu-info")
 
     def find(self) -> tuple[AcceleratorInfo, ...]:
         on_bus = self._chips()
@@ -135,7 +130,7 @@ class GoogleAccelerators(ListedAccelerators):
         """Used and total memory in bytes and the duty cycle in percent, of a chip that a program computes on."""
         if device.extra_info["family"] == _EDGE:
             return Reading(value=None, reason="an Edge TPU tells none")
-        told = self._info.text()
+        told = self.tool("tpu-info").text()
         rows = read_usage(told.value)
         chips = [one for one in self.driven() if one.extra_info["family"] == CLOUD]
         if len(rows) != len(chips):
@@ -297,5 +292,5 @@ def generations() -> tuple[Generation, ...]:
             nodes=one["nodes"],
             types=tuple(one["types"]),
         )
-        for one in tomllib.loads(_TABLE.read_text(encoding="utf-8"))["generation"]
+        for one in data_file(_TABLE)["generation"]
     )

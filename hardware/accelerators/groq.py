@@ -8,12 +8,10 @@ driver is there is told by what the kernel bound to the card. The PyPI package `
 
 from __future__ import annotations
 
-import functools
-import tomllib
 from pathlib import Path
-from typing import Any
 
 from ..software import Packages
+from ..values import data_file
 from ._pci import DEVICES, PciDevice, bound_driver, pci_accelerators, pcie_generation
 from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts, bus_only
@@ -69,7 +67,7 @@ class GroqAccelerators(ListedAccelerators):
         return tuple(one for one in devices if (one.vendor_id, one.device_id) == (PCI_VENDOR_ID, PCI_DEVICE_ID))
 
     def _describe(self, index: int | None, device: PciDevice, driver: str) -> AcceleratorInfo:
-        facts = _facts()
+        facts = data_file(_TABLE)
         subsystem = self.machine.number(f"{DEVICES}/{device.address}/subsystem_device", 16)
         card = "" if subsystem is None else facts["cards"].get(f"{subsystem:04x}", "")
         seen = bus_only(device, vendor=self.VENDOR_NAME, device_type=self.DEVICE_TYPE)
@@ -95,8 +93,3 @@ class GroqAccelerators(ListedAccelerators):
         if module.value or self.machine.is_folder(SDK_FOLDER):
             return LibraryState.OK, ""
         return LibraryState.MISSING, f"the GroqWare SDK isn't here ({module.reason}; no {SDK_FOLDER})"
-
-
-@functools.cache
-def _facts() -> dict[str, Any]:
-    return tomllib.loads(_TABLE.read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -46,11 +47,8 @@ class LevelZero(OpenedOnce):
     """
 
     NAME = "levelzero"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._zes: Any = None
-        self._devices: list[Any] = []
+    _zes: Any = None
+    _devices: Sequence[Any] = ()
 
     def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
         from ._levelzero import QUESTIONS, LevelZeroError
@@ -70,10 +68,9 @@ class LevelZero(OpenedOnce):
         except (LevelZeroError, AttributeError, OSError, ctypes.ArgumentError) as error:  # or a loader of another age
             return Reading(value=None, reason=f"Level Zero, {function}: {error}")
 
-    def close(self) -> str:
+    def _stop(self) -> str:
         # Sysman has no function that ends it; the handles are valid as long as the process.
-        with self._lock:
-            self._opening, self._zes, self._devices = None, None, []
+        self._zes, self._devices = None, ()
         return ""
 
     def _start(self) -> Opening:
@@ -119,10 +116,7 @@ class LevelZeroSource(LibrarySource):
 
     NAME = "Level Zero"
     LIBRARY = LevelZero
-
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
-        self._files: IntelGpuFiles | None = None
+    _files: IntelGpuFiles | None = None
 
     def _or_files(self, index: int, told: Reading[Any], what: str) -> Reading[Any]:
         if told.value is not None:
@@ -271,12 +265,9 @@ class IntelAccelerators(SourcedAccelerators):
     NPU_STRINGS: ClassVar[dict[str, str]] = {"openvino": "NPU", "onnxruntime": "NPU"}
     PCI_VENDOR_ID = VENDOR_ID
     LIBRARY_SOURCE = LevelZeroSource
+    _npus: IntelNpuFiles | None = None
+    _joined: Source | None = None
     MODULES = ("i915", "xe", "intel_vpu")
-
-    def __init__(self, machine: Machine | None = None) -> None:
-        super().__init__(machine)
-        self._npus: IntelNpuFiles | None = None
-        self._joined: Source | None = None
 
     def _is_seen(self) -> bool:
         return bool(self.on_bus()) or self.module_loaded() is not False

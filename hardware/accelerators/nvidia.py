@@ -104,18 +104,14 @@ class Nvml(OpenedOnce):
         except (OSError, TypeError, ValueError) as error:  # a binding and a driver of different ages
             return Reading(value=None, reason=f"{function}: {type(error).__name__}: {error}")
 
-    def close(self) -> str:
-        with self._lock:
-            opened, self._opening = self._opening, None
-            if opened is None or opened.reason:
-                return ""
-            import pynvml
+    def _stop(self) -> str:
+        import pynvml
 
-            try:
-                pynvml.nvmlShutdown()
-            except pynvml.NVMLError as error:
-                return str(error)
-            return ""
+        try:
+            pynvml.nvmlShutdown()
+        except pynvml.NVMLError as error:
+            return str(error)
+        return ""
 
 
 def _slices(card: Any) -> list[dict[str, Any]]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..machine import Machine, Reading
+from ..machine import Reading
 from ..values import after, table, tables, whole, words
 from ._figures import celsius, given, percent, watts
 from ._pci import PROCESSING_ACCELERATOR_CLASS, PciDevice, bound_driver, pci_accelerators, pcie_generation
-from ._sources import ListedAccelerators, Tool
+from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts, bus_only
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ PCI_VENDOR_ID = 0x17CB
 _TOOLS = ("qaic-util", "/opt/qti-aic/tools/qaic-util")
 _NODE, _CARD, _GPU, _WINDOWS = "FastRPC node", "Cloud AI card", "kernel", "device manager"
 
-CIM = (
+_SCRIPT = (
     "$ProgressPreference='SilentlyContinue'; @{"
     "pnp=@(Get-CimInstance Win32_PnPEntity -Filter \"PNPClass='Display' OR PNPClass='ComputeAccelerator'\""
     " | Select-Object Name,Manufacturer,PNPClass,Status);"
@@ -32,6 +32,7 @@ CIM = (
     "} | ConvertTo-Json -Depth 3 -Compress"
 )
 """AdapterRAM is left out: it is a 32-bit number and wrong from 4 GB on."""
+_CIM = ("powershell", "-NoProfile", "-NonInteractive", "-Command", _SCRIPT)
 
 Extra = dict[str, str | int | float | bool]
 
@@ -44,11 +45,7 @@ class QualcommAccelerators(ListedAccelerators):
     DEVICE_STRINGS: ClassVar[dict[str, str]] = {"pytorch": "qaic:{index}", "onnxruntime": "npu:{index}"}
     """torch_qaic names Cloud AI cards only; ONNX Runtime's names are those of its OrtDevice."""
 
-    def __init__(self, machine: Machine | None = None) -> None:
-        super().__init__(machine)
-        self._cim = Tool(self.machine, "powershell", "-NoProfile", "-NonInteractive", "-Command", CIM, keep=True)
-        self._tools = [Tool(self.machine, tool, "-q") for tool in _TOOLS]
-        self._denied: str = ""
+    _denied = ""
 
     def find(self) -> tuple[AcceleratorInfo, ...]:
         found: list[AcceleratorInfo] = []
@@ -151,7 +148,7 @@ class QualcommAccelerators(ListedAccelerators):
         from ._qualcomm import read_windows
 
         arm = self.machine.host().machine.lower() in ("arm64", "aarch64")
-        return read_windows(self._cim.text().value) if arm else ()
+        return read_windows(self.tool(*_CIM, keep=True).text().value) if arm else ()
 
     def _on_windows(self, index: int | None, told: WindowsDevice) -> AcceleratorInfo:
         extra: Extra = {"seen_through": _WINDOWS, "unified_memory": True}
@@ -253,8 +250,8 @@ class QualcommAccelerators(ListedAccelerators):
 
     def _tool_output(self) -> Reading[str]:
         first = Reading[str](value=None, reason="qaic-util isn't installed")
-        for tool in self._tools:
-            told = tool.text()
+        for tool in _TOOLS:
+            told = self.tool(tool, "-q").text()
             if told.value is not None:
                 return told
             first = told if "isn't installed" not in told.reason else first
