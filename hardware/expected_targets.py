@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .own_commands import as_runnable
@@ -68,31 +69,18 @@ def _cpu(inventory: HardwareInfo) -> TargetStatus:
     )
 
 
-def _cuda(inventory: HardwareInfo) -> TargetStatus:
-    return _gpu(inventory, target="cuda", vendor="NVIDIA")
-
-
-def _rocm(inventory: HardwareInfo) -> TargetStatus:
-    return _gpu(inventory, target="rocm", vendor="AMD")
-
-
-def _xpu(inventory: HardwareInfo) -> TargetStatus:
-    return _gpu(inventory, target="xpu", vendor="Intel")
-
-
 def _gpu(inventory: HardwareInfo, *, target: str, vendor: str) -> TargetStatus:
     """A vendor's GPUs through torch: its build must be the right one, and a real device must be seen."""
     every = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type == "gpu"]
+    hiding = [str(one.extra_info["hidden_by"]) for one in every if "hidden_by" in one.extra_info]
     devices = [one for one in every if "hidden_by" not in one.extra_info]
-    reasons = filter(
-        None,
-        [
-            _wrong_build(inventory, target),
-            _no_device(inventory, vendor, every),
-            _hidden(every),
-        ],
-    )
-    reason = "; ".join(reasons)
+    torch, wrong_build = inventory.torch, ""
+    if torch.version is None:
+        wrong_build = torch.reason
+    elif torch.kind != target:
+        wrong_build = f"torch {torch.version} is built for {torch.kind}, not for {target}"
+    hidden = f"{hiding[0]} hides every device" if every and not devices else ""
+    reason = "; ".join(filter(None, [wrong_build, _no_device(inventory, vendor, every), hidden]))
     sizes = [size for one in devices if (size := _capacity(inventory, one)) is not None]
     return TargetStatus(
         target=target,
@@ -103,11 +91,6 @@ def _gpu(inventory: HardwareInfo, *, target: str, vendor: str) -> TargetStatus:
     )
 
 
-def _hidden(devices: list[AcceleratorInfo]) -> str:
-    hiding = [str(one.extra_info["hidden_by"]) for one in devices if "hidden_by" in one.extra_info]
-    return f"{hiding[0]} hides every device" if devices and len(hiding) == len(devices) else ""
-
-
 def _capacity(inventory: HardwareInfo, device: AcceleratorInfo) -> int | None:
     """What a program can have of a device: a slice of a divided card, and no more than the machine's memory where it
     is unified."""
@@ -116,13 +99,6 @@ def _capacity(inventory: HardwareInfo, device: AcceleratorInfo) -> int | None:
     if device.memory_type != "unified":
         return size
     return min((one for one in (size, inventory.memory.usable_bytes) if one is not None), default=None)
-
-
-def _wrong_build(inventory: HardwareInfo, target: str) -> str:
-    torch = inventory.torch
-    if torch.version is None:
-        return torch.reason
-    return "" if torch.kind == target else f"torch {torch.version} is built for {torch.kind}, not for {target}"
 
 
 def _no_device(inventory: HardwareInfo, vendor: str, devices: list[AcceleratorInfo]) -> str:
@@ -186,22 +162,15 @@ def _qnn(inventory: HardwareInfo) -> TargetStatus:
     )
 
 
-def _webgpu(inventory: HardwareInfo) -> TargetStatus:
-    return _web(inventory, "webgpu", inventory.packages.get("chromium (webgpu)"))
-
-
-def _webnn(inventory: HardwareInfo) -> TargetStatus:
-    return _web(inventory, "webnn", inventory.packages.get("@sparticuz/chromium (webnn)"))
-
-
-def _web(inventory: HardwareInfo, target: str, browser: str | None) -> TargetStatus:
-    """What a browser offers is told by the browser alone."""
+def _web(inventory: HardwareInfo, *, target: str, browser: str) -> TargetStatus:
+    """What a browser offers is told by the browser alone; `browser` is the package that brings it."""
+    installed = inventory.packages.get(browser)
     runtime = inventory.packages.get(f"onnxruntime-web ({target})")
     reason = "" if runtime else as_runnable("onnxruntime-web has no environment here: make setup-web")
-    reason = reason or ("" if browser else without_browser(target))
+    reason = reason or ("" if installed else without_browser(target))
     if reason:
         return TargetStatus(target=target, expected=False, reason=f"needs a browser: {reason}")
-    here = f"onnxruntime-web {runtime} and Chromium {browser} are installed; only the browser tells its device"
+    here = f"onnxruntime-web {runtime} and Chromium {installed} are installed; only the browser tells its device"
     return TargetStatus(target=target, expected=True, reason=here, device_name="browser")
 
 
@@ -227,14 +196,14 @@ def _simulated(inventory: HardwareInfo) -> TargetStatus:
 
 _RULES: dict[str, Callable[[HardwareInfo], TargetStatus]] = {
     "cpu": _cpu,
-    "cuda": _cuda,
-    "rocm": _rocm,
+    "cuda": partial(_gpu, target="cuda", vendor="NVIDIA"),
+    "rocm": partial(_gpu, target="rocm", vendor="AMD"),
     "mps": _mps,
-    "xpu": _xpu,
+    "xpu": partial(_gpu, target="xpu", vendor="Intel"),
     "openvino": _openvino,
     "qnn": _qnn,
     "tpu": _tpu,
-    "webgpu": _webgpu,
-    "webnn": _webnn,
+    "webgpu": partial(_web, target="webgpu", browser="chromium (webgpu)"),
+    "webnn": partial(_web, target="webnn", browser="@sparticuz/chromium (webnn)"),
     "simulated": _simulated,
 }

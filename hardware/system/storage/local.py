@@ -44,6 +44,11 @@ class Block:
     udev: Mapping[str, str]
 
     @property
+    def is_network(self) -> bool:
+        """Whether the disk is beyond a network."""
+        return any(part in self.link for part in _NETWORK_PATHS) or bool(_NETWORK_DISKS.match(self.name))
+
+    @property
     def sysfs(self) -> str:
         """Its folder."""
         return f"{_BLOCK}/{self.name}"
@@ -81,7 +86,7 @@ def linux_disks(
     machine: Machine, mounts: tuple[Mount, ...], *, network: bool, smart: bool
 ) -> tuple[StorageDeviceInfo, ...]:
     """Disks of this machine, or those beyond a network, each once however many ways lead to it."""
-    blocks = [block for block in _blocks(machine) if _is_network(block) is network]
+    blocks = [block for block in _blocks(machine) if block.is_network is network]
     blocks, ways = _one_of_several_ways(machine, blocks)
     if not blocks:
         return ()
@@ -116,10 +121,6 @@ def _blocks(machine: Machine) -> Iterator[Block]:
 def _udev(machine: Machine, number: str) -> dict[str, str]:
     account = machine.text(f"/run/udev/data/b{number}") if re.fullmatch(r"\d+:\d+", number) else None
     return pairs((line[2:] for line in (account or "").splitlines() if line.startswith("E:")), "=")
-
-
-def _is_network(block: Block) -> bool:
-    return any(part in block.link for part in _NETWORK_PATHS) or bool(_NETWORK_DISKS.match(block.name))
 
 
 def _one_of_several_ways(machine: Machine, blocks: list[Block]) -> tuple[list[Block], dict[str, str]]:
@@ -163,8 +164,8 @@ def _described(machine: Machine, block: Block, mounts: tuple[Mount, ...], *, sma
         model=model,
         serial=serial,
         firmware=firmware,
-        device_type="network" if _is_network(block) else kind,
-        bus_type="network" if _is_network(block) else bus,
+        device_type="network" if block.is_network else kind,
+        bus_type="network" if block.is_network else bus,
         capacity_bytes=None if size is None else size * _SECTOR_BYTES,
         health_status=health.status,
         temperature_celsius=health.temperature_celsius,
@@ -203,7 +204,9 @@ def _decoded(encoded: str) -> str:
 def _kind(machine: Machine, block: Block) -> tuple[str | None, str | None, str]:
     """Bus and device type; and why a type is missing, or what a virtual disk is."""
     vendor, model = (text(machine.text(f"{block.sysfs}/device/{name}")) or "" for name in ("vendor", "model"))
-    shown = next((one for one in _virtual_disks() if _matches(one, vendor, model)), None)
+    shown = next(
+        (one for one in _virtual_disks() if vendor.startswith(one["vendor"]) and model.startswith(one["model"])), None
+    )
     if shown is not None and shown["kind"] == "hypervisor":
         return "virtual", "virtual", shown["what"]
     if re.search(r"/virtio\d+/|/vbd-|/VMBUS:", block.link) or re.match(r"(vd|xvd)[a-z]", block.name):
@@ -235,10 +238,6 @@ def _usb_kind(block: Block, rotates: bool | None) -> tuple[str | None, str]:
 def _virtual_disks() -> list[dict[str, str]]:
     found: list[dict[str, str]] = data_file(Path(__file__).with_name("virtual_disks.toml"))["disk"]
     return found
-
-
-def _matches(shown: Mapping[str, str], vendor: str, model: str) -> bool:
-    return vendor.startswith(shown["vendor"]) and model.startswith(shown["model"])
 
 
 def _mounted(machine: Machine, block: Block, mounts: tuple[Mount, ...]) -> tuple[tuple[str, ...], str | None]:
