@@ -1,4 +1,5 @@
-"""Which targets may be on a machine, told from its inventory alone: one pure rule per target."""
+"""Which targets may be on a machine, told from its inventory alone: one pure rule per target; and how many cells of
+each a machine offers to a fleet."""
 
 from __future__ import annotations
 
@@ -14,6 +15,10 @@ from .workers import without_browser
 if TYPE_CHECKING:
     from .accelerators.base import AcceleratorInfo
     from .detection import HardwareInfo
+
+DEVICES_OF = {"cuda": "NVIDIA", "rocm": "AMD", "xpu": "Intel"}
+"""Targets whose devices a fleet hands out one by one, with the vendor that lists them: Ray gives a task its GPU and
+hides the others from it."""
 
 _PCI_VENDORS = {"NVIDIA": 0x10DE, "AMD": 0x1002, "Intel": 0x8086}
 
@@ -207,3 +212,29 @@ _RULES: dict[str, Callable[[HardwareInfo], TargetStatus]] = {
     "webnn": partial(_web, target="webnn", browser="@sparticuz/chromium (webnn)"),
     "simulated": _simulated,
 }
+
+
+def node_resources(inventory: HardwareInfo, cores: int | None = None) -> dict[str, int]:
+    """Cells at a time by target, as `{"cpu": 8, "cuda": 2}`: what computes on the processor one a core (`cores`, here
+    those that this process may use), a GPU that can be handed out one each, and of every other target one.
+
+    What needs no device of its own is a target too (`tpu:xla-cpu`); simulated devices are none.
+    """
+    from .backends.factory import backend_class, known_targets
+    from .testing.schedule import usable_cores
+
+    found = [Target.parse(one.target) for one in expected_targets(inventory, known_targets()) if one.expected]
+    variants = [Target(name=name, variant=one) for name, one in (("tpu", "xla-cpu"), ("webgpu", "native"))]
+    found += [one for one in variants if not why_absent(one, inventory)]
+    real = [one for one in found if not backend_class(one.name).SIMULATED]
+    return {str(one): _at_a_time(one, inventory, cores or usable_cores()) for one in real}
+
+
+def _at_a_time(target: Target, inventory: HardwareInfo, cores: int) -> int:
+    from .backends.factory import backend_class
+
+    if backend_class(target.name).is_shared(target):
+        return cores
+    vendor = DEVICES_OF.get(target.name)
+    here = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type == "gpu"]
+    return max(1, sum("hidden_by" not in one.extra_info for one in here))

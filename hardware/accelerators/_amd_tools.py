@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..machine import Machine, Reading
+from ..machine import Machine, Reading, Tool
 from ._amdgpu import Cards, placed
 from ._figures import (
     celsius,
@@ -25,7 +25,7 @@ from ._figures import (
     text,
     without,
 )
-from ._sources import Source, Tool
+from ._sources import Source
 from .amd import VIOLATIONS, gfx_named
 from .base import AcceleratorInfo
 

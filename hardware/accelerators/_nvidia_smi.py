@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..machine import Machine, Reading
+from ..machine import Machine, Reading, Tool
 from ._figures import celsius, given, number, pci_address, percent, rates, share, size, text, watts
-from ._sources import Source, Tool
+from ._sources import Source
 from .base import AcceleratorInfo
 from .nvidia import Extra, mig_facts
 

@@ -6,69 +6,29 @@ places a `ListedAccelerators`. Both have a reason for each figure that isn't the
 
 from __future__ import annotations
 
-import json
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..errors import UsageError, echo
-from ..machine import Library, Machine, Reading
+from ..machine import Library, Machine, Reading, Tool
 from ._figures import counted
 from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, pci_accelerators
 from .base import (
+    AcceleratorBackend,
     AcceleratorInfo,
     DriverState,
     HardwareState,
     LibraryState,
     NoSuchIndex,
-    TellingAccelerators,
     VendorFacts,
     bus_only,
 )
 
-_FRESH_S = 0.5
-"""Metrics that are read together come from one run of a program."""
-
 _OPENING = "opening"
 """The question that is no function of a library: the state of library and driver, and why it doesn't start."""
-
-
-class Tool:
-    """What a command prints, run again only when the last answer is older than half a second."""
-
-    def __init__(self, machine: Machine, *words: str, keep: bool = False) -> None:
-        self._machine, self._words, self._keep = machine, words, keep
-        self._told: Reading[str] | None = None
-        self._at = 0.0
-        self._lock = threading.Lock()
-
-    def text(self) -> Reading[str]:
-        """Its output, or why there is none."""
-        with self._lock:
-            old = time.monotonic() - self._at > _FRESH_S and not self._keep
-            if self._told is None or old:
-                self._told, self._at = self._machine.run(*self._words), time.monotonic()
-            return self._told
-
-    def json(self) -> Reading[Any]:
-        """Its output as JSON. Lines before the first bracket, such as warnings, are left out."""
-        told = self.text()
-        if told.value is None:
-            return told
-        start = min((at for at in (told.value.find("{"), told.value.find("[")) if at >= 0), default=-1)
-        try:
-            value, _ = json.JSONDecoder().raw_decode(told.value, max(start, 0))
-        except (ValueError, RecursionError) as error:
-            return Reading(value=None, reason=f"{self._words[0]} printed no JSON: {error}")
-        return Reading(value=value)
-
-    def forget(self) -> None:
-        """Run it anew next time."""
-        with self._lock:
-            self._told = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +154,7 @@ class LibrarySource(Source):
         self.library.close()
 
 
-class SourcedAccelerators(TellingAccelerators):
+class SourcedAccelerators(AcceleratorBackend):
     """A vendor whose devices come from the first source that lists any, its library before others, or else from the
     bus. Without a sign of the vendor nothing but its library is asked."""
 
@@ -327,7 +287,7 @@ class SourcedAccelerators(TellingAccelerators):
             self._chosen, self._further, self._bus = None, (), []
 
 
-class ListedAccelerators(TellingAccelerators):
+class ListedAccelerators(AcceleratorBackend):
     """A vendor that finds its devices once; those with an index are the driver's, numbered from 0."""
 
     def __init__(self, machine: Machine | None = None) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..machine import Machine, Reading
+from ..machine import Machine, Reading, Tool
 from ._figures import celsius, drawn, given, number, pci_address, percent, positive, rates, share, size, text, without
-from ._sources import Source, Tool
+from ._sources import Source
 from .base import AcceleratorInfo
 
 _MIB = 2**20

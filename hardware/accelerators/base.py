@@ -25,7 +25,6 @@ __all__ = [
     "NoAccelerator",
     "NoSuchIndex",
     "Reading",
-    "TellingAccelerators",
     "VendorFacts",
     "bus_only",
 ]
@@ -170,25 +169,35 @@ class AcceleratorBackend(ABC):
             reason=f"no {self.VENDOR_NAME} device is listed",
         )
 
+    def told(self, index: int, what: str) -> Reading[Any]:
+        """One metric of device `index` by its name (`temperature`, `memory`, `utilization`, `power`, `throttle`), or
+        the reason why there is none. Raises `NoSuchIndex` (an `IndexError`) beyond the range."""
+        return Reading(value=None, reason=f"the file of {self.VENDOR_NAME} reads no {what}")
+
     def get_temperature(self, index: int) -> float | None:
         """°C."""
-        return None
+        celsius: float | None = self.told(index, "temperature").value
+        return celsius
 
     def get_memory_usage(self, index: int) -> dict[str, int] | None:
         """`total`, `used` and `free` in bytes."""
-        return None
+        memory: dict[str, int] | None = self.told(index, "memory").value
+        return memory
 
     def get_utilization(self, index: int) -> dict[str, float | None] | None:
         """`compute` and `memory` in percent of the last sampling period; one that isn't told is `None`."""
-        return None
+        rates: dict[str, float | None] | None = self.told(index, "utilization").value
+        return rates
 
     def get_power_usage(self, index: int) -> float | None:
         """W."""
-        return None
+        watts: float | None = self.told(index, "power").value
+        return watts
 
     def get_throttle_reasons(self, index: int) -> tuple[str, ...] | None:
         """Why the clocks are held down (`thermal`, `power_limit`, `sw_power_cap` …); empty if they aren't."""
-        return None
+        reasons: tuple[str, ...] | None = self.told(index, "throttle").value
+        return reasons
 
     def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
         """What `framework` calls device `device_id`. Raises `UsageError` naming the known frameworks."""
@@ -207,36 +216,6 @@ class AcceleratorBackend(ABC):
 
     def shutdown(self) -> None:  # noqa: B027 - an optional hook
         """Give the vendor's library back. Safe to call twice."""
-
-
-class TellingAccelerators(AcceleratorBackend):
-    """A vendor that has a reason for each figure that isn't there: `told` has both, the getters of the contract the
-    figure alone."""
-
-    @abstractmethod
-    def told(self, index: int, what: str) -> Reading[Any]:
-        """One metric of device `index` by its name (`temperature`, `memory`, `utilization`, `power`, `throttle`), or
-        the reason why there is none. Raises `NoSuchIndex` (an `IndexError`) beyond the range."""
-
-    def get_temperature(self, index: int) -> float | None:
-        celsius: float | None = self.told(index, "temperature").value
-        return celsius
-
-    def get_memory_usage(self, index: int) -> dict[str, int] | None:
-        memory: dict[str, int] | None = self.told(index, "memory").value
-        return memory
-
-    def get_utilization(self, index: int) -> dict[str, float | None] | None:
-        rates: dict[str, float | None] | None = self.told(index, "utilization").value
-        return rates
-
-    def get_power_usage(self, index: int) -> float | None:
-        watts: float | None = self.told(index, "power").value
-        return watts
-
-    def get_throttle_reasons(self, index: int) -> tuple[str, ...] | None:
-        reasons: tuple[str, ...] | None = self.told(index, "throttle").value
-        return reasons
 
 
 def bus_only(device: PciDevice, *, vendor: str, device_type: str) -> AcceleratorInfo:
