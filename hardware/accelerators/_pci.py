@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,17 @@ def pci_accelerators(machine: Machine | None = None) -> tuple[PciDevice, ...] | 
     if machine in _held:
         return _held[machine]
     return _read_bus(machine)
+
+
+def devices_of(
+    machine: Machine, vendor_id: int, *, device_id: int | None = None, classes: Collection[int] = ()
+) -> tuple[PciDevice, ...] | None:
+    """One vendor's of them: one kind of device alone, or those of some base classes; `None` without a bus."""
+    every = pci_accelerators(machine)
+    if every is None:
+        return None
+    mine = [one for one in every if one.vendor_id == vendor_id and device_id in (None, one.device_id)]
+    return tuple(one for one in mine if not classes or one.class_code >> 16 in classes)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from ..errors import UsageError, echo
 from ..machine import Library, Machine, Reading, Tool
 from ._figures import counted
-from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, pci_accelerators
+from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, devices_of
 from .base import (
     AcceleratorBackend,
     AcceleratorInfo,
@@ -214,12 +214,8 @@ class SourcedAccelerators(AcceleratorBackend):
         """The vendor's devices on the bus; `None` where there is no bus to look at."""
         with self._lock:
             if not self._bus:
-                self._bus = [pci_accelerators(self.machine)]
-            devices = self._bus[0]
-        if devices is None:
-            return None
-        mine = (one for one in devices if one.vendor_id == self.PCI_VENDOR_ID)
-        return tuple(one for one in mine if one.class_code >> 16 in self.PCI_CLASSES)
+                self._bus = [devices_of(self.machine, self.PCI_VENDOR_ID, classes=self.PCI_CLASSES)]
+            return self._bus[0]
 
     def module_loaded(self) -> bool | None:
         """Whether the kernel has the driver; `None` where nothing tells."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..software import Packages
 from ..values import data_file
-from ._pci import DEVICES, PciDevice, bound_driver, pci_accelerators, pcie_generation
+from ._pci import DEVICES, PciDevice, bound_driver, devices_of, pcie_generation
 from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts, bus_only
 
@@ -32,14 +32,14 @@ class GroqAccelerators(ListedAccelerators):
 
     def find(self) -> tuple[AcceleratorInfo, ...]:
         found: list[AcceleratorInfo] = []
-        for device in self._on_bus() or ():
+        for device in devices_of(self.machine, PCI_VENDOR_ID, device_id=PCI_DEVICE_ID) or ():
             driver = bound_driver(self.machine, device.address)
             index = sum(one.index is not None for one in found) if driver else None
             found.append(self._describe(index, device, driver))
         return tuple(sorted(found, key=lambda one: (one.index is None, one.index or 0)))
 
     def facts(self) -> VendorFacts:
-        on_bus, devices = self._on_bus(), self.list_devices()
+        on_bus, devices = devices_of(self.machine, PCI_VENDOR_ID, device_id=PCI_DEVICE_ID), self.list_devices()
         if not devices:
             return VendorFacts(
                 vendor=self.VENDOR_NAME,
@@ -59,12 +59,6 @@ class GroqAccelerators(ListedAccelerators):
             reason="; ".join(dict.fromkeys(filter(None, [*reasons, why]))),
             on_bus=len(on_bus or ()),
         )
-
-    def _on_bus(self) -> tuple[PciDevice, ...] | None:
-        devices = pci_accelerators(self.machine)
-        if devices is None:
-            return None
-        return tuple(one for one in devices if (one.vendor_id, one.device_id) == (PCI_VENDOR_ID, PCI_DEVICE_ID))
 
     def _describe(self, index: int | None, device: PciDevice, driver: str) -> AcceleratorInfo:
         facts = data_file(_TABLE)

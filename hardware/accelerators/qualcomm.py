@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..machine import Reading
 from ..values import after, table, tables, whole, words
 from ._figures import celsius, given, percent, watts
-from ._pci import PROCESSING_ACCELERATOR_CLASS, PciDevice, bound_driver, pci_accelerators, pcie_generation
+from ._pci import PROCESSING_ACCELERATOR_CLASS, PciDevice, bound_driver, devices_of, pcie_generation
 from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts, bus_only
 
@@ -55,14 +55,15 @@ class QualcommAccelerators(ListedAccelerators):
                 found.append(self._on_windows(len(found) if told.works else None, told))
         elif self._is_snapdragon():
             found += self._on_linux()
-        for device in self._cards_on_bus():
+        for device in devices_of(self.machine, PCI_VENDOR_ID, classes=(PROCESSING_ACCELERATOR_CLASS,)) or ():
             driven = sum(one.index is not None for one in found)
             found.append(self._card(driven, device))
         return tuple(sorted(found, key=lambda one: (one.index is None, one.index or 0)))
 
     def facts(self) -> VendorFacts:
-        devices, cards = self.list_devices(), self._cards_on_bus()
-        on_bus = None if pci_accelerators(self.machine) is None else len(cards)
+        devices = self.list_devices()
+        cards = devices_of(self.machine, PCI_VENDOR_ID, classes=(PROCESSING_ACCELERATOR_CLASS,))
+        on_bus = None if cards is None else len(cards)
         present = bool(devices) or (self.machine.host().system != "Windows" and self._is_snapdragon())
         if not present:
             return VendorFacts(
@@ -73,7 +74,7 @@ class QualcommAccelerators(ListedAccelerators):
                 reason="neither the bus nor the device tree shows a device of Qualcomm's",
                 on_bus=on_bus,
             )
-        library, why = self._library(cards)
+        library, why = self._library(bool(cards))
         lacks = list(dict.fromkeys(str(one.extra_info["reason"]) for one in devices if "reason" in one.extra_info))
         return VendorFacts(
             vendor=self.VENDOR_NAME,
@@ -212,13 +213,6 @@ class QualcommAccelerators(ListedAccelerators):
             extra_info=extra,
         )
 
-    def _cards_on_bus(self) -> tuple[PciDevice, ...]:
-        return tuple(
-            one
-            for one in pci_accelerators(self.machine) or ()
-            if one.vendor_id == PCI_VENDOR_ID and one.class_code >> 16 == PROCESSING_ACCELERATOR_CLASS
-        )
-
     def _card(self, index: int, device: PciDevice) -> AcceleratorInfo:
         driver = bound_driver(self.machine, device.address)
         seen = bus_only(device, vendor=self.VENDOR_NAME, device_type="npu")
@@ -269,8 +263,8 @@ class QualcommAccelerators(ListedAccelerators):
         value = figure(after(label, self._block(str(device.extra_info.get("pci_address")))))
         return given(value, self._tool_output().reason or f"qaic-util prints no such figure at {label!r}")
 
-    def _library(self, cards: tuple[PciDevice, ...]) -> tuple[LibraryState, str]:
-        if cards:
+    def _library(self, has_cards: bool) -> tuple[LibraryState, str]:
+        if has_cards:
             told = self._tool_output()
             return (LibraryState.OK, "") if told.value is not None else (LibraryState.MISSING, told.reason)
         from ._qualcomm import OnnxRuntime
