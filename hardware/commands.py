@@ -232,9 +232,8 @@ def doctor_command(
     """
     from .detection import detect, targets
     from .doctor.checking import check_targets
-    from .doctor.diagnosis import Health, diagnose_machine, with_probes
+    from .doctor.diagnosis import Health, diagnose_machine, diagnosis_text, with_probes
     from .doctor.remedies import kinds_of
-    from .doctor.text import diagnosis_text
     from .machine import LiveMachine
 
     if record is not None and replay is not None:

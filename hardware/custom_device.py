@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from . import known_answer
 from .errors import HwCompatError
 from .privateuse1 import Driver, install, installed_name
-from .target_vendors import HardwareVendor
+from .target import HardwareVendor
 
 if TYPE_CHECKING:
     import torch

@@ -12,8 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .accelerators import registered_vendors
-from .accelerators._chip import ChipDevice, chip_accelerators
-from .accelerators._pci import PciDevice, bus_read_once, pci_accelerators
+from .accelerators._pci import ChipDevice, PciDevice, bus_read_once, chip_accelerators, pci_accelerators
 from .accelerators.base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 from .errors import HwCompatError, UsageError
 from .expected_targets import TargetStatus, expected_targets
@@ -53,18 +52,16 @@ class HardwareInfo:
         """Devices that a driver lists or, where there is no driver, that the bus shows."""
         return len(self.accelerators)
 
-    def _shareable_storage(self) -> list[StorageDeviceInfo]:
-        return [one.shareable() for one in self.storage]
-
     def to_dict(self) -> dict[str, Any]:
         """Plain data in the shape of `schemas/inventory.json`, without serial numbers and names of servers."""
+        storage = [one.shareable() for one in self.storage]
         data = {
             "schema_version": SCHEMA_VERSION,
             **asdict(self),
             "memory": {**asdict(self.memory), "usable_bytes": self.memory.usable_bytes},
             "accelerators": [{**asdict(one), "memory_gb": one.memory_gb} for one in self.accelerators],
             "accelerator_count": self.accelerator_count,
-            "storage": [{**asdict(one), "capacity_gb": one.capacity_gb} for one in self._shareable_storage()],
+            "storage": [{**asdict(one), "capacity_gb": one.capacity_gb} for one in storage],
             "vendors": [{**asdict(one), "state": one.state} for one in self.vendors],
             "torch": {**asdict(self.torch), "local": self.torch.local, "kind": self.torch.kind},
         }

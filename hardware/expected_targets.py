@@ -1,9 +1,11 @@
-"""Which targets may be on a machine, told from its inventory alone: one pure rule per target."""
+"""Which targets may be on a machine, told from its inventory alone: one pure rule per target; and how many cells of
+each a machine offers to a fleet."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .own_commands import as_runnable
@@ -13,6 +15,10 @@ from .workers import without_browser
 if TYPE_CHECKING:
     from .accelerators.base import AcceleratorInfo
     from .detection import HardwareInfo
+
+DEVICES_OF = {"cuda": "NVIDIA", "rocm": "AMD", "xpu": "Intel"}
+"""Targets whose devices a fleet hands out one by one, with the vendor that lists them: Ray gives a task its GPU and
+hides the others from it."""
 
 _PCI_VENDORS = {"NVIDIA": 0x10DE, "AMD": 0x1002, "Intel": 0x8086}
 
@@ -68,31 +74,18 @@ def _cpu(inventory: HardwareInfo) -> TargetStatus:
     )
 
 
-def _cuda(inventory: HardwareInfo) -> TargetStatus:
-    return _gpu(inventory, target="cuda", vendor="NVIDIA")
-
-
-def _rocm(inventory: HardwareInfo) -> TargetStatus:
-    return _gpu(inventory, target="rocm", vendor="AMD")
-
-
-def _xpu(inventory: HardwareInfo) -> TargetStatus:
-    return _gpu(inventory, target="xpu", vendor="Intel")
-
-
 def _gpu(inventory: HardwareInfo, *, target: str, vendor: str) -> TargetStatus:
     """A vendor's GPUs through torch: its build must be the right one, and a real device must be seen."""
     every = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type == "gpu"]
+    hiding = [str(one.extra_info["hidden_by"]) for one in every if "hidden_by" in one.extra_info]
     devices = [one for one in every if "hidden_by" not in one.extra_info]
-    reasons = filter(
-        None,
-        [
-            _wrong_build(inventory, target),
-            _no_device(inventory, vendor, every),
-            _hidden(every),
-        ],
-    )
-    reason = "; ".join(reasons)
+    torch, wrong_build = inventory.torch, ""
+    if torch.version is None:
+        wrong_build = torch.reason
+    elif torch.kind != target:
+        wrong_build = f"torch {torch.version} is built for {torch.kind}, not for {target}"
+    hidden = f"{hiding[0]} hides every device" if every and not devices else ""
+    reason = "; ".join(filter(None, [wrong_build, _no_device(inventory, vendor, every), hidden]))
     sizes = [size for one in devices if (size := _capacity(inventory, one)) is not None]
     return TargetStatus(
         target=target,
@@ -103,11 +96,6 @@ def _gpu(inventory: HardwareInfo, *, target: str, vendor: str) -> TargetStatus:
     )
 
 
-def _hidden(devices: list[AcceleratorInfo]) -> str:
-    hiding = [str(one.extra_info["hidden_by"]) for one in devices if "hidden_by" in one.extra_info]
-    return f"{hiding[0]} hides every device" if devices and len(hiding) == len(devices) else ""
-
-
 def _capacity(inventory: HardwareInfo, device: AcceleratorInfo) -> int | None:
     """What a program can have of a device: a slice of a divided card, and no more than the machine's memory where it
     is unified."""
@@ -116,13 +104,6 @@ def _capacity(inventory: HardwareInfo, device: AcceleratorInfo) -> int | None:
     if device.memory_type != "unified":
         return size
     return min((one for one in (size, inventory.memory.usable_bytes) if one is not None), default=None)
-
-
-def _wrong_build(inventory: HardwareInfo, target: str) -> str:
-    torch = inventory.torch
-    if torch.version is None:
-        return torch.reason
-    return "" if torch.kind == target else f"torch {torch.version} is built for {torch.kind}, not for {target}"
 
 
 def _no_device(inventory: HardwareInfo, vendor: str, devices: list[AcceleratorInfo]) -> str:
@@ -186,22 +167,15 @@ def _qnn(inventory: HardwareInfo) -> TargetStatus:
     )
 
 
-def _webgpu(inventory: HardwareInfo) -> TargetStatus:
-    return _web(inventory, "webgpu", inventory.packages.get("chromium (webgpu)"))
-
-
-def _webnn(inventory: HardwareInfo) -> TargetStatus:
-    return _web(inventory, "webnn", inventory.packages.get("@sparticuz/chromium (webnn)"))
-
-
-def _web(inventory: HardwareInfo, target: str, browser: str | None) -> TargetStatus:
-    """What a browser offers is told by the browser alone."""
+def _web(inventory: HardwareInfo, *, target: str, browser: str) -> TargetStatus:
+    """What a browser offers is told by the browser alone; `browser` is the package that brings it."""
+    installed = inventory.packages.get(browser)
     runtime = inventory.packages.get(f"onnxruntime-web ({target})")
     reason = "" if runtime else as_runnable("onnxruntime-web has no environment here: make setup-web")
-    reason = reason or ("" if browser else without_browser(target))
+    reason = reason or ("" if installed else without_browser(target))
     if reason:
         return TargetStatus(target=target, expected=False, reason=f"needs a browser: {reason}")
-    here = f"onnxruntime-web {runtime} and Chromium {browser} are installed; only the browser tells its device"
+    here = f"onnxruntime-web {runtime} and Chromium {installed} are installed; only the browser tells its device"
     return TargetStatus(target=target, expected=True, reason=here, device_name="browser")
 
 
@@ -227,14 +201,40 @@ def _simulated(inventory: HardwareInfo) -> TargetStatus:
 
 _RULES: dict[str, Callable[[HardwareInfo], TargetStatus]] = {
     "cpu": _cpu,
-    "cuda": _cuda,
-    "rocm": _rocm,
+    "cuda": partial(_gpu, target="cuda", vendor="NVIDIA"),
+    "rocm": partial(_gpu, target="rocm", vendor="AMD"),
     "mps": _mps,
-    "xpu": _xpu,
+    "xpu": partial(_gpu, target="xpu", vendor="Intel"),
     "openvino": _openvino,
     "qnn": _qnn,
     "tpu": _tpu,
-    "webgpu": _webgpu,
-    "webnn": _webnn,
+    "webgpu": partial(_web, target="webgpu", browser="chromium (webgpu)"),
+    "webnn": partial(_web, target="webnn", browser="@sparticuz/chromium (webnn)"),
     "simulated": _simulated,
 }
+
+
+def node_resources(inventory: HardwareInfo, cores: int | None = None) -> dict[str, int]:
+    """Cells at a time by target, as `{"cpu": 8, "cuda": 2}`: what computes on the processor one a core (`cores`, here
+    those that this process may use), a GPU that can be handed out one each, and of every other target one.
+
+    What needs no device of its own is a target too (`tpu:xla-cpu`); simulated devices are none.
+    """
+    from .backends.factory import backend_class, known_targets
+    from .testing.schedule import usable_cores
+
+    found = [Target.parse(one.target) for one in expected_targets(inventory, known_targets()) if one.expected]
+    variants = [Target(name=name, variant=one) for name, one in (("tpu", "xla-cpu"), ("webgpu", "native"))]
+    found += [one for one in variants if not why_absent(one, inventory)]
+    real = [one for one in found if not backend_class(one.name).SIMULATED]
+    return {str(one): _at_a_time(one, inventory, cores or usable_cores()) for one in real}
+
+
+def _at_a_time(target: Target, inventory: HardwareInfo, cores: int) -> int:
+    from .backends.factory import backend_class
+
+    if backend_class(target.name).is_shared(target):
+        return cores
+    vendor = DEVICES_OF.get(target.name)
+    here = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type == "gpu"]
+    return max(1, sum("hidden_by" not in one.extra_info for one in here))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from .errors import UsageError, did_you_mean, echo
-from .listed_storage import storage_rows
+from .expected_targets import node_resources
 from .markdown import markdown
-from .node_resources import resources_text
 from .plain_text import json_text, printable, size_text, wrapped
 from .system.libraries import library_names, library_wheels
 
@@ -18,11 +18,19 @@ if TYPE_CHECKING:
     from .accelerators.base import AcceleratorInfo, VendorFacts
     from .detection import HardwareInfo
     from .expected_targets import TargetStatus
+    from .system.storage import StorageDeviceInfo
 
 WIDTH = 80
 UNKNOWN = "unknown"
 
 _LONGEST_CELL = 2_000
+
+_SHOWN = {
+    "health_status": "health",
+    "temperature_celsius": "temperature",
+    "wear_level_percent": "wear",
+    "power_on_hours": "hours of use",
+}
 
 Row = tuple[str, str]
 
@@ -91,7 +99,7 @@ _FORMATS: dict[str, Callable[[HardwareInfo, tuple[TargetStatus, ...]], str]] = {
     "table": _table,
     "json": _json,
     "markdown": _markdown,
-    "ray": lambda inventory, _: resources_text(inventory),
+    "ray": lambda inventory, _: json.dumps(node_resources(inventory), sort_keys=True) + "\n",
 }
 
 NOT_INSTALLED = "Not installed"
@@ -181,9 +189,56 @@ def _swap(total: int | None, free: int | None) -> str:
 def _storage(inventory: HardwareInfo) -> tuple[Row, ...]:
     rows: list[Row] = []
     for number, device in enumerate(inventory.storage):
-        rows += storage_rows(number, device.shareable())
+        rows += _disk(number, device.shareable())
     rows += [(f"{kind}: not listed", reason) for kind, reason in inventory.storage_failures.items()]
     return tuple(rows) or (("Devices", "none"),)
+
+
+def _disk(number: int, device: StorageDeviceInfo) -> list[tuple[str, str]]:
+    """Labels and values of a device; what isn't known stands in one row for each reason."""
+    rows = [(f"[{number}]", device.device_type or "of a kind that isn't told")]
+    rows += [("  Device", device.device_path), ("  Model", device.model or "unknown")]
+    rows += [("  Bus", device.bus_type or "unknown")]
+    if device.capacity_bytes is not None:
+        rows.append(("  Capacity", _capacity(device.capacity_bytes)))
+    if device.mount_points:
+        rows.append(("  Mounted at", ", ".join(device.mount_points)))
+    if device.filesystem:
+        rows.append(("  Filesystem", device.filesystem))
+    if device.firmware:
+        rows.append(("  Firmware", device.firmware))
+    if device.health_status:
+        why = device.reasons.get("health_status")
+        rows.append(("  Health", device.health_status + (f": {why}" if why else "")))
+    if device.temperature_celsius is not None:
+        rows.append(("  Temperature", f"{device.temperature_celsius:.0f} °C"))
+    if device.wear_level_percent is not None:
+        rows.append(("  Endurance used", f"{device.wear_level_percent:g} %"))
+    if device.power_on_hours is not None:
+        rows.append(("  Hours of use", f"{device.power_on_hours:,}".replace(",", " ")))
+    for label, value in (("Reads at most", device.max_read_mbps), ("Writes at most", device.max_write_mbps)):
+        if value is not None:
+            rows.append((f"  {label}", f"{value:g} MB/s"))
+    rows += [(f"  {name.replace('_', ' ')}", str(value)) for name, value in device.extra_info.items()]
+    return [*rows, *_untold(device)]
+
+
+def _untold(device: StorageDeviceInfo) -> list[tuple[str, str]]:
+    by_reason: dict[str, list[str]] = {}
+    for name, label in _SHOWN.items():
+        if getattr(device, name) is None and name in device.reasons:
+            by_reason.setdefault(device.reasons[name], []).append(label)
+    if device.device_type is None and "device_type" in device.reasons:
+        by_reason.setdefault(device.reasons["device_type"], []).append("type")
+    return [("  Unknown", f"{', '.join(labels)} ({reason})") for reason, labels in by_reason.items()]
+
+
+def _capacity(size: int) -> str:
+    """In the decimal units that disks are sold in."""
+    for power, unit in ((15, "PB"), (12, "TB"), (9, "GB"), (6, "MB")):
+        if size >= 10**power:
+            return f"{size / 10**power:.3g} {unit}" if size < 1000 * 10**power else f"{size / 10**power:.0f} {unit}"
+    return f"{size} B"
 
 
 def _vendor(facts: VendorFacts, inventory: HardwareInfo) -> _Section:

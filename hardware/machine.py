@@ -7,10 +7,12 @@ with its reason.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import threading
+import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,9 @@ Value = TypeVar("Value")
 COMMAND_LIMIT_S = 10.0
 _MOST_BYTES = 2**22
 _LONGEST_NUMBER = 40
+
+_FRESH_S = 0.5
+"""Metrics that are read together come from one run of a program."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +209,41 @@ class LiveMachine(Machine):
             libraries, self._libraries = self._libraries, {}
         for library in libraries.values():
             library.close()
+
+
+class Tool:
+    """What a command prints, run again only when the last answer is older than half a second."""
+
+    def __init__(self, machine: Machine, *words: str, keep: bool = False) -> None:
+        self._machine, self._words, self._keep = machine, words, keep
+        self._told: Reading[str] | None = None
+        self._at = 0.0
+        self._lock = threading.Lock()
+
+    def text(self) -> Reading[str]:
+        """Its output, or why there is none."""
+        with self._lock:
+            old = time.monotonic() - self._at > _FRESH_S and not self._keep
+            if self._told is None or old:
+                self._told, self._at = self._machine.run(*self._words), time.monotonic()
+            return self._told
+
+    def json(self) -> Reading[Any]:
+        """Its output as JSON. Lines before the first bracket, such as warnings, are left out."""
+        told = self.text()
+        if told.value is None:
+            return told
+        start = min((at for at in (told.value.find("{"), told.value.find("[")) if at >= 0), default=-1)
+        try:
+            value, _ = json.JSONDecoder().raw_decode(told.value, max(start, 0))
+        except (ValueError, RecursionError) as error:
+            return Reading(value=None, reason=f"{self._words[0]} printed no JSON: {error}")
+        return Reading(value=value)
+
+    def forget(self) -> None:
+        """Run it anew next time."""
+        with self._lock:
+            self._told = None
 
 
 def failure(program: str, code: int, said: bytes) -> str:

@@ -12,6 +12,9 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from .machine import Library, Reading
 
 PACKAGES = (
     *("torch", "transformers", "openvino", "optimum-intel", "nncf", "numpy", "safetensors", "pytest"),
@@ -105,6 +108,32 @@ def is_installed(module: str) -> bool:
     if module in sys.modules:
         return sys.modules[module] is not None
     return importlib.util.find_spec(module) is not None
+
+
+class Packages(Library):
+    """Python packages, found without importing them: importing an SDK may start its runtime, or take the device."""
+
+    NAME = "packages"
+
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+        """`version` of a distribution; `module`, whether there is a top-level module, and something below it."""
+        name, below = str(arguments[0]), str(arguments[1]) if len(arguments) > 1 else ""
+        if function == "version":
+            version = package_versions((name,))[name]
+            return Reading(value=version, reason="" if version else f"the Python package {name} isn't installed")
+        if function != "module":
+            return Reading(value=None, reason=f"{function} isn't asked of packages")
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            spec = None
+        if spec is None:
+            return Reading(value=None, reason=f"there is no Python module {name}")
+        folders = spec.submodule_search_locations or ([spec.origin] if spec.origin else [])
+        if below and not any((Path(folder) / below).exists() for folder in folders):
+            why = f"the Python module {name} that is here has no {below}: it is another one"
+            return Reading(value=None, reason=why)
+        return Reading(value=True)
 
 
 def read_torch_build() -> TorchBuild:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 _LARGEST = 2**63 - 1
 _MOST_PROCESSORS = 2**14
+
+
+@functools.cache
+def data_file(path: Path) -> dict[str, Any]:
+    """A TOML file of this package, read once."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def whole(value: object, *, least: int = 0, most: int = _LARGEST) -> int | None:
@@ -114,3 +123,9 @@ def first_number(said: str | None) -> float | None:
     """The first decimal number in a text, as in `16.0 GT/s PCIe`."""
     match = re.search(r"\d+(?:\.\d+)?", said or "")
     return decimal(match[0]) if match else None
+
+
+def mebibytes(value: object) -> int | None:
+    """Bytes of a number of mebibytes."""
+    number = decimal(value, most=2**40)
+    return None if number is None else int(number * 2**20)

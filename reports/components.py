@@ -80,10 +80,10 @@ def packages() -> tuple[Component, ...]:
     return tuple(found)
 
 
-def own_parts() -> tuple[Component, ...]:
-    """The product's own parts, each tried once; one that fails doesn't stop the others."""
+def own_parts(inventory: Callable[[], object]) -> tuple[Component, ...]:
+    """The product's own parts, each tried once; one that fails doesn't stop the others. `inventory` detects."""
     parts: tuple[tuple[str, Callable[[], object]], ...] = (
-        ("hardware_detection", _detection),
+        ("hardware_detection", inventory),
         ("model_classifier", _classifier),
         ("compatibility_rules", _rules),
         ("resource_pool", _pool),
@@ -99,12 +99,6 @@ def _tried(name: str, use: Callable[[], object]) -> Component:
     except Exception as error:  # a part that fails in any way is what this is here to report
         return Component(name=name, state="failed", reason=f"{type(error).__name__}: {error}")
     return Component(name=name, state="available")
-
-
-def _detection() -> object:
-    from hardware.detection import detect
-
-    return detect()
 
 
 def _classifier() -> object:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-
-from hardware.resource_pool import Incident
-from hardware.resource_pool.pool import used_global_pool
+from typing import TYPE_CHECKING
 
 from .diagnosis import identify
 from .finding import Severity
+
+if TYPE_CHECKING:
+    from hardware.resource_pool import Incident
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,10 @@ class PoolProblem:
 
 def pool_problems() -> list[PoolProblem]:
     """What was met so far, and how full devices are now; nothing where nobody asked the pool for anything."""
+    if "hardware.resource_pool.pool" not in sys.modules:
+        return []
+    from hardware.resource_pool.pool import used_global_pool
+
     pool = used_global_pool()
     if pool is None:
         return []

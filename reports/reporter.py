@@ -83,7 +83,7 @@ class HardwareCompatibilityReporter:
         return worst_first(self._findings.values())
 
     def inventory(self) -> HardwareInfo:
-        """This machine's inventory, detected once."""
+        """This machine's inventory: the one that was passed, or detected once."""
         if self._inventory is None:
             from hardware.detection import detect
 
@@ -134,7 +134,7 @@ class HardwareCompatibilityReporter:
 
     def check_components(self) -> dict[str, Component]:
         """The parts by name, each missing or failing one with a finding. Imports no framework."""
-        self.components = (*packages(), *own_parts())
+        self.components = (*packages(), *own_parts(self.inventory))
         absent = {one.name for one in self.components if one.state == "missing"}
         for one in self.components:
             if one.state == "missing":

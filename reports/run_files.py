@@ -59,7 +59,7 @@ def write_run_reports(
     """Write `<run id>.md`, `.json`, `.html`, `.xml` (JUnit) and `.sarif` into `folder`.
 
     `project` is what a project file makes of the run, `suites` the folder in which findings are shown, `baseline` the
-    earlier report that they are held against. Raises `OutputError` where the folder can't be written.
+    earlier report that they are compared with. Raises `OutputError` if the folder can't be written.
     """
     own = [cell.written.planned for cell in result.cells]
     verdicts = {cell.verdict.cell: cell.verdict for cell in result.cells}

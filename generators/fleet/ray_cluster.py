@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hardware.errors import UsageError, echo
-from hardware.node_resources import DEVICES_OF
+from hardware.expected_targets import DEVICES_OF
 from hardware.target import Target
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")

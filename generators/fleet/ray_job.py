@@ -19,7 +19,7 @@ from hardware.evidence.machine import machine_label
 from hardware.evidence.record import CheckLine, RunLine
 from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now
-from hardware.node_resources import node_resources
+from hardware.expected_targets import node_resources
 from hardware.plain_text import one_line
 from hardware.testing.accounts import close
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE

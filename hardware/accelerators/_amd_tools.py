@@ -1,20 +1,20 @@
 """AMD GPUs as `amd-smi` and `rocm-smi` print them, for a machine without the Python binding of their library.
 
-Sources: the JSON of amd-smi 24 to 26 (ROCm 6.1 to 7.x; a list, since 7.0 under `gpu_data`) and of rocm-smi. Both are
-only started where something of AMD is seen.
+Sources: the JSON of amd-smi 24 to 26 (ROCm 6.1 to 7.x; a list, since 7.0 under `gpu_data`) and of rocm-smi.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..machine import Machine, Reading
-from ._amdgpu import Cards, amd_seen, placed
+from ..machine import Machine, Reading, Tool
+from ._amdgpu import Cards, placed
 from ._figures import (
     celsius,
     drawn,
     generation_of,
     given,
+    memory_kind,
     number,
     pci_address,
     percent,
@@ -23,36 +23,13 @@ from ._figures import (
     share,
     size,
     text,
+    without,
 )
 from ._sources import Source
-from ._telling import Tool
+from .amd import VIOLATIONS, gfx_named
 from .base import AcceleratorInfo
 
 _UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30}
-_NOT_SEEN = Reading[Any](value=None, reason="nothing of AMD's driver is seen")
-
-VIOLATIONS = {
-    "prochot": "thermal",
-    "socket_thermal": "thermal",
-    "vr_thermal": "thermal",
-    "hbm_thermal": "thermal",
-    "ppt": "power_limit",
-    "gfx_clk_below_host_limit": "clock_below_limit",
-}
-"""What amd-smi calls violations of a limit (amdsmi.h, amdsmi_violation_status_t)."""
-
-Extra = dict[str, str | int | float | bool]
-
-
-def memory_kind(written: Any) -> str | None:
-    """`HBM`, `GDDR` or `DDR` of names such as `HBM3` and `AMDSMI_VRAM_TYPE_GDDR6`."""
-    name = (text(written) or "").rpartition("_")[2]
-    return next((kind for kind in ("HBM", "GDDR", "DDR") if name.startswith(kind)), None)
-
-
-def without(facts: dict[str, Any]) -> Extra:
-    """Only what is told."""
-    return {key: value for key, value in facts.items() if value is not None}
 
 
 class _AmdTool(Source):
@@ -78,8 +55,6 @@ class AmdSmiSource(_AmdTool):
         self._figures = Tool(machine, "amd-smi", "metric", "--json")
 
     def count(self) -> Reading[int]:
-        if not amd_seen(self.machine):
-            return _NOT_SEEN
         told = self._facts.json()
         return told if told.value is None else given(len(_gpus(told.value)) or None, "amd-smi lists no device")
 
@@ -132,16 +107,17 @@ class AmdSmiSource(_AmdTool):
         firmware = _table(gpu, "ifwi") or _table(gpu, "vbios")
         driver = _table(gpu, "driver")
         generation = number((text(bus.get("pcie_interface_version")) or "").lower().removeprefix("gen"))
+        is_told = generation is not None and 1 <= generation <= 9
         info = AcceleratorInfo(
             vendor="AMD",
             device_type="gpu",
             model=text(asic.get("market_name")) or "unknown",
             index=index,
-            compute_capability=_gfx(asic.get("target_graphics_version")),
+            compute_capability=gfx_named(asic.get("target_graphics_version")),
             memory_bytes=_bytes(vram.get("size")),
             memory_type=memory_kind(vram.get("type")),
             bus_type="pcie" if bus else None,
-            pcie_gen=int(generation) if generation and 1 <= generation <= 9 else _speed(bus),
+            pcie_gen=int(generation or 0) if is_told else generation_of(bus.get("max_pcie_speed")),
             bandwidth_gbps=positive(vram.get("max_bandwidth")),
             driver_version=text(driver.get("version")) or text(driver.get("driver_version")),
             firmware_version=text(firmware.get("version")),
@@ -176,14 +152,15 @@ class RocmSmiSource(_AmdTool):
         self._tool = Tool(machine, *_ROCM_SMI)
 
     def count(self) -> Reading[int]:
-        if not amd_seen(self.machine):
-            return _NOT_SEEN
         told = self._tool.json()
         return told if told.value is None else given(len(self._list(told.value)) or None, "rocm-smi lists no device")
 
     def _list(self, told: Any) -> list[dict[str, Any]]:
         tables = told if isinstance(told, dict) else {}
-        names = sorted((name for name in tables if name.startswith("card") and name[4:].isdecimal()), key=_position)
+        names = sorted(
+            (name for name in tables if name.startswith("card") and name[4:].isdecimal()),
+            key=lambda name: (len(name), name),
+        )
         return [{str(key).lower(): value for key, value in _table(tables, name).items()} for name in names]
 
     def _static(self, index: int) -> dict[str, Any]:
@@ -228,7 +205,7 @@ class RocmSmiSource(_AmdTool):
             device_type="gpu",
             model=next((name for name in (series, model) if name and not name.startswith("0x")), "unknown"),
             index=index,
-            compute_capability=_gfx(card.get("gfx version")),
+            compute_capability=gfx_named(card.get("gfx version")),
             memory_bytes=size(card.get("vram total memory (b)")),
             bus_type="pcie" if text(card.get("pci bus")) else None,
             driver_version=text(system.get("driver version")),
@@ -271,16 +248,3 @@ def _bytes(written: Any, least: int = 1) -> int | None:
 def _whole(written: Any) -> int | None:
     found = positive(written)
     return None if found is None else int(found)
-
-
-def _gfx(written: Any) -> str | None:
-    name = text(written)
-    return name if name and name.startswith("gfx") and len(name) < 12 else None
-
-
-def _speed(bus: dict[str, Any]) -> int | None:
-    return generation_of(bus.get("max_pcie_speed"))
-
-
-def _position(name: str) -> tuple[int, str]:
-    return len(name), name

@@ -27,11 +27,11 @@ from ._figures import (
     size,
     text,
 )
-from ._pci import PciNames, pci_accelerators
+from ._pci import PciNames
 from ._sources import Source
-from .base import AcceleratorInfo, DriverState
+from .amd import VENDOR_ID
+from .base import AcceleratorInfo
 
-VENDOR_ID = 0x1002
 _DRM = "/sys/class/drm"
 _NODES = "/sys/class/kfd/kfd/topology/nodes"
 _WIDEST_GDDR_BITS = 512
@@ -64,13 +64,6 @@ class Card:
     hwmon: str | None
     integrated: bool
     agent: Agent | None
-
-
-def amd_seen(machine: Machine) -> bool:
-    """Whether anything here is a sign of an AMD GPU: its driver or a device on the bus."""
-    if machine.is_folder("/sys/module/amdgpu") or machine.may_open("/dev/kfd") is not None:
-        return True
-    return any(one.vendor_id == VENDOR_ID for one in pci_accelerators(machine) or ())
 
 
 def agents(machine: Machine) -> dict[str, Agent]:
@@ -221,13 +214,6 @@ def memory_type(agent: Agent | None) -> str | None:
         return "HBM"
     major = int(agent.gfx[3:-2]) if agent.gfx and agent.gfx[3:-2].isdigit() else 0
     return "GDDR" if major >= _FIRST_GFX_WITHOUT_DDR else None
-
-
-def access(machine: Machine) -> tuple[DriverState, str]:
-    """Whether this user may compute: `/dev/kfd` belongs to group render, and a container has it only if given."""
-    if machine.may_open("/dev/kfd") is False:
-        return DriverState.DENIED, "/dev/kfd can't be opened by this user: join group render (and video)"
-    return DriverState.UNKNOWN, ""
 
 
 class AmdgpuSource(Source):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from ..machine import Reading
@@ -110,6 +111,17 @@ def text(value: Any) -> str | None:
     ):
         return None
     return value.strip()
+
+
+def memory_kind(written: Any) -> str | None:
+    """`HBM`, `GDDR` or `DDR` of names such as `HBM3`, `LPDDR5` and `AMDSMI_VRAM_TYPE_GDDR6`."""
+    name = (text(written) or "").rpartition("_")[2].removeprefix("LP")
+    return next((kind for kind in ("HBM", "GDDR", "DDR") if name.startswith(kind)), None)
+
+
+def without(facts: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
+    """Only what is told."""
+    return {key: value for key, value in facts.items() if value is not None}
 
 
 def pci_address(value: Any) -> str | None:

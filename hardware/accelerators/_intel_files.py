@@ -16,11 +16,11 @@ from typing import Any
 
 from ..machine import Machine, Reading
 from ._figures import celsius, drawn, generation_of, given, number, pci_address, positive, rates, share, size, text
-from ._pci import DISPLAY_CLASS, PciNames, pci_accelerators
+from ._pci import PciNames
 from ._sources import Source
 from .base import AcceleratorInfo
+from .intel import VENDOR_ID
 
-VENDOR_ID = 0x8086
 _DRM, _ACCEL = "/sys/class/drm", "/sys/class/accel"
 _BETWEEN_SAMPLES_S = 0.05
 
@@ -101,16 +101,6 @@ def _card(machine: Machine, folder: str, drivers: tuple[str, ...], node: str) ->
         node=device,
         may_open=machine.may_open(device) if device else None,
         hwmon=f"{path}/hwmon/{monitors[0]}" if monitors else None,
-    )
-
-
-def intel_seen(machine: Machine) -> bool:
-    """Whether a driver of an Intel GPU is loaded, or there is another GPU of Intel on the bus."""
-    if any(machine.is_folder(f"/sys/module/{name}") for name in ("i915", "xe")):
-        return True
-    return any(
-        one.vendor_id == VENDOR_ID and one.class_code >> 16 == DISPLAY_CLASS
-        for one in pci_accelerators(machine) or ()
     )
 
 

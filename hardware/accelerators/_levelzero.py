@@ -1,8 +1,4 @@
-"""The one guarded door to Intel's Level Zero Sysman, through its Python binding pyzes.
-
-The binding raises `OSError` while it is imported where libze_loader.so.1 is missing; on Linux it looks for it in
-/usr/lib/x86_64-linux-gnu alone. Structures and handles stay in here: questions are about a device by its index.
-"""
+"""What Level Zero Sysman says of a device, through its binding pyzes: structures and handles stay in here."""
 
 from __future__ import annotations
 
@@ -12,97 +8,27 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..machine import Reading
-from ._opening import OPENING, OpenedOnce, Opening
-from .base import DriverState, LibraryState
-
 _GPU = 1
 _INTEGRATED_FLAG = 1
 _BETWEEN_SAMPLES_S = 0.05
-_NO_PERMISSION, _NO_DEPENDENCY, _UNINITIALISED = 0x70010000, 0x70020000, 0x78000001
 
 
 class LevelZeroError(Exception):
     """A function's result that isn't success."""
 
 
-class LevelZero(OpenedOnce):
-    """Opens Sysman on the first question and remembers what came of it until `close`.
-
-    Questions: `count`, and with an index `device`, `memory`, `temperatures`, `throttle`, `power`, `engines`.
-    """
-
-    NAME = "levelzero"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._zes: Any = None
-        self._devices: list[Any] = []
-
-    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        opening = self._open()
-        if function == OPENING:
-            return Reading(value=self._told(opening))
-        zes, devices = self._zes, self._devices
-        if opening.reason or zes is None:
-            return Reading(value=None, reason=opening.reason or "Level Zero was given back while it was asked")
-        if function == "count":
-            return Reading(value=len(devices))
-        question = _QUESTIONS.get(function)
-        if question is None:
-            return Reading(value=None, reason=f"Level Zero isn't asked for {function}")
-        try:
-            return Reading(value=question(zes, devices[arguments[0]]))
-        except IndexError:
-            return Reading(value=None, reason=f"Level Zero lists {len(devices)} devices")
-        except (LevelZeroError, AttributeError, OSError, ctypes.ArgumentError) as error:  # or a loader of another age
-            return Reading(value=None, reason=f"Level Zero, {function}: {error}")
-
-    def close(self) -> str:
-        # Sysman has no function that ends it; the handles are valid as long as the process.
-        with self._lock:
-            self._opening, self._zes, self._devices = None, None, []
-        return ""
-
-    def _start(self) -> Opening:
-        try:
-            import pyzes
-        except ImportError as error:
-            reason = f"the Python package pyzes can't be imported ({error}): pip install pyzes"
-            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
-        except Exception as error:  # an OSError on Linux, a plain Exception on Windows
-            reason = (
-                f"the Level Zero loader can't be loaded ({error}); it comes with the package libze1 or level-zero"
-            )
-            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
-        result = pyzes.zesInit(0)
-        if result != pyzes.ZE_RESULT_SUCCESS:
-            state, reason = _refused(pyzes, result)
-            return Opening(library=LibraryState.OK, driver=state, reason=reason)
-        try:
-            every = [
-                device
-                for driver in _list(pyzes, "zesDriverGet", pyzes.zes_driver_handle_t)
-                for device in _list(pyzes, "zesDeviceGet", pyzes.zes_device_handle_t, driver)
-            ]
-            self._devices = [one for one in every if _properties(pyzes, one).core.type == _GPU]
-        except LevelZeroError as error:
-            reason = f"Level Zero lists no device: {error}"
-            return Opening(library=LibraryState.OK, driver=DriverState.UNKNOWN, reason=reason)
-        self._zes = pyzes
-        return Opening(library=LibraryState.OK, driver=DriverState.OK)
+def gpus(zes: Any) -> list[Any]:
+    """The handles of all GPUs. Raises `LevelZeroError`."""
+    every = [
+        device
+        for driver in _list(zes, "zesDriverGet", zes.zes_driver_handle_t)
+        for device in _list(zes, "zesDeviceGet", zes.zes_device_handle_t, driver)
+    ]
+    return [one for one in every if _properties(zes, one).core.type == _GPU]
 
 
-def _refused(zes: Any, result: int) -> tuple[DriverState, str]:
-    driver, advice = {
-        _NO_PERMISSION: (DriverState.DENIED, "may this user open /dev/dri/renderD*? Join group render"),
-        _NO_DEPENDENCY: (DriverState.UNKNOWN, "is the package intel-level-zero-gpu or libze-intel-gpu1 installed?"),
-        _UNINITIALISED: (DriverState.MISSING, "no driver of Level Zero found a device: is i915 or xe loaded?"),
-    }.get(result & 0xFFFFFFFF, (DriverState.UNKNOWN, "xpu-smi may tell more"))
-    return driver, f"Level Zero doesn't start: {_name(zes, result)} ({advice})"
-
-
-def _name(zes: Any, result: int) -> str:
+def name_of(zes: Any, result: int) -> str:
+    """What the binding calls a result."""
     names = (name for name in dir(zes) if name.startswith("ZE_RESULT_") and getattr(zes, name) == result)
     return next(names, f"result {result & 0xFFFFFFFF:#x}")
 
@@ -110,7 +36,7 @@ def _name(zes: Any, result: int) -> str:
 def _check(zes: Any, function: str, *arguments: Any) -> None:
     result = getattr(zes, function)(*arguments)
     if result != zes.ZE_RESULT_SUCCESS:
-        raise LevelZeroError(f"{function}: {_name(zes, result)}")
+        raise LevelZeroError(f"{function}: {name_of(zes, result)}")
 
 
 def _list(zes: Any, function: str, kind: Any, *parent: Any) -> list[Any]:
@@ -227,7 +153,7 @@ def _rate(sample: Callable[[], Any], field: str) -> float | None:
     return (getattr(second, field) - getattr(first, field)) / elapsed if elapsed > 0 else None
 
 
-_QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
+QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "device": _device,
     "memory": _memory,
     "temperatures": _temperatures,

@@ -1,35 +1,20 @@
-"""NVIDIA GPUs as `nvidia-smi -q -x` describes them, for a machine without the Python binding of NVML.
+"""NVIDIA GPUs where NVML doesn't tell: as `nvidia-smi -q -x` describes them, and the one inside a Jetson.
 
 Elements are those of NVIDIA's nvsmi_device_v11 to v13 definitions; older and newer names of one figure are both read.
+A Jetson's GPU is in the kernel's own files: Jetson Linux Developer Guide (device tree model, GPU load in tenths of a
+percent), and the kernel's thermal ABI.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
-from ..machine import Machine, Reading
+from ..machine import Machine, Reading, Tool
 from ._figures import celsius, given, number, pci_address, percent, rates, share, size, text, watts
 from ._sources import Source
-from ._telling import Tool
 from .base import AcceleratorInfo
-
-THROTTLE_REASONS = {
-    0x002: "applications_clocks",
-    0x004: "sw_power_cap",
-    0x008: "hw_slowdown",
-    0x010: "sync_boost",
-    0x020: "thermal",
-    0x040: "thermal",
-    0x080: "power_limit",
-    0x100: "display_clocks",
-    0x200: "board_limit",
-    0x400: "reliability",
-}
-"""NVML's bits (nvml.h, nvmlClocksEventReasons). An idle GPU (0x1) isn't throttled."""
-
-_GPU_IDLE = 0x001
+from .nvidia import Extra, mig_facts
 
 _ELEMENTS = {
     "applications_clocks_setting": "applications_clocks",
@@ -41,39 +26,20 @@ _ELEMENTS = {
     "hw_power_brake_slowdown": "power_limit",
     "display_clocks_setting": "display_clocks",
 }
-_SIGNS = ("/proc/driver/nvidia", "/sys/module/nvidia")
 _MIB = 2**20
 
-Extra = dict[str, str | int | float | bool]
-
-
-def throttle_reasons(bits: int) -> tuple[str, ...]:
-    """NVML's bit set as names, each once. A bit that a newer driver adds is shown as its number."""
-    known = [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
-    unknown = bits & ~_GPU_IDLE & ~sum(THROTTLE_REASONS)
-    return tuple(dict.fromkeys([*known, *([f"unknown_{unknown:#x}"] if unknown else [])]))
-
-
-def mig_facts(enabled: bool, slices: Sequence[dict[str, Any]], reason: str = "") -> Extra:
-    """What a card in MIG mode adds: its slices. A program is given one slice, so `usable_memory_bytes` is what the
-    smallest has, not what the card has."""
-    facts: Extra = {"mig_enabled": enabled}
-    sizes = [one["memory_bytes"] for one in slices if one.get("memory_bytes")]
-    for position, one in enumerate(slices):
-        facts[f"mig_{position}"] = one.get("name") or "a slice without a name"
-        if one.get("memory_bytes"):
-            facts[f"mig_{position}_memory_bytes"] = one["memory_bytes"]
-        if one.get("uuid"):
-            facts[f"mig_{position}_uuid"] = one["uuid"]
-    if enabled and sizes:
-        facts["usable_memory_bytes"] = min(sizes)
-    elif enabled:
-        facts["mig_reason"] = reason or "the card is in MIG mode and has no slice: nothing can run on it"
-    return facts
+_MODEL = "/proc/device-tree/model"
+_COMPATIBLE = "/proc/device-tree/compatible"
+_LOADS = (
+    "/sys/devices/platform/gpu.0/load",
+    "/sys/devices/gpu.0/load",
+    "/sys/class/devfreq/17000000.gpu/device/load",
+)
+_THERMAL = "/sys/class/thermal"
 
 
 class NvidiaSmiSource(Source):
-    """The tool that comes with NVIDIA's driver. It is only started where something of NVIDIA is seen."""
+    """The tool that comes with NVIDIA's driver."""
 
     NAME = "nvidia-smi"
 
@@ -155,13 +121,6 @@ class NvidiaSmiSource(Source):
         )
 
     def _log(self) -> Reading[Any]:
-        signs = any(self.machine.is_folder(path) for path in _SIGNS) or self.machine.host().system == "Windows"
-        if (
-            not signs
-            and self.machine.may_open("/dev/nvidiactl") is None
-            and self.machine.may_open("/dev/dxg") is None
-        ):
-            return Reading(value=None, reason="nothing of NVIDIA's driver is seen")
         told = self._tool.text()
         if told.value is None:
             return told
@@ -244,3 +203,47 @@ def _extra(log: Any, one: Any, index: int) -> Extra:
         **(mig_facts(mode == "Enabled", slices) if mode else {}),
     }
     return {key: value for key, value in told.items() if value is not None}
+
+
+class TegraSource(Source):
+    """The GPU of a Jetson, which has no memory of its own."""
+
+    NAME = "the device tree"
+
+    def count(self) -> Reading[int]:
+        return Reading(value=1)
+
+    def describe(self, index: int) -> AcceleratorInfo:
+        names = [
+            word for word in (self.machine.text(_COMPATIBLE) or "").split("\0") if word.startswith("nvidia,tegra")
+        ]
+        model = (self.machine.text(_MODEL) or "").strip("\0 \n")
+        version = (self.machine.text("/sys/module/nvidia/version") or "") or None
+        return AcceleratorInfo(
+            vendor="NVIDIA",
+            device_type="gpu",
+            model=f"GPU of {model or 'an NVIDIA system-on-chip'}",
+            index=index,
+            memory_type="unified",
+            bus_type="integrated",
+            driver_version=version,
+            extra_info={
+                "system_on_chip": names[-1].partition(",")[2] if names else "tegra",
+                "reason": "it has no memory of its own and uses the machine's",
+            },
+        )
+
+    def temperature(self, index: int) -> Reading[float]:
+        for zone in self.machine.names(_THERMAL) or ():
+            kind = (self.machine.text(f"{_THERMAL}/{zone}/type") or "").lower()
+            millidegrees = number(self.machine.text(f"{_THERMAL}/{zone}/temp"))
+            if kind.startswith("gpu") and millidegrees is not None:
+                return given(celsius(millidegrees / 1000), "its sensor is switched off")
+        return Reading(value=None, reason="no thermal zone of the GPU is there")
+
+    def utilization(self, index: int) -> Reading[dict[str, float | None]]:
+        for path in _LOADS:
+            permille = number(self.machine.text(path))
+            if permille is not None and 0 <= permille <= 1000:
+                return rates(permille / 10, None, "")
+        return Reading(value=None, reason="no load of the GPU is there")

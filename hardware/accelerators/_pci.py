@@ -1,4 +1,4 @@
-"""Accelerators as the PCI bus shows them, with no driver and no vendor library.
+"""Accelerators as the kernel shows them with no vendor library: on the PCI bus, and inside a system-on-chip.
 
 Source of the layout: the kernel's `Documentation/ABI/testing/sysfs-bus-pci` and `sysfs-devices-removable`; of the
 classes: pci.ids; of devices in other classes, and of names where no pci.ids is installed: `bus_devices.toml`.
@@ -7,15 +7,14 @@ classes: pci.ids; of devices in other classes, and of names where no pci.ids is 
 from __future__ import annotations
 
 import contextlib
-import functools
-import tomllib
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..machine import Library, LiveMachine, Machine, Reading
-from ..values import whole, words
+from ..values import data_file, whole, words
 from ._figures import generation_of
 
 DISPLAY_CLASS = 0x03
@@ -29,7 +28,8 @@ ID_DATABASES = (
     Path("/usr/share/pci.ids"),
 )
 DEVICES = "/sys/bus/pci/devices"
-_TABLE = Path(__file__).with_name("bus_devices.toml")
+_DRIVERS = "/sys/bus/platform/drivers"
+_BUS_TABLE, _CHIP_TABLE = (Path(__file__).with_name(f"{name}_devices.toml") for name in ("bus", "chip"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +50,6 @@ class PciDevice:
     external: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Known:
-    name: str
-    kind: str
-
-
 def pci_accelerators(machine: Machine | None = None) -> tuple[PciDevice, ...] | None:
     """Display controllers (class 03), processing accelerators (12), and what `bus_devices.toml` knows of other
     classes, by address; `None` without a bus."""
@@ -63,6 +57,17 @@ def pci_accelerators(machine: Machine | None = None) -> tuple[PciDevice, ...] | 
     if machine in _held:
         return _held[machine]
     return _read_bus(machine)
+
+
+def devices_of(
+    machine: Machine, vendor_id: int, *, device_id: int | None = None, classes: Collection[int] = ()
+) -> tuple[PciDevice, ...] | None:
+    """One vendor's of them: one kind of device alone, or those of some base classes; `None` without a bus."""
+    every = pci_accelerators(machine)
+    if every is None:
+        return None
+    mine = [one for one in every if one.vendor_id == vendor_id and device_id in (None, one.device_id)]
+    return tuple(one for one in mine if not classes or one.class_code >> 16 in classes)
 
 
 @contextlib.contextmanager
@@ -107,7 +112,7 @@ def _read(machine: Machine, address: str) -> PciDevice | None:
     known = None if code >> 16 == DISPLAY_CLASS else _known(vendor, device, code >> 16)
     if code >> 16 in _VAGUE_CLASSES and known is None:
         return None
-    kind = "gpu" if code >> 16 == DISPLAY_CLASS else known.kind if known else ""
+    kind = "gpu" if code >> 16 == DISPLAY_CLASS else known["kind"] if known else ""
     removable = {"removable": True, "fixed": False}
     return PciDevice(
         address=address,
@@ -119,22 +124,13 @@ def _read(machine: Machine, address: str) -> PciDevice | None:
     )
 
 
-def _known(vendor: int, device: int, base_class: int) -> _Known | None:
-    found = _known_devices().get((vendor, device))
+def _known(vendor: int, device: int, base_class: int) -> Mapping[str, str] | None:
+    """What `bus_devices.toml` has of a device: its name and kind. A whole vendor is known by its accelerators."""
+    entries = [one for one in data_file(_BUS_TABLE)["device"] if int(one["vendor"], 16) == vendor]
+    found = next((one for one in entries if "device" in one and int(one["device"], 16) == device), None)
     if found is None and base_class == PROCESSING_ACCELERATOR_CLASS:
-        found = _known_devices().get((vendor, None))
+        found = next((one for one in entries if "device" not in one), None)
     return found
-
-
-@functools.cache
-def _known_devices() -> dict[tuple[int, int | None], _Known]:
-    entries = tomllib.loads(_TABLE.read_text(encoding="utf-8"))["device"]
-    return {
-        (int(one["vendor"], 16), int(one["device"], 16) if "device" in one else None): _Known(
-            name=one["name"], kind=one["kind"]
-        )
-        for one in entries
-    }
 
 
 def _named(devices: list[PciDevice], machine: Machine) -> tuple[PciDevice, ...]:
@@ -145,12 +141,12 @@ def _named(devices: list[PciDevice], machine: Machine) -> tuple[PciDevice, ...]:
         for one in (told if isinstance(told, list) else [])
         if isinstance(one, list) and len(one) == 3 and (whole(one[0]), whole(one[1])) in wanted
     }
-    return tuple(replace(one, name=names.get((one.vendor_id, one.device_id)) or _own_name(one)) for one in devices)
-
-
-def _own_name(device: PciDevice) -> str:
-    known = _known(device.vendor_id, device.device_id, device.class_code >> 16)
-    return known.name if known else ""
+    named = []
+    for one in devices:
+        name = names.get((one.vendor_id, one.device_id))
+        known = None if name else _known(one.vendor_id, one.device_id, one.class_code >> 16)
+        named.append(replace(one, name=name or (known["name"] if known else "")))
+    return tuple(named)
 
 
 class PciNames(Library):
@@ -188,3 +184,35 @@ def _names(wanted: set[tuple[int, int]], database: Path) -> dict[tuple[int, int]
             elif (vendor_id, identity) in wanted:
                 names[vendor_id, identity] = f"{vendor_name} {name}"
     return names
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChipDevice:
+    """One device: where the kernel has it (`fdab0000.npu`), the driver, and the device tree's name for it."""
+
+    place: str
+    name: str
+    kind: str
+    driver: str
+    compatible: str
+
+
+def chip_accelerators(machine: Machine) -> tuple[ChipDevice, ...]:
+    """What `chip_devices.toml` knows, by driver and place. Empty where the kernel has none of the drivers."""
+    found = []
+    for known in data_file(_CHIP_TABLE)["device"]:
+        folder = f"{_DRIVERS}/{known['driver']}"
+        for place in machine.names(folder) or ():
+            event = machine.text(f"{folder}/{place}/uevent") or ""
+            told = re.search(r"^OF_COMPATIBLE_0=(\S+)", event, re.MULTILINE)
+            if told and told[1].startswith(known["compatible"]):
+                found.append(
+                    ChipDevice(
+                        place=place,
+                        name=known["name"],
+                        kind=known["kind"],
+                        driver=known["driver"],
+                        compatible=told[1],
+                    )
+                )
+    return tuple(found)

@@ -1,4 +1,5 @@
-"""What a Snapdragon tells of itself (device tree, sysfs, Windows' CIM), and Cloud AI cards through qaic-util.
+"""What a Snapdragon tells of itself (device tree, sysfs, Windows' CIM, ONNX Runtime), and Cloud AI cards through
+qaic-util.
 
 Sources: the kernel's drivers/soc/qcom/socinfo.c, drivers/remoteproc and drivers/misc/fastrpc.c; for what qaic-util
 prints github.com/quic/software-kit-for-qualcomm-cloud-ai-100, lib/runtime-platform/src/QUtil.cpp.
@@ -7,22 +8,15 @@ prints github.com/quic/software-kit-for-qualcomm-cloud-ai-100, lib/runtime-platf
 from __future__ import annotations
 
 import re
+import threading
 from dataclasses import dataclass
+from typing import Any
 
-from ..machine import Machine
+from ..machine import Library, Machine, Reading
 from ..values import after, from_json, table, tables, words
 
 FASTRPC_NODES = ("fastrpc-cdsp", "fastrpc-cdsp-secure", "cdsprpc-smd", "adsprpc-smd", "adsprpc-smd-secure")
 """Nodes through which a program reaches the compute DSP: the mainline kernel's, then those of Qualcomm's kernels."""
-
-CIM = (
-    "$ProgressPreference='SilentlyContinue'; @{"
-    "pnp=@(Get-CimInstance Win32_PnPEntity -Filter \"PNPClass='Display' OR PNPClass='ComputeAccelerator'\""
-    " | Select-Object Name,Manufacturer,PNPClass,Status);"
-    "video=@(Get-CimInstance Win32_VideoController | Select-Object Name,DriverVersion)"
-    "} | ConvertTo-Json -Depth 3 -Compress"
-)
-"""AdapterRAM is left out: it is a 32-bit number and wrong from 4 GB on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +45,6 @@ class WindowsDevice:
     is_display: bool
     works: bool
     driver: str
-
-
-def is_snapdragon(machine: Machine) -> bool:
-    """Whether this is a chip of Qualcomm's, told by the device tree or the kernel's socinfo."""
-    tree = machine.text("/proc/device-tree/compatible") or ""
-    return "qcom," in tree or (machine.text("/sys/devices/soc0/family") or "").startswith("Snapdragon")
 
 
 def read_chip(machine: Machine) -> SystemOnChip:
@@ -98,7 +86,7 @@ def read_adreno(machine: Machine) -> str:
 
 
 def read_windows(text: str | None) -> tuple[WindowsDevice, ...]:
-    """Qualcomm's devices out of what `CIM` prints."""
+    """Qualcomm's devices out of what CIM prints."""
     data = table(from_json(text))
     drivers = {words(one.get("Name")): words(one.get("DriverVersion")) for one in tables(data.get("video"))}
     return tuple(
@@ -123,3 +111,73 @@ def read_cards(text: str | None) -> dict[str, str]:
         if re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", address):
             found[address] = block
     return found
+
+
+_PLUGINS = ("onnxruntime_qnn",)
+"""Packages that bring a provider as a plug-in, which is registered before devices are asked for."""
+
+
+class OnnxRuntime(Library):
+    """ONNX Runtime's device list. Importing it takes about a second, so it is asked only where there is a sign."""
+
+    NAME = "onnxruntime"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told: Reading[Any] | None = None
+
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+        """`devices`: a list of tables with `provider`, `kind` (CPU, GPU, NPU), `vendor`, `name` and `version`.
+
+        A provider that lists a CPU only has none of its own: QNN does so where there is no Hexagon.
+        """
+        if function != "devices":
+            return Reading(value=None, reason=f"{function} isn't asked of onnxruntime")
+        with self._lock:
+            if self._told is None:
+                self._told = _devices()
+            return self._told
+
+    def close(self) -> str:
+        with self._lock:
+            self._told = None
+        return ""
+
+
+def _devices() -> Reading[Any]:
+    try:
+        import onnxruntime
+
+        if not hasattr(onnxruntime, "get_ep_devices"):
+            return Reading(value=None, reason=f"onnxruntime {onnxruntime.__version__} lists no devices; 1.23 does")
+        _register(onnxruntime)
+        return Reading(value=[_plain(one) for one in onnxruntime.get_ep_devices()])
+    except ImportError as error:
+        return Reading(value=None, reason=f"onnxruntime can't be imported ({error}): pip install onnxruntime-qnn")
+    except Exception as error:  # a native library may raise anything; the reason is the answer here
+        return Reading(value=None, reason=f"onnxruntime: {type(error).__name__}: {error}")
+
+
+def _register(runtime: Any) -> None:
+    import importlib
+    import importlib.util
+
+    for name in _PLUGINS:
+        if importlib.util.find_spec(name) is None:
+            continue
+        plugin = importlib.import_module(name)
+        provider = plugin.get_ep_name()
+        if not any(one.ep_name == provider for one in runtime.get_ep_devices()):
+            runtime.register_execution_provider_library(provider, plugin.get_library_path())
+
+
+def _plain(device: Any) -> dict[str, str]:
+    hardware = device.device
+    metadata = dict(hardware.metadata)
+    return {
+        "provider": str(device.ep_name),
+        "kind": str(hardware.type).rpartition(".")[2],
+        "vendor": str(hardware.vendor),
+        "name": str(metadata.get("Description", "")),
+        "version": str(dict(device.ep_metadata).get("version", "")),
+    }

@@ -1,17 +1,23 @@
-"""Vendors that can be read in several ways: the library first, then the tool, the kernel's files, and the bus."""
+"""How a vendor's devices are read: through its library, its tools, the kernel's files, or else the bus alone.
+
+A vendor with several ways to read the same devices is a `SourcedAccelerators`, one whose devices lie in several
+places a `ListedAccelerators`. Both have a reason for each figure that isn't there.
+"""
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..machine import Machine, Reading
-from ._opening import Opening
-from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, pci_accelerators
-from ._telling import TellingAccelerators
+from ..errors import UsageError, echo
+from ..machine import Library, Machine, Reading, Tool
+from ._figures import counted
+from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, devices_of
 from .base import (
+    AcceleratorBackend,
     AcceleratorInfo,
     DriverState,
     HardwareState,
@@ -20,6 +26,55 @@ from .base import (
     VendorFacts,
     bus_only,
 )
+
+_OPENING = "opening"
+"""The question that is no function of a library: the state of library and driver, and why it doesn't start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """What came of starting a library; `reason` is empty where it answers."""
+
+    library: LibraryState
+    driver: DriverState
+    reason: str = ""
+
+
+class OpenedOnce(Library):
+    """A library that is started on the first question, and remembers what came of that until `close`.
+
+    `_lock` is held while it is started and given back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._opening: Opening | None = None
+
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+        with self._lock:
+            opening = self._opening = self._opening or self._start()
+        if function == _OPENING:
+            return Reading(value=[str(opening.library), str(opening.driver), opening.reason])
+        if opening.reason:
+            return Reading(value=None, reason=opening.reason)
+        return self._answer(function, *arguments)
+
+    def close(self) -> str:
+        with self._lock:
+            opened, self._opening = self._opening, None
+            return "" if opened is None or opened.reason else self._stop()
+
+    @abstractmethod
+    def _start(self) -> Opening:
+        """Load and start the library."""
+
+    @abstractmethod
+    def _stop(self) -> str:
+        """Give the library back, which was started; the reason if that failed."""
+
+    @abstractmethod
+    def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
+        """The answer of one function of the library, which was started."""
 
 
 class Source(ABC):
@@ -73,27 +128,62 @@ class Source(ABC):
         return Reading(value=None, reason=f"{self.NAME} doesn't tell {what}")
 
 
-class SourcedAccelerators(TellingAccelerators):
-    """A vendor whose devices come from the first of `SOURCES` that lists any, or else from the bus."""
+class LibrarySource(Source):
+    """A vendor's own library."""
+
+    LIBRARY: ClassVar[type[Library]]
+    COUNT: ClassVar[str] = "count"
+    """The question for the number of devices."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self.library = machine.library(self.LIBRARY)
+
+    def opening(self) -> Opening:
+        """The state of library and driver; missing where it wasn't there when the machine was recorded."""
+        told = self.library.ask(_OPENING)
+        if told.value is None:
+            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=told.reason)
+        library, driver, reason = told.value
+        return Opening(library=LibraryState(library), driver=DriverState(driver), reason=reason)
+
+    def count(self) -> Reading[int]:
+        return counted(self.library.ask(self.COUNT))
+
+    def close(self) -> None:
+        self.library.close()
+
+
+class SourcedAccelerators(AcceleratorBackend):
+    """A vendor whose devices come from the first source that lists any, its library before others, or else from the
+    bus. Without a sign of the vendor nothing but its library is asked."""
 
     PCI_VENDOR_ID: ClassVar[int]
-    SOURCES: ClassVar[tuple[type[Source], ...]]
+    LIBRARY_SOURCE: ClassVar[type[LibrarySource]]
     MODULES: ClassVar[tuple[str, ...]]
     """Kernel modules of the driver, as `/sys/module` names them."""
     PCI_CLASSES: ClassVar[tuple[int, ...]] = (DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS)
 
     def __init__(self, machine: Machine | None = None) -> None:
         super().__init__(machine)
-        self.sources = tuple(source(self.machine) for source in self.SOURCES)
+        self._library = self.LIBRARY_SOURCE(self.machine)
+        self._further: tuple[Source, ...] = ()
         self._chosen: Source | None = None
         self._bus: list[tuple[PciDevice, ...] | None] = []
         self._lock = threading.RLock()
 
+    @abstractmethod
+    def further_sources(self) -> tuple[Source, ...]:
+        """The sources after the library, in order; none where nothing of the vendor is seen."""
+
     def source(self) -> Source | None:
         """The first source that lists a device; it is kept until `shutdown`."""
         with self._lock:
+            if self._chosen is None and self._library.count().value:
+                self._chosen = self._library
             if self._chosen is None:
-                self._chosen = next((one for one in self.sources if one.count().value), None)
+                self._further = self._further or self.further_sources()
+                self._chosen = next((one for one in self._further if one.count().value), None)
             return self._chosen
 
     def is_available(self) -> bool:
@@ -124,12 +214,8 @@ class SourcedAccelerators(TellingAccelerators):
         """The vendor's devices on the bus; `None` where there is no bus to look at."""
         with self._lock:
             if not self._bus:
-                self._bus = [pci_accelerators(self.machine)]
-            devices = self._bus[0]
-        if devices is None:
-            return None
-        mine = (one for one in devices if one.vendor_id == self.PCI_VENDOR_ID)
-        return tuple(one for one in mine if one.class_code >> 16 in self.PCI_CLASSES)
+                self._bus = [devices_of(self.machine, self.PCI_VENDOR_ID, classes=self.PCI_CLASSES)]
+            return self._bus[0]
 
     def module_loaded(self) -> bool | None:
         """Whether the kernel has the driver; `None` where nothing tells."""
@@ -158,20 +244,24 @@ class SourcedAccelerators(TellingAccelerators):
             reason = f"the {self.VENDOR_NAME} library here calls itself simulated"
         if not listed and not reason:
             reason = "the driver lists no device"
+        fewer, shown = "", len(on_bus or ())
+        if 0 < listed < shown:  # as in a container
+            others = "the others aren't given to this container or driver"
+            fewer = f"the bus shows {shown}, {listed} can be used here: {others}"
         return VendorFacts(
             vendor=self.VENDOR_NAME,
             hardware=hardware,
             driver=driver,
             library=library,
-            reason="; ".join(filter(None, [reason, _fewer(listed, on_bus)])),
+            reason="; ".join(filter(None, [reason, fewer])),
             on_bus=None if on_bus is None else len(on_bus),
             simulated=simulated,
             read_through="" if source is None else source.NAME,
         )
 
-    @abstractmethod
     def opening(self) -> Opening:
         """The state of library and driver as the library tells them, and what isn't right."""
+        return self._library.opening()
 
     def told(self, index: int, what: str) -> Reading[Any]:
         source = self.source()
@@ -188,14 +278,88 @@ class SourcedAccelerators(TellingAccelerators):
 
     def shutdown(self) -> None:
         with self._lock:
-            self._chosen, self._bus = None, []
-            for source in self.sources:
+            for source in (self._library, *self._further):
                 source.close()
+            self._chosen, self._further, self._bus = None, (), []
 
 
-def _fewer(listed: int, on_bus: tuple[PciDevice, ...] | None) -> str:
-    """What to know where the driver lists fewer devices than the bus shows, as in a container."""
-    shown = len(on_bus or ())
-    if not 0 < listed < shown:
-        return ""
-    return f"the bus shows {shown}, {listed} can be used here: the others aren't given to this container or driver"
+class ListedAccelerators(AcceleratorBackend):
+    """A vendor that finds its devices once; those with an index are the driver's, numbered from 0."""
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        super().__init__(machine)
+        self._devices: tuple[AcceleratorInfo, ...] | None = None
+        self._tools: dict[tuple[str, ...], Tool] = {}
+        self._lock = threading.RLock()
+
+    def tool(self, *words: str, keep: bool = False) -> Tool:
+        """The one `Tool` of a command."""
+        with self._lock:
+            return self._tools.setdefault(words, Tool(self.machine, *words, keep=keep))
+
+    @abstractmethod
+    def find(self) -> tuple[AcceleratorInfo, ...]:
+        """Look for devices: those of a driver in the order of their index, then those that only the bus shows."""
+
+    def list_devices(self) -> tuple[AcceleratorInfo, ...]:
+        with self._lock:
+            if self._devices is None:
+                self._devices = self.find()
+            return self._devices
+
+    def driven(self) -> tuple[AcceleratorInfo, ...]:
+        """The devices that a driver lists."""
+        return tuple(one for one in self.list_devices() if one.index is not None)
+
+    def is_available(self) -> bool:
+        return bool(self.driven())
+
+    def get_device_count(self) -> int:
+        return len(self.driven())
+
+    def shutdown(self) -> None:
+        with self._lock:
+            self._devices = None
+
+    def told(self, index: int, what: str) -> Reading[Any]:
+        devices = self.driven()
+        if not 0 <= index < len(devices):
+            known = f"known are 0 to {len(devices) - 1}" if devices else "the driver lists none"
+            raise NoSuchIndex(f"there is no {self.VENDOR_NAME} device {index}", why=known)
+        method: Callable[[AcceleratorInfo], Reading[Any]] = getattr(self, what)
+        return method(devices[index])
+
+    def temperature(self, device: AcceleratorInfo) -> Reading[float]:
+        """°C."""
+        return self._silent(device, "its temperature")
+
+    def memory(self, device: AcceleratorInfo) -> Reading[dict[str, int]]:
+        """`total`, `used` and `free` in bytes."""
+        return self._silent(device, "its used memory")
+
+    def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float | None]]:
+        """`compute` and `memory` in percent; one that isn't told is left out."""
+        return self._silent(device, "its utilization")
+
+    def power(self, device: AcceleratorInfo) -> Reading[float]:
+        """W."""
+        return self._silent(device, "its power")
+
+    def throttle(self, device: AcceleratorInfo) -> Reading[tuple[str, ...]]:
+        """Why the clocks are held down; empty if they aren't."""
+        return self._silent(device, "why it throttles")
+
+    def _silent(self, device: AcceleratorInfo, what: str) -> Reading[Any]:
+        return Reading(value=None, reason=f"nothing known here tells {what} of {device.model}")
+
+    def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
+        if not self.DEVICE_STRINGS:
+            raise UsageError(
+                f"{echo(framework)} has no name for {self.VENDOR_NAME} devices",
+                fix="No framework known here names one: whole models are compiled for them.",
+            )
+        return super().get_framework_device_string(device_id, framework)
+
+    def no_name(self, framework: str, device: AcceleratorInfo, instead: str) -> UsageError:
+        """The error for a device that no framework of the five names, with what drives it instead."""
+        return UsageError(f"{framework} has no name for {device.model}", fix=instead)

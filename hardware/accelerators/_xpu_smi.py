@@ -8,24 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..machine import Machine, Reading
-from ._figures import celsius, drawn, given, number, pci_address, percent, positive, rates, share, size, text
-from ._intel_files import intel_seen
+from ..machine import Machine, Reading, Tool
+from ._figures import celsius, drawn, given, number, pci_address, percent, positive, rates, share, size, text, without
 from ._sources import Source
-from ._telling import Tool
 from .base import AcceleratorInfo
 
 _MIB = 2**20
 
 
-def memory_kind(written: Any) -> str | None:
-    """`HBM`, `GDDR` or `DDR` of names such as `GDDR6` and `LPDDR5`."""
-    name = (text(written) or "").removeprefix("LP")
-    return next((kind for kind in ("HBM", "GDDR", "DDR") if name.startswith(kind)), None)
-
-
 class XpuSmiSource(Source):
-    """Intel's tool for its GPUs. It is only started where something of Intel's GPUs is seen."""
+    """Intel's tool for its GPUs."""
 
     NAME = "xpu-smi"
 
@@ -36,8 +28,6 @@ class XpuSmiSource(Source):
         self._stats: dict[int, Tool] = {}
 
     def count(self) -> Reading[int]:
-        if not intel_seen(self.machine):
-            return Reading(value=None, reason="nothing of Intel's drivers is seen")
         told = self._list.json()
         return told if told.value is None else given(len(self._devices()) or None, "xpu-smi lists no device")
 
@@ -131,7 +121,7 @@ class XpuSmiSource(Source):
             pcie_gen=int(generation) if generation and generation <= 9 and not integrated else None,
             driver_version=text(told.get("driver_version")),
             firmware_version=text(told.get("gfx_firmware_version")),
-            extra_info={key: value for key, value in extra.items() if value is not None},
+            extra_info=without(extra),
         )
 
 

@@ -1,19 +1,51 @@
-"""AMD GPUs through amdsmi, its tools amd-smi and rocm-smi, the files of amdgpu, and the PCI bus without driver."""
+"""AMD GPUs through amdsmi, its tools amd-smi and rocm-smi, the files of amdgpu, and the PCI bus without driver.
+
+amdsmi prints to stdout and raises `KeyError` while it is imported where libamd_smi.so is missing, and
+`AttributeError` where it is of another version: the library is tried first, and ROCm's own binding before pip's.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import importlib
+import importlib.util
+import io
+import os
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..machine import Machine, Reading
-from ._amd_tools import VIOLATIONS, AmdSmiSource, RocmSmiSource, memory_kind, without
-from ._amdgpu import VENDOR_ID, AmdgpuSource, Card, Cards, access, amd_seen, placed, pool
-from ._amdsmi import COUNT, Amdsmi
-from ._figures import celsius, counted, given, pci_address, percent, positive, rates, share, size, text
-from ._opening import Opening, opening_of
-from ._sources import Source, SourcedAccelerators
-from ._visibility import with_visibility
-from .base import AcceleratorInfo, DriverState
+from ..machine import Reading
+from ._figures import celsius, given, memory_kind, pci_address, percent, positive, rates, share, size, text, without
+from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
+from .base import AcceleratorInfo, DriverState, LibraryState
+
+if TYPE_CHECKING:
+    from ._amdgpu import Card, Cards
+
+VENDOR_ID = 0x1002
+
+_FILE = "libamd_smi.so"
+_ENUMS = {
+    "amdsmi_get_temp_metric": ("AmdSmiTemperatureType", "AmdSmiTemperatureMetric"),
+    "amdsmi_get_gpu_memory_total": ("AmdSmiMemoryType",),
+    "amdsmi_get_gpu_memory_usage": ("AmdSmiMemoryType",),
+}
+_NO_PERMISSION, _DRIVER_NOT_LOADED, _NO_DRIVER = 10, 34, 51
+
+VIOLATIONS = {
+    "prochot": "thermal",
+    "socket_thermal": "thermal",
+    "vr_thermal": "thermal",
+    "hbm_thermal": "thermal",
+    "ppt": "power_limit",
+    "gfx_clk_below_host_limit": "clock_below_limit",
+}
+"""What amd-smi calls violations of a limit (amdsmi.h, amdsmi_violation_status_t)."""
 
 _THROTTLER_GROUPS = ((0, 16, "power_limit"), (16, 32, "current_limit"), (32, 56, "thermal"), (56, 64, "reliability"))
 """Bits of the driver's throttle status by kind (the kernel's amdgpu_smu.h, SMU_THROTTLER_*)."""
@@ -27,37 +59,163 @@ _MICRO = 100_000
 """Limits of power above this are in µW, as since ROCm 6.4; before they were in W."""
 
 
-class AmdsmiSource(Source):
+class Amdsmi(OpenedOnce):
+    """The one guarded way to amdsmi. `count` is how many GPUs it lists.
+
+    Functions take the index of a GPU first; members of the binding's enumerations are given by name.
+    """
+
+    NAME = "amdsmi"
+    _binding: Any = None
+    _handles: Sequence[Any] = ()
+
+    def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
+        binding, handles = self._binding, self._handles
+        if binding is None:
+            return Reading(value=None, reason="amdsmi was given back while it was asked")
+        if function == "count":
+            return Reading(value=len(handles))
+        call = getattr(binding, function, None)
+        if call is None:
+            return Reading(value=None, reason=f"this version of amdsmi has no {function}")
+        try:
+            handle, *rest = arguments
+            kinds = zip(_ENUMS.get(function, ()), rest, strict=True)
+            return Reading(
+                value=_plain(call(handles[handle], *(getattr(binding, kind)[name] for kind, name in kinds)))
+            )
+        except IndexError:
+            return Reading(value=None, reason=f"amdsmi lists {len(handles)} devices")
+        except Exception as error:  # the binding has a class of its own for each error, and decodes texts besides
+            return Reading(value=None, reason=f"{function}: {_said(error)}")
+
+    def _stop(self) -> str:
+        binding, self._binding, self._handles = self._binding, None, ()
+        try:
+            binding.amdsmi_shut_down()
+        except Exception as error:  # as above
+            return _said(error)
+        return ""
+
+    def _start(self) -> Opening:
+        file = _library_file()
+        if file is None:
+            reason = f"AMD's library {_FILE} can't be loaded; it comes with ROCm (package amd-smi-lib)"
+            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                self._binding = _binding(file)
+        except Exception as error:  # see the module's text: anything may come of this import
+            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=_no_binding(error))
+        try:
+            self._binding.amdsmi_init()
+            self._handles = list(self._binding.amdsmi_get_processor_handles())
+        except Exception as error:  # as above
+            driver, reason = _refused(error)
+            return Opening(library=LibraryState.OK, driver=driver, reason=reason)
+        return Opening(library=LibraryState.OK, driver=DriverState.OK)
+
+
+def _roots() -> list[Path]:
+    named = (os.environ.get(name) for name in ("ROCM_HOME", "ROCM_PATH"))
+    return [*(Path(one) for one in named if one), Path("/opt/rocm")]
+
+
+def _library_file() -> str | None:
+    """The first place at which the library loads, of those that the binding looks at."""
+    spec = None
+    with contextlib.suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec("amdsmi")
+    beside = [Path(spec.origin).with_name(_FILE)] if spec is not None and spec.origin else []
+    for place in [_FILE, *(root / "lib" / _FILE for root in _roots()), *beside]:
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(str(place))
+            return str(place)
+    return None
+
+
+def _binding(file: str) -> Any:
+    """The binding that ROCm brought together with its library, or else the one that pip installed."""
+    if sys.modules.get("amdsmi") is not None:
+        return sys.modules["amdsmi"]
+    for root in _roots() if "amdsmi" not in sys.modules else ():
+        start = root / "share" / "amd_smi" / "amdsmi" / "__init__.py"
+        if not start.is_file() or (Path(file).is_absolute() and not file.startswith(str(root))):
+            continue
+        spec = importlib.util.spec_from_file_location("amdsmi", start, submodule_search_locations=[str(start.parent)])
+        if spec is None or spec.loader is None:
+            continue
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["amdsmi"] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules["amdsmi"]
+            raise
+        return module
+    return importlib.import_module("amdsmi")
+
+
+def _no_binding(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return f"the Python package amdsmi can't be imported ({error}): pip install amdsmi, in ROCm's version"
+    kind = type(error).__name__
+    return (
+        f"the Python package amdsmi doesn't fit the library ({kind}: {error}): pip install amdsmi in ROCm's version"
+    )
+
+
+def _refused(error: Exception) -> tuple[DriverState, str]:
+    driver, advice = {
+        _DRIVER_NOT_LOADED: (DriverState.MISSING, "is the kernel module amdgpu loaded?"),
+        _NO_DRIVER: (DriverState.MISSING, "is the kernel module amdgpu loaded?"),
+        _NO_PERMISSION: (DriverState.DENIED, "may this user open /dev/kfd and /dev/dri/renderD*? Join group render"),
+    }.get(getattr(error, "err_code", None) or 0, (DriverState.UNKNOWN, "amd-smi may tell more"))
+    return driver, f"amdsmi doesn't start: {_said(error)} ({advice})"
+
+
+def _said(error: Exception) -> str:
+    """One line of an error of the binding, whose own text has several."""
+    information = getattr(error, "err_info", None)
+    return str(information) if information else " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _plain(value: Any) -> Any:
+    """Tables, lists, numbers and texts of what the binding gives."""
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, Enum):
+        return value.value
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
+
+
+class AmdsmiSource(LibrarySource):
     """amdsmi, AMD's management library."""
 
     NAME = "amdsmi"
-
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
-        self._library = machine.library(Amdsmi)
-        self._cards = Cards(machine)
-
-    def opening(self) -> Opening:
-        """The state of library and driver, and why amdsmi doesn't start."""
-        return opening_of(self._library)
-
-    def count(self) -> Reading[int]:
-        return counted(self._library.ask(COUNT))
+    LIBRARY = Amdsmi
+    _cards: Cards | None = None
 
     def _table(self, function: str, index: int) -> Reading[dict[str, Any]]:
-        told = self._library.ask(function, index)
+        told = self.library.ask(function, index)
         if told.value is not None and not isinstance(told.value, dict):
             return Reading(value=None, reason=f"{function} answered no table")
         return told
 
     def _card(self, index: int) -> Card | None:
-        address = pci_address(self._library.ask("amdsmi_get_gpu_device_bdf", index).value)
+        address = pci_address(self.library.ask("amdsmi_get_gpu_device_bdf", index).value)
+        if self._cards is None:
+            from ._amdgpu import Cards
+
+            self._cards = Cards(self.machine)
         return self._cards.at(address)
 
     def temperature(self, index: int) -> Reading[float]:
         reason = ""
         for sensor in ("EDGE", "HOTSPOT", "JUNCTION", "VRAM"):
-            told = self._library.ask("amdsmi_get_temp_metric", index, sensor, "CURRENT")
+            told = self.library.ask("amdsmi_get_temp_metric", index, sensor, "CURRENT")
             found = celsius(told.value)
             if found:  # a sensor that isn't there is answered with 0 as well
                 return Reading(value=found)
@@ -65,9 +223,11 @@ class AmdsmiSource(Source):
         return Reading(value=None, reason=reason or "no sensor answers")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
+        from ._amdgpu import pool
+
         card = self._card(index)
         kind = "VRAM" if card is None else pool(self.machine, card).upper()
-        total, used = (self._library.ask(f"amdsmi_get_gpu_memory_{what}", index, kind) for what in ("total", "usage"))
+        total, used = (self.library.ask(f"amdsmi_get_gpu_memory_{what}", index, kind) for what in ("total", "usage"))
         taken = used.value if isinstance(used.value, int) else None
         return given(
             share(size(total.value), taken), total.reason or used.reason or "its figures contradict one another"
@@ -104,15 +264,17 @@ class AmdsmiSource(Source):
         return "simulated" in str((self._table("amdsmi_get_gpu_driver_info", 0).value or {}).get("driver_version"))
 
     def close(self) -> None:
-        self._library.close()
-        self._cards.forget()
+        super().close()
+        self._cards = None
 
     def describe(self, index: int) -> AcceleratorInfo:
+        from ._amdgpu import placed
+
         asic, vram = self._table("amdsmi_get_gpu_asic_info", index), self._table("amdsmi_get_gpu_vram_info", index)
         pcie = (self._table("amdsmi_get_pcie_info", index).value or {}).get("pcie_static") or {}
         driver = self._table("amdsmi_get_gpu_driver_info", index).value or {}
         vbios = self._table("amdsmi_get_gpu_vbios_info", index).value or {}
-        total = self._library.ask("amdsmi_get_gpu_memory_total", index, "VRAM")
+        total = self.library.ask("amdsmi_get_gpu_memory_total", index, "VRAM")
         chip, memory = asic.value or {}, vram.value or {}
         name, version = text(chip.get("market_name")) or "unknown", text(driver.get("driver_version"))
         generation = pcie.get("pcie_interface_version") if isinstance(pcie, dict) else None
@@ -121,7 +283,7 @@ class AmdsmiSource(Source):
             device_type="gpu",
             model=name,
             index=index,
-            compute_capability=_gfx(chip.get("target_graphics_version")),
+            compute_capability=gfx_named(chip.get("target_graphics_version")),
             memory_bytes=size(total.value) or size(memory.get("vram_size"), 2**20),
             memory_type=_vram_type(memory.get("vram_type")),
             bus_type="pcie" if generation is not None else None,
@@ -139,8 +301,8 @@ class AmdsmiSource(Source):
         node = (self._table("amdsmi_get_gpu_kfd_info", index).value or {}).get("node_id")
         units = chip.get("num_compute_units")
         return {
-            "uuid": text(self._library.ask("amdsmi_get_gpu_device_uuid", index).value),
-            "pci_address": pci_address(self._library.ask("amdsmi_get_gpu_device_bdf", index).value),
+            "uuid": text(self.library.ask("amdsmi_get_gpu_device_uuid", index).value),
+            "pci_address": pci_address(self.library.ask("amdsmi_get_gpu_device_bdf", index).value),
             "compute_units": units if isinstance(units, int) and units > 0 else None,
             "power_limit_w": None if cap is None else cap / 1e6 if cap >= _MICRO else cap,
             "kfd_node": node if isinstance(node, int) else None,
@@ -160,24 +322,30 @@ class AmdAccelerators(SourcedAccelerators):
         "onnxruntime": "cuda:{index}",
     }
     PCI_VENDOR_ID = VENDOR_ID
-    SOURCES = (AmdsmiSource, AmdSmiSource, RocmSmiSource, AmdgpuSource)
+    LIBRARY_SOURCE = AmdsmiSource
     MODULES = ("amdgpu",)
 
-    def __init__(self, machine: Machine | None = None) -> None:
-        super().__init__(machine)
-        (self._amdsmi,) = (one for one in self.sources if isinstance(one, AmdsmiSource))
+    def further_sources(self) -> tuple[Source, ...]:
+        if not (self.module_loaded() or self.machine.may_open("/dev/kfd") is not None or self.on_bus()):
+            return ()
+        from ._amd_tools import AmdSmiSource, RocmSmiSource
+        from ._amdgpu import AmdgpuSource
+
+        return AmdSmiSource(self.machine), RocmSmiSource(self.machine), AmdgpuSource(self.machine)
 
     def opening(self) -> Opening:
-        opening = self._amdsmi.opening()
-        reason = opening.reason
-        denied, why = access(self.machine)
-        if denied is DriverState.DENIED:
-            return replace(opening, driver=denied, reason="; ".join(filter(None, [why, reason])))
-        if self.source() is None and amd_seen(self.machine):
-            reason = "; ".join(dict.fromkeys(filter(None, [reason, self.sources[-1].count().reason])))
-        return replace(opening, reason=reason)
+        opening = self._library.opening()
+        if self.machine.may_open("/dev/kfd") is False:  # it is of group render, and a container has it only if given
+            why = "/dev/kfd can't be opened by this user: join group render (and video)"
+            return replace(opening, driver=DriverState.DENIED, reason="; ".join(filter(None, [why, opening.reason])))
+        if self.source() is None and self._further:
+            reasons = filter(None, [opening.reason, self._further[-1].count().reason])
+            return replace(opening, reason="; ".join(dict.fromkeys(reasons)))
+        return opening
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
+        from ._visibility import with_visibility
+
         # The runtime counts devices in the order of KFD's nodes; amdsmi and the tools by address.
         nodes = [one.extra_info.get("kfd_node") for one in devices]
         numbers = [node for node in nodes if isinstance(node, int)]
@@ -210,7 +378,8 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
     return tuple(name for first, end, name in _THROTTLER_GROUPS if bits >> first & ((1 << (end - first)) - 1))
 
 
-def _gfx(written: Any) -> str | None:
+def gfx_named(written: Any) -> str | None:
+    """The instruction set that a tool names, as `gfx942`."""
     name = text(written)
     return name if name and name.startswith("gfx") and name != "gfx0" and len(name) < 12 else None
 

@@ -6,22 +6,24 @@ told of the GPU alone.
 
 from __future__ import annotations
 
-import functools
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..machine import Machine, Reading
-from ..values import after, from_json, table, tables, whole, words
+from ..machine import Reading
+from ..values import after, data_file, from_json, table, tables, whole, words
 from ._figures import milliwatts, percent
-from ._listed import ListedAccelerators
-from ._telling import Tool
+from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 _CHIPS = Path(__file__).with_name("apple_chips.toml")
 _ROOT_ONLY = "powermetrics tells it, to root only"
 _GPU, _NEURAL_ENGINE = "gpu", "npu"
+
+_PROFILE = ("system_profiler", "SPDisplaysDataType", "SPHardwareDataType", "-json")
+_SIZES = ("sysctl", "hw.memsize", "machdep.cpu.brand_string")
+_REGISTRY = ("ioreg", "-r", "-d", "1", "-w", "0", "-c")
+_POWER = ("powermetrics", "-n", "1", "-i", "100", "--samplers", "cpu_power,gpu_power,thermal")
 
 
 class AppleAccelerators(ListedAccelerators):
@@ -37,23 +39,12 @@ class AppleAccelerators(ListedAccelerators):
     }
     """TensorFlow through tensorflow-metal, JAX through jax-metal. ONNX Runtime knows a provider and no device."""
 
-    def __init__(self, machine: Machine | None = None) -> None:
-        super().__init__(machine)
-        profile = ("system_profiler", "SPDisplaysDataType", "SPHardwareDataType", "-json")
-        self._profile = Tool(self.machine, *profile, keep=True)
-        self._sizes = Tool(self.machine, "sysctl", "hw.memsize", "machdep.cpu.brand_string", keep=True)
-        self._engine = Tool(self.machine, "ioreg", "-r", "-d", "1", "-w", "0", "-c", "H11ANEIn", keep=True)
-        self._gpu = Tool(self.machine, "ioreg", "-r", "-d", "1", "-w", "0", "-c", "AGXAccelerator")
-        self._pages = Tool(self.machine, "vm_stat")
-        sampled = ("-n", "1", "-i", "100", "--samplers", "cpu_power,gpu_power,thermal")
-        self._power = Tool(self.machine, "powermetrics", *sampled)
-
     def facts(self) -> VendorFacts:
-        if not self._is_mac():
+        if self.machine.host().system != "Darwin":
             return self._elsewhere()
         found = self.driven()
-        profile = self._profile.text()
-        registry = self._gpu.text()
+        profile = self.tool(*_PROFILE, keep=True).text()
+        registry = self.tool(*_REGISTRY, "AGXAccelerator").text()
         reason, driver = "", DriverState.UNKNOWN
         if found:
             hardware = HardwareState.PRESENT
@@ -74,11 +65,11 @@ class AppleAccelerators(ListedAccelerators):
         )
 
     def find(self) -> tuple[AcceleratorInfo, ...]:
-        if not self._is_mac():
+        if self.machine.host().system != "Darwin":
             return ()
         chips = [one for one in self._displays() if _is_apples(one)]
         found = [self._describe_gpu(index, one) for index, one in enumerate(chips)]
-        engine = self._engine.text().value or ""
+        engine = self.tool(*_REGISTRY, "H11ANEIn", keep=True).text().value or ""
         if found and re.search(r"<class H11ANE", engine):
             found.append(self._describe_engine(len(found), engine))
         return tuple(found)
@@ -96,7 +87,7 @@ class AppleAccelerators(ListedAccelerators):
     def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float | None]]:
         if device.device_type == _NEURAL_ENGINE:
             return Reading(value=None, reason="macOS tells no utilization of the Neural Engine")
-        told = self._gpu.text()
+        told = self.tool(*_REGISTRY, "AGXAccelerator").text()
         compute = percent(_property("Device Utilization %", told.value))
         if compute is None:
             return Reading(value=None, reason=told.reason or "ioreg tells no utilization")
@@ -106,7 +97,7 @@ class AppleAccelerators(ListedAccelerators):
         """`used` is what the GPU holds of the unified memory, `free` what nobody holds: the rest is the system's."""
         if device.device_type == _NEURAL_ENGINE:
             return Reading(value=None, reason="the Neural Engine works in the unified memory; none of it is its own")
-        told, pages = self._gpu.text(), self._pages.text()
+        told, pages = self.tool(*_REGISTRY, "AGXAccelerator").text(), self.tool("vm_stat").text()
         total, used = self._memory_bytes(), whole(_property("In use system memory", told.value))
         free = _free_bytes(pages.value or "")
         if total is None or used is None or free is None or used + free > total:
@@ -117,7 +108,7 @@ class AppleAccelerators(ListedAccelerators):
         return Reading(value=None, reason="macOS tells no temperature of the GPU or the Neural Engine")
 
     def power(self, device: AcceleratorInfo) -> Reading[float]:
-        told = self._power.text()
+        told = self.tool(*_POWER).text()
         label = "ANE Power:" if device.device_type == _NEURAL_ENGINE else "GPU Power:"
         power = milliwatts(after(label, told.value or ""))
         if power is None:
@@ -125,14 +116,11 @@ class AppleAccelerators(ListedAccelerators):
         return Reading(value=power)
 
     def throttle(self, device: AcceleratorInfo) -> Reading[tuple[str, ...]]:
-        told = self._power.text()
+        told = self.tool(*_POWER).text()
         level = after("Current pressure level:", told.value or "")
         if level is None:
             return Reading(value=None, reason=f"{_ROOT_ONLY} ({told.reason or 'not this time'})")
         return Reading(value=() if level == "Nominal" else ("thermal",))
-
-    def _is_mac(self) -> bool:
-        return self.machine.host().system == "Darwin"
 
     def _elsewhere(self) -> VendorFacts:
         """Apple silicon can run Linux, where none of this is there."""
@@ -147,14 +135,14 @@ class AppleAccelerators(ListedAccelerators):
         )
 
     def _displays(self) -> list[dict[str, Any]]:
-        return tables(table(from_json(self._profile.text().value)).get("SPDisplaysDataType"))
+        return tables(table(from_json(self.tool(*_PROFILE, keep=True).text().value)).get("SPDisplaysDataType"))
 
     def _hardware(self) -> dict[str, Any]:
-        found = tables(table(from_json(self._profile.text().value)).get("SPHardwareDataType"))
+        found = tables(table(from_json(self.tool(*_PROFILE, keep=True).text().value)).get("SPHardwareDataType"))
         return found[0] if found else {}
 
     def _memory_bytes(self) -> int | None:
-        told = whole(after("hw.memsize:", self._sizes.text().value or ""))
+        told = whole(after("hw.memsize:", self.tool(*_SIZES, keep=True).text().value or ""))
         if told:
             return told
         size, _, unit = words(self._hardware().get("physical_memory")).partition(" ")
@@ -232,14 +220,8 @@ def _bandwidth(model: str, cores: int | None) -> float | None:
     return next(
         (
             float(one["bandwidth_gbps"])
-            for one in _chips()
+            for one in data_file(_CHIPS)["chip"]
             if one["name"] == model and one.get("gpu_cores") in (None, cores)
         ),
         None,
     )
-
-
-@functools.cache
-def _chips() -> list[dict[str, Any]]:
-    chips: list[dict[str, Any]] = tomllib.loads(_CHIPS.read_text(encoding="utf-8"))["chip"]
-    return chips

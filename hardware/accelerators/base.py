@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..errors import BackendUnavailable, UsageError, did_you_mean, echo
 from ..machine import LiveMachine, Machine, Reading
@@ -169,25 +169,35 @@ class AcceleratorBackend(ABC):
             reason=f"no {self.VENDOR_NAME} device is listed",
         )
 
+    def told(self, index: int, what: str) -> Reading[Any]:
+        """One metric of device `index` by its name (`temperature`, `memory`, `utilization`, `power`, `throttle`), or
+        the reason why there is none. Raises `NoSuchIndex` (an `IndexError`) beyond the range."""
+        return Reading(value=None, reason=f"the file of {self.VENDOR_NAME} reads no {what}")
+
     def get_temperature(self, index: int) -> float | None:
         """°C."""
-        return None
+        celsius: float | None = self.told(index, "temperature").value
+        return celsius
 
     def get_memory_usage(self, index: int) -> dict[str, int] | None:
         """`total`, `used` and `free` in bytes."""
-        return None
+        memory: dict[str, int] | None = self.told(index, "memory").value
+        return memory
 
     def get_utilization(self, index: int) -> dict[str, float | None] | None:
         """`compute` and `memory` in percent of the last sampling period; one that isn't told is `None`."""
-        return None
+        rates: dict[str, float | None] | None = self.told(index, "utilization").value
+        return rates
 
     def get_power_usage(self, index: int) -> float | None:
         """W."""
-        return None
+        watts: float | None = self.told(index, "power").value
+        return watts
 
     def get_throttle_reasons(self, index: int) -> tuple[str, ...] | None:
         """Why the clocks are held down (`thermal`, `power_limit`, `sw_power_cap` …); empty if they aren't."""
-        return None
+        reasons: tuple[str, ...] | None = self.told(index, "throttle").value
+        return reasons
 
     def get_framework_device_string(self, device_id: int, framework: str = "pytorch") -> str:
         """What `framework` calls device `device_id`. Raises `UsageError` naming the known frameworks."""

@@ -1,19 +1,62 @@
 """Cerebras' wafer-scale engines. They are appliances on the network: a user node has a configuration and an SDK.
 
 Nothing is reached over the network, so a machine never lists one: it is said to be configured, and for which system.
+The file of a cluster's configuration holds addresses, names and certificates; none of them leaves this module. Source
+of its shape: cerebras/appliance/cluster/config.py in the Python package cerebras_appliance 2.10.0.
 """
 
 from __future__ import annotations
 
-from ..machine import Reading
-from ..values import table, whole, words
-from ._cerebras import ClusterConfig
-from ._listed import ListedAccelerators
-from ._packages import Packages
+import os
+from pathlib import Path
+from typing import Any
+
+from ..machine import Library, Reading
+from ..software import Packages
+from ..values import from_json, table, tables, whole, words
+from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
+DEFAULT_FILE = "/opt/cerebras/config_v2"
+FILE_VARIABLE = "CSCONFIG_PATH"
+_DEFAULT_FABRIC = "cs2"
+_MOST_BYTES = 2**20
 _SYSTEMS = {"cs2": "CS-2 with a WSE-2", "cs3": "CS-3 with a WSE-3"}
 _PACKAGES = ("cerebras_appliance", "cerebras_sdk", "cerebras_pytorch")
+
+
+class ClusterConfig(Library):
+    """Whether a cluster is configured. The cluster itself is on the network and is never reached."""
+
+    NAME = "cerebras_config"
+
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+        """`cluster`: a table with the `fabric` (`cs2`, `cs3`) and how many `namespaces` this user may use."""
+        if function != "cluster":
+            return Reading(value=None, reason=f"{function} isn't asked of a cluster's configuration")
+        named = os.environ.get(FILE_VARIABLE)
+        path = Path(named or DEFAULT_FILE)
+        where = f"the file that {FILE_VARIABLE} names" if named else DEFAULT_FILE
+        try:
+            with path.open("rb") as file:
+                text = file.read(_MOST_BYTES).decode(errors="replace")
+        except OSError as error:
+            return Reading(value=None, reason=f"no cluster is configured: {where}: {error.strerror}")
+        return read_cluster(text, where)
+
+
+def read_cluster(text: str, where: str) -> Reading[Any]:
+    """The cluster of the current context."""
+    config = table(from_json(text))
+    contexts = {words(one.get("name")): words(one.get("cluster")) for one in tables(config.get("contexts"))}
+    wanted = contexts.get(words(config.get("currentContext")), "")
+    cluster = next(
+        (one for one in tables(config.get("clusters")) if wanted and words(one.get("name")) == wanted), None
+    )
+    if cluster is None:
+        return Reading(value=None, reason=f"{where} names no cluster for its current context")
+    fabric = words(cluster.get("fabricType")) or _DEFAULT_FABRIC
+    return Reading(value={"fabric": fabric, "namespaces": len(tables(cluster.get("namespaces")))})
 
 
 class CerebrasAccelerators(ListedAccelerators):
@@ -26,8 +69,9 @@ class CerebrasAccelerators(ListedAccelerators):
         return ()
 
     def facts(self) -> VendorFacts:
-        version = self._sdk()
-        cluster = self._cluster()
+        packages = self.machine.library(Packages)
+        has_sdk = any(packages.ask("version", name).value for name in _PACKAGES)
+        cluster = self.machine.library(ClusterConfig).ask("cluster")
         told = table(cluster.value)
         if told:
             fabric = words(told.get("fabric"))
@@ -37,22 +81,13 @@ class CerebrasAccelerators(ListedAccelerators):
             reason = f"{where}; it is on the network and isn't reached from here"
         else:
             reason = cluster.reason or "no cluster is configured"
+        if told and not has_sdk:
+            reason = f"{reason}; none of the SDK's packages is installed: pip install cerebras_sdk"
         hardware = HardwareState.UNKNOWN if told else HardwareState.ABSENT
         return VendorFacts(
             vendor=self.VENDOR_NAME,
             hardware=hardware,
             driver=DriverState.UNKNOWN,
-            library=LibraryState.OK if version.value else LibraryState.MISSING if told else LibraryState.UNKNOWN,
-            reason="; ".join(filter(None, [reason, version.reason if told else ""])),
-        )
-
-    def _cluster(self) -> Reading[dict[str, str | int]]:
-        return self.machine.library(ClusterConfig).ask("cluster")
-
-    def _sdk(self) -> Reading[str]:
-        packages = self.machine.library(Packages)
-        told = [packages.ask("version", name) for name in _PACKAGES]
-        found = next((one for one in told if one.value), None)
-        return found or Reading(
-            value=None, reason="none of the SDK's packages is installed: pip install cerebras_sdk"
+            library=LibraryState.OK if has_sdk else LibraryState.MISSING if told else LibraryState.UNKNOWN,
+            reason=reason,
         )

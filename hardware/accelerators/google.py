@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from ..machine import Machine, Reading
-from ..values import whole, words
+from ..machine import Reading
+from ..software import Packages
+from ..values import data_file, whole, words
 from ._figures import percent
-from ._listed import ListedAccelerators
-from ._packages import Packages
-from ._pci import DEVICES, PciDevice, bound_driver, pci_accelerators, pcie_generation
-from ._telling import Tool
+from ._pci import DEVICES, PciDevice, bound_driver, devices_of, pcie_generation
+from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 PCI_VENDOR_ID, CORAL_VENDOR_ID, CORAL_DEVICE_ID = 0x1AE0, 0x1AC1, 0x089A
@@ -68,10 +66,6 @@ class GoogleAccelerators(ListedAccelerators):
     }
     """PyTorch through torch_xla with PJRT_DEVICE=TPU; `tpu` is no torch device."""
 
-    def __init__(self, machine: Machine | None = None) -> None:
-        super().__init__(machine)
-        self._info = Tool(self.machine, "tpu-info")
-
     def find(self) -> tuple[AcceleratorInfo, ...]:
         on_bus = self._chips()
         chips = on_bus or tuple(self._nodes_alone())
@@ -83,16 +77,16 @@ class GoogleAccelerators(ListedAccelerators):
 
     def facts(self) -> VendorFacts:
         devices = self.list_devices()
-        bus = pci_accelerators(self.machine)
-        on_bus = None if bus is None else len(self._chips()) + len(_coral_on(bus))
+        corals = devices_of(self.machine, CORAL_VENDOR_ID, device_id=CORAL_DEVICE_ID)
+        on_bus = None if corals is None else len(self._chips()) + len(corals)
         if not devices:
             variables = [name for name in _VARIABLES if self.machine.variable(name)]
-            told = "there is no PCI bus to look at" if bus is None else "the bus shows no TPU"
+            told = "there is no PCI bus to look at" if on_bus is None else "the bus shows no TPU"
             if variables:
                 told = f"{variables[0]} is set, yet no chip and no node is here"
             return VendorFacts(
                 vendor=self.VENDOR_NAME,
-                hardware=HardwareState.UNKNOWN if variables or bus is None else HardwareState.ABSENT,
+                hardware=HardwareState.UNKNOWN if variables or on_bus is None else HardwareState.ABSENT,
                 driver=DriverState.UNKNOWN,
                 library=LibraryState.UNKNOWN,
                 reason=told,
@@ -136,7 +130,7 @@ class GoogleAccelerators(ListedAccelerators):
         """Used and total memory in bytes and the duty cycle in percent, of a chip that a program computes on."""
         if device.extra_info["family"] == _EDGE:
             return Reading(value=None, reason="an Edge TPU tells none")
-        told = self._info.text()
+        told = self.tool("tpu-info").text()
         rows = read_usage(told.value)
         chips = [one for one in self.driven() if one.extra_info["family"] == CLOUD]
         if len(rows) != len(chips):
@@ -147,8 +141,8 @@ class GoogleAccelerators(ListedAccelerators):
     def _chips(self) -> tuple[_Chip, ...]:
         """Chips on the bus in the order of their nodes. A TPU7x shows two functions for one chip."""
         found: dict[str, _Chip] = {}
-        for device in pci_accelerators(self.machine) or ():
-            if device.vendor_id != PCI_VENDOR_ID or device.address.rpartition(".")[0] in found:
+        for device in devices_of(self.machine, PCI_VENDOR_ID) or ():
+            if device.address.rpartition(".")[0] in found:
                 continue
             subsystem = self.machine.number(f"{DEVICES}/{device.address}/subsystem_device", 16)
             generation = _generation(device.device_id, subsystem)
@@ -214,7 +208,8 @@ class GoogleAccelerators(ListedAccelerators):
 
     def _coral(self) -> list[AcceleratorInfo]:
         found = []
-        for number, device in enumerate(_coral_on(pci_accelerators(self.machine) or ())):
+        corals = devices_of(self.machine, CORAL_VENDOR_ID, device_id=CORAL_DEVICE_ID)
+        for number, device in enumerate(corals or ()):
             may_open = self.machine.may_open(f"/dev/apex_{number}")
             extra: Extra = {"family": _EDGE, "pci_address": device.address, "node": f"/dev/apex_{number}"}
             if not may_open:
@@ -276,10 +271,6 @@ def _gibibytes(text: str) -> int | None:
         return None
 
 
-def _coral_on(bus: tuple[PciDevice, ...]) -> tuple[PciDevice, ...]:
-    return tuple(one for one in bus if (one.vendor_id, one.device_id) == (CORAL_VENDOR_ID, CORAL_DEVICE_ID))
-
-
 def _generation(device: int, subsystem: int | None) -> Generation | None:
     fitting = [one for one in generations() if one.device == device]
     return next((one for one in fitting if one.subsystem in (None, subsystem)), None)
@@ -298,5 +289,5 @@ def generations() -> tuple[Generation, ...]:
             nodes=one["nodes"],
             types=tuple(one["types"]),
         )
-        for one in tomllib.loads(_TABLE.read_text(encoding="utf-8"))["generation"]
+        for one in data_file(_TABLE)["generation"]
     )

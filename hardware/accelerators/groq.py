@@ -8,14 +8,12 @@ driver is there is told by what the kernel bound to the card. The PyPI package `
 
 from __future__ import annotations
 
-import functools
-import tomllib
 from pathlib import Path
-from typing import Any
 
-from ._listed import ListedAccelerators
-from ._packages import Packages
-from ._pci import DEVICES, PciDevice, bound_driver, pci_accelerators, pcie_generation
+from ..software import Packages
+from ..values import data_file
+from ._pci import DEVICES, PciDevice, bound_driver, devices_of, pcie_generation
+from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts, bus_only
 
 PCI_VENDOR_ID, PCI_DEVICE_ID = 0x1DE0, 0x0000
@@ -34,14 +32,14 @@ class GroqAccelerators(ListedAccelerators):
 
     def find(self) -> tuple[AcceleratorInfo, ...]:
         found: list[AcceleratorInfo] = []
-        for device in self._on_bus() or ():
+        for device in devices_of(self.machine, PCI_VENDOR_ID, device_id=PCI_DEVICE_ID) or ():
             driver = bound_driver(self.machine, device.address)
             index = sum(one.index is not None for one in found) if driver else None
             found.append(self._describe(index, device, driver))
         return tuple(sorted(found, key=lambda one: (one.index is None, one.index or 0)))
 
     def facts(self) -> VendorFacts:
-        on_bus, devices = self._on_bus(), self.list_devices()
+        on_bus, devices = devices_of(self.machine, PCI_VENDOR_ID, device_id=PCI_DEVICE_ID), self.list_devices()
         if not devices:
             return VendorFacts(
                 vendor=self.VENDOR_NAME,
@@ -62,14 +60,8 @@ class GroqAccelerators(ListedAccelerators):
             on_bus=len(on_bus or ()),
         )
 
-    def _on_bus(self) -> tuple[PciDevice, ...] | None:
-        devices = pci_accelerators(self.machine)
-        if devices is None:
-            return None
-        return tuple(one for one in devices if (one.vendor_id, one.device_id) == (PCI_VENDOR_ID, PCI_DEVICE_ID))
-
     def _describe(self, index: int | None, device: PciDevice, driver: str) -> AcceleratorInfo:
-        facts = _facts()
+        facts = data_file(_TABLE)
         subsystem = self.machine.number(f"{DEVICES}/{device.address}/subsystem_device", 16)
         card = "" if subsystem is None else facts["cards"].get(f"{subsystem:04x}", "")
         seen = bus_only(device, vendor=self.VENDOR_NAME, device_type=self.DEVICE_TYPE)
@@ -95,8 +87,3 @@ class GroqAccelerators(ListedAccelerators):
         if module.value or self.machine.is_folder(SDK_FOLDER):
             return LibraryState.OK, ""
         return LibraryState.MISSING, f"the GroqWare SDK isn't here ({module.reason}; no {SDK_FOLDER})"
-
-
-@functools.cache
-def _facts() -> dict[str, Any]:
-    return tomllib.loads(_TABLE.read_text(encoding="utf-8"))

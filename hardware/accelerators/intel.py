@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..machine import Machine, Reading
-from ._figures import celsius, counted, drawn, given, pci_address, percent, rates, share, size, text
-from ._intel_files import VENDOR_ID, IntelGpuFiles, IntelNpuFiles
-from ._levelzero import LevelZero
-from ._opening import Opening, opening_of
-from ._pci import PROCESSING_ACCELERATOR_CLASS, PciDevice
-from ._sources import Source, SourcedAccelerators
-from ._visibility import with_visibility
-from ._xpu_smi import XpuSmiSource, memory_kind
-from .base import AcceleratorInfo, DriverState
+from ._figures import celsius, drawn, given, memory_kind, pci_address, percent, rates, share, size, text, without
+from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice
+from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
+from .base import AcceleratorInfo, DriverState, LibraryState
+
+if TYPE_CHECKING:
+    from ._intel_files import IntelGpuFiles, IntelNpuFiles
+
+VENDOR_ID = 0x8086
 
 THROTTLE_REASONS = {
     0x001: "power_limit",
@@ -32,30 +34,98 @@ THROTTLE_REASONS = {
 
 _GPU_SENSOR, _GLOBAL_SENSOR = 1, 0
 _ENGINES_ALL, _ENGINES_COMPUTE = 0, 1
+_NO_PERMISSION, _NO_DEPENDENCY, _UNINITIALISED = 0x70010000, 0x70020000, 0x78000001
 
 
-class LevelZeroSource(Source):
+class LevelZero(OpenedOnce):
+    """The one guarded way to Level Zero Sysman, through its Python binding pyzes.
+
+    The binding raises `OSError` while it is imported where libze_loader.so.1 is missing; on Linux it looks for it in
+    /usr/lib/x86_64-linux-gnu alone.
+
+    Questions: `count`, and with an index `device`, `memory`, `temperatures`, `throttle`, `power`, `engines`.
+    """
+
+    NAME = "levelzero"
+    _zes: Any = None
+    _devices: Sequence[Any] = ()
+
+    def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
+        from ._levelzero import QUESTIONS, LevelZeroError
+
+        zes, devices = self._zes, self._devices
+        if zes is None:
+            return Reading(value=None, reason="Level Zero was given back while it was asked")
+        if function == "count":
+            return Reading(value=len(devices))
+        question = QUESTIONS.get(function)
+        if question is None:
+            return Reading(value=None, reason=f"Level Zero isn't asked for {function}")
+        try:
+            return Reading(value=question(zes, devices[arguments[0]]))
+        except IndexError:
+            return Reading(value=None, reason=f"Level Zero lists {len(devices)} devices")
+        except (LevelZeroError, AttributeError, OSError, ctypes.ArgumentError) as error:  # or a loader of another age
+            return Reading(value=None, reason=f"Level Zero, {function}: {error}")
+
+    def _stop(self) -> str:
+        # Sysman has no function that ends it; the handles are valid as long as the process.
+        self._zes, self._devices = None, ()
+        return ""
+
+    def _start(self) -> Opening:
+        try:
+            import pyzes
+        except ImportError as error:
+            reason = f"the Python package pyzes can't be imported ({error}): pip install pyzes"
+            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
+        except Exception as error:  # an OSError on Linux, a plain Exception on Windows
+            reason = (
+                f"the Level Zero loader can't be loaded ({error}); it comes with the package libze1 or level-zero"
+            )
+            return Opening(library=LibraryState.MISSING, driver=DriverState.UNKNOWN, reason=reason)
+        from ._levelzero import LevelZeroError, gpus
+
+        result = pyzes.zesInit(0)
+        if result != pyzes.ZE_RESULT_SUCCESS:
+            state, reason = _refused(pyzes, result)
+            return Opening(library=LibraryState.OK, driver=state, reason=reason)
+        try:
+            self._devices = gpus(pyzes)
+        except LevelZeroError as error:
+            reason = f"Level Zero lists no device: {error}"
+            return Opening(library=LibraryState.OK, driver=DriverState.UNKNOWN, reason=reason)
+        self._zes = pyzes
+        return Opening(library=LibraryState.OK, driver=DriverState.OK)
+
+
+def _refused(zes: Any, result: int) -> tuple[DriverState, str]:
+    from ._levelzero import name_of
+
+    driver, advice = {
+        _NO_PERMISSION: (DriverState.DENIED, "may this user open /dev/dri/renderD*? Join group render"),
+        _NO_DEPENDENCY: (DriverState.UNKNOWN, "is the package intel-level-zero-gpu or libze-intel-gpu1 installed?"),
+        _UNINITIALISED: (DriverState.MISSING, "no driver of Level Zero found a device: is i915 or xe loaded?"),
+    }.get(result & 0xFFFFFFFF, (DriverState.UNKNOWN, "xpu-smi may tell more"))
+    return driver, f"Level Zero doesn't start: {name_of(zes, result)} ({advice})"
+
+
+class LevelZeroSource(LibrarySource):
     """Sysman of Level Zero. What it keeps from ordinary users (load, some temperatures) is read of the driver's
     files where they have it."""
 
     NAME = "Level Zero"
-
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
-        self._library = machine.library(LevelZero)
-        self._files = IntelGpuFiles(machine)
-
-    def opening(self) -> Opening:
-        """The state of library and driver, and why Level Zero doesn't start."""
-        return opening_of(self._library)
-
-    def count(self) -> Reading[int]:
-        return counted(self._library.ask("count"))
+    LIBRARY = LevelZero
+    _files: IntelGpuFiles | None = None
 
     def _or_files(self, index: int, told: Reading[Any], what: str) -> Reading[Any]:
         if told.value is not None:
             return told
-        address = pci_address((self._library.ask("device", index).value or {}).get("pci_address"))
+        if self._files is None:
+            from ._intel_files import IntelGpuFiles
+
+            self._files = IntelGpuFiles(self.machine)
+        address = pci_address((self.library.ask("device", index).value or {}).get("pci_address"))
         position = next((at for at, card in enumerate(self._files.cards()) if card.address == address), None)
         if position is None:
             return told
@@ -63,44 +133,44 @@ class LevelZeroSource(Source):
         return found if found.value is not None else Reading(value=None, reason=f"{told.reason}; {found.reason}")
 
     def temperature(self, index: int) -> Reading[float]:
-        told = self._library.ask("temperatures", index)
+        told = self.library.ask("temperatures", index)
         sensors = {kind: celsius(value) for kind, value in told.value or []}
         found = sensors.get(_GPU_SENSOR) or sensors.get(_GLOBAL_SENSOR) or next(iter(sensors.values()), None)
         return self._or_files(index, given(found, told.reason or "Level Zero has no sensor"), "temperature")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
-        told = self._library.ask("memory", index)
+        told = self.library.ask("memory", index)
         own = [one for one in told.value or [] if one.get("on_device")]
         total, free = (sum(one.get(f"{name}_bytes") or 0 for one in own) for name in ("size", "free"))
         reason = told.reason or "it has no memory of its own"
         return self._or_files(index, given(share(size(total), total - free), reason), "memory")
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:
-        told = self._library.ask("engines", index)
+        told = self.library.ask("engines", index)
         shares = {kind: share for kind, share in told.value or [] if share is not None}
         found = shares.get(_ENGINES_COMPUTE, shares.get(_ENGINES_ALL))
         compute = None if found is None else percent(100 * min(1.0, found))
         return self._or_files(index, rates(compute, None, told.reason or "no engine is told"), "utilization")
 
     def power(self, index: int) -> Reading[float]:
-        told = self._library.ask("power", index)
+        told = self.library.ask("power", index)
         watts = drawn(told.value)
         return self._or_files(index, given(watts, told.reason or "its energy isn't counted"), "power")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
-        told = self._library.ask("throttle", index)
+        told = self.library.ask("throttle", index)
         reasons = throttle_reasons(told.value) if isinstance(told.value, int) else None
         return self._or_files(index, given(reasons, told.reason or "no clock is told"), "throttle")
 
     def close(self) -> None:
-        self._library.close()
-        self._files.close()
+        super().close()
+        self._files = None
 
     def is_simulated(self) -> bool:
-        return "simulated" in str((self._library.ask("device", 0).value or {}).get("name")).lower()
+        return "simulated" in str((self.library.ask("device", 0).value or {}).get("name")).lower()
 
     def describe(self, index: int) -> AcceleratorInfo:
-        device, modules = self._library.ask("device", index), self._library.ask("memory", index)
+        device, modules = self.library.ask("device", index), self.library.ask("memory", index)
         told = device.value or {}
         integrated = bool(told.get("integrated"))
         own = [one for one in modules.value or [] if one.get("on_device")]
@@ -128,7 +198,7 @@ class LevelZeroSource(Source):
             pcie_gen=generation if isinstance(generation, int) and 1 <= generation <= 9 and not integrated else None,
             driver_version=text(told.get("driver_version")),
             simulated="simulated" in str(told.get("name")).lower(),
-            extra_info={key: value for key, value in extra.items() if value is not None},
+            extra_info=without(extra),
         )
 
 
@@ -194,19 +264,37 @@ class IntelAccelerators(SourcedAccelerators):
     }
     NPU_STRINGS: ClassVar[dict[str, str]] = {"openvino": "NPU", "onnxruntime": "NPU"}
     PCI_VENDOR_ID = VENDOR_ID
-    SOURCES = (LevelZeroSource, XpuSmiSource, IntelGpuFiles)
+    LIBRARY_SOURCE = LevelZeroSource
+    _npus: IntelNpuFiles | None = None
+    _joined: Source | None = None
     MODULES = ("i915", "xe", "intel_vpu")
 
-    def __init__(self, machine: Machine | None = None) -> None:
-        super().__init__(machine)
-        (self._level_zero,) = (one for one in self.sources if isinstance(one, LevelZeroSource))
-        self._npus = IntelNpuFiles(self.machine)
-        self._joined: Source | None = None
+    def _is_seen(self) -> bool:
+        return bool(self.on_bus()) or self.module_loaded() is not False
+
+    def further_sources(self) -> tuple[Source, ...]:
+        if not self._is_seen():
+            return ()
+        from ._intel_files import IntelGpuFiles
+
+        files = IntelGpuFiles(self.machine)
+        if not (
+            any(self.machine.is_folder(f"/sys/module/{name}") for name in ("i915", "xe"))
+            or any(one.class_code >> 16 == DISPLAY_CLASS for one in self.on_bus() or ())
+        ):
+            return (files,)
+        from ._xpu_smi import XpuSmiSource
+
+        return XpuSmiSource(self.machine), files
 
     def source(self) -> Source | None:
         with self._lock:
             gpus = super().source()
-            if not self._npus.count().value:
+            if self._npus is None and self._is_seen():
+                from ._intel_files import IntelNpuFiles
+
+                self._npus = IntelNpuFiles(self.machine)
+            if self._npus is None or not self._npus.count().value:
                 return gpus
             if self._joined is None:
                 self._joined = _Joined(self.machine, (gpus, self._npus) if gpus else (self._npus,))
@@ -215,11 +303,12 @@ class IntelAccelerators(SourcedAccelerators):
     def shutdown(self) -> None:
         with self._lock:
             self._joined = None
-            self._npus.close()
+            if self._npus is not None:
+                self._npus.close()
             super().shutdown()
 
     def opening(self) -> Opening:
-        opening = self._level_zero.opening()
+        opening = self._library.opening()
         listed = self.list_devices()
         denied = [one.extra_info["reason"] for one in listed if "join group" in str(one.extra_info.get("reason"))]
         if denied and len(denied) == len(listed):
@@ -231,6 +320,8 @@ class IntelAccelerators(SourcedAccelerators):
         return "npu" if device.class_code >> 16 == PROCESSING_ACCELERATOR_CLASS else "gpu"
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
+        from ._visibility import with_visibility
+
         gpus = tuple(one for one in devices if one.device_type == "gpu")
         by_bus = self.machine.variable("ZE_ENABLE_PCI_ID_DEVICE_ORDER") == "1"
         numbered = by_bus or len({one.model for one in gpus}) <= 1

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ..machine import Machine
-from ._figures import celsius, counted, generation, given, milliwatts, percent, positive, rates, size
-from ._nvidia_smi import NvidiaSmiSource, mig_facts, throttle_reasons
-from ._nvml import SLICES, Nvml
-from ._opening import Opening, opening_of
+from ..machine import Reading
+from ._figures import celsius, generation, given, milliwatts, percent, positive, rates, size
 from ._pci import DISPLAY_CLASS
-from ._sources import Source, SourcedAccelerators
-from ._tegra import TegraSource
-from ._visibility import with_visibility
-from .base import AcceleratorInfo, NoSuchIndex, Reading
-
-__all__ = ["NvidiaAccelerators", "throttle_reasons"]
+from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
+from .base import AcceleratorInfo, DriverState, LibraryState, NoSuchIndex
 
 PCI_VENDOR_ID = 0x10DE
 
 _HBM_STACK_BITS = 1024
 _FIRST_ARCHITECTURE_WITHOUT_DDR = 5  # Volta; older cards exist with plain DDR memory
+_DRIVER_FOLDERS = ("/proc/driver/nvidia", "/sys/module/nvidia")
+_DRIVER_NODES = ("/dev/nvidiactl", "/dev/dxg")
+
+_SLICES = "mig_slices"
+"""A question that is no function of NVML: name, UUID and memory of each MIG slice of a device."""
+
+_OF_NO_DEVICE = ("nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex")
 
 _EXTRA = {
     "uuid": "nvmlDeviceGetUUID",
@@ -31,20 +34,164 @@ _EXTRA = {
     "pcie_gen_now": "nvmlDeviceGetCurrPcieLinkGeneration",
 }
 
+THROTTLE_REASONS = {
+    0x002: "applications_clocks",
+    0x004: "sw_power_cap",
+    0x008: "hw_slowdown",
+    0x010: "sync_boost",
+    0x020: "thermal",
+    0x040: "thermal",
+    0x080: "power_limit",
+    0x100: "display_clocks",
+    0x200: "board_limit",
+    0x400: "reliability",
+}
+"""NVML's bits (nvml.h, nvmlClocksEventReasons). An idle GPU (0x1) isn't throttled."""
+
+_GPU_IDLE = 0x001
+
 Extra = dict[str, str | int | float | bool]
 
 
-class NvmlSource(Source):
+_NO_LIBRARY = Opening(
+    library=LibraryState.MISSING,
+    driver=DriverState.UNKNOWN,
+    reason="NVIDIA's library libnvidia-ml can't be loaded; it comes with the NVIDIA driver",
+)
+
+
+class Nvml(OpenedOnce):
+    """The one guarded way to NVML, which may be called from several threads; handles are asked for each time, so
+    that devices can't be mixed up.
+
+    Functions of a device (`nvmlDevice...`) take its index first. Structures come back as tables.
+    """
+
+    NAME = "nvml"
+
+    def _start(self) -> Opening:
+        if sys.platform == "linux":
+            try:
+                ctypes.CDLL("libnvidia-ml.so.1")
+            except OSError:
+                return _NO_LIBRARY  # without the binding, which takes longer to import than all else to list
+        try:
+            import pynvml
+        except ImportError as error:
+            return Opening(
+                library=LibraryState.MISSING,
+                driver=DriverState.UNKNOWN,
+                reason=f"the Python package nvidia-ml-py can't be imported ({error}): pip install nvidia-ml-py",
+            )
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            return _refused(pynvml, error)
+        return Opening(library=LibraryState.OK, driver=DriverState.OK)
+
+    def _answer(self, function: str, *arguments: Any) -> Reading[Any]:
+        import pynvml
+
+        call = _slices if function == _SLICES else getattr(pynvml, function, None)
+        if call is None:
+            return Reading(value=None, reason=f"this version of nvidia-ml-py has no {function}")
+        try:
+            if function == _SLICES or (function.startswith("nvmlDevice") and function not in _OF_NO_DEVICE):
+                arguments = (pynvml.nvmlDeviceGetHandleByIndex(arguments[0]), *arguments[1:])
+            return Reading(value=_plain(call(*arguments)))
+        except pynvml.NVMLError as error:
+            return Reading(value=None, reason=f"{function}: {error}")
+        except (OSError, TypeError, ValueError) as error:  # a binding and a driver of different ages
+            return Reading(value=None, reason=f"{function}: {type(error).__name__}: {error}")
+
+    def _stop(self) -> str:
+        import pynvml
+
+        try:
+            pynvml.nvmlShutdown()
+        except pynvml.NVMLError as error:
+            return str(error)
+        return ""
+
+
+def _slices(card: Any) -> list[dict[str, Any]]:
+    """The slices of a card in MIG mode, or of the part of it that a container was given."""
+    import pynvml
+
+    found: list[dict[str, Any]] = []
+    for position in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(card)):
+        try:
+            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(card, position)
+        except pynvml.NVMLError_NotFound:
+            continue
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        found.append(
+            {
+                "name": _plain(pynvml.nvmlDeviceGetName(handle)),
+                "uuid": _plain(pynvml.nvmlDeviceGetUUID(handle)),
+                "memory_bytes": int(memory.total),
+            }
+        )
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Structures of ctypes as tables, bytes as text, and what holds them."""
+    if hasattr(value, "_fields_"):
+        return {name: _plain(getattr(value, name)) for name, *_ in value._fields_}
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, list | tuple) or hasattr(value, "_length_"):
+        return [_plain(one) for one in value]
+    return value
+
+
+def _refused(pynvml: Any, error: Any) -> Opening:
+    code = error.value
+    if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+        return _NO_LIBRARY
+    driver, advice = {
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (DriverState.MISSING, "is the kernel module nvidia loaded?"),
+        pynvml.NVML_ERROR_NO_PERMISSION: (DriverState.DENIED, "may this user open /dev/nvidia*?"),
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+            DriverState.UNKNOWN,
+            "driver and library are of different versions; reboot after an update of the driver",
+        ),
+    }.get(code, (DriverState.UNKNOWN, "nvidia-smi may tell more"))
+    return Opening(library=LibraryState.OK, driver=driver, reason=f"NVML doesn't start: {error} ({advice})")
+
+
+def throttle_reasons(bits: int) -> tuple[str, ...]:
+    """NVML's bit set as names, each once. A bit that a newer driver adds is shown as its number."""
+    known = [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
+    unknown = bits & ~_GPU_IDLE & ~sum(THROTTLE_REASONS)
+    return tuple(dict.fromkeys([*known, *([f"unknown_{unknown:#x}"] if unknown else [])]))
+
+
+def mig_facts(enabled: bool, slices: Sequence[dict[str, Any]], reason: str = "") -> Extra:
+    """What a card in MIG mode adds: its slices. A program is given one slice, so `usable_memory_bytes` is what the
+    smallest has, not what the card has."""
+    facts: Extra = {"mig_enabled": enabled}
+    sizes = [one["memory_bytes"] for one in slices if one.get("memory_bytes")]
+    for position, one in enumerate(slices):
+        facts[f"mig_{position}"] = one.get("name") or "a slice without a name"
+        if one.get("memory_bytes"):
+            facts[f"mig_{position}_memory_bytes"] = one["memory_bytes"]
+        if one.get("uuid"):
+            facts[f"mig_{position}_uuid"] = one["uuid"]
+    if enabled and sizes:
+        facts["usable_memory_bytes"] = min(sizes)
+    elif enabled:
+        facts["mig_reason"] = reason or "the card is in MIG mode and has no slice: nothing can run on it"
+    return facts
+
+
+class NvmlSource(LibrarySource):
     """NVML, NVIDIA's management library."""
 
     NAME = "NVML"
-
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
-        self.nvml = machine.library(Nvml)
-
-    def count(self) -> Reading[int]:
-        return counted(self.nvml.ask("nvmlDeviceGetCount"))
+    LIBRARY = Nvml
+    COUNT = "nvmlDeviceGetCount"
 
     def read(self, index: int, function: str, *arguments: Any) -> Reading[Any]:
         """Any NVML function of device `index`: its answer, or why there is none.
@@ -57,11 +204,7 @@ class NvmlSource(Source):
         if not 0 <= index < count.value:
             known = f"known are 0 to {count.value - 1}" if count.value else "the driver lists none"
             raise NoSuchIndex(f"there is no NVIDIA device {index}", why=known)
-        return self.nvml.ask(function, index, *arguments)
-
-    def opening(self) -> Opening:
-        """The state of library and driver, and why NVML doesn't start."""
-        return opening_of(self.nvml)
+        return self.library.ask(function, index, *arguments)
 
     def temperature(self, index: int) -> Reading[float]:
         told = self.read(index, "nvmlDeviceGetTemperature", 0)
@@ -95,11 +238,8 @@ class NvmlSource(Source):
             told = self.read(index, "nvmlDeviceGetCurrentClocksThrottleReasons")
         return given(None if told.value is None else throttle_reasons(told.value), told.reason)
 
-    def close(self) -> None:
-        self.nvml.close()
-
     def is_simulated(self) -> bool:
-        return "simulated" in (self.nvml.ask("nvmlSystemGetDriverVersion").value or "").lower()
+        return "simulated" in (self.library.ask("nvmlSystemGetDriverVersion").value or "").lower()
 
     def describe(self, index: int) -> AcceleratorInfo:
         name = self.read(index, "nvmlDeviceGetName")
@@ -121,7 +261,7 @@ class NvmlSource(Source):
             bus_type="integrated" if unified else self._bus_type(index, name.value or ""),
             pcie_gen=generation(self.read(index, "nvmlDeviceGetMaxPcieLinkGeneration").value),
             bandwidth_gbps=self._bandwidth(index, extra.get("memory_bus_bits")),
-            driver_version=self.nvml.ask("nvmlSystemGetDriverVersion").value,
+            driver_version=self.library.ask("nvmlSystemGetDriverVersion").value,
             firmware_version=self.read(index, "nvmlDeviceGetVbiosVersion").value,
             simulated=self.is_simulated() or "simulated" in (name.value or "").lower(),
             extra_info=extra,
@@ -139,9 +279,9 @@ class NvmlSource(Source):
             extra["power_limit_w"] = limit
         mig = self.read(index, "nvmlDeviceGetMigMode").value
         if mig is not None:
-            slices = self.read(index, SLICES) if mig[0] else Reading[Any](value=[])
+            slices = self.read(index, _SLICES) if mig[0] else Reading[Any](value=[])
             extra.update(mig_facts(bool(mig[0]), slices.value or [], slices.reason))
-        cuda = self.nvml.ask("nvmlSystemGetCudaDriverVersion_v2").value
+        cuda = self.library.ask("nvmlSystemGetCudaDriverVersion_v2").value
         if cuda is not None:
             extra["cuda_driver_version"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
         return extra
@@ -174,25 +314,39 @@ class NvidiaAccelerators(SourcedAccelerators):
     }
     PCI_VENDOR_ID = PCI_VENDOR_ID
     PCI_CLASSES = (DISPLAY_CLASS,)
-    SOURCES = (NvmlSource, NvidiaSmiSource, TegraSource)
+    LIBRARY_SOURCE = NvmlSource
+    _library: NvmlSource
     MODULES = ("nvidia",)
 
-    def __init__(self, machine: Machine | None = None) -> None:
-        super().__init__(machine)
-        (self._nvml,) = (one for one in self.sources if isinstance(one, NvmlSource))
+    def further_sources(self) -> tuple[Source, ...]:
+        machine = self.machine
+        has_driver = (
+            any(machine.is_folder(path) for path in _DRIVER_FOLDERS)
+            or machine.host().system == "Windows"
+            or any(machine.may_open(path) is not None for path in _DRIVER_NODES)
+        )
+        is_jetson = "nvidia,tegra" in (machine.text("/proc/device-tree/compatible") or "")
+        if not has_driver and not is_jetson:
+            return ()
+        from ._nvidia_smi import NvidiaSmiSource, TegraSource
+
+        tool = (NvidiaSmiSource(machine),) if has_driver else ()
+        return (*tool, TegraSource(machine)) if is_jetson else tool
 
     def read(self, index: int, function: str, *arguments: Any) -> Reading[Any]:
         """Any NVML function of device `index`: its answer, or why there is none.
 
         Raises `NoSuchIndex` (an `IndexError`) beyond the driver's range.
         """
-        return self._nvml.read(index, function, *arguments)
+        return self._library.read(index, function, *arguments)
 
     def opening(self) -> Opening:
-        opened = self._nvml.opening()
-        return replace(opened, reason=opened.reason or self._nvml.count().reason)
+        opened = self._library.opening()
+        return replace(opened, reason=opened.reason or self._library.count().reason)
 
     def finished(self, devices: tuple[AcceleratorInfo, ...]) -> tuple[AcceleratorInfo, ...]:
+        from ._visibility import with_visibility
+
         by_bus = self.machine.variable("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
         names = [
             [str(value) for key, value in one.extra_info.items() if key == "uuid" or key.endswith("_uuid")]

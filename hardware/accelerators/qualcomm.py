@@ -8,31 +8,31 @@ driver qaic and qaic-util. Nothing is started on a machine without a sign of any
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..machine import Machine, Reading
+from ..machine import Reading
 from ..values import after, table, tables, whole, words
 from ._figures import celsius, given, percent, watts
-from ._listed import ListedAccelerators
-from ._onnxruntime import OnnxRuntime
-from ._pci import PROCESSING_ACCELERATOR_CLASS, PciDevice, bound_driver, pci_accelerators, pcie_generation
-from ._qualcomm import (
-    CIM,
-    FASTRPC_NODES,
-    WindowsDevice,
-    is_snapdragon,
-    read_adreno,
-    read_cards,
-    read_chip,
-    read_processors,
-    read_windows,
-)
-from ._telling import Tool
+from ._pci import PROCESSING_ACCELERATOR_CLASS, PciDevice, bound_driver, devices_of, pcie_generation
+from ._sources import ListedAccelerators
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts, bus_only
+
+if TYPE_CHECKING:
+    from ._qualcomm import WindowsDevice
 
 PCI_VENDOR_ID = 0x17CB
 _TOOLS = ("qaic-util", "/opt/qti-aic/tools/qaic-util")
 _NODE, _CARD, _GPU, _WINDOWS = "FastRPC node", "Cloud AI card", "kernel", "device manager"
+
+_SCRIPT = (
+    "$ProgressPreference='SilentlyContinue'; @{"
+    "pnp=@(Get-CimInstance Win32_PnPEntity -Filter \"PNPClass='Display' OR PNPClass='ComputeAccelerator'\""
+    " | Select-Object Name,Manufacturer,PNPClass,Status);"
+    "video=@(Get-CimInstance Win32_VideoController | Select-Object Name,DriverVersion)"
+    "} | ConvertTo-Json -Depth 3 -Compress"
+)
+"""AdapterRAM is left out: it is a 32-bit number and wrong from 4 GB on."""
+_CIM = ("powershell", "-NoProfile", "-NonInteractive", "-Command", _SCRIPT)
 
 Extra = dict[str, str | int | float | bool]
 
@@ -45,11 +45,7 @@ class QualcommAccelerators(ListedAccelerators):
     DEVICE_STRINGS: ClassVar[dict[str, str]] = {"pytorch": "qaic:{index}", "onnxruntime": "npu:{index}"}
     """torch_qaic names Cloud AI cards only; ONNX Runtime's names are those of its OrtDevice."""
 
-    def __init__(self, machine: Machine | None = None) -> None:
-        super().__init__(machine)
-        self._cim = Tool(self.machine, "powershell", "-NoProfile", "-NonInteractive", "-Command", CIM, keep=True)
-        self._tools = [Tool(self.machine, tool, "-q") for tool in _TOOLS]
-        self._denied: str = ""
+    _denied = ""
 
     def find(self) -> tuple[AcceleratorInfo, ...]:
         found: list[AcceleratorInfo] = []
@@ -57,17 +53,18 @@ class QualcommAccelerators(ListedAccelerators):
         if self.machine.host().system == "Windows":
             for told in self._windows_devices():
                 found.append(self._on_windows(len(found) if told.works else None, told))
-        elif is_snapdragon(self.machine):
+        elif self._is_snapdragon():
             found += self._on_linux()
-        for device in self._cards_on_bus():
+        for device in devices_of(self.machine, PCI_VENDOR_ID, classes=(PROCESSING_ACCELERATOR_CLASS,)) or ():
             driven = sum(one.index is not None for one in found)
             found.append(self._card(driven, device))
         return tuple(sorted(found, key=lambda one: (one.index is None, one.index or 0)))
 
     def facts(self) -> VendorFacts:
-        devices, cards = self.list_devices(), self._cards_on_bus()
-        on_bus = None if pci_accelerators(self.machine) is None else len(cards)
-        present = bool(devices) or (self.machine.host().system != "Windows" and is_snapdragon(self.machine))
+        devices = self.list_devices()
+        cards = devices_of(self.machine, PCI_VENDOR_ID, classes=(PROCESSING_ACCELERATOR_CLASS,))
+        on_bus = None if cards is None else len(cards)
+        present = bool(devices) or (self.machine.host().system != "Windows" and self._is_snapdragon())
         if not present:
             return VendorFacts(
                 vendor=self.VENDOR_NAME,
@@ -77,7 +74,7 @@ class QualcommAccelerators(ListedAccelerators):
                 reason="neither the bus nor the device tree shows a device of Qualcomm's",
                 on_bus=on_bus,
             )
-        library, why = self._library(cards)
+        library, why = self._library(bool(cards))
         lacks = list(dict.fromkeys(str(one.extra_info["reason"]) for one in devices if "reason" in one.extra_info))
         return VendorFacts(
             vendor=self.VENDOR_NAME,
@@ -87,6 +84,11 @@ class QualcommAccelerators(ListedAccelerators):
             reason="; ".join(filter(None, [*lacks, "" if devices else "no driver lists a device", why])),
             on_bus=on_bus,
         )
+
+    def _is_snapdragon(self) -> bool:
+        """Whether this is a chip of Qualcomm's, told by the device tree or the kernel's socinfo."""
+        tree = self.machine.text("/proc/device-tree/compatible") or ""
+        return "qcom," in tree or (self.machine.text("/sys/devices/soc0/family") or "").startswith("Snapdragon")
 
     def _driver_state(self, devices: tuple[AcceleratorInfo, ...]) -> DriverState:
         """Of the NPUs, where there are any: a GPU that works doesn't stand for them."""
@@ -129,7 +131,7 @@ class QualcommAccelerators(ListedAccelerators):
     def memory(self, device: AcceleratorInfo) -> Reading[dict[str, int]]:
         if device.extra_info.get("seen_through") != _CARD:
             return Reading(value=None, reason=f"{device.model} works in the system's memory")
-        block = self._block(device)
+        block = self._block(str(device.extra_info.get("pci_address")))
         total, free = _megabytes(block, "Dram Total:"), _megabytes(block, "Dram Free:")
         if total is None or free is None or free > total:
             return Reading(value=None, reason="qaic-util tells no memory of this card")
@@ -144,8 +146,10 @@ class QualcommAccelerators(ListedAccelerators):
         return self._silent(device, "the utilization")
 
     def _windows_devices(self) -> tuple[WindowsDevice, ...]:
+        from ._qualcomm import read_windows
+
         arm = self.machine.host().machine.lower() in ("arm64", "aarch64")
-        return read_windows(self._cim.text().value) if arm else ()
+        return read_windows(self.tool(*_CIM, keep=True).text().value) if arm else ()
 
     def _on_windows(self, index: int | None, told: WindowsDevice) -> AcceleratorInfo:
         extra: Extra = {"seen_through": _WINDOWS, "unified_memory": True}
@@ -163,6 +167,8 @@ class QualcommAccelerators(ListedAccelerators):
         )
 
     def _on_linux(self) -> list[AcceleratorInfo]:
+        from ._qualcomm import FASTRPC_NODES, read_adreno, read_chip, read_processors
+
         chip = read_chip(self.machine)
         shared: Extra = {"unified_memory": True}
         if chip.number is not None:
@@ -207,18 +213,11 @@ class QualcommAccelerators(ListedAccelerators):
             extra_info=extra,
         )
 
-    def _cards_on_bus(self) -> tuple[PciDevice, ...]:
-        return tuple(
-            one
-            for one in pci_accelerators(self.machine) or ()
-            if one.vendor_id == PCI_VENDOR_ID and one.class_code >> 16 == PROCESSING_ACCELERATOR_CLASS
-        )
-
     def _card(self, index: int, device: PciDevice) -> AcceleratorInfo:
         driver = bound_driver(self.machine, device.address)
         seen = bus_only(device, vendor=self.VENDOR_NAME, device_type="npu")
         extra: Extra = {**seen.extra_info, "seen_through": _CARD}
-        block = read_cards(self._tool_output().value).get(device.address, "") if driver else ""
+        block = self._block(device.address) if driver else ""
         if driver:
             extra["kernel_driver"] = driver
         for key, label in (("status", "Status:"), ("sku", "Sku Type:"), ("nsp_cores", "Nsp Total:")):
@@ -245,26 +244,31 @@ class QualcommAccelerators(ListedAccelerators):
 
     def _tool_output(self) -> Reading[str]:
         first = Reading[str](value=None, reason="qaic-util isn't installed")
-        for tool in self._tools:
-            told = tool.text()
+        for tool in _TOOLS:
+            told = self.tool(tool, "-q").text()
             if told.value is not None:
                 return told
             first = told if "isn't installed" not in told.reason else first
         return first
 
-    def _block(self, device: AcceleratorInfo) -> str:
-        return read_cards(self._tool_output().value).get(str(device.extra_info.get("pci_address")), "")
+    def _block(self, address: str) -> str:
+        """What qaic-util prints of the card at an address."""
+        from ._qualcomm import read_cards
+
+        return read_cards(self._tool_output().value).get(address, "")
 
     def _card_figure(
         self, device: AcceleratorInfo, label: str, figure: Callable[[Any], float | None]
     ) -> Reading[float]:
-        value = figure(after(label, self._block(device)))
+        value = figure(after(label, self._block(str(device.extra_info.get("pci_address")))))
         return given(value, self._tool_output().reason or f"qaic-util prints no such figure at {label!r}")
 
-    def _library(self, cards: tuple[PciDevice, ...]) -> tuple[LibraryState, str]:
-        if cards:
+    def _library(self, has_cards: bool) -> tuple[LibraryState, str]:
+        if has_cards:
             told = self._tool_output()
             return (LibraryState.OK, "") if told.value is not None else (LibraryState.MISSING, told.reason)
+        from ._qualcomm import OnnxRuntime
+
         told_devices = self.machine.library(OnnxRuntime).ask("devices")
         providers = [table(one) for one in tables(told_devices.value)]
         if any(words(one.get("kind")) == "NPU" and "QNN" in words(one.get("provider")) for one in providers):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ..changes import current_changes
 from ..errors import BackendUnavailable
-from ..optimization.optimizers import optimizer_for
 from ..output_masks import masks_of
 from ..own_commands import as_runnable
 from ._decoding import greedy
@@ -321,6 +320,8 @@ class TorchBackend(BaseBackend):
     def _optimize(self, model: Any, level: OptimizationLevel | str, sample_input: Any, **wishes: Any) -> Any:
         if reason := self.unavailable():
             raise BackendUnavailable(f"{self.target} can't be used", why=reason)
+        from ..optimization.optimizers import optimizer_for
+
         optimizer = optimizer_for(self.BACKEND_NAME, self.torch_device())
         model, self.optimized = optimizer.optimize(model, level, sample_input, **wishes)
         for warning in self.optimized.warnings:

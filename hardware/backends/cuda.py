@@ -40,7 +40,7 @@ class NVIDIABackend(TorchBackend):
         return super().load(subject, example_inputs, precision)
 
     def _own_facts(self, found: Any, device_id: int) -> dict[str, Any]:
-        from ..accelerators._nvml import Nvml
+        from ..accelerators.nvidia import Nvml
 
         capability = (found.major, found.minor)
         nvml = Nvml()

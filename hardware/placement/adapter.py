@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from ..target_vendors import HardwareVendor, vendor_named
+from ..target import HardwareVendor, vendor_named
 from .device import Device, Figure
 from .devices import PRECISIONS, devices_of, free_now
 from .problem import room_of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..stress.limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
-from ..target_vendors import TARGET_VENDORS
+from ..target import TARGET_VENDORS
 from .device import Device, Figure
 from .kept_rates import measured, read_rates
 

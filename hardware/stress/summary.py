@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ..target_vendors import vendor_of
+from ..target import vendor_of
 from .child import RAM, SUSTAINED
 from .limits import accelerator_bandwidth, accelerator_limit, memory_limit, processor_limit
 from .result import (

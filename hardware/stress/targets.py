@@ -95,7 +95,7 @@ def _devices(
 def _count(base: str, inventory: HardwareInfo) -> int:
     """How many devices of a target a driver lists; 1 where the inventory doesn't say. Torch may see fewer: then the
     load of the others says so."""
-    from ..target_vendors import vendor_of
+    from ..target import vendor_of
 
     vendor = vendor_of(base)
     devices = [one for one in inventory.accelerators if one.vendor == vendor and one.device_type in ("gpu", "tpu")]

@@ -1,22 +1,43 @@
-"""What macOS's own programs say: `sysctl`, `vm_stat` and `system_profiler`, each started once for a machine."""
+"""What macOS's own programs tell of processor, memory and disks: `sysctl`, `vm_stat` and `system_profiler`."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..machine import Machine, Reading
-from ..values import from_json, pairs, table
+from ..values import decimal, first_number, from_json, mebibytes, pairs, table, tables, text, whole
+from .cpu import CoreCluster, CPUInfo, as_caches, named, of_flags
+from .memory import Totals
+
+_INSTRUCTION_SETS = {
+    "AdvSIMD": "NEON",
+    "neon": "NEON",
+    "arm.FEAT_FP16": "NEON FP16",
+    "arm.FEAT_DotProd": "NEON dot product",
+    "arm.FEAT_I8MM": "I8MM",
+    "arm.FEAT_BF16": "BF16",
+    "arm.FEAT_SME": "SME",
+    "arm.FEAT_SME2": "SME2",
+    "avx1_0": "AVX",
+    "avx2_0": "AVX2",
+    "fma": "FMA",
+    "f16c": "F16C",
+    "avx512f": "AVX-512",
+    "avx512bw": "AVX-512 BW",
+    "avx512dq": "AVX-512 DQ",
+    "avx512vl": "AVX-512 VL",
+    "avx512cd": "AVX-512 CD",
+    "avx512ifma": "AVX-512 IFMA",
+    "avx512vbmi": "AVX-512 VBMI",
+}
+"""Names below `hw.optional` of macOS's sysctl: Apple, "Determining instruction set characteristics"."""
 
 SYSCTL = ("sysctl", "hw", "machdep.cpu", "vm.swapusage")
 PROFILER = ("system_profiler", "-json", "SPMemoryDataType", "SPNVMeDataType", "SPSerialATADataType")
 
 _said: WeakKeyDictionary[Machine, dict[str, Any]] = WeakKeyDictionary()
-
-
-def is_macos(machine: Machine) -> bool:
-    """Whether it is a Mac."""
-    return machine.host().system == "Darwin"
 
 
 def sysctl(machine: Machine) -> Reading[dict[str, str]]:
@@ -32,3 +53,75 @@ def profiler(machine: Machine) -> dict[str, Any]:
         kept = table(from_json(machine.run(*PROFILER).value))
         _said[machine] = kept
     return kept
+
+
+def processor(machine: Machine) -> CPUInfo | None:
+    """The processor; `None` where sysctl says nothing.
+
+    sysctl's names: Apple, "Determining instruction set characteristics" and xnu's `bsd/kern/kern_mib.c`.
+    """
+    values = sysctl(machine).value
+    if not values:
+        return None
+    levels = [f"hw.perflevel{number}" for number in range(whole(values.get("hw.nperflevels"), most=8) or 0)]
+    clusters = []
+    caches: dict[tuple[int, str, int], int] = {}
+    for level in levels:
+        cores = whole(values.get(f"{level}.physicalcpu"), least=1, most=2**14)
+        if cores is None:
+            continue
+        clusters.append(CoreCluster(name=values.get(f"{level}.name", ""), threads=cores))
+        shared = whole(values.get(f"{level}.cpusperl2"), least=1)
+        for key, instances in (
+            ((1, "data", f"{level}.l1dcachesize"), cores),
+            ((1, "instruction", f"{level}.l1icachesize"), cores),
+            ((2, "unified", f"{level}.l2cachesize"), -(-cores // shared) if shared else 0),
+        ):
+            size = whole(values.get(key[2]), least=1)
+            if size and instances:
+                caches[key[0], key[1], size] = caches.get((key[0], key[1], size), 0) + instances
+    model = values.get("machdep.cpu.brand_string", "")
+    sockets = whole(values.get("hw.packages"), least=1, most=64)
+    cores, threads = (whole(values.get(f"hw.{name}"), least=1, most=2**14) for name in ("physicalcpu", "logicalcpu"))
+    hertz = decimal(values.get("hw.cpufrequency"), least=1)  # Intel Macs alone tell it
+    flags = [name for key in ("features", "leaf7_features") for name in values.get(f"machdep.cpu.{key}", "").split()]
+    return CPUInfo(
+        vendor={"GenuineIntel": "Intel"}.get(values.get("machdep.cpu.vendor", ""), model.partition(" ")[0]),
+        model=model,
+        architecture=machine.host().machine,
+        sockets=sockets,
+        cores=cores,
+        threads=threads,
+        clusters=tuple(clusters) if len(clusters) > 1 else (),
+        caches=as_caches(caches),
+        base_frequency_mhz=None if hertz is None else hertz / 1e6,
+        instruction_sets=named(
+            [name for key, name in _INSTRUCTION_SETS.items() if values.get(f"hw.optional.{key}") == "1"],
+            of_flags("x86", [flag.lower().replace(".", "_") for flag in flags]),
+        ),
+        source="sysctl",
+    )
+
+
+def memory(machine: Machine) -> tuple[Totals, str]:
+    """`hw.memsize`, and as available what psutil counts too: pages that are free, speculative or inactive."""
+    told = sysctl(machine)
+    values = told.value or {}
+    pages = machine.run("vm_stat").value or ""
+    size = re.search(r"page size of (\d+) bytes", pages)
+    counts = {name: whole(value.rstrip(".")) for name, value in pairs(pages.splitlines()).items()}
+    parts = [counts.get(f"Pages {name}") for name in ("free", "speculative", "inactive")]
+    unit = whole(size[1], most=2**24) if size else None
+    available = None if unit is None or None in parts else unit * sum(part for part in parts if part is not None)
+    swap = dict(re.findall(r"(total|free) = ([\d.]+)M", values.get("vm.swapusage", "")))
+    swap_total, swap_free = (mebibytes(swap.get(name)) for name in ("total", "free"))
+    return (whole(values.get("hw.memsize"), least=1), available, swap_total, swap_free), told.reason
+
+
+def modules(machine: Machine) -> tuple[str | None, int | None, int | None]:
+    """Kind, speed and channels of the memory modules."""
+    modules = tables(profiler(machine).get("SPMemoryDataType"))
+    modules = [inner for one in modules for inner in (tables(one.get("_items")) or [one])]
+    kinds = sorted({kind for one in modules if (kind := text(one.get("dimm_type")))})
+    speeds = [int(speed) for one in modules if (speed := first_number(text(one.get("dimm_speed")))) is not None]
+    return " + ".join(kinds) or None, min(filter(None, speeds), default=None), None

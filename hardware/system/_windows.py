@@ -1,4 +1,4 @@
-"""What Windows's CIM classes say of processor, memory and disks, asked in one start of PowerShell for a machine.
+"""What Windows's CIM classes tell of processor, memory and disks, asked in one start of PowerShell for a machine.
 
 Starting PowerShell takes some tenths of a second; that is why nothing is asked one by one.
 """
@@ -9,7 +9,34 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..machine import Library, Machine, Reading
-from ..values import from_json, table
+from ..values import decimal, from_json, inside, listed, mebibytes, table, tables, text, whole
+from .cpu import CPUInfo, SocketInfo, as_caches, named
+from .memory import Totals, channels_of
+
+_INSTRUCTION_SETS = {
+    19: "NEON",
+    37: "SSE4.2",
+    39: "AVX",
+    40: "AVX2",
+    41: "AVX-512",
+    43: "NEON dot product",
+    46: "SVE",
+    47: "SVE2",
+    66: "I8MM",
+    67: "NEON FP16",
+    68: "BF16",
+    70: "SME",
+    71: "SME2",
+}
+"""Numbers of `IsProcessorFeaturePresent` (winnt.h, PF_...). Older systems know fewer and say no to the others."""
+
+
+_SMBIOS_KINDS = {
+    **{20: "DDR", 21: "DDR2", 24: "DDR3", 26: "DDR4", 34: "DDR5"},
+    **{27: "LPDDR", 28: "LPDDR2", 29: "LPDDR3", 30: "LPDDR4", 35: "LPDDR5"},
+    **{32: "HBM", 33: "HBM2", 36: "HBM3"},
+}
+"""Types of memory devices by number: SMBIOS specification (DSP0134), table "Memory Device: Type"."""
 
 SCRIPT = "; ".join(
     [
@@ -45,11 +72,6 @@ RELIABILITY = (
 _said: WeakKeyDictionary[Machine, Reading[dict[str, Any]]] = WeakKeyDictionary()
 
 
-def is_windows(machine: Machine) -> bool:
-    """Whether it runs Windows."""
-    return machine.host().system == "Windows"
-
-
 def cim(machine: Machine) -> Reading[dict[str, Any]]:
     """The classes by the names in `SCRIPT`, or why there are none."""
     kept = _said.get(machine)
@@ -75,3 +97,74 @@ class ProcessorFeatures(Library):
             return Reading(value=[one for one in arguments[0] if kernel.IsProcessorFeaturePresent(one)])
         except (AttributeError, OSError) as error:
             return Reading(value=None, reason=f"kernel32: {type(error).__name__}: {error}")
+
+
+def processor(machine: Machine) -> CPUInfo | None:
+    """The processor; `None` where PowerShell says nothing.
+
+    `Win32_Processor` has one entry for each socket. It tells no instruction sets; kernel32 tells some.
+    """
+    processors = tables(inside(cim(machine).value, "processors"))
+    if not processors:
+        return None
+    first = processors[0]
+    details = tuple(
+        SocketInfo(socket=number, cores=cores, threads=threads)
+        for number, one in enumerate(processors)
+        if (cores := whole(one.get("NumberOfCores"), least=1, most=2**14))
+        and (threads := whole(one.get("NumberOfLogicalProcessors"), least=1, most=2**14))
+    )
+    caches: dict[tuple[int, str, int], int] = {}
+    for one in processors:
+        for level in (2, 3):  # in KiB, all caches of the level together: how many they are isn't told
+            size = whole(one.get(f"L{level}CacheSize"), least=1, most=2**33)
+            if size:
+                key = (level, "total", size * 1024)
+                caches[key] = caches.get(key, 0) + 1
+    maker = text(first.get("Manufacturer")) or ""
+    features = listed(machine.library(ProcessorFeatures).ask("features", sorted(_INSTRUCTION_SETS)).value)
+    present = [one for one in features if isinstance(one, int) and one in _INSTRUCTION_SETS]
+    return CPUInfo(
+        vendor={"GenuineIntel": "Intel", "AuthenticAMD": "AMD", "Qualcomm Technologies Inc": "Qualcomm"}.get(
+            maker, maker
+        ),
+        model=" ".join((text(first.get("Name")) or "").split()),
+        architecture=machine.host().machine,
+        sockets=len(details) or None,
+        cores=sum(one.cores for one in details) or None,
+        threads=sum(one.threads for one in details) or None,
+        socket_details=details,
+        caches=as_caches(caches),
+        base_frequency_mhz=decimal(first.get("MaxClockSpeed"), least=1),
+        current_frequency_mhz=decimal(first.get("CurrentClockSpeed"), least=1),
+        instruction_sets=named(_INSTRUCTION_SETS[one] for one in present),
+        source="Win32_Processor",
+    )
+
+
+def memory(machine: Machine) -> tuple[Totals, str]:
+    """Memory and swap in bytes, and why there is no total."""
+    told = cim(machine)
+    system, files = inside(told.value, "system"), tables(inside(told.value, "page_files"))
+    total = whole(inside(system, "TotalVisibleMemorySize"), least=1, most=2**50)
+    free = whole(inside(system, "FreePhysicalMemory"), most=2**50)
+    sizes = [(mebibytes(one.get("AllocatedBaseSize")), mebibytes(one.get("CurrentUsage"))) for one in files]
+    known = [(size, used) for size, used in sizes if size is not None and used is not None]
+    swap = sum(size for size, _ in known) if known else None
+    return (
+        None if total is None else total * 1024,
+        None if free is None else free * 1024,
+        swap,
+        None if swap is None else max(0, swap - sum(used for _, used in known)),
+    ), told.reason
+
+
+def modules(machine: Machine) -> tuple[str | None, int | None, int | None]:
+    """Kind, speed and channels of the memory modules."""
+    modules = tables(inside(cim(machine).value, "modules"))
+    numbers = [whole(one.get("SMBIOSMemoryType")) for one in modules]
+    kinds = sorted({_SMBIOS_KINDS[number] for number in numbers if number in _SMBIOS_KINDS})
+    speeds = [whole(one.get("ConfiguredClockSpeed"), least=1) or whole(one.get("Speed"), least=1) or 0
+              for one in modules]  # fmt: skip
+    places = [[str(one.get(name) or "") for one in modules] for name in ("BankLabel", "DeviceLocator")]
+    return " + ".join(kinds) or None, min(filter(None, speeds), default=None), channels_of(places)

@@ -9,14 +9,12 @@ import platform
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..machine import Library, LiveMachine, Machine, Reading
-from ..values import decimal, inside, listed, numbers_of, pairs, tables, text, whole
-from ._cgroups import processor_limit
-from ._instruction_sets import APPLE, WINDOWS, named, names_table, of_flags, riscv
-from ._macos import is_macos, sysctl
-from ._windows import ProcessorFeatures, cim, is_windows
+from ..values import data_file, decimal, listed, numbers_of, pairs, text, whole
+from .memory import group_folders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +81,9 @@ class CPUInfo:
     source: str = ""
 
 
+_INSTRUCTION_SETS, _ARM_PARTS = (
+    Path(__file__).with_name(f"{name}.toml") for name in ("instruction_sets", "arm_parts")
+)
 _SYSFS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"
 _HYBRID = (("performance", "/sys/devices/cpu_core/cpus"), ("efficiency", "/sys/devices/cpu_atom/cpus"))
@@ -96,11 +97,17 @@ def read_cpu(machine: Machine | None = None) -> CPUInfo:
     account = machine.text("/proc/cpuinfo")
     if account is not None:
         return _from_linux(account, machine)
-    if is_macos(machine) and (told := sysctl(machine).value):
-        return _from_macos(told, machine)
-    if is_windows(machine) and (processors := tables(inside(cim(machine).value, "processors"))):
-        return _from_windows(processors, machine)
-    return _from_library(machine)
+    found: CPUInfo | None = None
+    system = machine.host().system
+    if system == "Darwin":
+        from . import _macos
+
+        found = _macos.processor(machine)
+    elif system == "Windows":
+        from . import _windows
+
+        found = _windows.processor(machine)
+    return found or _from_library(machine)
 
 
 def _from_linux(account: str, machine: Machine) -> CPUInfo:
@@ -110,6 +117,11 @@ def _from_linux(account: str, machine: Machine) -> CPUInfo:
     numbers = numbers_of(machine.text(f"{_SYSFS}/online")) or tuple(range(len(blocks)))
     details = _sockets(machine, numbers)
     clusters = _clusters(machine, blocks)
+    # How many processors this process may run on, as the kernel says in its status.
+    allowed = re.search(r"(?m)^Cpus_allowed_list:\s*(\S+)", machine.text("/proc/self/status") or "")
+    names = ("base_frequency", "cpuinfo_max_freq", "scaling_cur_freq")
+    base, boost, current = (_megahertz(machine.text(f"{_SYSFS}/cpu0/cpufreq/{name}")) for name in names)
+    kind, flags = ("x86", facts["flags"]) if "flags" in facts else ("arm", facts.get("Features", ""))
     fastest = max((one.max_frequency_mhz for one in clusters if one.max_frequency_mhz), default=None)
     return CPUInfo(
         vendor=vendor,
@@ -118,16 +130,16 @@ def _from_linux(account: str, machine: Machine) -> CPUInfo:
         sockets=len(details) or None,
         cores=sum(socket.cores for socket in details) or None,
         threads=len(numbers) or None,
-        usable_threads=_usable(machine),
+        usable_threads=(len(numbers_of(allowed[1])) or None) if allowed else None,
         cgroup_threads=processor_limit(machine),
         socket_details=details,
         clusters=clusters,
         numa_nodes=_numa_nodes(machine),
         caches=_caches(machine, numbers),
-        base_frequency_mhz=_megahertz(machine, "base_frequency"),
-        boost_frequency_mhz=fastest or _megahertz(machine, "cpuinfo_max_freq"),
-        current_frequency_mhz=_megahertz(machine, "scaling_cur_freq") or decimal(facts.get("cpu MHz"), least=1),
-        instruction_sets=_instruction_sets(facts),
+        base_frequency_mhz=base,
+        boost_frequency_mhz=fastest or boost,
+        current_frequency_mhz=current or decimal(facts.get("cpu MHz"), least=1),
+        instruction_sets=riscv(facts["isa"]) if "isa" in facts else of_flags(kind, flags.split()),
         source="/proc/cpuinfo and sysfs",
     )
 
@@ -158,7 +170,7 @@ def _identity(facts: Mapping[str, str], blocks: Mapping[int, Mapping[str, str]])
 
 def _arm_core(block: Mapping[str, str]) -> tuple[str, str]:
     implementer, part = block.get("CPU implementer", "").lower(), block.get("CPU part", "").lower()
-    known = names_table("arm_parts.toml").get(implementer, {})
+    known = data_file(_ARM_PARTS).get(implementer, {})
     return known.get("name", f"implementer {implementer}"), known.get(part, f"part {part}")
 
 
@@ -174,7 +186,7 @@ def _clusters(machine: Machine, blocks: Mapping[int, Mapping[str, str]]) -> tupl
     policies = [name for name in machine.names(folder) or () if name.startswith("policy")]
     speeds: dict[int, float | None] = {}
     for policy in policies if len(policies) <= _MOST_POLICIES else ():
-        speed = _kilohertz(machine.text(f"{folder}/{policy}/cpuinfo_max_freq"))
+        speed = _megahertz(machine.text(f"{folder}/{policy}/cpuinfo_max_freq"))
         related = (machine.text(f"{folder}/{policy}/related_cpus") or "").replace(" ", ",")
         speeds |= dict.fromkeys(numbers_of(related), speed)
     arm = any("CPU part" in block for block in blocks.values())
@@ -202,13 +214,6 @@ def _numa_nodes(machine: Machine) -> tuple[NumaNode, ...]:
         memory = None if kibibytes is None else kibibytes * 1024
         nodes.append(NumaNode(node=int(name[4:]), threads=threads, memory_bytes=memory))
     return tuple(nodes)
-
-
-def _instruction_sets(facts: Mapping[str, str]) -> tuple[str, ...]:
-    if "isa" in facts:
-        return riscv(facts["isa"])
-    kind, flags = ("x86", facts["flags"]) if "flags" in facts else ("arm", facts.get("Features", ""))
-    return of_flags(kind, flags.split())
 
 
 def _sockets(machine: Machine, numbers: Iterable[int]) -> tuple[SocketInfo, ...]:
@@ -244,21 +249,15 @@ def _caches(machine: Machine, numbers: Iterable[int]) -> tuple[CacheInfo, ...]:
             if size is not None:
                 key = (level, (machine.text(f"{cache}/type") or "").lower(), size)
                 counts[key] = counts.get(key, 0) + 1
-    return _as_caches(counts)
+    return as_caches(counts)
 
 
-def _as_caches(counts: Mapping[tuple[int, str, int], int]) -> tuple[CacheInfo, ...]:
+def as_caches(counts: Mapping[tuple[int, str, int], int]) -> tuple[CacheInfo, ...]:
+    """Caches out of how many there are of each level, kind and size."""
     return tuple(
         CacheInfo(level=level, kind=kind, size_bytes=size, instances=count)
         for (level, kind, size), count in sorted(counts.items())
     )
-
-
-def _usable(machine: Machine) -> int | None:
-    """How many processors this process may run on, as the kernel says in its status."""
-    status = machine.text("/proc/self/status") or ""
-    allowed = re.search(r"(?m)^Cpus_allowed_list:\s*(\S+)", status)
-    return (len(numbers_of(allowed[1])) or None) if allowed else None
 
 
 def _bytes(written: str | None) -> int | None:
@@ -270,92 +269,43 @@ def _bytes(written: str | None) -> int | None:
     return None if size is None else size * (unit or 1)
 
 
-def _megahertz(machine: Machine, name: str) -> float | None:
-    return _kilohertz(machine.text(f"{_SYSFS}/cpu0/cpufreq/{name}"))
-
-
-def _kilohertz(written: str | None) -> float | None:
-    """sysfs counts in kHz; MHz."""
+def _megahertz(written: str | None) -> float | None:
+    """MHz of what sysfs counts in kHz."""
     value = decimal(written, least=1)
     return None if value is None else value / 1000
 
 
-def _from_macos(values: Mapping[str, str], machine: Machine) -> CPUInfo:
-    """sysctl's names: Apple, "Determining instruction set characteristics" and xnu's `bsd/kern/kern_mib.c`."""
-    levels = [f"hw.perflevel{number}" for number in range(whole(values.get("hw.nperflevels"), most=8) or 0)]
-    clusters = []
-    caches: dict[tuple[int, str, int], int] = {}
-    for level in levels:
-        cores = whole(values.get(f"{level}.physicalcpu"), least=1, most=2**14)
-        if cores is None:
-            continue
-        clusters.append(CoreCluster(name=values.get(f"{level}.name", ""), threads=cores))
-        shared = whole(values.get(f"{level}.cpusperl2"), least=1)
-        for key, instances in (
-            ((1, "data", f"{level}.l1dcachesize"), cores),
-            ((1, "instruction", f"{level}.l1icachesize"), cores),
-            ((2, "unified", f"{level}.l2cachesize"), -(-cores // shared) if shared else 0),
-        ):
-            size = whole(values.get(key[2]), least=1)
-            if size and instances:
-                caches[key[0], key[1], size] = caches.get((key[0], key[1], size), 0) + instances
-    model = values.get("machdep.cpu.brand_string", "")
-    sockets = whole(values.get("hw.packages"), least=1, most=64)
-    cores, threads = (whole(values.get(f"hw.{name}"), least=1, most=2**14) for name in ("physicalcpu", "logicalcpu"))
-    hertz = decimal(values.get("hw.cpufrequency"), least=1)  # Intel Macs alone tell it
-    flags = [name for key in ("features", "leaf7_features") for name in values.get(f"machdep.cpu.{key}", "").split()]
-    return CPUInfo(
-        vendor={"GenuineIntel": "Intel"}.get(values.get("machdep.cpu.vendor", ""), model.partition(" ")[0]),
-        model=model,
-        architecture=machine.host().machine,
-        sockets=sockets,
-        cores=cores,
-        threads=threads,
-        clusters=tuple(clusters) if len(clusters) > 1 else (),
-        caches=_as_caches(caches),
-        base_frequency_mhz=None if hertz is None else hertz / 1e6,
-        instruction_sets=named(
-            [name for key, name in APPLE.items() if values.get(f"hw.optional.{key}") == "1"],
-            of_flags("x86", [flag.lower().replace(".", "_") for flag in flags]),
-        ),
-        source="sysctl",
-    )
+def processor_limit(machine: Machine) -> float | None:
+    """How many processors' time the tightest group leaves to this process; `None` without a limit."""
+    found: list[float] = []
+    for folder, version in group_folders(machine, "cpu"):
+        if version == 2:
+            words = (machine.text(f"{folder}/cpu.max") or "").split()
+            quota, period = [*words, "", ""][:2]
+        else:
+            quota = machine.text(f"{folder}/cpu.cfs_quota_us") or ""  # -1: no limit
+            period = machine.text(f"{folder}/cpu.cfs_period_us") or ""
+        used, of = decimal(quota, least=1), decimal(period, least=1)
+        if used is not None and of is not None:
+            found.append(max(round(used / of, 3), 0.001))
+    return min(found, default=None)
 
 
-def _from_windows(processors: list[dict[str, Any]], machine: Machine) -> CPUInfo:
-    """`Win32_Processor` has one entry for each socket. It tells no instruction sets; kernel32 tells some."""
-    first = processors[0]
-    details = tuple(
-        SocketInfo(socket=number, cores=cores, threads=threads)
-        for number, one in enumerate(processors)
-        if (cores := whole(one.get("NumberOfCores"), least=1, most=2**14))
-        and (threads := whole(one.get("NumberOfLogicalProcessors"), least=1, most=2**14))
-    )
-    caches: dict[tuple[int, str, int], int] = {}
-    for one in processors:
-        for level in (2, 3):  # in KiB, all caches of the level together: how many they are isn't told
-            size = whole(one.get(f"L{level}CacheSize"), least=1, most=2**33)
-            if size:
-                key = (level, "total", size * 1024)
-                caches[key] = caches.get(key, 0) + 1
-    maker = text(first.get("Manufacturer")) or ""
-    present = machine.library(ProcessorFeatures).ask("features", sorted(WINDOWS)).value
-    return CPUInfo(
-        vendor={"GenuineIntel": "Intel", "AuthenticAMD": "AMD", "Qualcomm Technologies Inc": "Qualcomm"}.get(
-            maker, maker
-        ),
-        model=" ".join((text(first.get("Name")) or "").split()),
-        architecture=machine.host().machine,
-        sockets=len(details) or None,
-        cores=sum(one.cores for one in details) or None,
-        threads=sum(one.threads for one in details) or None,
-        socket_details=details,
-        caches=_as_caches(caches),
-        base_frequency_mhz=decimal(first.get("MaxClockSpeed"), least=1),
-        current_frequency_mhz=decimal(first.get("CurrentClockSpeed"), least=1),
-        instruction_sets=named([WINDOWS[one] for one in listed(present) if isinstance(one, int) and one in WINDOWS]),
-        source="Win32_Processor",
-    )
+def named(*lists: Iterable[str]) -> tuple[str, ...]:
+    """All names in order, each once."""
+    return tuple(dict.fromkeys(name for names in lists for name in names))
+
+
+def of_flags(kind: str, flags: Iterable[str]) -> tuple[str, ...]:
+    """The instruction sets of `x86` or `arm` whose flags, as Linux spells them, are there."""
+    present = set(flags)
+    return named(name for flag, name in data_file(_INSTRUCTION_SETS)[kind].items() if flag in present)
+
+
+def riscv(isa: str) -> tuple[str, ...]:
+    """`rv64imafdcv_zicbom` as the base with its letters, then the named extensions; V is the vector one."""
+    base, *extensions = isa.lower().split("_")
+    return named([base], ["V"] if "v" in base[4:] else [], filter(None, extensions))
 
 
 def _from_library(machine: Machine) -> CPUInfo:

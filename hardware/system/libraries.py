@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..machine import Machine
+from ..values import data_file
 
 _FILE = Path(__file__).with_name("libraries.toml")
 _FOLDERS = (
@@ -42,35 +41,26 @@ class ContainerEngine:
     path: str | None
 
 
-@functools.cache
-def _known() -> tuple[Mapping[str, Any], ...]:
-    return tuple(tomllib.loads(_FILE.read_text(encoding="utf-8"))["library"])
-
-
 def library_names() -> tuple[str, ...]:
     """All that is looked for, by name."""
-    return tuple(str(one["name"]) for one in _known())
+    return tuple(str(one["name"]) for one in data_file(_FILE)["library"])
 
 
 def library_wheels() -> tuple[str, ...]:
     """The distributions that bring them."""
-    return tuple(wheel for one in _known() for wheel in one.get("wheels", ()))
+    return tuple(wheel for one in data_file(_FILE)["library"] for wheel in one.get("wheels", ()))
 
 
 def read_libraries(machine: Machine) -> tuple[SystemLibrary, ...]:
     """What is there of them: a wheel goes before a file of the system, as it does for who imports it."""
     packages = machine.packages()
-    listed = {folder: _by_stem(names) for folder in _FOLDERS if (names := machine.names(folder)) is not None}
-    found = (_found(one, machine, packages, listed) for one in _known())
+    listed: dict[str, dict[str, list[str]]] = {}
+    """Files of libraries by folder and by what stands before the first point."""
+    for folder in _FOLDERS:
+        for file in machine.names(folder) or ():
+            listed.setdefault(folder, {}).setdefault(file.partition(".")[0], []).append(file)
+    found = (_found(one, machine, packages, listed) for one in data_file(_FILE)["library"])
     return tuple(one for one in found if one is not None)
-
-
-def _by_stem(names: Sequence[str]) -> dict[str, list[str]]:
-    """Files of libraries by what stands before the first point."""
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(name.partition(".")[0], []).append(name)
-    return found
 
 
 def _found(

@@ -6,27 +6,21 @@ Linux tells by its own account; elsewhere psutil does, and what macOS's and Wind
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from ..errors import BackendUnavailable
 from ..machine import Library, LiveMachine, Machine, Reading
-from ..values import decimal, first_number, inside, pairs, tables, text, whole
-from ._cgroups import group_folders
-from ._macos import is_macos, profiler, sysctl
-from ._windows import cim, is_windows
+from ..values import pairs, whole
 
+_CGROUPS = "/sys/fs/cgroup"
+_DEEPEST_GROUP = 64
 _REGIONS = "/sys/bus/nd/devices"
 _FIRMWARE = "/run/udev/data/+dmi:id"
 _NO_LIMIT = 2**60
 """Control groups of version 1 write a number near 2^63 for "no limit"."""
-
-_SMBIOS_KINDS = {
-    **{20: "DDR", 21: "DDR2", 24: "DDR3", 26: "DDR4", 34: "DDR5"},
-    **{27: "LPDDR", 28: "LPDDR2", 29: "LPDDR3", 30: "LPDDR4", 35: "LPDDR5"},
-    **{32: "HBM", 33: "HBM2", 36: "HBM3"},
-}
-"""Types of memory devices by number: SMBIOS specification (DSP0134), table "Memory Device: Type"."""
 
 _CHANNEL = r"(?i).*?channel[ _-]?[a-z0-9](?![a-z0-9])"
 
@@ -108,11 +102,18 @@ def _totals(machine: Machine) -> tuple[Totals, str]:
     if isinstance(told.value, list) and len(told.value) == 4:
         total, available, swap_total, swap_free = (whole(one) for one in told.value)
         return _filled(account, (total, available, swap_total, swap_free)), ""
-    if is_macos(machine):
-        return _from_macos(machine)
-    if is_windows(machine):
-        return _from_windows(machine)
-    return account, told.reason
+    programs = _programs(machine)
+    return programs.memory(machine) if programs else (account, told.reason)
+
+
+def _programs(machine: Machine) -> ModuleType | None:
+    """The module that asks the programs of macOS or of Windows; `None` on Linux."""
+    system = machine.host().system
+    if system not in ("Darwin", "Windows"):
+        return None
+    from . import _macos, _windows
+
+    return _macos if system == "Darwin" else _windows
 
 
 def _filled(first: Totals, second: Totals) -> Totals:
@@ -127,50 +128,12 @@ def _filled(first: Totals, second: Totals) -> Totals:
 
 def _from_account(account: str) -> Totals:
     """The kernel's own, in kibibytes."""
-    found = pairs(account.splitlines())
-
-    def size(name: str) -> int | None:
-        words = found.get(name, "").split()
-        kibibytes = whole(words[0], most=2**50) if words else None
-        return None if kibibytes is None else kibibytes * 1024
-
-    return size("MemTotal") or None, size("MemAvailable"), size("SwapTotal"), size("SwapFree")
-
-
-def _from_macos(machine: Machine) -> tuple[Totals, str]:
-    """`hw.memsize`, and as available what psutil counts too: pages that are free, speculative or inactive."""
-    told = sysctl(machine)
-    values = told.value or {}
-    pages = machine.run("vm_stat").value or ""
-    size = re.search(r"page size of (\d+) bytes", pages)
-    counts = {name: whole(value.rstrip(".")) for name, value in pairs(pages.splitlines()).items()}
-    parts = [counts.get(f"Pages {name}") for name in ("free", "speculative", "inactive")]
-    unit = whole(size[1], most=2**24) if size else None
-    available = None if unit is None or None in parts else unit * sum(part for part in parts if part is not None)
-    swap = dict(re.findall(r"(total|free) = ([\d.]+)M", values.get("vm.swapusage", "")))
-    swap_total, swap_free = (_mebibytes(swap.get(name)) for name in ("total", "free"))
-    return (whole(values.get("hw.memsize"), least=1), available, swap_total, swap_free), told.reason
-
-
-def _from_windows(machine: Machine) -> tuple[Totals, str]:
-    told = cim(machine)
-    system, files = inside(told.value, "system"), tables(inside(told.value, "page_files"))
-    total = whole(inside(system, "TotalVisibleMemorySize"), least=1, most=2**50)
-    free = whole(inside(system, "FreePhysicalMemory"), most=2**50)
-    sizes = [(_mebibytes(one.get("AllocatedBaseSize")), _mebibytes(one.get("CurrentUsage"))) for one in files]
-    known = [(size, used) for size, used in sizes if size is not None and used is not None]
-    swap = sum(size for size, _ in known) if known else None
-    return (
-        None if total is None else total * 1024,
-        None if free is None else free * 1024,
-        swap,
-        None if swap is None else max(0, swap - sum(used for _, used in known)),
-    ), told.reason
-
-
-def _mebibytes(value: object) -> int | None:
-    number = decimal(value, most=2**40)
-    return None if number is None else int(number * 2**20)
+    found = {name: whole(value.partition(" ")[0], most=2**50) for name, value in pairs(account.splitlines()).items()}
+    names = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
+    total, available, swap_total, swap_free = (
+        None if (kibibytes := found.get(name)) is None else kibibytes * 1024 for name in names
+    )
+    return total or None, available, swap_total, swap_free
 
 
 class PsutilMemory(Library):
@@ -187,6 +150,21 @@ class PsutilMemory(Library):
         except (ImportError, OSError, RuntimeError) as error:
             return Reading(value=None, reason=f"psutil: {type(error).__name__}: {error}")
         return Reading(value=[memory.total, memory.available, swap.total, swap.free])
+
+
+def group_folders(machine: Machine, controller: str) -> Iterator[tuple[str, int]]:
+    """Folder and version of each group that limits this process, its own before its parents."""
+    for line in (machine.text("/proc/self/cgroup") or "").splitlines():
+        _, _, named = line.partition(":")
+        controllers, _, group = named.partition(":")
+        parts = [part for part in group.split("/") if part and part != ".."][:_DEEPEST_GROUP]
+        # Inside a container the group's own path is often not mounted; its root then stands for it.
+        inside = ["/".join(["", *parts[:length]]) for length in range(len(parts), -1, -1)]
+        if controllers == "":
+            for base in (_CGROUPS, f"{_CGROUPS}/unified"):
+                yield from ((base + path, 2) for path in inside)
+        elif controller in controllers.split(","):
+            yield from ((f"{_CGROUPS}/{controller}{path}", 1) for path in inside)
 
 
 def cgroup_memory(machine: Machine | None = None) -> tuple[int | None, int | None]:
@@ -239,7 +217,8 @@ def _modules(machine: Machine, programs: bool) -> tuple[str | None, int | None, 
     """Kind, speed and channels of the modules, from systemd's `dmi_memory_id`; needs no root."""
     firmware = machine.text(_FIRMWARE)
     if firmware is None:
-        return _modules_by_programs(machine) if programs else (None, None, None)
+        asked = _programs(machine) if programs else None
+        return asked.modules(machine) if asked else (None, None, None)
     fields = dict(re.findall(r"(?m)^E:MEMORY_DEVICE_(\d+_\w+)=(.*)$", firmware))
     present = [
         key.partition("_")[0] for key, size in fields.items() if key.endswith("_SIZE") and whole(size, least=1)
@@ -251,28 +230,10 @@ def _modules(machine: Machine, programs: bool) -> tuple[str | None, int | None, 
         for number in present
     ]
     places = [[fields.get(f"{number}_{name}", "") for number in present] for name in ("BANK_LOCATOR", "LOCATOR")]
-    return " + ".join(sorted(kinds)) or None, min(filter(None, speeds), default=None), _channels(places)
+    return " + ".join(sorted(kinds)) or None, min(filter(None, speeds), default=None), channels_of(places)
 
 
-def _modules_by_programs(machine: Machine) -> tuple[str | None, int | None, int | None]:
-    if is_macos(machine):
-        modules = tables(profiler(machine).get("SPMemoryDataType"))
-        modules = [inner for one in modules for inner in (tables(one.get("_items")) or [one])]
-        kinds = sorted({kind for one in modules if (kind := text(one.get("dimm_type")))})
-        speeds = [int(speed) for one in modules if (speed := first_number(text(one.get("dimm_speed")))) is not None]
-        return " + ".join(kinds) or None, min(filter(None, speeds), default=None), None
-    if is_windows(machine):
-        modules = tables(inside(cim(machine).value, "modules"))
-        numbers = [whole(one.get("SMBIOSMemoryType")) for one in modules]
-        kinds = sorted({_SMBIOS_KINDS[number] for number in numbers if number in _SMBIOS_KINDS})
-        speeds = [whole(one.get("ConfiguredClockSpeed"), least=1) or whole(one.get("Speed"), least=1) or 0
-                  for one in modules]  # fmt: skip
-        places = [[str(one.get(name) or "") for one in modules] for name in ("BankLabel", "DeviceLocator")]
-        return " + ".join(kinds) or None, min(filter(None, speeds), default=None), _channels(places)
-    return None, None, None
-
-
-def _channels(places: list[list[str]]) -> int | None:
+def channels_of(places: list[list[str]]) -> int | None:
     """How many channels the names of the slots name (`P0 CHANNEL A`, `Controller1-ChannelA-DIMM0`)."""
     for names in places:
         found = {match[0].upper() for name in names if (match := re.match(_CHANNEL, name))}

@@ -19,9 +19,8 @@ from watched import Sentinel, Surroundings, limited, refused_or
 from hardware.commands import as_json
 from hardware.comparison import comparison_text
 from hardware.detection import detect, targets
-from hardware.doctor.diagnosis import diagnose_machine
+from hardware.doctor.diagnosis import diagnose_machine, diagnosis_text
 from hardware.doctor.remedies import kinds_of
-from hardware.doctor.text import diagnosis_text
 from hardware.listing import list_text
 from hardware.machine import LiveMachine
 from hardware.monitor import View

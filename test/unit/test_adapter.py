@@ -21,7 +21,7 @@ from hardware.placement.kept_rates import keep_rates, read_rates
 from hardware.placement.text import capabilities_text, choice_text
 from hardware.software import TorchBuild
 from hardware.stress.result import Bandwidth, DeviceResult, Ending, Rate, StressRun
-from hardware.target_vendors import HardwareVendor, vendor_named
+from hardware.target import HardwareVendor, vendor_named
 
 CUDA = TorchBuild(version="2.13.0+cu128", cuda="12.8")
 KEPT = {

@@ -211,7 +211,7 @@ def test_pytorch_calls_a_device_cuda_and_openvino_has_no_name_for_it() -> None:
         backend.get_framework_device_string(0, "openvino")
 
 
-def test_rocm_smi_is_asked_again_once_it_was_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rocm_smi_is_asked_again_once_it_was_closed() -> None:
     asked = []
 
     class Asked(LiveMachine):
@@ -219,7 +219,6 @@ def test_rocm_smi_is_asked_again_once_it_was_closed(monkeypatch: pytest.MonkeyPa
             asked.append(words[0])
             return Reading(value='{"card0": {"Card series": "Instinct MI300X"}}')
 
-    monkeypatch.setattr(_amd_tools, "amd_seen", lambda machine: True)
     source = _amd_tools.RocmSmiSource(Asked())
     assert source.count().value == 1
     source.describe(0)

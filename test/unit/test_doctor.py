@@ -16,9 +16,16 @@ from hardware.accelerators.base import AcceleratorInfo, DriverState, HardwareSta
 from hardware.backends.factory import built_in_targets
 from hardware.detection import HardwareInfo, ProbeResult, detect, targets
 from hardware.doctor import diagnosis as module
-from hardware.doctor.diagnosis import TIMEOUT, Diagnosis, Finding, Health, diagnose_machine, with_probes
+from hardware.doctor.diagnosis import (
+    TIMEOUT,
+    Diagnosis,
+    Finding,
+    Health,
+    diagnose_machine,
+    diagnosis_text,
+    with_probes,
+)
 from hardware.doctor.remedies import ANY, TARGET_STATES, VENDOR_STATES, entries, kinds_of, remedies_for
-from hardware.doctor.text import diagnosis_text
 from hardware.expected_targets import TargetStatus, why_absent
 from hardware.front_door import open_door
 from hardware.machine import LiveMachine

@@ -24,8 +24,8 @@ from hardware.errors import BrokenInput, UsageError
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.evidence.store import read_folder
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now
+from hardware.expected_targets import node_resources
 from hardware.listing import list_text
-from hardware.node_resources import node_resources
 from hardware.target import Target
 from hardware.testing.suite_file import SuiteFile
 

@@ -12,9 +12,8 @@ from hardware.listing import list_text
 from hardware.machine import LiveMachine
 from hardware.recording import ReplayedMachine
 from hardware.system import memory as memory_module
-from hardware.system._cgroups import group_folders
 from hardware.system.cpu import CPUInfo, read_cpu
-from hardware.system.memory import MemoryInfo, free_bytes, read_memory
+from hardware.system.memory import MemoryInfo, free_bytes, group_folders, read_memory
 from hardware.values import decimal, numbers_of, tables, whole
 
 MACHINES = Path(__file__).parents[1] / "fixtures" / "machines"

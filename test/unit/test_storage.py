@@ -19,11 +19,11 @@ from hardware.detection import detect
 from hardware.errors import UsageError
 from hardware.machine import LiveMachine, Machine, Reading
 from hardware.recording import ReplayedMachine
-from hardware.system.storage import StorageDeviceInfo, _linux_disks, get_storage_backend, read_storage
+from hardware.system.storage import StorageDeviceInfo, get_storage_backend, local, read_storage
 from hardware.system.storage._linux_health import health_without_root, link_limit
-from hardware.system.storage._mounts import Mount, read_mounts, remote
-from hardware.system.storage.base import BUS_TYPES, DEVICE_TYPES, HEALTH
+from hardware.system.storage.base import BUS_TYPES, DEVICE_TYPES, HEALTH, Mount, read_mounts
 from hardware.system.storage.factory import registered_storage
+from hardware.system.storage.network import ObjectStorage, remote
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "hardware" / "schemas" / "inventory.json").read_text())
@@ -240,8 +240,6 @@ def test_the_registry_knows_four_kinds_and_refuses_others() -> None:
 
 
 def test_one_kind_that_fails_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hardware.system.storage.object import ObjectStorage
-
     def broken(self: Any) -> None:
         raise OSError("no such luck")
 
@@ -297,15 +295,15 @@ def test_an_nvme_disk_that_the_kernel_gave_up_is_critical_and_a_hot_one_a_warnin
 
 
 def test_every_disk_that_is_known_as_virtual_is_told_by_what_it_calls_itself(tmp_path: Path) -> None:
-    listed = tomllib.loads(Path(_linux_disks.__file__).with_name("virtual_disks.toml").read_text(encoding="utf-8"))
+    listed = tomllib.loads(Path(local.__file__).with_name("virtual_disks.toml").read_text(encoding="utf-8"))
     for number, row in enumerate(listed["disk"]):
-        block = _linux_disks.Block(name=f"sd{chr(ord('a') + number)}", link="/devices/pci0/sd", udev={})
+        block = local.Block(name=f"sd{chr(ord('a') + number)}", link="/devices/pci0/sd", udev={})
         device = tmp_path / block.sysfs.lstrip("/") / "device"
         device.mkdir(parents=True)
         (device / "vendor").write_text(f"{row['vendor'] or 'Other'}\n")
         (device / "model").write_text(f"{row['model'] or 'Other'}\n")
         (device.parent / "queue").mkdir()
         (device.parent / "queue" / "rotational").write_text("1\n")
-        bus, kind, why = _linux_disks._kind(LiveMachine(tmp_path), block)
+        bus, kind, why = local._kind(LiveMachine(tmp_path), block)
         assert row["what"] in why, row
         assert (bus, kind) == (("virtual", "virtual") if row["kind"] == "hypervisor" else (None, None))

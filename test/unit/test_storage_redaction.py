@@ -9,8 +9,7 @@ import pytest
 
 from hardware.detection import detect
 from hardware.machine import LiveMachine
-from hardware.recorded_disks import without_disk_identity
-from hardware.recording import Recorder, ReplayedMachine
+from hardware.recording import Recorder, ReplayedMachine, without_disk_identity
 from hardware.system.storage import StorageDeviceInfo
 
 

@@ -14,8 +14,7 @@ from xml.parsers.expat import ExpatError
 from ...machine import Machine
 from ...values import tables, text, whole
 from .._macos import profiler
-from ._mounts import Mount, unique
-from .base import StorageDeviceInfo, with_reasons
+from .base import Mount, StorageDeviceInfo, unique, with_reasons
 
 LIST = ("diskutil", "list", "-plist")
 _HEALTH = {"verified": "healthy", "failing": "critical"}

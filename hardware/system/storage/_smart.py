@@ -6,18 +6,16 @@ and is told of all the same (smartctl(8), EXIT STATUS).
 
 from __future__ import annotations
 
-import functools
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...machine import Machine
-from ...values import decimal, from_json, inside, table, tables, text, whole
+from ...values import data_file, decimal, from_json, inside, table, tables, text, whole
 from ._linux_health import Health
 
-_HERE = Path(__file__).parent
+_ATTRIBUTES = Path(__file__).with_name("smart_attributes.toml")
 _ALL_BITS = 0xFF
 
 _NVME_WARNINGS = {
@@ -118,8 +116,8 @@ def _states(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "warning", f"{wear:g} % of its rated endurance are used"
     for attribute in tables(inside(data, "ata_smart_attributes", "table")):
         name, count = str(attribute.get("name")), whole(inside(attribute, "raw", "value"), least=1, most=2**32)
-        if name in _attributes()["counted"] and count:
-            yield "warning", f"{count} {_attributes()['counted'][name]}"
+        if name in data_file(_ATTRIBUTES)["counted"] and count:
+            yield "warning", f"{count} {data_file(_ATTRIBUTES)['counted'][name]}"
         if attribute.get("when_failed") == "now" and inside(attribute, "flags", "prefailure") is True:
             yield "critical", f"{name} is below its threshold"
     for way in ("read", "write", "verify"):
@@ -139,7 +137,7 @@ def _wear(data: Mapping[str, Any], log: Mapping[str, Any]) -> float | None:
         if (used := decimal(value, most=255)) is not None:
             return used
     left = {str(one.get("name")): one.get("value") for one in tables(inside(data, "ata_smart_attributes", "table"))}
-    for name in _attributes()["remaining"]:
+    for name in data_file(_ATTRIBUTES)["remaining"]:
         if (value := decimal(left.get(name), most=100)) is not None:
             return 100 - value
     return None
@@ -168,8 +166,3 @@ def _why_nothing(data: Mapping[str, Any]) -> str:
     if messages:
         return f"smartctl says {messages[0]!r}"
     return "smartctl tells no status"
-
-
-@functools.cache
-def _attributes() -> dict[str, Any]:
-    return tomllib.loads((_HERE / "smart_attributes.toml").read_text(encoding="utf-8"))

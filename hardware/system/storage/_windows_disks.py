@@ -7,8 +7,7 @@ from typing import Any
 from ...machine import Machine
 from ...values import decimal, from_json, inside, tables, text, whole
 from .._windows import RELIABILITY, cim
-from ._mounts import unique
-from .base import SMART_FIELDS, SMART_NOT_ASKED, StorageDeviceInfo, with_reasons
+from .base import SMART_FIELDS, SMART_NOT_ASKED, StorageDeviceInfo, unique, with_reasons
 
 # Numbers and names of MSFT_PhysicalDisk (learn.microsoft.com, "MSFT_PhysicalDisk class"); PowerShell prints either.
 _BUSES = {

@@ -1,4 +1,4 @@
-"""The contract of storage: what is known of one device, and of the sources that list devices.
+"""The contract of storage: what is known of one device, of the sources that list devices, and what is mounted where.
 
 `None` stands where nothing tells, and `reasons` says why.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from ...evidence.redaction import redact
 from ...machine import LiveMachine, Machine
-from ._mounts import Mount, read_mounts
 
 DEVICE_TYPES = ("nvme_ssd", "sata_ssd", "ssd", "hdd", "flash", "virtual", "network", "object")
 """`ssd` is one behind SAS, USB or UFS; `flash` an SD card or eMMC; `virtual` what a hypervisor or a RAID controller
@@ -71,6 +70,58 @@ class StorageDeviceInfo:
             serial=None if self.serial is None else _SERIAL,
             mount_points=tuple(map(without_user, self.mount_points)),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mount:
+    """One mounted filesystem. `device` is `major:minor`, `root` which folder of the filesystem is mounted."""
+
+    device: str
+    root: str
+    point: str
+    filesystem: str
+    source: str
+
+
+def read_mounts(machine: Machine) -> tuple[Mount, ...]:
+    """The mounts that this process sees; none where nothing tells."""
+    account = machine.text("/proc/self/mountinfo")
+    if account is not None:
+        return tuple(mount for line in account.splitlines() if (mount := _from_line(line)) is not None)
+    if machine.host().system == "Darwin":
+        lines = (machine.run("mount").value or "").splitlines()
+        return tuple(mount for line in lines if (mount := _from_macos(line)) is not None)
+    return ()
+
+
+def _from_line(line: str) -> Mount | None:
+    """The kernel's Documentation/filesystems/proc.rst, section 3.5: ten fields, optional ones before a dash."""
+    before, dash, after = line.partition(" - ")
+    left, right = before.split(" "), after.split(" ")
+    if not dash or len(left) < 6 or len(right) < 2:
+        return None
+    return Mount(
+        device=left[2],
+        root=_unescaped(left[3]),
+        point=_unescaped(left[4]),
+        filesystem=right[0],
+        source=_unescaped(right[1]),
+    )
+
+
+def _from_macos(line: str) -> Mount | None:
+    """`/dev/disk3s1s1 on / (apfs, sealed, local, read-only, journaled)`."""
+    match = re.match(r"(.+?) on (/.*) \((\w+)", line)
+    return match and Mount(device="", root="/", point=match[2], filesystem=match[3], source=match[1])
+
+
+def _unescaped(field: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8) & 0xFF), field)
+
+
+def unique(values: Iterable[str]) -> tuple[str, ...]:
+    """Each value once, in order."""
+    return tuple(dict.fromkeys(values))
 
 
 class StorageBackend(ABC):

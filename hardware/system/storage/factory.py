@@ -1,4 +1,4 @@
-"""The registry of storage: the files of this folder and the entry points `hwcompat.storage`.
+"""The registry of storage: the kinds of this folder and the entry points `hwcompat.storage`.
 
 A kind that fails is left out, and `failures` keeps why.
 """
@@ -6,21 +6,18 @@ A kind that fails is left out, and `failures` keeps why.
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ...entry_points import entry_points
 from ...errors import UsageError, did_you_mean, echo
 from ...machine import LiveMachine, Machine
-from ._mounts import read_mounts
-from .base import BUS_TYPES, DEVICE_TYPES, HEALTH, StorageBackend, StorageDeviceInfo
+from .base import BUS_TYPES, DEVICE_TYPES, HEALTH, StorageBackend, StorageDeviceInfo, read_mounts
+from .local import LocalStorage
+from .network import NetworkStorage, ObjectStorage, ParallelStorage
 
 ENTRY_POINT_GROUP = "hwcompat.storage"
-_FIRST = ("local", "network", "parallel", "object")
-_NOT_KINDS = ("base", "factory")
+_KINDS = (LocalStorage, NetworkStorage, ParallelStorage, ObjectStorage)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,15 +38,21 @@ class Storage:
 
 @functools.cache
 def registered_storage() -> RegisteredStorage:
-    """Every kind of storage that can be imported."""
-    here = [one.name for one in pkgutil.iter_modules([str(Path(__file__).parent)])]
-    files = {name for name in here if not name.startswith("_") and name not in _NOT_KINDS}
-    points = entry_points(ENTRY_POINT_GROUP)
-    classes: dict[str, type[StorageBackend]] = {}
+    """Every kind of storage: those of this folder, then those of plug-ins that can be imported."""
+    classes: dict[str, type[StorageBackend]] = {kind.NAME: kind for kind in _KINDS}
     failures: dict[str, str] = {}
-    for name in sorted({*files, *points}, key=lambda one: (_FIRST.index(one) if one in _FIRST else len(_FIRST), one)):
+    for name, point in sorted(entry_points(ENTRY_POINT_GROUP).items()):
+        if name in classes:
+            continue
         try:
-            classes[name] = _checked(_class_in_file(name) if name in files else points[name].load())
+            found = point.load()
+            if not (isinstance(found, type) and issubclass(found, StorageBackend)):
+                raise TypeError(f"{found!r} is no StorageBackend")
+            if not isinstance(getattr(found, "NAME", None), str) or not found.NAME:
+                raise TypeError(f"{found.__name__}.NAME must name the kind of storage")
+            if found.__abstractmethods__:
+                raise TypeError(f"{found.__name__} lacks {', '.join(sorted(found.__abstractmethods__))}")
+            classes[name] = found
         except Exception as error:  # a plug-in may raise anything, and must not take the others with it
             failures[name] = f"{type(error).__name__}: {error}"
     return RegisteredStorage(classes=classes, failures=failures)
@@ -100,28 +103,6 @@ def read_storage(machine: Machine | None = None, *, smart: bool = False) -> Stor
         if reason:
             failures[backend.NAME] = reason
     return Storage(devices=tuple(devices), failures=failures)
-
-
-def _class_in_file(name: str) -> object:
-    module = importlib.import_module(f".{name}", package=__package__)
-    found = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, StorageBackend) and value.__module__ == module.__name__
-    ]
-    if len(found) != 1:
-        raise TypeError(f"{name}.py must define one StorageBackend, not {len(found)}")
-    return found[0]
-
-
-def _checked(found: object) -> type[StorageBackend]:
-    if not (isinstance(found, type) and issubclass(found, StorageBackend)):
-        raise TypeError(f"{found!r} is no StorageBackend")
-    if not isinstance(getattr(found, "NAME", None), str) or not found.NAME:
-        raise TypeError(f"{found.__name__}.NAME must name the kind of storage")
-    if found.__abstractmethods__:
-        raise TypeError(f"{found.__name__} lacks {', '.join(sorted(found.__abstractmethods__))}")
-    return found
 
 
 __all__ = [
