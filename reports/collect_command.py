@@ -111,7 +111,10 @@ def _memory(request: Request, reporter: HardwareCompatibilityReporter, name: str
 
 
 def _evidence(request: Request) -> Latest | None:
-    """The evidence to report on; None where the default folder isn't there, which only means that nothing ran."""
+    """The evidence to report on; None if the default folder isn't there, which only means that nothing ran."""
+    if not is_installed("duckdb"):  # a report is for machines where something is missing, too
+        note("no evidence is read: duckdb is not installed (pip install duckdb)")
+        return None
     if request.evidence is not None:
         return read_latest(request.evidence, details=True)
     if not request.wants_evidence:

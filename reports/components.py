@@ -57,7 +57,7 @@ _PACKAGES = (
         without=as_runnable("diffusion models are left out (pip install -r requirements-diffusion.txt)"),
     ),
     _Package(
-        distribution="duckdb", module="duckdb", severity=Severity.INFO, without="questions in SQL over evidence fail"
+        distribution="duckdb", module="duckdb", severity=Severity.ERROR, without="no evidence can be read"
     ),
 )
 

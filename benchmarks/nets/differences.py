@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -136,18 +136,14 @@ def representatives(frozen: Part, each: int = 3) -> list[str]:
 
 
 def shortened(was: Any, now: Any) -> tuple[str, str]:
-    """Return two values on one line each: of lists only what differs, of long texts the beginning."""
+    """Return two values on one line each: of lists only what differs, of long texts the part that differs first."""
     if isinstance(was, list) and isinstance(now, list):
-        gone, come = _without(was, now), _without(now, was)
+        gone, come = [one for one in was if one not in now], [one for one in now if one not in was]
         if gone or come:
             was, now = gone, come
-    return _one_line(was), _one_line(now)
-
-
-def _without(values: Collection[Any], others: Collection[Any]) -> list[Any]:
-    return [one for one in values if one not in others]
-
-
-def _one_line(value: Any) -> str:
-    text = " ".join(str(value).split()) if not isinstance(value, str) else repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    texts = [" ".join(repr(value).split()) for value in (was, now)]
+    same = next((place for place, (one, other) in enumerate(zip(*texts, strict=False)) if one != other), 0)
+    if max(map(len, texts)) > _LONGEST and same > _LONGEST // 2:
+        texts = [f"…{text[same - _LONGEST // 4 :]}" for text in texts]
+    old, new = (text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in texts)
+    return old, new

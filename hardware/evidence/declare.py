@@ -58,8 +58,9 @@ def earlier_entry(hwcompat: str, targets: Sequence[str], *, templates: str, reas
     parts = [one for one in load_revisions().parts if one.name in shared or one.name.startswith("check ")]
     values = {"hwcompat": hwcompat, "targets": list(targets), "templates": templates, "date": date, "reason": reason}
     told = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
-    revisions = [f"{json.dumps(part.name)} = {part.revision}" for part in parts]
-    return "\n".join(["[[earlier]]", *told, "[earlier.revisions]", *revisions]) + "\n"
+    revisions = [f"{json.dumps(part.name)} = {part.revision}" for part in parts if part.revision != 1]
+    table = ["[earlier.revisions]", *revisions] if revisions else []
+    return "\n".join(["[[earlier]]", *told, *table]) + "\n"
 
 
 def main() -> None:

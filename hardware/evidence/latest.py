@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from ..cell import Cell
 from ..errors import HwCompatError
+from ..software import is_installed
 from .history import History, history_in
 from .record import CheckLine, Line, Origin, Outcome, PlannedCell, RunLine, latest_moment
 from .reduce import Place, Reduced, alternating_places, newest_plan_places, newest_plans, plan_of, reduce_checks
@@ -72,6 +73,8 @@ def read_latest(
     `cells` limits the results to some cells; `known` holds lines that were read already, by file name. Raises
     `BrokenInput` if there is no such folder.
     """
+    if not is_installed("duckdb"):
+        raise HwCompatError("evidence can't be read", why="duckdb is not installed", fix="pip install duckdb")
     import duckdb
 
     if isinstance(source, Path):

@@ -15,7 +15,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -90,7 +90,8 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """What evidence from before revisions were declared is worth: `revisions` by part for some targets.
+    """What evidence from before revisions were declared is worth on some targets: `revisions` of those parts that
+    don't have the first.
 
     `hwcompat` is the version in that evidence, with the hash of the code of then; `templates` is the digest of the
     templates of then, from which the field `made_from` of old plans follows.
@@ -98,7 +99,7 @@ class Earlier:
 
     hwcompat: str
     targets: tuple[str, ...]
-    revisions: Mapping[str, int]
+    revisions: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     templates: str = ""
     date: str = ""
     reason: str = ""
@@ -293,7 +294,10 @@ def is_older(versions: Mapping[str, str]) -> bool:
 
 
 def earlier_revisions(versions: Mapping[str, str], target: Target) -> Mapping[str, int] | None:
-    """The revisions by part that older evidence is worth on a target; None where nobody vouched for it."""
+    """Return the revisions that older evidence is worth on a target, of parts that don't have the first.
+
+    None if no entry names it.
+    """
     version = versions.get("hwcompat", "")
     found = (one for one in load_revisions().earlier if one.hwcompat == version and target.name in one.targets)
     return next((one.revisions for one in found), None)

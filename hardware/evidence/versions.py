@@ -136,7 +136,7 @@ def _revisions(target: Target, versions: Mapping[str, str], check: str, *, expor
     if not is_older(versions):
         return {PREFIX + part: revision_of(versions.get(PREFIX + part, ABSENT)) for part in parts}
     if (earlier := earlier_revisions(versions, target)) is not None:
-        return {PREFIX + part: str(earlier.get(part, ABSENT)) for part in parts}
+        return {PREFIX + part: str(earlier.get(part, 1)) for part in parts}
     return {"hwcompat": versions["hwcompat"]} if "hwcompat" in versions else {}
 
 

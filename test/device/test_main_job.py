@@ -1,4 +1,4 @@
-"""The main job: one command generates, runs and concludes, and leaves evidence that says the same."""
+"""The main job: one command generates, runs and judges, and leaves evidence that says the same."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine, Ran
-from generators.compatibility.conclude import conclude
 
+from generators.compatibility.judge import judge_cell
 from hardware.cell import Cell
 from hardware.evidence.record import Outcome
 
@@ -31,7 +31,7 @@ def test_auto_passes_prints_a_table_and_a_verdict(auto: Ran) -> None:
     assert auto.verdict(cell) in ("high", "medium")
     for check in auto.run_line.plan[0].checks:
         assert f"\n{check} " in auto.out
-    assert "sealed before the run" in auto.out
+    assert "stored before the run" in auto.out
     assert "Chosen" in auto.out  # auto says what it took, and why not the others
 
 
@@ -46,7 +46,7 @@ def test_stdout_holds_the_product_only(auto: Ran) -> None:
     assert "[1/1] bert/fill-mask/cpu/float32  7 passed" in auto.err  # progress
 
 
-def test_run_line_is_sealed_before_any_check(auto: Ran) -> None:
+def test_run_line_is_written_before_any_check(auto: Ran) -> None:
     run = auto.run_line
     (planned,) = run.plan
     assert run.machine == "desk"
@@ -54,7 +54,7 @@ def test_run_line_is_sealed_before_any_check(auto: Ran) -> None:
     assert run.isolation == "process"
     assert run.versions["torch"]
     assert planned.verdict is not None
-    assert planned.verdict["basis"] in ("predicted", "declared")
+    assert planned.verdict["basis"] in ("predicted", "assumed")
     assert all(run.started_at < line.started_at for line in auto.evidence.checks)
 
 
@@ -99,15 +99,15 @@ def test_parity_was_measured_against_a_tolerance(three_targets: Ran) -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_concluding_again_from_the_files_gives_what_was_printed(three_targets: Ran, cell: str) -> None:
+def test_judging_again_from_the_files_gives_what_was_printed(three_targets: Ran, cell: str) -> None:
     run = three_targets.run_line
     planned = next(one for one in run.plan if one.cell_id == cell)
-    verdict = conclude(
+    verdict = judge_cell(
         Cell.parse(cell),
         planned.checks,
         three_targets.evidence.checks,
-        current_versions={},
-        run_versions={run.run_id: run.versions},
+        now=run.versions,
+        then={run.run_id: run.versions},
     )
     assert verdict.level == three_targets.verdict(cell)
     assert verdict.basis == "measured"

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 from command_line import CommandLine
-from generators.compatibility.current import verdict_of
-from generators.compatibility.current_checks import current_checks
 
-from generators.compatibility.verdict import Level
-from hardware.cell import Cell
+from generators.compatibility.judge import judge
+from generators.compatibility.verdict import Level, Reason
 from hardware.detection import detect
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import Outcome
-from hardware.evidence.store import read_folder
 
 pytestmark = pytest.mark.slow
 
@@ -72,13 +70,13 @@ def test_a_tiny_models_pass_does_not_measure_real_widths(
 ) -> None:
     ran = command_line.run(tmp_path, "--model", folder, "--tasks", "text-classification", "--device", "cpu", "--run")
     assert set(ran.outcomes(CELL.format("cpu")).values()) == {Outcome.PASSED}
-    evidence = read_folder(tmp_path / "evidence")
-    checks = current_checks(evidence)
-    cell = Cell.parse(CELL.format("cpu"))
-    asked = verdict_of(cell, evidence, checks, detect(), subject_required="config")
-    assert asked.level is Level.UNKNOWN
-    assert any("evidence from tiny says nothing of a config" in reason for reason in asked.reasons)
-    assert verdict_of(cell, evidence, checks, detect()).level is not Level.UNKNOWN
+    latest = read_latest(tmp_path / "evidence")
+    cell = CELL.format("cpu")
+    (asked,) = judge(latest, detect(), weights_asked={cell: "config"})
+    assert (asked.cell, asked.level) == (cell, Level.UNKNOWN)
+    assert Reason.of("too_little_weights", ran="tiny", asked="config") in asked.reasons
+    (tiny,) = judge(latest, detect())
+    assert (tiny.cell, tiny.level is Level.UNKNOWN) == (cell, False)
 
 
 @pytest.mark.extended

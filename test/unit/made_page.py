@@ -25,6 +25,7 @@ from hardware.evidence.pages import keep_seal
 from hardware.evidence.versions import BROWSER_OF_PAGE
 from hardware.evidence.writer import now
 from hardware.testing.suite_file import read_suite
+from reports.wording import reason_text
 
 Lines = list[dict[str, Any]]
 
@@ -99,7 +100,14 @@ def made_page(
         read = read_suite(path)
     assert read is not None
     return sealed_page(
-        one, read, suite or captured(), {"torch": "2.13"}, known or [one.verdict], RUNTIME, "python made.py"
+        one,
+        read,
+        suite or captured(),
+        {"torch": "2.13"},
+        known or [one.verdict],
+        RUNTIME,
+        "python made.py",
+        words=reason_text,
     )
 
 

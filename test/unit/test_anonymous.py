@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from generators.project.finding import Kind, ProjectFinding, ProjectOutcome
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
@@ -83,8 +83,11 @@ def report() -> Report:
         cell=CELL,
         level=Level.UNSUPPORTED,
         basis=Basis.MEASURED,
-        reasons=(SAID,),
-        conditions=(SAID,),
+        reasons=(Reason.of("text", text=SAID), Reason.of("check", check="builds", outcome="failed", message=SAID)),
+        conditions=(
+            Reason("run_condition", (("key", "weights"), ("value", SAID))),
+            Reason.of("on_host", operators=(f"op of {HUB}", "aten.add")),
+        ),
         evidence_ids=(CELL,),
     )
     project = ProjectOutcome(

@@ -31,10 +31,11 @@ from generators.project.reading import parse_project
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
-from hardware.evidence.latest import read_latest
+from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import EDITED, CheckLine, Origin, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.versions import versions_of
 from hardware.testing.suite_file import SuiteFile, read_suite
+from reports import explain_command
 from reports.explain_command import measured_verdict
 from reports.model_check import check_model
 from reports.reporter import HardwareCompatibilityReporter
@@ -254,7 +255,9 @@ def test_all_commands_agree_and_none_shows_a_pass_that_did_not_run(
     files = {one.planned.cell.id: read_suite(one.path) for one in suites}
     by_cell = dict(zip(files, histories, strict=True))
     newest = {cell: write_history(folder, files[cell], history) for cell, history in by_cell.items()}
-    verdicts = {one.cell: one for one in judge(read_latest(folder), inventory())}
+    latest = read_latest(folder, details=True)
+    monkeypatch.setattr(explain_command, "read_latest", lambda _folder: latest)  # twenty times the same
+    verdicts = {one.cell: one for one in judge(latest, inventory())}
     measured = {cell: one for cell, one in verdicts.items() if one.basis is Basis.MEASURED}
 
     for cell, verdict in measured.items():
@@ -262,12 +265,12 @@ def test_all_commands_agree_and_none_shows_a_pass_that_did_not_run(
             assert can_be_a_pass(files[cell], by_cell[cell]), f"{cell} is {verdict.level}: {by_cell[cell]}"
 
     check_matrix(folder, verdicts)
-    check_reporter(folder, verdicts)
+    check_reporter(latest, verdicts)
     for cell, verdict in verdicts.items():
         explained = measured_verdict(Options(evidence=folder), Cell.parse(cell), inventory())
         assert explained is None or says(explained) == says(verdict)
         assert explained is not None or verdict.level is Level.UNKNOWN
-        answer = check_model(*cell.split("/")[0:3:2], read_latest(folder), inventory())
+        answer = check_model(*cell.split("/")[0:3:2], latest, inventory())
         assert says(answer.measured) == says(verdict)
 
     own = [one for one in suites if newest[one.planned.cell.id]]
@@ -287,8 +290,8 @@ def check_matrix(folder: Path, verdicts: Mapping[str, Verdict]) -> None:
             assert shown[cell].level is Level.UNKNOWN or shown[cell].basis in (Basis.PREDICTED, Basis.ASSUMED)
 
 
-def check_reporter(folder: Path, verdicts: Mapping[str, Verdict]) -> None:
-    reporter = HardwareCompatibilityReporter(read_latest(folder, details=True), inventory=inventory())
+def check_reporter(latest: Latest, verdicts: Mapping[str, Verdict]) -> None:
+    reporter = HardwareCompatibilityReporter(latest, inventory=inventory())
     reporter.collect_compatibility_test_errors()
     data = json.loads(reporter.generate_report("json"))
     assert {one["cell"]: says(Verdict.from_dict(plain(one))) for one in data["verdicts"]} == {

@@ -76,7 +76,7 @@ def test_both_denominators(tmp_path, monkeypatch, found):
 def test_a_failure_has_its_level_its_error_type_and_its_words(tmp_path, found):
     write_run(tmp_path, GPT2, "builds", error_message="CUDA out of memory", outcome=Outcome.OUT_OF_MEMORY)
     gpt2 = result(found(), "gpt2")
-    assert (gpt2.standing, gpt2.level, gpt2.error_types) == (Standing.FAILED, "none", ("out_of_memory",))
+    assert (gpt2.standing, gpt2.level, gpt2.error_types) == (Standing.FAILED, "unsupported", ("out_of_memory",))
     assert "CUDA out of memory" in gpt2.reason
 
 

@@ -55,7 +55,7 @@ def test_where_nothing_is_claimed_the_nearest_claim_is_named():
 def test_a_supported_level_names_what_would_end_it():
     found = chain("qnn")
     assert found.level is Level.MEDIUM
-    assert any(text.startswith("none if onnx_operators has onnx.") for text in found.changes)
+    assert any(text.startswith("unsupported if onnx_operators has onnx.") for text in found.changes)
 
 
 def test_a_cell_is_explained_from_the_command_line(tmp_path):
@@ -63,7 +63,7 @@ def test_a_cell_is_explained_from_the_command_line(tmp_path):
     done = CliRunner().invoke(main, ["--explain", cell, "--format", "json"], standalone_mode=False)
     assert done.exception is None, done.output
     said = json.loads(done.output)
-    assert said["predicted"]["level"] == said["chain"]["level"] == "none"
+    assert said["predicted"]["level"] == said["chain"]["level"] == "unsupported"
     assert [one["rule"] for one in said["chain"]["rules"] if one["role"] == "limits"]
 
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from generators.compatibility.calibration.scoring import Scored, Scores
 from generators.compatibility.matrix import Matrix, build_matrix
 from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo, detect
 from hardware.evidence.record import CheckLine, Outcome, to_dict
@@ -49,12 +49,17 @@ def test_what_the_check_looks_for_is_seen() -> None:
             check(wrong)
 
 
+def said(words: str) -> tuple[Reason, ...]:
+    """Words as a reason that wasn't flattened."""
+    return (Reason("text", (("text", words),)),)
+
+
 def matrix(reason: str) -> Matrix:
-    said = Verdict(
-        cell=CELL, level=Level.UNSUPPORTED, basis=Basis.MEASURED, evidence_ids=("r/c/builds",), reasons=(reason,)
+    verdict = Verdict(
+        cell=CELL, level=Level.UNSUPPORTED, basis=Basis.MEASURED, evidence_ids=("r/c/builds",), reasons=said(reason)
     )
-    devices = {view: {COMMAND: [said], f"{MARKUP}\t": [said]} for view in ("accelerator", "machine")}
-    return build_matrix(load_rules(), [said], {"bert": "embedding"}, timestamp=COMMAND, devices=devices)
+    devices = {view: {COMMAND: [verdict], f"{MARKUP}\t": [verdict]} for view in ("accelerator", "machine")}
+    return build_matrix(load_rules(), [verdict], {"bert": "embedding"}, timestamp=COMMAND, devices=devices)
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
@@ -104,8 +109,8 @@ def scored(model: str) -> Scored:
         cell=Cell.parse(f"{model}/fill-mask/cpu/float32"),
         family="text",
         held_out=False,
-        predicted=Verdict(level=Level.HIGH, basis=Basis.PREDICTED, reasons=(COMMAND,), **made),
-        measured=Verdict(level=Level.UNSUPPORTED, basis=Basis.MEASURED, reasons=(f"{COMMAND}<b>",), **made),
+        predicted=Verdict(level=Level.HIGH, basis=Basis.PREDICTED, reasons=said(COMMAND), **made),
+        measured=Verdict(level=Level.UNSUPPORTED, basis=Basis.MEASURED, reasons=said(f"{COMMAND}<b>"), **made),
         run_id="r",
     )
 

@@ -11,9 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from generators.project.finding import Kind, ProjectFinding, ProjectOutcome
+from hardware.detection import detect
 from hardware.errors import OutputError
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import read_run
 from hardware.evidence.writer import EvidenceWriter
@@ -93,6 +95,17 @@ def verdict(level: Level = Level.HIGH, cell: str = CPU, **changes: object) -> Ve
     return Verdict(cell=cell, level=level, **{"basis": Basis.MEASURED, "evidence_ids": ("e",), **changes})
 
 
+def because(words: str) -> tuple[Reason, ...]:
+    """Words as a reason that wasn't flattened."""
+    return (Reason("text", (("text", words),)),)
+
+
+def result_of(folder: Path) -> SimpleNamespace:
+    """A job's result of the run `r1` in a folder of evidence, of which no cell has a verdict yet."""
+    latest = read_latest(folder, details=True)
+    return SimpleNamespace(run_id="r1", cells=(), own=read_run(folder, "r1"), latest=latest, inventory=detect())
+
+
 def run_line(**changes: object) -> RunLine:
     values = {
         "run_id": "r1",
@@ -127,11 +140,11 @@ def test_a_cell_shows_verdict_prediction_and_what_each_check_measured():
     )
     sealed = verdict(basis=Basis.PREDICTED, rule_ids=("rule.x",), evidence_ids=())
     cell = CellReport(
-        verdict=verdict(Level.UNSUPPORTED, reasons=("it failed",)), lines=lines, sealed=sealed.to_dict()
+        verdict=verdict(Level.UNSUPPORTED, reasons=because("it failed")), lines=lines, sealed=sealed.to_dict()
     )
     page = page_of(*lines, cells=(cell,), runs=(run_line(),))
     row = next(text for text in page.find("tr") if text.startswith(CPU))
-    assert "none measured high predicted worse than predicted cpu cpu tiny" in row
+    assert "unsupported measured high predicted worse than predicted cpu cpu tiny" in row
     assert "1 passed 1 failed it failed" in row
     checks = page.find("table", class_="checks")[0]
     assert "builds passed cpu cpu – 0.25 s 400 MiB" in checks
@@ -217,7 +230,7 @@ def hostile_report() -> Report:
         subject="tiny",
         selection={"steps": [{"target": HOSTILE, "reason": HOSTILE}]},
     )
-    cell = CellReport(verdict=verdict(reasons=(HOSTILE,), conditions=(HOSTILE,)), lines=lines)
+    cell = CellReport(verdict=verdict(reasons=because(HOSTILE), conditions=because(HOSTILE)), lines=lines)
     run = run_line(
         command=HOSTILE, machine=HOSTILE, versions={HOSTILE: HOSTILE}, inventory={HOSTILE: HOSTILE}, plan=(plan,)
     )
@@ -310,8 +323,7 @@ def test_a_run_leaves_a_page_beside_its_other_reports(tmp_path, ended):
         writer.write(line("backward"))
         writer.write(EndLine(run_id="r1", ended_at="2026-01-01T00:00:02", reason="finished", counts={}))
     writer.close()
-    result = SimpleNamespace(run_id="r1", cells=(), read_evidence=lambda folder: read_run(folder, "r1"))
-    written = write_run_reports(result, tmp_path / "e", tmp_path / "r").path
+    written = write_run_reports(result_of(tmp_path / "e"), tmp_path / "r").path
     assert {path.name for path in (tmp_path / "r").iterdir()} == {"r1.md", "r1.html", "r1.json", "r1.sarif", "r1.xml"}
     page = Page((tmp_path / "r" / "r1.html").read_text(encoding="utf-8"))
     row = next(text for text in page.find("tr") if text.startswith("backward"))
@@ -328,9 +340,9 @@ def test_reports_that_cannot_be_written_are_refused_before_a_run_and_say_afterwa
     writer = EvidenceWriter(tmp_path / "e", "r1")
     writer.write(run_line())
     writer.close()
-    result = SimpleNamespace(run_id="r1", cells=(), read_evidence=lambda folder: read_run(folder, "r1"))
+    result = result_of(tmp_path / "e")
     with pytest.raises(OutputError, match=r"The evidence is kept.*--report-dir.*--resume"):
-        write_run_reports(result, tmp_path / "e", Path("/proc/self"))
+        write_run_reports(result, Path("/proc/self"))
 
 
 def test_of_the_targets_that_auto_looked_at_the_last_was_chosen():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from generators.project.finding import ProjectOutcome
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell, RunLine
 from reports.cells import CellReport
@@ -34,8 +34,9 @@ def line(check: str, outcome: Outcome, **changes: object) -> CheckLine:
 
 
 def junit(*lines: CheckLine, **changes: object) -> ElementTree.Element:
+    why = (Reason.of("check", check="a", outcome="failed"),)
     verdict = Verdict(
-        cell=CELL, level=Level.UNSUPPORTED, basis=Basis.MEASURED, reasons=("a failed",), evidence_ids=("e",)
+        cell=CELL, level=Level.UNSUPPORTED, basis=Basis.MEASURED, reasons=why, evidence_ids=("e",)
     )
     plan = PlannedCell(cell_id=CELL, checks=(), suite="test_bert.py", suite_hash="h", subject="tiny")
     run = RunLine(run_id="r1", started_at="", command="", machine="lab", inventory={}, versions={}, plan=(plan,))
@@ -67,7 +68,8 @@ def test_a_suite_has_verdict_file_machine_time_and_a_timestamp_that_readers_acce
     assert suite.get("timestamp") == "2026-01-01T00:00:00"
     assert (suite.get("file"), suite.get("hostname")) == ("test_bert.py", "lab")
     assert float(suite.get("time")) == float(root.get("time")) == 0.5
-    assert properties(suite)["verdict"] == "none (measured)"
+    assert properties(suite)["verdict"] == "unsupported (measured)"
+    assert properties(suite)["because"] == "a failed"
     assert properties(suite)["cell"] == CELL
 
 

@@ -1,4 +1,4 @@
-"""What of a folder still counts is the same from JSON lines, from Parquet and from objects."""
+"""The latest results of a folder, and what a report says of them: the same from JSON lines, Parquet and memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ import pytest
 
 from generators.compatibility.matrix_groups import UNNAMED, by_device
 from generators.compatibility.verdict import Basis, Level, Verdict
+from hardware.detection import detect
 from hardware.errors import BrokenInput, HwCompatError
 from hardware.evidence import latest, reduce
 from hardware.evidence.compacted import compact
+from hardware.evidence.history import LAST_RUNS
 from hardware.evidence.latest import SILENT, Latest, read_latest
 from hardware.evidence.record import CheckLine, EndLine, Line, Origin, Outcome, PlannedCell, RunLine, to_dict
-from hardware.evidence.store import read_folder, read_line, read_run
+from hardware.evidence.store import Evidence, read_folder, read_line, read_run
 from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
+from reports.json_report import report_object
+from reports.reporter import HardwareCompatibilityReporter
 
+BERT, GPT2 = "bert/fill-mask/cpu/float32", "gpt2/text-generation/cuda/float16"
 CHECKS = ("builds", "matches_reference", "backward")
 OUTCOMES = (Outcome.PASSED, Outcome.PASSED, Outcome.FAILED, Outcome.AMBIGUOUS, Outcome.SKIPPED, Outcome.NOT_RUN)
 
@@ -277,3 +282,121 @@ def test_no_field_of_a_planned_cell_takes_what_is_of_another_kind():
     for name in planned:
         with pytest.raises((ValueError, HwCompatError)):
             read_line(json.dumps({**whole, "plan": [{**planned, name: [["x"]]}]}).encode())
+
+
+# With details, and as a report
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """Three runs of two machines: one that ended, one that the third resumes, and the third, killed within a line."""
+
+    def planned(day: int, **changes: object) -> RunLine:
+        line = run(f"r{day}", BERT, GPT2, machine=f"lab-{day % 2}", day=day, **changes)
+        verdict = {"level": "high", "basis": "predicted", "rule_ids": [f"rule.{day}"]}
+        plan = tuple(replace(one, verdict={"cell": one.cell_id, **verdict}) for one in line.plan)
+        return replace(line, plan=plan, inventory={"cpu": {"model": f"of run {day}"}})
+
+    folder = tmp_path / "evidence"
+    for day in (1, 2):
+        lines = [check(f"r{day}", cell, name, day) for cell in (BERT, GPT2) for name in CHECKS]
+        write(folder, f"r{day}", planned(day), *lines, *([end("r1")] if day == 1 else []))
+    wrong = {"outcome": Outcome.FAILED, "error_type": "numerical_mismatch", "error_message": "off by far"}
+    failed = check("r3", BERT, "matches_reference", 3, max_rel_error=float("nan"), tolerance=2e-5, **wrong)
+    path = write(folder, "r3", planned(3, resumes=("r2",)), failed, check("r3", BERT, "builds", 3))
+    path.write_text(path.read_text(encoding="utf-8") + '{"kind": "check", "run', encoding="utf-8")
+    return folder
+
+
+def reported(source: Evidence | Latest) -> dict[str, object]:
+    """The report of some evidence as JSON, with the parts of it that only a page shows."""
+    reporter = HardwareCompatibilityReporter(source, inventory=detect())
+    reporter.collect_compatibility_test_errors()
+    report = reporter.report()
+    found = report_object(report)
+    for error in found["errors"]:  # findings about the evidence itself are dated now
+        error["timestamp"] = ""
+    return {**found, "timestamp": "", "history": report.history, "predictions": reporter.latest.predictions}
+
+
+def types_of(report: dict[str, object]) -> list[str]:
+    return sorted(error["error_type"] for error in report["errors"])
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_report_says_the_same_of_a_folder_and_of_its_evidence_in_memory(killed, compacted):
+    if compacted:
+        assert compact(killed).files == 2
+    wanted, found = reported(read_folder(killed)), reported(read_latest(killed, details=True))
+    assert found == wanted
+    assert types_of(found) == ["broken_evidence", "interrupted", "numerical_mismatch"]
+    assert found["predictions"][BERT]["rule_ids"] == ["rule.3"]
+
+
+def test_a_folder_that_duckdb_cant_read_is_read_line_by_line(killed, monkeypatch):
+    wanted = reported(read_latest(killed, details=True))
+
+    def of_objects_only(source: Path | Evidence, **how: object) -> EvidenceTable:
+        if isinstance(source, Path):
+            raise UnusualEvidenceError("as if")
+        return EvidenceTable(source, **how)
+
+    monkeypatch.setattr(latest, "EvidenceTable", of_objects_only)
+    monkeypatch.setattr(latest, "read_folder", read_folder)
+    assert reported(read_latest(killed, details=True)) == wanted
+
+
+def test_details_are_of_the_newest_runs(killed):
+    (killed / "r3-1.jsonl").unlink()
+    found = read_latest(killed, details=True)
+    assert {line.run_id for line in found.checks} == {"r2", "r1"}
+    assert found.unfinished == ("r2",)
+    assert [one.machine for one in found.runs] == ["lab-0", "lab-1"]
+
+
+def test_the_history_keeps_the_last_runs_of_a_cell_and_counts_all(tmp_path):
+    for day in range(1, LAST_RUNS + 3):
+        outcome = Outcome.FAILED if day % 2 else Outcome.PASSED
+        write(
+            tmp_path,
+            f"r{day:02}",
+            run(f"r{day:02}", BERT, day=day),
+            check(f"r{day:02}", BERT, day=day, outcome=outcome),
+        )
+    found = read_latest(tmp_path, details=True).history
+    assert found == read_latest(read_folder(tmp_path), details=True).history
+    past = found.cells[BERT]
+    assert [found.runs[place].run_id for place, _ in past] == [f"r{day:02}" for day in range(3, LAST_RUNS + 3)]
+    assert [dict(outcomes) for _, outcomes in past[:2]] == [{"failed": 1}, {"passed": 1}]
+    assert sum(sum(one.outcomes.values()) for one in found.runs) == LAST_RUNS + 2
+    assert found.runs[0].versions == {"torch": "r01"}
+
+
+def test_checks_without_a_run_line_have_a_place_in_the_history(tmp_path):
+    write(tmp_path, "r5", check("r5", BERT, day=5))
+    found = read_latest(tmp_path, details=True).history
+    assert found == read_latest(read_folder(tmp_path), details=True).history
+    assert [(one.run_id, one.machine, dict(one.outcomes)) for one in found.runs] == [("r5", "", {"passed": 1})]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"versions": "torch 2"}, {"plan": [{"cell_id": BERT, "checks": [1]}]}, {"inventory": []}, {"command": 1}],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_run_whose_line_cant_be_read_is_reported_as_broken(killed, changes, monkeypatch):
+    path = killed / "r2-1.jsonl"  # whole but for its first line, as tables have it
+    first, *rest = path.read_text(encoding="utf-8").split("\n")
+    path.write_text("\n".join([json.dumps({**json.loads(first), **changes}), *rest]), encoding="utf-8")
+    monkeypatch.setattr(latest, "read_folder", read_folder)
+    wanted, found = reported(read_folder(killed)), reported(read_latest(killed, details=True))
+    assert found == wanted
+    assert "broken_evidence" in types_of(found)
+    assert any("r2-1.jsonl" in error["message"] for error in found["errors"])
+
+
+def test_a_run_that_ended_did_end_whatever_else_its_file_holds(killed):
+    path = killed / "r1-1.jsonl"
+    path.write_text(path.read_text(encoding="utf-8") + '{"kind": "something new"}\n', encoding="utf-8")
+    found, wanted = read_latest(killed, details=True), read_latest(read_folder(killed), details=True)
+    assert found.unfinished == wanted.unfinished == ("r3",)

@@ -8,15 +8,16 @@ import pytest
 
 from generators.compatibility.facts import Facts
 from generators.compatibility.rules import RuleSet, load_rules, predict
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
+from reports.wording import texts
 
 CELL = Cell.parse("some/task/xpu/float32")
 
 
 def text(name: str, *, level: str = "", limit: str = "", when: str = '{ family = "vision" }') -> str:
-    basis = "predicted" if limit else "declared"
+    basis = "predicted" if limit else "assumed"
     says = f'at_most = "{limit}"' if limit else f'level = "{level}"'
     source = "https://example.org/table"
     return "\n".join(
@@ -51,12 +52,12 @@ CLAIM = text("own.claim", level="high", when='{ family = "vision", architecture 
 KNOWN = {"family": "vision", "architecture": "vision"}
 
 
-@pytest.mark.parametrize("limit", ["medium", "low", "none", "unknown"])
+@pytest.mark.parametrize("limit", ["medium", "low", "unsupported", "none", "unknown"])
 def test_a_limit_lowers_a_claim_and_says_why(tmp_path, limit):
     rules = load(tmp_path, CLAIM, small("own.small", limit, 10))
     low = said(rules, **KNOWN, parameters=5)
     assert (low.level, low.basis) == (Level(limit), Basis.PREDICTED)
-    assert low.reasons == ("because of own.small",)
+    assert texts(low.reasons) == ("because of own.small",)
     assert set(low.rule_ids) == {"own.claim", "own.small"}
     free = said(rules, **KNOWN, parameters=11)
     assert (free.level, free.rule_ids) == (Level.HIGH, ("own.claim",))
@@ -64,16 +65,16 @@ def test_a_limit_lowers_a_claim_and_says_why(tmp_path, limit):
 
 
 def test_no_limit_raises_a_claim(tmp_path):
-    claim = text("own.claim", level="none", when='{ family = "vision", architecture = "vision" }')
+    claim = text("own.claim", level="unsupported", when='{ family = "vision", architecture = "vision" }')
     found = said(load(tmp_path, claim, small("own.small", "medium", 10)), **KNOWN, parameters=5)
     assert (found.level, found.rule_ids) == (Level.UNSUPPORTED, ("own.claim",))
 
 
 def test_of_several_limits_the_lowest_counts_alone(tmp_path):
     rules = load(tmp_path, CLAIM, small("own.ten", "medium", 10), small("own.five", "low", 5))
-    assert said(rules, **KNOWN, parameters=7).reasons == ("because of own.ten",)
+    assert said(rules, **KNOWN, parameters=7).reasons == (Reason.of("rule", text="because of own.ten"),)
     both = said(rules, **KNOWN, parameters=3)
-    assert (both.level, both.reasons) == (Level.LOW, ("because of own.five",))
+    assert (both.level, texts(both.reasons)) == (Level.LOW, ("because of own.five",))
     assert "own.ten" not in both.rule_ids
 
 
@@ -83,7 +84,7 @@ def test_what_is_known_to_fail_is_not_open_and_what_is_open_does_not_work(tmp_pa
     assert said(rules, **KNOWN, parameters=3).level is Level.LOW
 
 
-@pytest.mark.parametrize(("limit", "level"), [("none", "none"), ("low", "low"), ("medium", "unknown")])
+@pytest.mark.parametrize(("limit", "level"), [("unsupported", "unsupported"), ("none", "unsupported"), ("low", "low"), ("medium", "unknown")])
 def test_where_nothing_is_claimed_a_limit_speaks_only_of_failing(tmp_path, limit, level):
     found = said(load(tmp_path, small("own.small", limit, 10)), parameters=5)
     assert found.level is Level(level)

@@ -11,14 +11,14 @@ import pytest
 
 from generators.compatibility.matrix import Matrix, build_matrix
 from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.errors import BrokenInput, UsageError
 from hardware.front_door import open_door
 from reports.matrix_changes import CHANGES_SCHEMA, FAIL_ON, MatrixChanges, check_words, compare_matrix, read_baseline
 from reports.matrix_changes_text import changes_text
 from reports.matrix_text import matrix_text
 
-HIGH, MEDIUM, LOW, NONE, UNKNOWN = Level
+HIGH, MEDIUM, LOW, UNSUPPORTED, UNKNOWN = Level
 MEASURED, EXPIRED, PREDICTED = Basis.MEASURED, Basis.EXPIRED, Basis.PREDICTED
 
 
@@ -29,7 +29,7 @@ def matrix(*, target: str = "qnn", **levels: tuple[Level, Basis]) -> Matrix:
             cell=f"{model}/fill-mask/{target}/float32",
             level=level,
             basis=basis,
-            reasons=(f"why {model}",),
+            reasons=(Reason.of("text", text=f"why {model}"),),
             evidence_ids=("r1",),
         )
         for model, (level, basis) in levels.items()
@@ -50,17 +50,17 @@ def kind_of(before: tuple[Level, Basis], now: tuple[Level, Basis]) -> str:
     [
         ((HIGH, MEASURED), (HIGH, MEASURED), "same", set()),
         ((HIGH, MEASURED), (LOW, MEASURED), "worse", {"worse", "changed"}),
-        ((LOW, MEASURED), (NONE, MEASURED), "worse", {"worse", "none", "changed"}),
+        ((LOW, MEASURED), (UNSUPPORTED, MEASURED), "worse", {"worse", "unsupported", "changed"}),
         ((HIGH, MEASURED), (UNKNOWN, MEASURED), "worse", {"worse", "expired", "unknown", "changed"}),
-        ((NONE, MEASURED), (UNKNOWN, MEASURED), "worse", {"worse", "expired", "unknown", "changed"}),
-        ((UNKNOWN, MEASURED), (NONE, MEASURED), "worse", {"worse", "none", "changed"}),
+        ((UNSUPPORTED, MEASURED), (UNKNOWN, MEASURED), "worse", {"worse", "expired", "unknown", "changed"}),
+        ((UNKNOWN, MEASURED), (UNSUPPORTED, MEASURED), "worse", {"worse", "unsupported", "changed"}),
         ((HIGH, PREDICTED), (MEDIUM, EXPIRED), "worse", {"worse", "changed"}),
         ((HIGH, MEASURED), (HIGH, EXPIRED), "expired", {"expired", "changed"}),
         ((HIGH, MEASURED), (HIGH, PREDICTED), "expired", {"expired", "changed"}),
-        ((NONE, MEASURED), (HIGH, PREDICTED), "expired", {"expired", "changed"}),
+        ((UNSUPPORTED, MEASURED), (HIGH, PREDICTED), "expired", {"expired", "changed"}),
         ((HIGH, PREDICTED), (HIGH, EXPIRED), "changed", {"changed"}),
         ((HIGH, PREDICTED), (HIGH, MEASURED), "better", {"changed"}),
-        ((NONE, MEASURED), (HIGH, MEASURED), "better", {"changed"}),
+        ((UNSUPPORTED, MEASURED), (HIGH, MEASURED), "better", {"changed"}),
         ((UNKNOWN, MEASURED), (LOW, MEASURED), "better", {"changed"}),
     ],
 )
@@ -76,14 +76,14 @@ def test_worse_comes_first_and_what_stayed_is_only_counted():
         "same": (HIGH, MEASURED),
         "old": (HIGH, EXPIRED),
         "fell": (LOW, MEASURED),
-        "broke": (NONE, MEASURED),
+        "broke": (UNSUPPORTED, MEASURED),
     }
     found = changes(before, now)
     assert [one.cell.split("/")[0] for one in found.changes] == ["broke", "fell", "old", "new", "gone"]
     assert found.same == 1
     text = changes_text(found, "table")
     assert text.index("broke/") < text.index("fell/") < text.index("old/") < text.index("new/") < text.index("gone/")
-    assert "high (measured) -> none (measured)" in text
+    assert "high (measured) -> unsupported (measured)" in text
     assert "why broke" in text
     assert "same/" not in text
     assert "2 worse, 1 expired, 1 new, 1 gone; 1 cells are the same" in text
@@ -91,9 +91,9 @@ def test_worse_comes_first_and_what_stayed_is_only_counted():
 
 def test_json_fits_its_schema_and_says_what_failed():
     found = changes({"bert": (HIGH, MEASURED), "t5": (HIGH, MEASURED)}, {"bert": (UNKNOWN, MEASURED)})
-    data = json.loads(changes_text(found, "json", fail_on=("worse", "none")))
+    data = json.loads(changes_text(found, "json", fail_on=("worse", "unsupported")))
     jsonschema.validate(data, json.loads(CHANGES_SCHEMA.read_text(encoding="utf-8")))
-    assert data["fail_on"] == {"worse": 1, "none": 0}
+    assert data["fail_on"] == {"worse": 1, "unsupported": 0}
     assert data["changes"][0]["now"] == {"level": "unknown", "basis": None}
     assert data["changes"][1]["now"] is None
 
@@ -131,8 +131,9 @@ def test_unknown_words_and_formats_are_refused_with_a_hint():
         (b'{"schema_version": 1}', "schema version 1.*Make it anew"),
         (b'{"schema_version": 99}', "schema version 99.*the version that made it"),
         (b'{"schema_version": 2}', "no matrix.*required property"),
+        (b'{"schema_version": 3}', "no matrix.*required property"),
     ],
-    ids=["half", "deep", "list", "older", "newer", "thin"],
+    ids=["half", "deep", "list", "older", "newer", "thin and of version 2", "thin"],
 )
 def test_a_baseline_that_is_none_is_refused_with_the_next_step(tmp_path, content, told):
     path = tmp_path / "old.json"
@@ -141,7 +142,45 @@ def test_a_baseline_that_is_none_is_refused_with_the_next_step(tmp_path, content
         read_baseline(path)
 
 
-def test_a_level_that_is_none_is_refused(tmp_path):
+def test_fail_on_takes_the_word_that_was_none_before():
+    found = changes({"bert": (HIGH, MEASURED)}, {"bert": (UNSUPPORTED, MEASURED)})
+    check_words(("none", "unsupported"))
+    assert found.met(("none", "unsupported")) == {"none": 1, "unsupported": 1}
+
+
+def of_version_2(data: dict) -> dict:
+    """A matrix as version 2 wrote it: other words, reasons as texts, no new fields, and groups with a level."""
+    words = {"unsupported": "none", "assumed": "declared"}
+    older = json.loads(json.dumps(data)) | {"schema_version": 2}
+    for row in older["models"].values():
+        for verdict in row["compatibility"].values():
+            verdict["level"] = words.get(verdict["level"], verdict["level"])
+            verdict["basis"] = words.get(verdict["basis"], verdict["basis"])
+            for name in ("reasons", "conditions"):
+                verdict[name] = [one["text"] for one in verdict[name]]
+            for name in ("fault", "route", "weights_asked", "weights_run"):
+                del verdict[name]
+    for view in ("compatibility", "architectures", "accelerators", "machines"):
+        for cells in older[view].values():
+            for cell in cells.values():
+                del cell["levels"]
+                cell["basis"] = words.get(cell["basis"], cell["basis"])
+                cell["level"] = words.get(cell["level"], cell["level"]) or "unknown"
+    return older
+
+
+def test_a_baseline_of_version_2_is_compared_cell_by_cell(tmp_path):
+    then = {"bert": (HIGH, MEASURED), "vit": (UNSUPPORTED, MEASURED), "t5": (UNSUPPORTED, Basis.ASSUMED)}
+    path = tmp_path / "old.json"
+    path.write_text(json.dumps(of_version_2(json.loads(matrix_text(matrix(**then), "json")))), encoding="utf-8")
+    assert '"none"' in path.read_text(encoding="utf-8")
+    now = then | {"bert": (LOW, MEASURED)}
+    found = compare_matrix(read_baseline(path), matrix(**now))
+    assert [(one.cell.split("/")[0], str(one.kind)) for one in found.changes] == [("bert", "worse")]
+    assert found.same == 2
+
+
+def test_a_word_that_is_no_level_is_refused(tmp_path):
     data = json.loads(matrix_text(matrix(bert=(HIGH, MEASURED)), "json"))
     path = tmp_path / "old.json"
     path.write_text(json.dumps(data), encoding="utf-8")

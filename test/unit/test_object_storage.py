@@ -13,7 +13,6 @@ import fsspec
 import pytest
 from front_doors import reporter
 from fsspec.implementations.memory import MemoryFileSystem
-from generators.compatibility.standing import standing_in
 from made_runs import BERT, GPT2, a_run, lines_of, write
 
 import run_test_generation
@@ -21,6 +20,7 @@ from hardware.errors import BrokenInput, OutputError, UsageError
 from hardware.evidence import object_store, unpacked_size
 from hardware.evidence.address import parse_address
 from hardware.evidence.compacted import compact
+from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.mirror import mirror
 from hardware.evidence.object_store import ObjectStore, is_name
@@ -146,12 +146,12 @@ def test_a_run_that_goes_on_and_lines_that_are_none_are_not_published(folder, bu
 
 
 def test_compacted_evidence_is_published_read_and_taken_home(folder, tmp_path, bucket):
-    before, wanted = read_folder(folder), standing_in(folder)
+    before, wanted = read_folder(folder), read_latest(folder)
     compact(folder)
     publish(folder, PLACE)
     assert {key.partition("/")[0] for key in keys(bucket)} == {"month=2026-01", "month=2026-02"}
     mirror(PLACE)
-    assert standing_in(PLACE.copy) == wanted
+    assert read_latest(PLACE.copy) == wanted
     merge_evidence(PLACE.copy, tmp_path / "home")
     assert same(read_folder(tmp_path / "home"), before)
 
@@ -301,7 +301,7 @@ def test_a_parquet_bomb_from_there_is_refused_before_it_is_read(tmp_path, bucket
     put(bucket, "month=unknown/part-bomb.parquet", path.read_bytes())
     mirror(PLACE)
     with pytest.raises(BrokenInput, match="its text comes to"):
-        standing_in(PLACE.copy)
+        read_latest(PLACE.copy)
 
 
 @pytest.mark.parametrize("word", ["--compact", "--merge"])

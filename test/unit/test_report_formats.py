@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.errors import UsageError
 from hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine
 from reports.cells import CellReport
@@ -19,7 +19,8 @@ from reports.formats import FORMATS, report_text
 from reports.json_report import schema
 from reports.report import Report
 from reports.stack import StackResult
-from reports.text import advice_markdown, fenced, folded, markdown, told, working
+from reports.text import advice_markdown, fenced, markdown, working
+from reports.wording import explained, folded, with_texts
 
 HOSTILE = "a|b `c` <script>alert(1)</script>\n# head\x1b[31m \x9b2J \u202e [x](http://evil.example) @user ```"
 
@@ -41,6 +42,16 @@ def line(check_name: str, outcome: Outcome, **changes: object) -> CheckLine:
         "duration_s": 0.25,
     }
     return CheckLine(**{**values, **changes})
+
+
+def said(words: str) -> Reason:
+    return Reason.of("text", text=words)
+
+
+def medium(**changes: object) -> Verdict:
+    return Verdict(
+        cell="bert/fill-mask/cpu/float32", level=Level.MEDIUM, basis=Basis.MEASURED, evidence_ids=("e",), **changes
+    )
 
 
 def make_report(text: str = "plain") -> Report:
@@ -183,19 +194,25 @@ def test_command_in_a_recommendation_can_be_copied():
 
 
 def test_reason_that_checks_share_is_said_once():
-    reasons = ("builds failed at load: no", "gpu: a failed: b", "backward failed at load: no", "nothing was measured")
+    builds, backward = (
+        Reason.of("check", check=name, outcome="failed", stage="load", message="no") for name in ("builds", "backward")
+    )
+    on_gpu = Reason.of("check", check="a", outcome="failed", message="b").on("gpu")
+    reasons = (builds, on_gpu, backward, Reason.of("nothing_measured"))
     assert folded(reasons) == ("builds, backward failed at load: no", "gpu: a failed: b", "nothing was measured")
 
 
 def test_what_a_pass_depends_on_is_one_sentence_and_no_condition_is_said_twice():
-    reasons = ("passes only so: static shapes", "passes only so: on a software adapter; so", "a failed: b")
-    conditions = ("static shapes", "on a software adapter; so", "tiny: operators and numerics, not size")
-    assert told(reasons, conditions) == (
+    shapes, adapter, x = (said(text) for text in ("static shapes", "on a software adapter; so", "x"))
+    tiny = Reason.of("weights", weights="tiny")
+    failed = Reason.of("check", check="a", outcome="failed", message="b")
+    of_one = medium(reasons=(shapes, adapter, failed), conditions=(shapes, adapter, tiny))
+    assert explained(of_one) == (
         ("passes, but only: static shapes; on a software adapter; so", "a failed: b"),
         ("tiny: operators and numerics, not size",),
     )
-    of_two = ("gpu a: passes only so: x", "gpu b: passes only so: x")
-    assert told(of_two, ("x",)) == (("gpu a: passes, but only: x", "gpu b: passes, but only: x"), ())
+    of_two = medium(reasons=(x.on("gpu a"), x.on("gpu b")), conditions=(x,))
+    assert explained(of_two) == (("gpu a: passes, but only: x", "gpu b: passes, but only: x"), ())
 
 
 def test_cells_are_counted_by_how_they_work():
@@ -211,8 +228,8 @@ def test_report_of_a_run_holds_its_result():
         cell=cell,
         level=Level.UNSUPPORTED,
         basis=Basis.MEASURED,
-        reasons=("a failed",),
-        conditions=("tiny",),
+        reasons=(Reason.of("check", check="a", outcome="failed"),),
+        conditions=(Reason.of("text", text="tiny"),),
         evidence_ids=("e",),
     )
     lines = (
@@ -233,7 +250,7 @@ def test_report_of_a_run_holds_its_result():
     text = report_text(report, "markdown")
     for said in (
         f"## {cell}",
-        "**none** (measured)",
+        "**unsupported** (measured)",
         "because: a failed",
         "condition: tiny",
         "predicted before the run: high (predicted: rule.x)",
@@ -248,7 +265,8 @@ def test_report_of_a_run_holds_its_result():
         assert said in text
     data = json.loads(report_text(report, "json"))
     jsonschema.validate(data, schema())
-    assert data["verdicts"] == [measured.to_dict()]
+    assert data["verdicts"] == [with_texts(measured.to_dict())]
+    assert [one["text"] for one in data["verdicts"][0]["reasons"]] == ["a failed"]
     assert data["checks"][1]["max_rel_error"] == 0.5
 
 

@@ -6,10 +6,10 @@ import json
 
 import jsonschema
 import pytest
-from generators.compatibility.current_checks import current_checks
 
 from generators.compatibility.matrix import SCHEMA as MATRIX_SCHEMA
 from hardware.errors import OutOfMemory, OutputError, UsageError
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import BrokenLine, Evidence
 from hardware.resource_pool import ResourcePool, pool
@@ -63,24 +63,24 @@ def evidence(*lines: CheckLine, runs: tuple[RunLine, ...] = (), broken: tuple[Br
 def test_newest_line_of_a_check_replaces_older_ones():
     failed = line(outcome=Outcome.FAILED, error_type="unknown")
     passed = line(run_id="r2", started_at="2026-01-02")
-    assert current_checks(evidence(passed, failed)) == (passed,)
+    assert read_latest(evidence(passed, failed)).checks == (passed,)
     assert HardwareCompatibilityReporter(evidence(failed, passed)).collect_compatibility_test_errors() == []
 
 
 def test_other_accelerator_does_not_hide_a_failure():
     failed = line(outcome=Outcome.FAILED, error_type="unknown")
     elsewhere = line(run_id="r2", started_at="2026-01-02", accelerator="another CPU")
-    assert len(current_checks(evidence(failed, elsewhere))) == 2
+    assert len(read_latest(evidence(failed, elsewhere)).checks) == 2
 
 
 def test_interrupted_run_does_not_hide_what_was_shown_before():
     failed = line(outcome=Outcome.FAILED, error_type="unknown")
     cut = line(run_id="r2", started_at="2026-01-02", outcome=Outcome.NOT_RUN, error_type="interrupted")
-    assert current_checks(evidence(failed, cut)) == (failed,)
+    assert read_latest(evidence(failed, cut)).checks == (failed,)
 
 
 def test_planned_check_without_a_line_is_not_run():
-    found = current_checks(evidence(line("builds"), runs=(run(checks=("builds", "backward")),)))
+    found = read_latest(evidence(line("builds"), runs=(run(checks=("builds", "backward")),))).checks
     assert {one.check_name: one.outcome for one in found} == {
         "builds": Outcome.PASSED,
         "backward": Outcome.NOT_RUN,
@@ -257,13 +257,17 @@ def test_report_of_everything_collected_fits_the_schema():
     assert data["hardware_errors"] == {"cpu": [data["errors"][0]["id"]]}
 
 
-def test_matrix_shows_declared_levels_and_what_was_measured():
+def test_matrix_shows_assumed_levels_and_what_was_measured():
     checks = ("builds", "matches_reference")
     data = HardwareCompatibilityReporter(
         evidence(line("builds"), line(), runs=(run(checks=checks),))
     ).generate_compatibility_matrix()
     jsonschema.validate(data, json.loads(MATRIX_SCHEMA.read_text(encoding="utf-8")))
-    assert data["compatibility"]["vision"]["openvino"]["level"] == "high"
+    vision = data["compatibility"]["vision"]
+    assert (vision["mps"]["level"], vision["mps"]["basis"]) == ("high", "assumed")
+    predicted = vision["openvino"]
+    assert (predicted["level"], predicted["basis"]) == (None, "predicted")
+    assert 0 < sum(predicted["levels"].values()) == predicted["counts"]["said"]
     assert "bert/fill-mask/float32" in data["models"]
 
 

@@ -154,7 +154,7 @@ def test_first_line_for_a_model_says_verdict_cause_and_change(capsys):
     record(Path("e"), broken="matches_reference", error_type="numerical_mismatch", max_rel_error=0.5, tolerance=1e-5)
     assert door.main(["--check-model", "bert", "--device", "cpu", "--evidence", "e"]) == 1
     first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("bert/fill-mask/cpu/float32: none (measured). Cause: ")
+    assert first.startswith("bert/fill-mask/cpu/float32: unsupported (measured). Cause: ")
     assert "error 0.5 of the output's scale" in first
     assert "Change: Look at the model's own code" in first
 

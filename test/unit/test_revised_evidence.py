@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 from current_runs import CELL, CHECKS, DRIVER, HIGH, OLD, PACKAGES, ask, evidence, passed, run, says
-from generators.compatibility.standing import standing_in
 
 from generators.compatibility.verdict import Level
 from generators.models.store import load_recipe
 from hardware.cell import Cell
 from hardware.evidence import modeling, revisions
+from hardware.evidence.latest import read_latest
 from hardware.evidence.modeling import modeling_fingerprint, modeling_moved
 from hardware.evidence.record import OUTDATED, Outcome, PlannedCell
 from hardware.evidence.revisions import Fingerprint, Revisions, checker_versions, modified_parts, recipe_moved
@@ -219,5 +219,5 @@ def test_a_plan_that_is_read_from_a_folder_keeps_its_recipe_and_modeling(tmp_pat
     for one in passed():
         writer.write(one)
     writer.close()
-    plan = standing_in(tmp_path).plans[CELL.id]
+    plan = read_latest(tmp_path).plans[CELL.id]
     assert (plan.recipe, plan.modeling, plan.made_from) == ("digest", "0123456789ab", None)

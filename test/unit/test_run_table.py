@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from reports.run_table import run_text
 
 TINY = "tiny: operators and numerics, not size"
@@ -16,9 +16,10 @@ TINY = "tiny: operators and numerics, not size"
 def cell(name: str, level: Level, *conditions: str) -> SimpleNamespace:
     """A cell of a run with what `run_text` reads of it; conditions but `TINY` are those that make it medium."""
     id_ = f"{name}/fill-mask/webgpu/float32"
-    reasons = tuple(f"passes only so: {text}" for text in conditions if text != TINY)
+    found = tuple(Reason.of("text", text=text) for text in conditions)
+    reasons = tuple(reason for reason in found if reason.text("text") != TINY)
     verdict = Verdict(
-        cell=id_, level=level, basis=Basis.MEASURED, reasons=reasons, conditions=conditions, evidence_ids=("e",)
+        cell=id_, level=level, basis=Basis.MEASURED, reasons=reasons, conditions=found, evidence_ids=("e",)
     )
     profile = SimpleNamespace(
         recipe=SimpleNamespace(subject="tiny", parameters=1000), stands_in_for="", note="", folder=None

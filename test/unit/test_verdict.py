@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import jsonschema
 import pytest
 
 from generators.compatibility.levels import level_rules
-from generators.compatibility.verdict import Basis, Level, Verdict, schema, worst
+from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict, schema, worst
 from hardware.errors import BrokenInput
+from reports.wording import texts, with_texts
 
 CELL = "bert/fill-mask/openvino:NPU/float32"
 
@@ -17,8 +20,12 @@ def make(**changes: object) -> Verdict:
         "cell": CELL,
         "level": Level.MEDIUM,
         "basis": Basis.MEASURED,
-        "reasons": ("why",),
-        "conditions": ("static shapes",),
+        "fault": Fault.DEVICE,
+        "route": "torch-export",
+        "weights_asked": "config",
+        "weights_run": "tiny",
+        "reasons": (Reason.of("wide_tolerance", check="builds", limit=0.1, today=2e-5), Reason.of("nothing_measured")),
+        "conditions": (Reason.of("on_host", operators=("aten.cumsum", "aten.gather")),),
         "evidence_ids": ("run/cell/check",),
     }
     return Verdict(**{**values, **changes})
@@ -29,6 +36,35 @@ def test_verdict_is_the_same_after_json_and_fits_the_published_schema():
     data = verdict.to_dict()
     jsonschema.validate(data, schema())
     assert Verdict.from_dict(data) == verdict
+
+
+def test_verdict_with_texts_beside_its_reasons_fits_the_schema_and_is_read_as_the_same():
+    data = with_texts(make().to_dict())
+    assert [one["text"] for one in data["conditions"]] == ["on the host: aten.cumsum, aten.gather"]
+    jsonschema.validate(data, schema())
+    assert Verdict.from_dict(data) == make()
+
+
+@pytest.mark.parametrize(
+    ("level", "basis", "read"),
+    [
+        ("none", "declared", (Level.UNSUPPORTED, Basis.ASSUMED)),
+        ("unsupported", "assumed", (Level.UNSUPPORTED, Basis.ASSUMED)),
+        ("medium", "measured", (Level.MEDIUM, Basis.MEASURED)),
+    ],
+)
+def test_words_and_texts_of_the_first_edition_are_still_read(level, basis, read):
+    older = {"cell": CELL, "level": level, "basis": basis, "reasons": ["no memory"], "rule_ids": ["test.rule"]}
+    verdict = Verdict.from_dict(older)
+    assert (verdict.level, verdict.basis) == read
+    assert texts(verdict.reasons) == ("no memory",)
+    assert (verdict.fault, verdict.route, verdict.weights_asked, verdict.weights_run) == (None, "", "", "")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_a_reason_with_no_finite_number_is_json_that_everybody_reads(number):
+    data = make(reasons=(Reason.of("pass_without_error", check="builds", error=number, tolerance=1e-3),)).to_dict()
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
 
 
 def test_known_level_needs_a_rule_or_evidence():
@@ -46,6 +82,12 @@ def test_known_level_needs_a_rule_or_evidence():
         ({"basis": 3}, "'basis'"),
         ({"reasons": "why"}, "'reasons'"),
         ({"evidence_ids": []}, "no evidence"),
+        ({"reasons": [3]}, "'reasons'"),
+        ({"conditions": [{"code": "text"}]}, "'conditions'"),
+        ({"reasons": [{"code": "text", "parameters": {"text": None}}]}, "'reasons'"),
+        ({"reasons": [{"code": "text", "parameters": {"text": True}}]}, "'reasons'"),
+        ({"fault": "nobody"}, "'fault'"),
+        ({"route": 3}, "'route'"),
         ({"reson": []}, "Did you mean 'reasons'"),
     ],
 )
@@ -60,6 +102,16 @@ def test_worst_level_ignores_unknown_and_is_unknown_without_any():
     assert worst([Level.UNSUPPORTED, Level.HIGH]) is Level.UNSUPPORTED
     assert worst([Level.UNKNOWN]) is Level.UNKNOWN
     assert worst([]) is Level.UNKNOWN
+
+
+def test_a_stronger_basis_has_a_higher_rank():
+    assert sorted(Basis, key=lambda one: one.rank) == [
+        Basis.ASSUMED,
+        Basis.PREDICTED,
+        Basis.EXPIRED,
+        Basis.IMPORTED,
+        Basis.MEASURED,
+    ]
 
 
 def test_levels_are_ordered_and_unknown_is_not_on_the_scale():

@@ -18,6 +18,7 @@ from made_page import RUNTIME, captured, made_page, planned, product_model
 
 from generators.options import Options
 from generators.options_together import refuse_together
+from generators.compatibility.verdict import Reason
 from generators.web_page.capture import capture
 from generators.web_page.case import Asked, NotCaptured
 from generators.web_page.case import captured as asked_so_far
@@ -171,7 +172,7 @@ def test_a_page_whose_seal_cannot_be_kept_is_not_written(tmp_path: Path, monkeyp
     """It could never come home."""
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(making, "runtime_of", lambda _: RUNTIME)
-    monkeypatch.setattr(making, "seal", lambda *_: made_page())
+    monkeypatch.setattr(making, "seal", lambda *_, **_words: made_page())
     options = asked(web_page=tmp_path / "p.zip", evidence=tmp_path / "file")
     with pytest.raises(OutputError, match="seal cannot be kept"):
         write_web_page(options, tmp_path / "p.zip", [planned()], detect(), "python made.py")
@@ -182,21 +183,21 @@ def test_whoever_makes_a_page_hears_what_it_cannot_ask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(making, "runtime_of", lambda _: RUNTIME)
-    monkeypatch.setattr(making, "seal", lambda *_: made_page())
+    monkeypatch.setattr(making, "seal", lambda *_, **_words: made_page())
     write_web_page(asked(evidence=tmp_path), tmp_path / "p.zip", [planned()], detect(), "python made.py")
     assert "no page can ask honours_mask (it looks into outputs itself)" in capsys.readouterr().err
     whole = {**captured().asked, "not_captured": {}}
     whole["steps"] = {**whole["steps"], "honours_mask": whole["steps"]["matches_reference"]}
-    monkeypatch.setattr(making, "seal", lambda *_: made_page(suite=replace(captured(), asked=whole)))
+    monkeypatch.setattr(making, "seal", lambda *_, **_words: made_page(suite=replace(captured(), asked=whole)))
     write_web_page(asked(evidence=tmp_path), tmp_path / "p.zip", [planned()], detect(), "python made.py")
     assert "no page can ask" not in capsys.readouterr().err
 
 
 def test_all_reasons_of_what_was_known_stand_in_the_page() -> None:
-    verdict = replace(planned().verdict, reasons=("passes only so: static shapes", "stands in:\n a software adapter"))
-    page = made_page(known=(verdict,))
+    reasons = (Reason.of("text", text="static shapes"), Reason.of("text", text="on:\n a software adapter"))
+    page = made_page(known=(replace(planned().verdict, reasons=reasons),))
     (known,) = page.sealed["known"]
-    assert known["reason"] == "passes only so: static shapes; stands in: a software adapter"
+    assert known["reason"] == "static shapes; on: a software adapter"
     assert known["reason"] in render(page)
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from generators.compatibility.current import measured_verdicts
 from made_page import Lines, captured, edit, made_page, merged, of, saved, written
 
+from generators.compatibility.judge import judge
+from generators.compatibility.verdict import Basis, Level
 from hardware.detection import detect
 from hardware.errors import BrokenInput
+from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.pages import SEALS, keep_seal, seal_text
 from hardware.evidence.store import read_folder
@@ -33,8 +35,8 @@ def test_what_the_page_wrote_is_taken_in_and_read_as_evidence(tmp_path: Path) ->
         "honours_mask": "not_run",
         "runs_natively": "passed",
     }
-    (verdict,) = measured_verdicts(evidence, detect())
-    assert verdict.level == "unknown"  # a check that couldn't run is no pass
+    (verdict,) = judge(read_latest(evidence), detect())
+    assert verdict.level is Level.UNKNOWN  # a check that couldn't run is no pass
     (finding,) = diagnose(evidence.checks)
     assert (finding.severity, finding.error_type) == (Severity.INFO, "not_measured")
     assert "a page can't ask this check" in finding.message
@@ -269,8 +271,9 @@ def test_a_failure_is_taken_in_as_one(tmp_path: Path) -> None:
         )
         lines[-1]["counts"] = {"passed": 3, "failed": 1, "not_run": 1}
 
-    (verdict,) = measured_verdicts(read_folder(merged(tmp_path, failed)), detect())
-    assert (verdict.level, verdict.basis) in (("none", "measured"), ("none", "expired"))
+    (verdict,) = judge(read_latest(merged(tmp_path, failed)), detect())
+    assert verdict.level is Level.UNSUPPORTED
+    assert verdict.basis in (Basis.MEASURED, Basis.EXPIRED)
 
 
 def test_the_browser_of_a_page_is_a_part_of_the_device_and_expires_nothing() -> None:

@@ -242,7 +242,7 @@ def _lost_tables(text: str) -> Iterator[Edit]:
 
 
 def _raised_levels(text: str) -> Iterator[Edit]:
-    for found in re.finditer(r'^(at_most|level) = "(none|low|medium|unknown)"', text, re.MULTILINE):
+    for found in re.finditer(r'^(at_most|level) = "(unsupported|none|low|medium|unknown)"', text, re.MULTILINE):
         yield Edit(start=found.start(2), end=found.end(2), text="high", where=_table(text, found.start()))
 
 
