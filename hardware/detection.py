@@ -81,6 +81,7 @@ class ProbeResult:
     expected: tuple[float, float, float]
     got: tuple[float, float, float] | None
     duration_s: float
+    timed_out: bool = False
 
 
 def detect(machine: Machine | None = None, *, smart: bool = False) -> HardwareInfo:
@@ -170,6 +171,7 @@ def _broken(name: str, reason: str) -> VendorFacts:
         driver=DriverState.UNKNOWN,
         library=LibraryState.UNKNOWN,
         reason=f"the vendor's file failed: {reason}",
+        failed=True,
     )
 
 

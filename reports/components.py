@@ -56,9 +56,7 @@ _PACKAGES = (
         severity=Severity.INFO,
         without=as_runnable("diffusion models are left out (pip install -r requirements-diffusion.txt)"),
     ),
-    _Package(
-        distribution="duckdb", module="duckdb", severity=Severity.ERROR, without="no evidence can be read"
-    ),
+    _Package(distribution="duckdb", module="duckdb", severity=Severity.ERROR, without="no evidence can be read"),
 )
 
 

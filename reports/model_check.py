@@ -67,6 +67,7 @@ class ModelCheck:
     suggestion: Suggestion | None = None
     notes: tuple[str, ...] = ()
     memory: MemoryCheck | None = None
+    nothing_measured: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -93,7 +94,7 @@ class ModelCheck:
             said += "" if predicted.level is Level.UNKNOWN else f" ({predicted.basis})"
             lines.append(f"rules say: {said}: {'; '.join(texts(predicted.reasons))}")
         reasons, conditions = explained(verdict)
-        if not self.cause.startswith(NOTHING):
+        if not self.nothing_measured:
             lines += [f"because: {reason}" for reason in reasons if reason.rstrip(".") not in self.cause]
         lines += [f"condition: {condition}" for condition in conditions]
         lines += [f"checks: {', '.join(finding.checks)}" for finding in self.findings[:1] if finding.checks]
@@ -119,7 +120,7 @@ def check_model(
     """
     found = classify(name)
     statuses = targets(inventory)
-    is_checkpoint = found.path is not None or found.source.startswith("name")
+    is_checkpoint = found.path is not None or found.confidence == "low"
     model = checkpoint_slug(name) if is_checkpoint else found.model_type
     known, rules = _stored_recipe(found) or found, load_rules()
 
@@ -148,6 +149,8 @@ def check_model(
     if found.confidence == "low":
         notes = (*notes, f"{name} is not in the local cache and was classified by its name alone ({found.source})")
     present = strongest_of(measured, predicted)
+    settled = bool(refusal or findings or (planned and measured.reasons))
+    nothing = measured.level is Level.UNKNOWN and not settled
     opinions = second_opinions(latest.others, inventory)
     notes = (
         *notes,
@@ -158,7 +161,8 @@ def check_model(
         model=name,
         measured=measured,
         predicted=predicted,
-        cause=_cause(measured, findings, absent, planned, refusal),
+        cause=_cause(measured, findings, absent, nothing, refusal),
+        nothing_measured=nothing,
         change=_change(measured, findings, str(target), absent, command, found.family, refusal),
         findings=findings,
         absent=absent,
@@ -240,13 +244,13 @@ def _absence(absent: str) -> Diagnosis:
 
 
 def _cause(
-    measured: Verdict, findings: Sequence[Finding], absent: str, planned: bool, refusal: Refusal | None
+    measured: Verdict, findings: Sequence[Finding], absent: str, nothing: bool, refusal: Refusal | None
 ) -> str:
     if refusal:
         return f"{refusal.cause}."
     if findings and measured.level is not Level.HIGH:
         return f"{findings[0].message.rstrip('.')}."
-    if measured.level is Level.UNKNOWN and not (planned and measured.reasons):
+    if nothing:
         where = f", and the device is not here: {absent}" if absent else ""
         return f"{NOTHING}{where}."
     return f"{(explained(measured)[0] or ('no reason was recorded',))[0].rstrip('.')}."

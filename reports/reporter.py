@@ -158,7 +158,7 @@ class HardwareCompatibilityReporter:
             return [self._failed(component, error)]
         found = []
         for vendor in inventory.vendors:
-            if vendor.reason.startswith("the vendor's file failed"):
+            if vendor.failed:
                 text = f"{vendor.vendor}: {vendor.reason}"
                 found.append(self.add_error(ANY_TARGET, "component_failed", text, component=component))
             elif vendor.state == "present but unusable":

@@ -70,7 +70,8 @@ class VendorFacts:
     """What is known of one vendor here; hardware, driver and library are separate facts.
 
     `on_bus` counts devices that the bus shows, `None` where there is no bus to look at. `read_through` is what lists
-    them (a library, a tool, the kernel's files), empty where nothing but the bus does.
+    them (a library, a tool, the kernel's files), empty where nothing but the bus does. `failed` says that the
+    vendor's own file raised an error.
     """
 
     vendor: str
@@ -81,6 +82,7 @@ class VendorFacts:
     on_bus: int | None = None
     simulated: bool = False
     read_through: str = ""
+    failed: bool = False
 
     @property
     def state(self) -> str:

@@ -11,12 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..detection import ProbeResult, probe
 from ..known_answer import expected
-from .diagnosis import TIMEOUT
 
 _ROOT = Path(__file__).parents[2]
 _TAIL = 300
@@ -44,7 +43,7 @@ def check_target(name: str, *, timeout_s: float) -> ProbeResult:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return _failed(name, f"{TIMEOUT} {timeout_s:g} s", started)
+        return replace(_failed(name, f"it took longer than {timeout_s:g} s", started), timed_out=True)
     try:
         told = json.loads(ran.stdout)
         got = None if told["got"] is None else tuple(told["got"])

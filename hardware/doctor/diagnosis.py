@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..expected_targets import TargetStatus
 
 SCHEMA_VERSION = 1
-TIMEOUT = "it took longer than"
 _OF_TORCH = ("cpu", "cuda", "rocm", "mps", "xpu", "simulated")
 _BUILDS = ("cuda", "rocm", "xpu")
 _ALWAYS = ("cpu",)
@@ -97,7 +96,7 @@ def _probed(finding: Finding, probe: ProbeResult, kinds: tuple[str, ...]) -> Fin
     if probe.ok:
         reason = f"it computed three numbers rightly in {probe.duration_s:.1f} s"
         return replace(finding, health=Health.WORKS, reason="; ".join(filter(None, [reason, finding.reason])))
-    state = "probe_timeout" if probe.reason.startswith(TIMEOUT) else "probe_failed"
+    state = "probe_timeout" if probe.timed_out else "probe_failed"
     remedies = _commands_in(probe.reason) or remedies_for(finding.name, state, kinds)
     return replace(finding, health=Health.BROKEN, reason=probe.reason, remedies=remedies)
 

@@ -42,14 +42,23 @@ class ReferenceNotFinite(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Result of `compare`: errors relative to the output's scale and absolute, and the output that is worst."""
+    """Result of `compare`: errors relative to the output's scale and absolute, and the output that is worst.
+
+    `finite` is False if that output holds NaN or infinity where the reference doesn't.
+    """
 
     max_rel_error: float
     max_abs_error: float
     worst: str
+    finite: bool = True
 
     def __str__(self) -> str:
         return f"{self.max_rel_error:.2e} of the output's scale (absolute {self.max_abs_error:.2e}, in {self.worst})"
+
+
+def _infinite(worst: str, *, finite: bool = True) -> Comparison:
+    """The comparison of what can't be compared."""
+    return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=worst, finite=finite)
 
 
 def compare(
@@ -69,7 +78,7 @@ def compare(
     names = [name for name in want if name in got or name in set(required)]
     missing = [name for name in required if name not in want or name not in got]
     if missing or not names:
-        return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=(missing or ["nothing"])[0])
+        return _infinite((missing or ["nothing"])[0])
     worst = Comparison(max_rel_error=-1.0, max_abs_error=-1.0, worst="")
     for name in names:
         one = _compare_one(name, got[name], want[name], (masks or {}).get(name))
@@ -80,14 +89,12 @@ def compare(
 
 def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comparison:
     if got.shape != want.shape:
-        return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=f"{name} (shape {got.shape})")
+        return _infinite(f"{name} (shape {got.shape})")
     if is_whole(want):
         count = np.count_nonzero(others(got, want, mask))
         if not count:
             return Comparison(max_rel_error=0.0, max_abs_error=0.0, worst=name)
-        return Comparison(
-            max_rel_error=math.inf, max_abs_error=math.inf, worst=f"{name} ({count} of {want.size} are others)"
-        )
+        return _infinite(f"{name} ({count} of {want.size} are others)")
     reference = np.asarray(want, dtype=np.float64)
     actual = np.asarray(got, dtype=np.float64)
     if mask is not None:
@@ -95,12 +102,12 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
         actual, reference = actual[keep], reference[keep]
     ruled_out = np.isneginf(reference)
     if not np.array_equal(ruled_out, np.isneginf(actual)):
-        return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=f"{name} (not finite elsewhere)")
+        return _infinite(f"{name} (not finite elsewhere)", finite=False)
     actual, reference = actual[~ruled_out], reference[~ruled_out]
     if reference.size == 0 or not np.isfinite(reference).all():
         raise ReferenceNotFinite(f"the reference is empty or not finite in {name}: nothing can be concluded")
     if not np.isfinite(actual).all():
-        return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=f"{name} (not finite)")
+        return _infinite(f"{name} (not finite)", finite=False)
     absolute = float(np.abs(actual - reference).max())
     scale = scale_of(reference)
     return Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=name)
@@ -132,14 +139,14 @@ def compare_gradients(got: Outputs, want: Outputs) -> Comparison:
     """
     names = sorted(want)
     if sorted(got) != names or any(got[name].shape != want[name].shape for name in names) or not names:
-        return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst="gradients (other parameters)")
+        return _infinite("gradients (other parameters)")
     distance = length = largest = largest_wanted = 0.0
     for name in names:  # one at a time: all gradients of a large model at once would take its memory several times
         actual, reference = (np.asarray(one[name], dtype=np.float64).ravel() for one in (got, want))
         if not np.isfinite(reference).all():
             raise ReferenceNotFinite(f"the reference gradient of {name} is not finite: nothing can be concluded")
         if not np.isfinite(actual).all():
-            return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst="gradients (not finite)")
+            return _infinite("gradients (not finite)", finite=False)
         difference = actual - reference
         distance += float(difference @ difference)
         length += float(reference @ reference)

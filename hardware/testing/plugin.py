@@ -86,7 +86,7 @@ def _error_type(error: BaseException, check: str, measured: Measurement) -> str:
     if check == "runs_natively":
         return "silent_offload"
     comparison = measured.comparison
-    if comparison is not None and "not finite" in comparison.worst:
+    if comparison is not None and not comparison.finite:
         return "non_finite"
     return "numerical_mismatch"
 

@@ -263,9 +263,9 @@ def test_matrix_shows_assumed_levels_and_what_was_measured():
         evidence(line("builds"), line(), runs=(run(checks=checks),))
     ).generate_compatibility_matrix()
     jsonschema.validate(data, json.loads(MATRIX_SCHEMA.read_text(encoding="utf-8")))
-    vision = data["compatibility"]["vision"]
-    assert (vision["mps"]["level"], vision["mps"]["basis"]) == ("high", "assumed")
-    predicted = vision["openvino"]
+    assumed = data["compatibility"]["multimodal"]["mps"]
+    assert (assumed["level"], assumed["basis"]) == ("low", "assumed")
+    predicted = data["compatibility"]["vision"]["openvino"]
     assert (predicted["level"], predicted["basis"]) == (None, "predicted")
     assert 0 < sum(predicted["levels"].values()) == predicted["counts"]["said"]
     assert "bert/fill-mask/float32" in data["models"]

@@ -23,6 +23,7 @@ from hardware.evidence.versions import expiry_by_check, expiry_reasons, relevant
 from hardware.evidence.writer import EvidenceWriter
 from hardware.testing.lines import line_for
 from hardware.testing.suite_file import read_suite
+from reports.wording import texts
 
 pytestmark = pytest.mark.skipif("honours_mask" not in CHECKS, reason="no recipe of bert for these transformers")
 
@@ -69,7 +70,7 @@ def test_a_bumped_check_expires_the_results_of_that_check_alone(bump):
     assert relevant_versions(CELL, then, "honours_mask") != relevant_versions(CELL, now, "honours_mask")
     verdict = ask(found)
     assert says(verdict) == OLD
-    assert "measured with revision 1 of the check honours_mask, now 2" in verdict.reasons
+    assert "measured with revision 1 of the check honours_mask, now 2" in texts(verdict.reasons)
     assert modified_parts(then) == ()  # what was declared for the revision before stays declared
 
 
@@ -96,7 +97,7 @@ def test_what_undeclared_code_measured_does_not_count(value):
     assert modified_parts(versions) == ("runner",)
     verdict = ask(evidence(run(versions=versions), lines=passed()))
     assert verdict.level is Level.UNKNOWN
-    assert "modified checker: runner" in verdict.reasons
+    assert "modified checker: the code of runner isn't that of any recorded revision" in texts(verdict.reasons)
 
 
 def test_an_undeclared_backend_of_another_target_is_none_of_the_cells_business():
@@ -109,7 +110,7 @@ def test_an_undeclared_check_takes_its_own_lines_with_it():
     versions = {**run().versions, "checker/check honours_mask": "1+0123456789ab"}
     verdict = ask(evidence(run(versions=versions), lines=passed()))
     assert verdict.level is Level.UNKNOWN
-    assert "honours_mask was not run" in verdict.reasons
+    assert "honours_mask was not run" in texts(verdict.reasons)
 
 
 def test_the_release_alone_expires_nothing():
@@ -138,7 +139,7 @@ def test_older_evidence_counts_where_an_entry_vouches_for_its_target(bump):
 def test_older_evidence_that_no_entry_vouches_for_has_expired(version):
     verdict = ask(evidence(run(versions=older(version)), lines=passed()))
     assert says(verdict) == OLD
-    assert f"measured with hwcompat {version}, before revisions were declared" in verdict.reasons
+    assert f"measured with hwcompat {version}, before revisions were declared" in texts(verdict.reasons)
 
 
 def planned(**changes: object) -> PlannedCell:
@@ -173,7 +174,7 @@ def test_a_suite_of_other_revisions_says_so_in_each_line_and_its_results_have_ex
     assert conditions[OUTDATED] == "suites 0"
     verdict = ask(evidence(run(), lines=passed(conditions={OUTDATED: "suites 0"})))
     assert says(verdict) == OLD
-    assert "measured by a suite of other revisions: suites 0" in verdict.reasons
+    assert "measured by a suite of other revisions: suites 0" in texts(verdict.reasons)
 
 
 @pytest.fixture
