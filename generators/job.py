@@ -221,7 +221,7 @@ def run_job(
         pairs = list(zip(written, suites, strict=True))
         result = _session_result(session, pairs, evidence, inventory)
         if not session.interrupted and (asked := reference_suites(result, written)):
-            on_note(f"running {len(asked)} cell(s) on the CPU too: a failure is blamed on nothing before")
+            on_note(f"running {len(asked)} cell(s) on the CPU too, to tell whose fault the failures are")
             others = [_read(one) for one in asked]
             run_session(
                 others,

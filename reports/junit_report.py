@@ -98,6 +98,7 @@ def _cell_properties(cell_id: str, lines: Sequence[CheckLine], cell: CellReport 
     yield "cell", cell_id
     if cell:
         yield "verdict", f"{cell.verdict.level} ({cell.basis})"
+        yield "fault", str(cell.verdict.fault or "")
         yield "because", "; ".join(texts(cell.verdict.reasons))
         yield "predicted", cell.prediction
     for name in ("subject", "requested_target", "actual_target", "accelerator", "precision", "run_id"):

@@ -8,7 +8,7 @@ from hardware.evidence.record import CheckLine, RunLine
 
 from .cells import CellReport
 from .text import code, markdown, markdown_table
-from .wording import explained, texts
+from .wording import FAULT_WORDS, explained, texts
 
 _HEADINGS = ("cell", "verdict", "subject", "asked for", "ran on", "device", "checks", "because")
 _CHECK_HEADINGS = ("check", "outcome", "asked for", "ran on", "error / tolerance", "time")
@@ -37,6 +37,8 @@ def cell_section(cell: CellReport) -> str:
 
 def _facts(cell: CellReport) -> Iterator[str]:
     yield f"- verdict: **{cell.verdict.level}** ({cell.basis})"
+    if cell.verdict.fault:
+        yield f"- fault: {FAULT_WORDS[cell.verdict.fault]}"
     reasons, conditions = explained(cell.verdict)
     for reason in reasons:
         yield f"- because: {markdown(reason)}"

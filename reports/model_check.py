@@ -31,7 +31,7 @@ from hardware.testing.checkpoints import weights_hash
 from .advice import measuring_command, recommend
 from .diagnosis import Diagnosis, before_of, diagnose, identify
 from .finding import ANY_TARGET, Finding, worst_first
-from .wording import explained, reason_text, texts
+from .wording import FAULT_WORDS, explained, reason_text, texts
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
@@ -89,6 +89,7 @@ class ModelCheck:
         basis = "" if verdict.level is Level.UNKNOWN else f" ({verdict.basis})"
         first = f"{verdict.cell}: {verdict.level}{basis}. Cause: {self.cause} Change: {self.change}"
         lines = [one_line(first, longest=1200)]
+        lines += [f"fault: {FAULT_WORDS[verdict.fault]}"] if verdict.fault else []
         if verdict.level is Level.UNKNOWN:
             said = str(predicted.level)
             said += "" if predicted.level is Level.UNKNOWN else f" ({predicted.basis})"

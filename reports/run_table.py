@@ -17,7 +17,7 @@ from hardware.plain_text import wrapped
 from hardware.testing.progress import counted
 
 from .text import working
-from .wording import BASIS_WORDS, explained
+from .wording import BASIS_WORDS, FAULT_WORDS, explained
 
 _HEADINGS = ("check", "outcome", "asked for", "ran on", "error/tolerance", "time")
 _CELL_HEADINGS = ("cell", "verdict", "checks", "error/tolerance", "time")
@@ -123,6 +123,7 @@ def _conclusion(cell: CellResult, width: int, shared: Collection[str]) -> str:
     said += [("Verdict", f"{verdict.level} ({_basis(verdict)})")]
     if cell.taken_from:
         said.append(("Taken over", f"from run {cell.taken_from}, which had finished this cell"))
+    said += [("Fault", FAULT_WORDS[verdict.fault])] if verdict.fault else []
     said += [("Reason", reason) for reason in reasons[:6]]
     said += [("Condition", condition) for condition in conditions if condition not in shared]
     said.append(("Predicted", _prediction(planned.verdict)))

@@ -3,6 +3,7 @@ line. A crash, a hang or a kill costs one suite."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -107,6 +108,7 @@ def run_suites(
             raise
         finally:
             progress.closed()
+            gc.unfreeze()  # what was imported before a second run of suites is freed at the end like anything else
             counts = settle(writer, suites, reason, reader)
             writer.end(reason, counts, run.resumes)
     return counts

@@ -11,7 +11,7 @@ from hardware.evidence.record import CheckLine, Outcome, RunLine
 from ..cells import CellReport
 from ..diagnosis import command_again
 from ..report import Report
-from ..wording import explained, texts
+from ..wording import FAULT_WORDS, explained, texts
 from .check_view import CheckView, check_view
 from .history_view import CellHistories, Fared
 from .page import Facts
@@ -91,6 +91,7 @@ def _cell(cell: CellReport, runs: Sequence[RunLine], accepted: Mapping[str, str]
     because, conditions = explained(verdict)
     substituted = dict.fromkeys(line.substitution_reason for line in cell.lines)
     facts = [
+        *([("fault", FAULT_WORDS[verdict.fault])] if verdict.fault else []),
         *(("because", reason) for reason in because),
         *(("condition", condition) for condition in conditions),
         ("predicted before the run", cell.prediction or "nothing was stored"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 
 import pytest
@@ -61,8 +62,7 @@ def test_fault_is_a_failure_of_the_whole_command(faulty: dict[str, Ran], fault: 
     ran = faulty[fault]
     assert ran.code == 1, ran.err
     assert "Traceback" not in ran.err
-    (end,) = ran.evidence.ends
-    assert end.reason == "finished"
+    assert [end.reason for end in ran.evidence.ends] == ["finished"] * len(ran.evidence.runs)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -81,8 +81,19 @@ def test_outcome_stage_and_error_type(faulty: dict[str, Ran], fault: str) -> Non
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_planned_check_has_a_line(faulty: dict[str, Ran], fault: str) -> None:
     ran = faulty[fault]
-    for planned in ran.run_line.plan:
+    for planned in (one for run in ran.evidence.runs for one in run.plan):
         assert set(ran.lines(planned.cell_id)) == set(planned.checks)
+
+
+def test_what_fails_runs_on_the_cpu_too_and_passes_so_that_the_device_is_at_fault(faulty: dict[str, Ran]) -> None:
+    ran = faulty["wrong"]
+    _, reference = ran.evidence.runs
+    (on_cpu,) = [planned.cell_id for planned in reference.plan]
+    assert on_cpu == "bert/fill-mask/cpu/float32"
+    assert set(ran.outcomes(on_cpu).values()) == {Outcome.PASSED}
+    (path,) = ran.reports.rglob("*.json")
+    (verdict,) = json.loads(path.read_text(encoding="utf-8"))["verdicts"]
+    assert (verdict["cell"], verdict["fault"]) == (BERT, "device")
 
 
 @pytest.mark.parametrize("fault", ["wrong", "nan", "oom"])
