@@ -23,14 +23,14 @@ from typing import Any
 import click
 import torch
 
-from hardware.backends._tensors import to_tensors
 from hardware.backends.base import BaseBackend
 from hardware.backends.factory import get_backend
+from hardware.compare import compare
 from hardware.errors import HwCompatError
+from hardware.model.tensors import to_tensors
 from hardware.optimization import OptimizationLevel, OptimizationResult, timing
 from hardware.optimization.batch_norms import outputs_of
 from hardware.system.cpu import read_cpu
-from hardware.testing.parity import compare
 from hardware.testing.reference import as_reference, float64_outputs
 
 from .reference_models import LENGTH, REFERENCE_MODELS, larger

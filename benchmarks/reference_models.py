@@ -14,9 +14,9 @@ from generators.models.catalog import load_catalog
 from generators.models.classifier import classify_type
 from generators.models.inputs import make_inputs
 from generators.models.store import load_recipe
+from hardware.compare import Array
 from hardware.errors import ModelError
 from hardware.testing.loud_weights import fill
-from hardware.testing.parity import Array
 
 REFERENCE_MODELS = ("bert", "gpt2", "llama", "t5", "vit", "clip", "whisper", "resnet", "mixtral", "mamba")
 """One for each kind of model: an encoder, two decoders (learned and rotary positions), an encoder-decoder, images,

@@ -19,10 +19,10 @@ from generators.models.recipe import Recipe
 from generators.models.store import load_recipe
 from hardware.backends.base import ModelSubject
 from hardware.backends.factory import get_backend, known_targets
+from hardware.compare import compare
 from hardware.output_masks import masks_of
 from hardware.testing import reference
 from hardware.testing.loud_weights import fill
-from hardware.testing.parity import compare
 
 
 def _model(recipe: Recipe) -> Any:

@@ -12,6 +12,7 @@ from generators.compatibility.rules import RuleSet, predict
 from generators.compatibility.selection import Selection, select
 from generators.compatibility.verdict import Verdict
 from generators.models.given import GivenRecipe
+from generators.planned_suite import PlannedSuite as PlannedSuite
 from generators.profile import Profile
 from generators.suites.render import render
 from generators.suites.render_given import render_given
@@ -24,25 +25,6 @@ from hardware.target import Target
 from hardware.testing.tolerances import OwnTolerance
 
 ToleranceFor = Callable[[Cell], OwnTolerance | None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlannedSuite:
-    """One suite to be: its cell, the device, the prediction made before anything runs, and its text."""
-
-    profile: Profile
-    cell: Cell
-    device: Target
-    verdict: Verdict
-    text: str
-    required: bool
-    selection: Selection | None = None
-    tolerance: OwnTolerance | None = None
-
-    @property
-    def file_name(self) -> str:
-        """The name of the suite's file."""
-        return f"test_{self.cell.slug}.py"
 
 
 @dataclass(frozen=True, kw_only=True)

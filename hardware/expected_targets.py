@@ -14,7 +14,7 @@ from .workers import without_browser
 
 if TYPE_CHECKING:
     from .accelerators.base import AcceleratorInfo
-    from .detection import HardwareInfo
+    from .inventory import HardwareInfo
 
 DEVICES_OF = {"cuda": "NVIDIA", "rocm": "AMD", "xpu": "Intel"}
 """Targets whose devices a fleet hands out one by one, with the vendor that lists them: Ray gives a task its GPU and
@@ -221,7 +221,7 @@ def node_resources(inventory: HardwareInfo, cores: int | None = None) -> dict[st
     What needs no device of its own is a target too (`tpu:xla-cpu`); simulated devices are none.
     """
     from .backends.factory import backend_class, known_targets
-    from .testing.schedule import usable_cores
+    from .system.cpu import usable_cores
 
     found = [Target.parse(one.target) for one in expected_targets(inventory, known_targets()) if one.expected]
     variants = [Target(name=name, variant=one) for name, one in (("tpu", "xla-cpu"), ("webgpu", "native"))]

@@ -11,7 +11,8 @@ from .errors import UsageError, did_you_mean, echo
 from .expected_targets import node_resources
 from .markdown import markdown
 from .plain_text import json_text, printable, size_text, wrapped
-from .system.libraries import library_names, library_wheels
+from .software import library_wheels
+from .system.libraries import library_names
 
 if TYPE_CHECKING:
     from .accelerators._pci import PciDevice

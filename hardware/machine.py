@@ -190,8 +190,7 @@ class LiveMachine(Machine):
         return read_host()
 
     def packages(self) -> dict[str, str | None]:
-        from .software import FRAMEWORKS, PACKAGES, package_versions
-        from .system.libraries import library_wheels
+        from .software import FRAMEWORKS, PACKAGES, library_wheels, package_versions
         from .workers import environment_versions
 
         if self._packages is None:

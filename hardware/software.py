@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .machine import Library, Reading
+from .values import data_file
 
 PACKAGES = (
     *("torch", "transformers", "openvino", "optimum-intel", "nncf", "numpy", "safetensors", "pytest"),
@@ -28,6 +28,8 @@ FRAMEWORKS = (
     *("tensorrt", "triton", "vllm", "wandb", "xgboost", "zarr"),
 )
 """What else people compute models and data with."""
+
+_LIBRARIES = Path(__file__).with_name("libraries.toml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,32 +112,6 @@ def is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-class Packages(Library):
-    """Python packages, found without importing them: importing an SDK may start its runtime, or take the device."""
-
-    NAME = "packages"
-
-    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
-        """`version` of a distribution; `module`, whether there is a top-level module, and something below it."""
-        name, below = str(arguments[0]), str(arguments[1]) if len(arguments) > 1 else ""
-        if function == "version":
-            version = package_versions((name,))[name]
-            return Reading(value=version, reason="" if version else f"the Python package {name} isn't installed")
-        if function != "module":
-            return Reading(value=None, reason=f"{function} isn't asked of packages")
-        try:
-            spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError):
-            spec = None
-        if spec is None:
-            return Reading(value=None, reason=f"there is no Python module {name}")
-        folders = spec.submodule_search_locations or ([spec.origin] if spec.origin else [])
-        if below and not any((Path(folder) / below).exists() for folder in folders):
-            why = f"the Python module {name} that is here has no {below}: it is another one"
-            return Reading(value=None, reason=why)
-        return Reading(value=True)
-
-
 def read_torch_build() -> TorchBuild:
     """The build of the torch that `import torch` would take."""
     if not is_installed("torch"):
@@ -168,3 +144,14 @@ def parse_torch_version(path: Path) -> TorchBuild:
         hip=values.get("hip"),
         xpu=values.get("xpu"),
     )
+
+
+def known_libraries() -> list[dict[str, Any]]:
+    """The libraries that frameworks compute with, as `libraries.toml` has them."""
+    found: list[dict[str, Any]] = data_file(_LIBRARIES)["library"]
+    return found
+
+
+def library_wheels() -> tuple[str, ...]:
+    """The distributions that bring them."""
+    return tuple(wheel for one in known_libraries() for wheel in one.get("wheels", ()))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from hardware.errors import BrokenInput, echo
 from hardware.evidence.record import Outcome
 from hardware.untrusted import read_json, reason_of
 
-from .finding import SCHEMA_VERSION, Confidence, Finding, Severity, signature
+from .finding import SCHEMA_VERSION, Comparison, Confidence, Finding, Severity, State, signature
 from .stack import STACK_COMPONENT
 
 if TYPE_CHECKING:
@@ -27,14 +26,6 @@ _TEXTS = ("cells", "checks", "evidence_ids", "recommendations")
 _IDLE = (Outcome.NOT_RUN, Outcome.SKIPPED)
 
 
-class State(StrEnum):
-    """What a finding is against a baseline. Only `known` is let pass."""
-
-    NEW = "new"
-    WORSE = "worse"
-    KNOWN = "known"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
     """The findings of a report that was kept. `name` is the file's name without its folders."""
@@ -42,46 +33,6 @@ class Baseline:
     name: str
     timestamp: str
     findings: tuple[Finding, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """A report against a baseline.
-
-    `states` are those of the report's findings, by id and cells. `fixed` are findings of the baseline that are gone
-    though what showed them ran again, `unseen` those of which nothing ran: whether they are fixed isn't known.
-    """
-
-    name: str
-    timestamp: str
-    fixed: tuple[Finding, ...] = ()
-    unseen: tuple[Finding, ...] = ()
-    states: Mapping[tuple[str, tuple[str, ...]], State] = field(default_factory=dict)
-
-    def state(self, finding: Finding) -> State:
-        """What the finding is against the baseline."""
-        return self.states.get((finding.id, finding.cells), State.NEW)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many findings are new, worse, known, fixed and not looked at again."""
-        states = list(self.states.values())
-        counts = {str(state): states.count(state) for state in State}
-        return {**counts, "fixed": len(self.fixed), "not looked at": len(self.unseen)}
-
-    @property
-    def summary(self) -> str:
-        """`1 new, 2 known, 1 fixed`: what there is none of is left out."""
-        return ", ".join(f"{number} {name}" for name, number in self.counts.items() if number) or "no findings"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON object that `schemas/report.json` describes."""
-        return {
-            "name": self.name,
-            "timestamp": self.timestamp,
-            "fixed": [finding.to_dict() for finding in self.fixed],
-            "not_looked_at": [finding.to_dict() for finding in self.unseen],
-        }
 
 
 def compare(report: Report, baseline: Baseline) -> Comparison:

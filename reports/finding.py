@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -94,6 +94,54 @@ class Finding:
             "cells": list(self.cells),
             "checks": list(self.checks),
             "evidence_ids": list(self.evidence_ids),
+        }
+
+
+class State(StrEnum):
+    """What a finding is against a baseline. Only `known` is let pass."""
+
+    NEW = "new"
+    WORSE = "worse"
+    KNOWN = "known"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A report against a baseline.
+
+    `states` are those of the report's findings, by id and cells. `fixed` are findings of the baseline that are gone
+    though what showed them ran again, `unseen` those of which nothing ran: whether they are fixed isn't known.
+    """
+
+    name: str
+    timestamp: str
+    fixed: tuple[Finding, ...] = ()
+    unseen: tuple[Finding, ...] = ()
+    states: Mapping[tuple[str, tuple[str, ...]], State] = field(default_factory=dict)
+
+    def state(self, finding: Finding) -> State:
+        """What the finding is against the baseline."""
+        return self.states.get((finding.id, finding.cells), State.NEW)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many findings are new, worse, known, fixed and not looked at again."""
+        states = list(self.states.values())
+        counts = {str(state): states.count(state) for state in State}
+        return {**counts, "fixed": len(self.fixed), "not looked at": len(self.unseen)}
+
+    @property
+    def summary(self) -> str:
+        """`1 new, 2 known, 1 fixed`: what there is none of is left out."""
+        return ", ".join(f"{number} {name}" for name, number in self.counts.items() if number) or "no findings"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that `schemas/report.json` describes."""
+        return {
+            "name": self.name,
+            "timestamp": self.timestamp,
+            "fixed": [finding.to_dict() for finding in self.fixed],
+            "not_looked_at": [finding.to_dict() for finding in self.unseen],
         }
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from generators.compatibility.verdict import Level
 
-from .baseline import State
-from .finding import Finding, Severity
+from .finding import Finding, Severity, State
 from .markdown_cells import cells_table
 from .markdown_report import counts_line, finding_section, measured_line
 from .places import place_of

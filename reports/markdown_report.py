@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .baseline import Comparison, State
-from .finding import Finding, Severity
+from .finding import Comparison, Finding, Severity, State
 from .markdown_cells import cell_section, cells_table, run_section
 from .project import project_markdown
 from .report import Report

@@ -12,10 +12,9 @@ from generators.project.finding import ProjectOutcome
 from hardware.evidence.history import History
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 
-from .baseline import Comparison, State
 from .cells import CellReport
 from .components import Component
-from .finding import Finding, Severity, count
+from .finding import Comparison, Finding, Severity, State, count
 from .places import SuitePlace
 from .stack import StackResult
 

@@ -18,9 +18,8 @@ from urllib.parse import quote
 from hardware.evidence.versions import RELEASE
 from hardware.plain_text import json_text
 
-from .baseline import State
 from .diagnosis import error_types
-from .finding import Finding, Severity
+from .finding import Finding, Severity, State
 from .places import fingerprints, line_of, place_of
 from .report import Report
 from .text import plain_paragraphs

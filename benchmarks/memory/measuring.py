@@ -23,7 +23,7 @@ from generators.derivation.memory.estimate import built
 from generators.derivation.memory.steps import dtype_of, prepared, run
 from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
-from hardware.backends._tensors import to_tensors
+from hardware.model.tensors import to_tensors
 
 from .allocator import peak_while, storage_bytes
 from .requests import LEAST, MOST_PARAMETERS, MOST_ROWS, Asked, Request, asked_of, configs, parameters_of, random_of

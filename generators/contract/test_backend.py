@@ -16,13 +16,13 @@ from generators.models.inputs import make_inputs
 from hardware import known_answer
 from hardware.backends.base import BaseBackend, ModelSubject, Runnable, Unsupported
 from hardware.backends.factory import get_backend, known_targets
+from hardware.compare import compare, compare_gradients
 from hardware.errors import BackendUnavailable
 from hardware.output_masks import masks_of
 from hardware.target import Target
 from hardware.testing import reference
 from hardware.testing.contract.options import asked_for
 from hardware.testing.loud_weights import fill
-from hardware.testing.parity import compare, compare_gradients
 from hardware.testing.passes import WatchedPasses
 from hardware.testing.tolerances import tolerance_for
 

@@ -18,7 +18,7 @@ from generators.models.libraries import catalog_of, usable_types
 from generators.models.recipe import SHIPPED, Recipe
 from generators.models.store import load_recipe
 from hardware.front_door import open_door
-from hardware.testing.schedule import usable_cores
+from hardware.system.cpu import usable_cores
 
 from .children import Answered, in_children
 from .many import Derived, derive_and_keep

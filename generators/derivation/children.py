@@ -24,7 +24,7 @@ TIMEOUT_S = 240.0
 MEMORY_BYTES = 8 * 2**30
 _NEEDED = (
     *("torch", "torch._dynamo", "transformers", "transformers.modeling_utils", "transformers.generation.utils"),
-    *("generators.derivation.derive", "hardware.backends._decoding"),
+    *("generators.derivation.derive", "hardware.model.decoding"),
 )
 _LOOK_S = 0.5
 

@@ -21,10 +21,10 @@ from generators.models.inputs import OTHER_DRAWS, make_inputs
 from generators.models.libraries import catalog_of, require
 from generators.models.recipe import HERE, Recipe
 from generators.models.store import load_recipe, shipped_recipes
+from hardware.compare import ReferenceNotFinite
 from hardware.errors import ModelError, echo
 from hardware.testing.checkpoints import load_checkpoint
 from hardware.testing.loud_weights import BETWEEN, GAINS, fill
-from hardware.testing.parity import ReferenceNotFinite
 from hardware.testing.reference import as_reference, float64_outputs, gradient_summary
 from hardware.testing.widened import copy_over
 

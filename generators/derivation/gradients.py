@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from hardware.testing.parity import Array, compare_gradients
+from hardware.compare import Array, compare_gradients
 from hardware.testing.reference import as_reference, float64_gradients, float64_outputs
 from hardware.testing.widened import copy_over
 
@@ -44,8 +44,8 @@ def lost_gradients(
     """
     import torch
 
-    from hardware.backends._tensors import to_tensors
     from hardware.backends._torch import loss_gradients
+    from hardware.model.tensors import to_tensors
 
     exact = as_reference(copy_over(model))
     try:

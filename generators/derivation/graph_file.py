@@ -10,11 +10,12 @@ import numpy as np
 
 from generators.models.given import GivenInput, GivenRecipe, draw_inputs
 from hardware.cell import GRAPH_TASK
+from hardware.compare import Array
 from hardware.errors import ModelError, echo
 from hardware.system.memory import free_bytes
-from hardware.testing.graph_files import graph_hash, weight_files
-from hardware.testing.graph_reference import GraphReference, open_reference
-from hardware.testing.parity import Array
+from hardware.testing.graph_files import open_reference
+from hardware.testing.graph_reference import GraphReference
+from hardware.testing.graph_weights import graph_hash, weight_files
 
 log = logging.getLogger(__name__)
 

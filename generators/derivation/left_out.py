@@ -55,8 +55,8 @@ def _unrun(model: torch.nn.Module, reached: Collection[str]) -> Iterator[str]:
 def _decoded_with_cache(model: torch.nn.Module, found: Measured) -> bool:
     import torch
 
-    from hardware.backends._decoding import greedy
-    from hardware.backends._tensors import to_tensors
+    from hardware.model.decoding import greedy
+    from hardware.model.tensors import to_tensors
 
     try:
         return greedy(model, to_tensors(found.inputs, "cpu", torch.float32), steps=_STEPS, use_cache=True).used_cache

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from generators.models.inputs import DRAWN, LENGTHS, covered_by
-from hardware.output_masks import masks_of
-from hardware.target import Target
-from hardware.testing.parity import (
+from hardware.compare import (
     Array,
     Outputs,
     ReferenceNotFinite,
     compare,
 )
+from hardware.output_masks import masks_of
+from hardware.target import Target
 from hardware.testing.reference import as_reference, float64_outputs
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 from hardware.testing.widened import copy_over
@@ -51,14 +51,14 @@ LOUD = 2 * loosest_limit()
 
 def run(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """One forward on CPU in the model's own dtype: the floating outputs as float64 arrays."""
-    from hardware.backends._tensors import to_arrays
+    from hardware.model.tensors import to_arrays
 
     return to_arrays({name: one for name, one in forward_pass(model, inputs).items() if one.is_floating_point()})
 
 
 def results_of(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The same with outputs of whole numbers beside them."""
-    from hardware.backends._tensors import to_arrays
+    from hardware.model.tensors import to_arrays
 
     return to_arrays(forward_pass(model, inputs))
 
@@ -67,8 +67,8 @@ def forward_pass(model: torch.nn.Module, inputs: Mapping[str, Array]) -> dict[st
     """The results of one forward pass on the CPU by name, in the dtype of the parameters, without gradients."""
     import torch
 
-    from hardware.backends._tensors import to_tensors
-    from hardware.backends._torch import forward
+    from hardware.model.calls import forward
+    from hardware.model.tensors import to_tensors
 
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     with torch.no_grad():
@@ -132,7 +132,7 @@ def sensitivity_of(
 
     `model` is float32 and is left as it is. Raises `ReferenceNotFinite`.
     """
-    from hardware.backends._torch import forget_passes
+    from hardware.model.calls import forget_passes
 
     masks = masks_of(masked_by, inputs)
 
@@ -182,7 +182,7 @@ def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:
     """The error of half precision; empty where an operator of the model has none, or what comes out isn't finite."""
     import torch
 
-    from hardware.backends._torch import in_dtype
+    from hardware.model.calls import in_dtype
 
     try:
         error = moved(lambda changed: in_dtype(changed, torch.bfloat16))

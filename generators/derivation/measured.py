@@ -10,9 +10,9 @@ from generators.models.catalog import TaskEntry
 from generators.models.classifier import Classification
 from generators.models.diffusion import denoised
 from generators.models.inputs import LENGTHS, make_inputs, placeholders
+from hardware.compare import Array, Outputs, ReferenceNotFinite, is_whole
 from hardware.errors import ModelError
 from hardware.output_masks import masks_of
-from hardware.testing.parity import Array, Outputs, ReferenceNotFinite, is_whole
 from hardware.testing.reference import as_reference, float64_outputs
 from hardware.testing.widened import copy_over
 

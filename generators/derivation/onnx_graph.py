@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hardware.backends.base import ModelSubject
+from hardware.compare import Array
 from hardware.export.exported import ONNX
 from hardware.export.onnx import export_onnx, missing_packages
-from hardware.testing.parity import Array
 
 _MANY_AXES = 5
 """From here on runtimes differ in what they take."""

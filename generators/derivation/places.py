@@ -83,7 +83,7 @@ def _tensors(drafts: Mapping[str, Spec]) -> dict[str, Any]:
     """One example of each input."""
     import torch
 
-    from hardware.backends._tensors import to_tensors
+    from hardware.model.tensors import to_tensors
 
     return to_tensors(make_inputs(drafts, 0, (_TEXT_BEHIND,)), "cpu", torch.float32)
 
@@ -93,7 +93,7 @@ def _by_forward(model: Any, drafts: Mapping[str, Spec]) -> int | None:
     put anything there."""
     import torch
 
-    from hardware.backends._torch import without_cache
+    from hardware.model.calls import without_cache
 
     with torch.no_grad(), _stopped_at_places(model), _scatters():
         try:

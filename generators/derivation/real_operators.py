@@ -14,8 +14,8 @@ from generators.models.classifier import classify_type
 from generators.models.inputs import make_inputs
 from generators.models.recipe import Recipe
 from generators.models.store import load_recipe
+from hardware.compare import Array
 from hardware.errors import ModelError, echo
-from hardware.testing.parity import Array
 
 from . import measure, tiny
 from .building import build, class_of, line_of
@@ -83,8 +83,8 @@ def _calls(
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
     from transformers.initialization import no_init_weights
 
-    from hardware.backends._tensors import to_tensors
-    from hardware.backends._torch import forward
+    from hardware.model.calls import forward
+    from hardware.model.tensors import to_tensors
 
     unknown_numbers = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
     mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=unknown_numbers)

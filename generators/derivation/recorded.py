@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from hardware.compare import Array, Outputs, scale_of
 from hardware.output_masks import covering
-from hardware.testing.parity import Array, Outputs, scale_of
 
 from .measure import SUBTLE
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from generators.models.inputs import make_inputs
-from hardware.testing.parity import compare
+from hardware.compare import compare
 
 from .measure import SUBTLE, run
 from .modalities import Spec

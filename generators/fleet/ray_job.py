@@ -21,11 +21,12 @@ from hardware.evidence.versions import versions_of
 from hardware.evidence.writer import EvidenceWriter, new_run_id, now
 from hardware.expected_targets import node_resources
 from hardware.plain_text import one_line
+from hardware.system.cpu import usable_cores
 from hardware.testing.accounts import close
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hardware.testing.progress import Progress
 from hardware.testing.runner import Limits, terminate_interrupts
-from hardware.testing.schedule import groups_of, usable_cores
+from hardware.testing.schedule import groups_of
 from hardware.testing.suite_file import SuiteFile, read_suite
 
 from . import ray_node

@@ -125,8 +125,8 @@ def _openvino_runs(
 ) -> GraphRuns:
     """The forward pass as OpenVINO's own converter traces it: it keeps the names of modules, and has one graph. A
     conversion that gives other numbers than torch is looked into as well."""
+    from hardware.backends._openvino_calls import OPENVINO_OPTIONS
     from hardware.backends._openvino_model import open_model
-    from hardware.backends.openvino import OPENVINO_OPTIONS
     from hardware.export.exported import FORWARD
     from hardware.export.onnx import with_positions
     from hardware.export.openvino import export_openvino

@@ -48,8 +48,8 @@ def _masked_inside(model: torch.nn.Module, anatomy: Anatomy) -> list[str]:
     """The attentions that are causal or that are handed a mask, found by one forward pass."""
     import torch
 
-    from hardware.backends._tensors import to_tensors
-    from hardware.backends._torch import forward
+    from hardware.model.calls import forward
+    from hardware.model.tensors import to_tensors
 
     found = {
         site.module: bool(getattr(model.get_submodule(site.module), "is_causal", False)) for site in anatomy.sites

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hardware.backends._outputs import floating_outputs, replaced_outputs
+from hardware.model.outputs import floating_outputs, replaced_outputs
 
 if TYPE_CHECKING:
     import random

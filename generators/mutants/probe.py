@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hardware.backends._decoding import greedy
-from hardware.backends._tensors import to_arrays, to_tensors
-from hardware.backends._torch import forward
+from hardware.compare import compare
+from hardware.model.calls import forward
+from hardware.model.decoding import greedy
+from hardware.model.tensors import to_arrays, to_tensors
 from hardware.output_masks import masks_of
-from hardware.testing.parity import compare
 
 if TYPE_CHECKING:
     import torch

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from generators.compatibility.memory.asking import MemoryAnswer, memory_answer
 from generators.compatibility.memory.estimate import MemoryEstimate
 from generators.compatibility.rules import RuleSet
 from generators.compatibility.selection import priority_list
 from generators.compatibility.verdict import Basis, Level, Verdict, Words
+from generators.derivation.memory_answer import MemoryAnswer, memory_answer
 from generators.plan import predicted_for
 from generators.profile import Profile
 from hardware.cell import Cell

@@ -21,8 +21,8 @@ from hardware.output_masks import masks_of
 from .failure import ANSWER, EXPECTED, INPUTS, MASK, WEIGHTS, Captured, Does, Shape, Step, Way
 
 if TYPE_CHECKING:
+    from hardware.compare import Array
     from hardware.testing.model_test import ModelTest
-    from hardware.testing.parity import Array
 
 _LEFT = re.compile(r"it leaves (.{1,400}?) to the host")
 LARGEST_FILE = 512 * 2**20

@@ -15,8 +15,8 @@ from .failure import Does, Step, Way
 from .recorder import Compared, Recorder, Tried, expected_of, masks_for, wishes_of
 
 if TYPE_CHECKING:
+    from hardware.compare import Array
     from hardware.testing.model_test import ModelTest
-    from hardware.testing.parity import Array
 
 _BY_ONNX = "torch.onnx.export and folded by ONNX Runtime, on whose own CPU provider it agrees with torch"
 _RELATIVE = re.compile(r"(inf|\d\.\d+e[+-]\d+) of the output's scale")
@@ -190,14 +190,14 @@ def _watch_decoding(recorder: Recorder) -> None:
 
 
 def _generation_of(model: Any, inputs: Mapping[str, Array], steps: int) -> dict[str, Any]:
-    """How the library's own loop is called, as `hardware/backends/_decoding.py` does it."""
+    """How the library's own loop is called, as `hardware/model/decoding.py` does it."""
     prompt = [name for name in inputs if name != "position_ids" and not name.startswith("decoder_")]
     complete = bool({getattr(model, "main_input_name", "input_ids"), "inputs_embeds"} & set(prompt))
     return {"prompt": prompt, "limit": "max_new_tokens" if complete else "max_length", "steps": steps}
 
 
 def _watch_exports(recorder: Recorder) -> None:
-    from hardware.backends.openvino import OPENVINO_OPTIONS
+    from hardware.backends._openvino_calls import OPENVINO_OPTIONS
     from hardware.export import onnx, openvino, verification
 
     def exporting(way: Way, before: Any, subject: Any, example: Any, *args: Any, **kwargs: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from generators.models.given import GivenRecipe
-from generators.plan import PlannedSuite
+from generators.planned_suite import PlannedSuite
 from hardware.errors import OutputError, UsageError
 from hardware.evidence.revisions import PACKED, packed_parts
 from hardware.evidence.versions import RELEASE

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from generators.plan import PlannedSuite
+from generators.planned_suite import PlannedSuite
 from hardware.errors import NothingMatched, OutputError
 
 from .files import State, prepare_folder, state_of, write_suite

@@ -16,16 +16,16 @@ import numpy as np
 from hardware.backends._web import WebBackend
 from hardware.backends.base import Execution, ModelSubject
 from hardware.backends.factory import get_backend
+from hardware.compare import is_meant
 from hardware.export.exported import ONNX
 from hardware.export.onnx import export_onnx, with_positions
 from hardware.output_masks import masks_of
 from hardware.testing.measurement import Outputs
 from hardware.testing.model_test import ModelTest
-from hardware.testing.parity import is_meant
 from hardware.testing.reference import digest_of
 
 if TYPE_CHECKING:
-    from hardware.testing.parity import Array
+    from hardware.compare import Array
 
 
 class NotCaptured(Exception):

@@ -10,9 +10,11 @@ from typing import Any
 from ..machine import Machine, Reading, Tool
 from ._amdgpu import Cards, placed
 from ._figures import (
+    AMD_VIOLATIONS,
     celsius,
     drawn,
     generation_of,
+    gfx_named,
     given,
     memory_kind,
     number,
@@ -26,7 +28,6 @@ from ._figures import (
     without,
 )
 from ._sources import Source
-from .amd import VIOLATIONS, gfx_named
 from .base import AcceleratorInfo
 
 _UNITS = {"b": 1, "kb": 2**10, "mb": 2**20, "gb": 2**30}
@@ -88,9 +89,9 @@ class AmdSmiSource(_AmdTool):
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
         metric = self._metric(index)
-        limits = {name: text(_table(metric, "throttle").get(f"{name}_violation_status")) for name in VIOLATIONS}
+        limits = {name: text(_table(metric, "throttle").get(f"{name}_violation_status")) for name in AMD_VIOLATIONS}
         if any(limits.values()):
-            active = [VIOLATIONS[name] for name, state in limits.items() if (state or "").upper() == "ACTIVE"]
+            active = [AMD_VIOLATIONS[name] for name, state in limits.items() if (state or "").upper() == "ACTIVE"]
             return Reading(value=tuple(dict.fromkeys(active)))
         status = (text(_table(metric, "power").get("throttle_status")) or "").upper()
         known: dict[str, tuple[str, ...]] = {"UNTHROTTLED": (), "THROTTLED": ("reason_not_told",)}

@@ -27,9 +27,8 @@ from ._figures import (
     size,
     text,
 )
-from ._pci import PciNames
+from ._pci import AMD_VENDOR_ID, PciNames
 from ._sources import Source
-from .amd import VENDOR_ID
 from .base import AcceleratorInfo
 
 _DRM = "/sys/class/drm"
@@ -71,7 +70,7 @@ def agents(machine: Machine) -> dict[str, Agent]:
     found: dict[str, Agent] = {}
     for name in machine.names(_NODES) or ():
         told = _properties(machine.text(f"{_NODES}/{name}/properties"))
-        if not name.isdigit() or not told.get("simd_count") or told.get("vendor_id", VENDOR_ID) != VENDOR_ID:
+        if not name.isdigit() or not told.get("simd_count") or told.get("vendor_id", AMD_VENDOR_ID) != AMD_VENDOR_ID:
             continue
         where = told.get("location_id", 0)
         address = (
@@ -143,7 +142,7 @@ def _card(machine: Machine, path: str, known: Mapping[str, Agent]) -> Card | Non
     address = pci_address((machine.link(path) or "").rpartition("/")[2])
     device_id = machine.number(f"{path}/device", 16)
     driver = (machine.link(f"{path}/driver") or "").rpartition("/")[2]
-    if machine.number(f"{path}/vendor", 16) != VENDOR_ID or device_id is None or address is None:
+    if machine.number(f"{path}/vendor", 16) != AMD_VENDOR_ID or device_id is None or address is None:
         return None
     if driver not in ("amdgpu", ""):
         return None
@@ -321,8 +320,8 @@ def driver_version(machine: Machine) -> str | None:
 
 
 def _name(machine: Machine, card: Card) -> str:
-    told: Any = machine.library(PciNames).ask("names", [[VENDOR_ID, card.device_id]]).value or []
-    names = [name for vendor, device, name in told if (vendor, device) == (VENDOR_ID, card.device_id)]
+    told: Any = machine.library(PciNames).ask("names", [[AMD_VENDOR_ID, card.device_id]]).value or []
+    names = [name for vendor, device, name in told if (vendor, device) == (AMD_VENDOR_ID, card.device_id)]
     return names[0] if names else f"AMD device {card.device_id:#06x}"
 
 

@@ -16,10 +16,9 @@ from typing import Any
 
 from ..machine import Machine, Reading
 from ._figures import celsius, drawn, generation_of, given, number, pci_address, positive, rates, share, size, text
-from ._pci import PciNames
+from ._pci import INTEL_VENDOR_ID, PciNames
 from ._sources import Source
 from .base import AcceleratorInfo
-from .intel import VENDOR_ID
 
 _DRM, _ACCEL = "/sys/class/drm", "/sys/class/accel"
 _BETWEEN_SAMPLES_S = 0.05
@@ -83,7 +82,7 @@ def _card(machine: Machine, folder: str, drivers: tuple[str, ...], node: str) ->
     address = pci_address((machine.link(path) or "").rpartition("/")[2])
     device_id = machine.number(f"{path}/device", 16)
     driver = (machine.link(f"{path}/driver") or "").rpartition("/")[2]
-    if machine.number(f"{path}/vendor", 16) != VENDOR_ID or device_id is None or address is None:
+    if machine.number(f"{path}/vendor", 16) != INTEL_VENDOR_ID or device_id is None or address is None:
         return None
     if driver not in drivers:
         return None
@@ -106,8 +105,8 @@ def _card(machine: Machine, folder: str, drivers: tuple[str, ...], node: str) ->
 
 def pci_name(machine: Machine, device_id: int) -> str | None:
     """The device's name in the PCI id database."""
-    told: Any = machine.library(PciNames).ask("names", [[VENDOR_ID, device_id]]).value or []
-    return next((name for vendor, device, name in told if (vendor, device) == (VENDOR_ID, device_id)), None)
+    told: Any = machine.library(PciNames).ask("names", [[INTEL_VENDOR_ID, device_id]]).value or []
+    return next((name for vendor, device, name in told if (vendor, device) == (INTEL_VENDOR_ID, device_id)), None)
 
 
 def _growth(machine: Machine, path: str) -> float | None:

@@ -11,10 +11,9 @@ import re
 from typing import Any
 
 from ..machine import Machine, Reading, Tool
-from ._figures import celsius, given, number, pci_address, percent, rates, share, size, text, watts
+from ._figures import Extra, celsius, given, mig_facts, number, pci_address, percent, rates, share, size, text, watts
 from ._sources import Source
 from .base import AcceleratorInfo
-from .nvidia import Extra, mig_facts
 
 _ELEMENTS = {
     "applications_clocks_setting": "applications_clocks",

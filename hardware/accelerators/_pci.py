@@ -17,6 +17,7 @@ from ..machine import Library, LiveMachine, Machine, Reading
 from ..values import data_file, whole, words
 from ._figures import generation_of
 
+AMD_VENDOR_ID, INTEL_VENDOR_ID = 0x1002, 0x8086
 DISPLAY_CLASS = 0x03
 PROCESSING_ACCELERATOR_CLASS = 0x12
 _VAGUE_CLASSES = (0x00, 0x08, 0x0B, 0x11, 0x40, 0xFF)

@@ -6,14 +6,17 @@ places a `ListedAccelerators`. Both have a reason for each figure that isn't the
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ..errors import UsageError, echo
 from ..machine import Library, Machine, Reading, Tool
+from ..software import package_versions
 from ._figures import counted
 from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice, devices_of
 from .base import (
@@ -363,3 +366,29 @@ class ListedAccelerators(AcceleratorBackend):
     def no_name(self, framework: str, device: AcceleratorInfo, instead: str) -> UsageError:
         """The error for a device that no framework of the five names, with what drives it instead."""
         return UsageError(f"{framework} has no name for {device.model}", fix=instead)
+
+
+class Packages(Library):
+    """Python packages, found without importing them: importing an SDK may start its runtime, or take the device."""
+
+    NAME = "packages"
+
+    def ask(self, function: str, *arguments: Any) -> Reading[Any]:
+        """`version` of a distribution; `module`, whether there is a top-level module, and something below it."""
+        name, below = str(arguments[0]), str(arguments[1]) if len(arguments) > 1 else ""
+        if function == "version":
+            version = package_versions((name,))[name]
+            return Reading(value=version, reason="" if version else f"the Python package {name} isn't installed")
+        if function != "module":
+            return Reading(value=None, reason=f"{function} isn't asked of packages")
+        try:
+            spec = importlib.util.find_spec(name)
+        except (ImportError, ValueError):
+            spec = None
+        if spec is None:
+            return Reading(value=None, reason=f"there is no Python module {name}")
+        folders = spec.submodule_search_locations or ([spec.origin] if spec.origin else [])
+        if below and not any((Path(folder) / below).exists() for folder in folders):
+            why = f"the Python module {name} that is here has no {below}: it is another one"
+            return Reading(value=None, reason=why)
+        return Reading(value=True)

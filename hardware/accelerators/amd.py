@@ -20,14 +20,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..machine import Reading
-from ._figures import celsius, given, memory_kind, pci_address, percent, positive, rates, share, size, text, without
+from ._figures import (
+    AMD_VIOLATIONS,
+    celsius,
+    gfx_named,
+    given,
+    memory_kind,
+    pci_address,
+    percent,
+    positive,
+    rates,
+    share,
+    size,
+    text,
+    without,
+)
+from ._pci import AMD_VENDOR_ID
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
 from .base import AcceleratorInfo, DriverState, LibraryState
 
 if TYPE_CHECKING:
     from ._amdgpu import Card, Cards
-
-VENDOR_ID = 0x1002
 
 _FILE = "libamd_smi.so"
 _ENUMS = {
@@ -36,16 +49,6 @@ _ENUMS = {
     "amdsmi_get_gpu_memory_usage": ("AmdSmiMemoryType",),
 }
 _NO_PERMISSION, _DRIVER_NOT_LOADED, _NO_DRIVER = 10, 34, 51
-
-VIOLATIONS = {
-    "prochot": "thermal",
-    "socket_thermal": "thermal",
-    "vr_thermal": "thermal",
-    "hbm_thermal": "thermal",
-    "ppt": "power_limit",
-    "gfx_clk_below_host_limit": "clock_below_limit",
-}
-"""What amd-smi calls violations of a limit (amdsmi.h, amdsmi_violation_status_t)."""
 
 _THROTTLER_GROUPS = ((0, 16, "power_limit"), (16, 32, "current_limit"), (32, 56, "thermal"), (56, 64, "reliability"))
 """Bits of the driver's throttle status by kind (the kernel's amdgpu_smu.h, SMU_THROTTLER_*)."""
@@ -321,7 +324,7 @@ class AmdAccelerators(SourcedAccelerators):
         "jax": "rocm:{index}",
         "onnxruntime": "cuda:{index}",
     }
-    PCI_VENDOR_ID = VENDOR_ID
+    PCI_VENDOR_ID = AMD_VENDOR_ID
     LIBRARY_SOURCE = AmdsmiSource
     MODULES = ("amdgpu",)
 
@@ -360,12 +363,12 @@ class AmdAccelerators(SourcedAccelerators):
 def violation_reasons(status: dict[str, Any]) -> tuple[str, ...] | None:
     """Names of the limits that hold the clocks down now; `None` where the device tells of none of them."""
     names = {
-        "prochot_thrm": VIOLATIONS["prochot"],
-        "socket_thrm": VIOLATIONS["socket_thermal"],
-        "vr_thrm": VIOLATIONS["vr_thermal"],
-        "hbm_thrm": VIOLATIONS["hbm_thermal"],
-        "ppt_pwr": VIOLATIONS["ppt"],
-        "gfx_clk_below_host_limit": VIOLATIONS["gfx_clk_below_host_limit"],
+        "prochot_thrm": AMD_VIOLATIONS["prochot"],
+        "socket_thrm": AMD_VIOLATIONS["socket_thermal"],
+        "vr_thrm": AMD_VIOLATIONS["vr_thermal"],
+        "hbm_thrm": AMD_VIOLATIONS["hbm_thermal"],
+        "ppt_pwr": AMD_VIOLATIONS["ppt"],
+        "gfx_clk_below_host_limit": AMD_VIOLATIONS["gfx_clk_below_host_limit"],
     }
     states = {name: status.get(f"active_{name}") for name in names}
     if not any(isinstance(state, bool) for state in states.values()):
@@ -376,12 +379,6 @@ def violation_reasons(status: dict[str, Any]) -> tuple[str, ...] | None:
 def throttle_reasons(bits: int) -> tuple[str, ...]:
     """The driver's bit set as names, each once."""
     return tuple(name for first, end, name in _THROTTLER_GROUPS if bits >> first & ((1 << (end - first)) - 1))
-
-
-def gfx_named(written: Any) -> str | None:
-    """The instruction set that a tool names, as `gfx942`."""
-    name = text(written)
-    return name if name and name.startswith("gfx") and name != "gfx0" and len(name) < 12 else None
 
 
 def _vram_type(written: Any) -> str | None:

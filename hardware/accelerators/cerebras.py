@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..machine import Library, Reading
-from ..software import Packages
 from ..values import from_json, table, tables, whole, words
-from ._sources import ListedAccelerators
+from ._sources import ListedAccelerators, Packages
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 DEFAULT_FILE = "/opt/cerebras/config_v2"

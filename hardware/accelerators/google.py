@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from ..machine import Reading
-from ..software import Packages
 from ..values import data_file, whole, words
 from ._figures import percent
 from ._pci import DEVICES, PciDevice, bound_driver, devices_of, pcie_generation
-from ._sources import ListedAccelerators
+from ._sources import ListedAccelerators, Packages
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts
 
 PCI_VENDOR_ID, CORAL_VENDOR_ID, CORAL_DEVICE_ID = 0x1AE0, 0x1AC1, 0x089A

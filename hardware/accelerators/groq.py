@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..software import Packages
 from ..values import data_file
 from ._pci import DEVICES, PciDevice, bound_driver, devices_of, pcie_generation
-from ._sources import ListedAccelerators
+from ._sources import ListedAccelerators, Packages
 from .base import AcceleratorInfo, DriverState, HardwareState, LibraryState, VendorFacts, bus_only
 
 PCI_VENDOR_ID, PCI_DEVICE_ID = 0x1DE0, 0x0000

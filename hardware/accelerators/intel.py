@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..machine import Machine, Reading
 from ._figures import celsius, drawn, given, memory_kind, pci_address, percent, rates, share, size, text, without
-from ._pci import DISPLAY_CLASS, PROCESSING_ACCELERATOR_CLASS, PciDevice
+from ._pci import DISPLAY_CLASS, INTEL_VENDOR_ID, PROCESSING_ACCELERATOR_CLASS, PciDevice
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
 from .base import AcceleratorInfo, DriverState, LibraryState
 
 if TYPE_CHECKING:
     from ._intel_files import IntelGpuFiles, IntelNpuFiles
-
-VENDOR_ID = 0x8086
 
 THROTTLE_REASONS = {
     0x001: "power_limit",
@@ -263,7 +261,7 @@ class IntelAccelerators(SourcedAccelerators):
         "onnxruntime": "GPU.{index}",
     }
     NPU_STRINGS: ClassVar[dict[str, str]] = {"openvino": "NPU", "onnxruntime": "NPU"}
-    PCI_VENDOR_ID = VENDOR_ID
+    PCI_VENDOR_ID = INTEL_VENDOR_ID
     LIBRARY_SOURCE = LevelZeroSource
     _npus: IntelNpuFiles | None = None
     _joined: Source | None = None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from ..machine import Reading
-from ._figures import celsius, generation, given, milliwatts, percent, positive, rates, size
+from ._figures import Extra, celsius, generation, given, mig_facts, milliwatts, percent, positive, rates, size
 from ._pci import DISPLAY_CLASS
 from ._sources import LibrarySource, OpenedOnce, Opening, Source, SourcedAccelerators
 from .base import AcceleratorInfo, DriverState, LibraryState, NoSuchIndex
@@ -49,9 +48,6 @@ THROTTLE_REASONS = {
 """NVML's bits (nvml.h, nvmlClocksEventReasons). An idle GPU (0x1) isn't throttled."""
 
 _GPU_IDLE = 0x001
-
-Extra = dict[str, str | int | float | bool]
-
 
 _NO_LIBRARY = Opening(
     library=LibraryState.MISSING,
@@ -166,24 +162,6 @@ def throttle_reasons(bits: int) -> tuple[str, ...]:
     known = [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
     unknown = bits & ~_GPU_IDLE & ~sum(THROTTLE_REASONS)
     return tuple(dict.fromkeys([*known, *([f"unknown_{unknown:#x}"] if unknown else [])]))
-
-
-def mig_facts(enabled: bool, slices: Sequence[dict[str, Any]], reason: str = "") -> Extra:
-    """What a card in MIG mode adds: its slices. A program is given one slice, so `usable_memory_bytes` is what the
-    smallest has, not what the card has."""
-    facts: Extra = {"mig_enabled": enabled}
-    sizes = [one["memory_bytes"] for one in slices if one.get("memory_bytes")]
-    for position, one in enumerate(slices):
-        facts[f"mig_{position}"] = one.get("name") or "a slice without a name"
-        if one.get("memory_bytes"):
-            facts[f"mig_{position}_memory_bytes"] = one["memory_bytes"]
-        if one.get("uuid"):
-            facts[f"mig_{position}_uuid"] = one["uuid"]
-    if enabled and sizes:
-        facts["usable_memory_bytes"] = min(sizes)
-    elif enabled:
-        facts["mig_reason"] = reason or "the card is in MIG mode and has no slice: nothing can run on it"
-    return facts
 
 
 class NvmlSource(LibrarySource):

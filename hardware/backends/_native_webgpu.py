@@ -10,13 +10,16 @@ import sys
 from collections.abc import Mapping
 from ctypes.util import find_library
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..evidence.record import Stage
 from ..workers import Worker, environment_of
 from ..workers.process import SCRIPTS
 from ._web import PASS_LIMIT_S, NodesBackend
-from .base import DeviceInfo
+from .base import DeviceInfo, ModelSubject, Runnable
+
+if TYPE_CHECKING:
+    from .base import Inputs
 
 _DRIVERS = Path("/dev/dri")
 _ICD = "vk_swiftshader_icd.json"
@@ -89,3 +92,8 @@ class NativeWebGPUBackend(NodesBackend):
     def _get_device_info(self, device_id: int) -> DeviceInfo:
         name = f"{self.device} through {self._runtime_told()}"
         return self.device_info("webgpu", name, fallback=self.is_software)
+
+    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
+        from ._web_runnable import load_web_model
+
+        return load_web_model(self, subject, example_inputs, precision)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 class OnnxWorkerBackend(WorkerBackend):
     """Base of such targets: a file is asked with named arrays, and with small files whose answers are known."""
 
+    PROVIDER: ClassVar[str]
+    """ONNX Runtime's name of the execution provider."""
+
     PACKAGE: ClassVar[str] = ""
     """What is said not to start, where that isn't what a person calls the runtime."""
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..evidence.record import Stage
-from ._openvino_runnable import OpenVINORunnable
+from ._openvino_calls import OPENVINO_OPTIONS
+from ._openvino_runnable import OpenVINODevice, OpenVINORunnable
 from .base import FileSubject, Runnable, Unsupported
-from .openvino import OPENVINO_OPTIONS, OpenVINOBackend
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
@@ -55,7 +55,7 @@ class OpenVINOGraph(OpenVINORunnable):
 
     can = frozenset({"save"})
 
-    def __init__(self, backend: OpenVINOBackend, subject: FileSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: OpenVINODevice, subject: FileSubject, example: Inputs, precision: str) -> None:
         self.backend = backend
         self.file = subject.file
         self.example = dict(example)

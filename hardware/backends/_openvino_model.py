@@ -13,9 +13,9 @@ from ..evidence.record import Stage
 from ..export import Exported
 from ..export.exported import ENCODER, EXPORTER, FORWARD, PROMPT, RESULT, STEP
 from ..export.exporter import openvino_names
+from ..export.graph_decoding import decode
 from ..export.positions import host_positions
-from ._graph_decoding import decode
-from ._outputs import ruled_out
+from ..model.outputs import ruled_out
 from .base import Generation, ModelSubject, Unsupported
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class BareModel(OpenedModel):
     def _positions(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch
 
-        from ._tensors import to_tensors
+        from ..model.tensors import to_tensors
 
         positions = host_positions(self.model, to_tensors(inputs, "cpu", torch.float32))
         return {name: tensor.numpy() for name, tensor in positions.items()}
@@ -183,8 +183,8 @@ class ClassModel(OpenedModel):
     def __call__(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch
 
-        from ._outputs import floating_outputs
-        from ._tensors import to_arrays
+        from ..model.outputs import floating_outputs
+        from ..model.tensors import to_arrays
 
         with torch.no_grad():
             output = self.model(**{n: torch.as_tensor(np.ascontiguousarray(v)) for n, v in inputs.items()})
@@ -194,8 +194,8 @@ class ClassModel(OpenedModel):
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
         import torch
 
-        from ._decoding import greedy
-        from ._tensors import to_tensors
+        from ..model.decoding import greedy
+        from ..model.tensors import to_tensors
 
         return greedy(self.model, to_tensors(inputs, "cpu", torch.float32), steps=steps, use_cache=True)
 

@@ -6,7 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -16,15 +16,19 @@ from ..export.onnx import with_positions
 from ._exported_runnable import ExportedRunnable
 from ._in_worker import shapes_of, write_arrays
 from .base import ModelSubject, Runnable
-from .qnn import PROVIDER
 
 if TYPE_CHECKING:
     from .base import Array, Inputs
-    from .qnn import QNNBackend
-
 
 CALIBRATIONS = 16
 """Inputs whose ranges a quantised model is made for."""
+
+
+class QNNDevice(Protocol):
+    """What a model needs of its backend beside the calls of `OnnxWorkerBackend`."""
+
+    def arithmetic(self) -> str:
+        """What HTP computes a float32 graph in."""
 
 
 class QNNRunnable(ExportedRunnable):
@@ -34,7 +38,7 @@ class QNNRunnable(ExportedRunnable):
     unseen = "what QNN does inside one graph, which it compiles as a whole"
 
     def __init__(
-        self, backend: QNNBackend, subject: ModelSubject, example: Inputs, precision: str, file: Path | None = None
+        self, backend: QNNDevice, subject: ModelSubject, example: Inputs, precision: str, file: Path | None = None
     ) -> None:
         super().__init__(backend, subject, example, precision)
         if file is not None:
@@ -46,7 +50,7 @@ class QNNRunnable(ExportedRunnable):
         assigned: Mapping[str, Mapping[str, int]] = self.proofs[shapes_of(inputs)]["assigned"]
         found = {True: Counter[str](), False: Counter[str]()}
         for provider, counts in assigned.items():
-            found[provider == PROVIDER].update({f"onnx.{name}": n for name, n in counts.items()})
+            found[provider == self.backend.PROVIDER].update({f"onnx.{name}": n for name, n in counts.items()})
         return dict(found[True]), dict(found[False])
 
     def save_and_reload(self, folder: Path) -> Runnable:

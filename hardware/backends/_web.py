@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,16 +18,16 @@ import numpy as np
 
 from ..errors import BackendUnavailable
 from ..evidence.record import COARSE, Stage
+from ..model.outputs import ruled_out
 from ..workers import WorkerError, browsers, web_folder
 from ..workers.process import SCRIPTS
 from ._in_worker import reason_of
 from ._onnx_in_worker import OnnxWorkerBackend
-from ._outputs import ruled_out
 from ._web_placement import WHOLE
-from .base import ModelSubject, Runnable, Unsupported
+from .base import Unsupported
 
 if TYPE_CHECKING:
-    from .base import Array, Inputs
+    from .base import Array
 
 PASS_LIMIT_S = 90.0
 _BESIDE_S = 20.0
@@ -71,7 +71,8 @@ _SHAPES_AND_MASKS = (
 
 
 class NodesBackend(OnnxWorkerBackend):
-    """Base of targets whose runtime's log says which node ran where: `WebRunnable` holds their models."""
+    """Base of targets whose runtime's log says which node ran where: each loads its models with
+    `load_web_model`."""
 
     CAN = frozenset({"generate"})
     DEADLINE_S = 300.0
@@ -82,9 +83,6 @@ class NodesBackend(OnnxWorkerBackend):
 
     FIXED_SHAPES: ClassVar[bool]
     """Whether every axis of a file must have a size."""
-
-    PROVIDER: ClassVar[str]
-    """The provider's name in the runtime's log."""
 
     UNSEEN: ClassVar[str]
     """What the runtime doesn't tell."""
@@ -135,14 +133,6 @@ class NodesBackend(OnnxWorkerBackend):
 
         values = np.full((SIZE, SIZE), 300, np.float16)
         return overflows(self.answer_of(write_overflow, {"values": values}, "float16")["root"])
-
-    def load(self, subject: ModelSubject, example_inputs: Inputs, precision: str) -> Runnable:
-        if precision not in self.PRECISIONS:
-            raise Unsupported(f"{self.target} doesn't compute in {precision}", error_type="unsupported_dtype")
-        from ._web_runnable import WebRunnable
-
-        runnable: Callable[..., Runnable] = WebRunnable
-        return runnable(self, subject, example_inputs, precision)
 
 
 class WebBackend(NodesBackend):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ..evidence.record import Stage
 from ..export.compressing import in_float16, with_int8_weights_in
 from ..export.exported import ONNX
+from ..export.graph_decoding import decode
 from ..export.onnx_decoding import axes_of, export_onnx_decoding, graph_files, with_sizes
 from ..software_adapters import other_adapter
 from ._exported_runnable import ExportedRunnable
-from ._graph_decoding import decode
 from ._in_worker import shapes_of
 from ._onnx import COMPUTE
 from ._torch import listed, what_raises
@@ -24,20 +24,20 @@ from .base import STEPS, Execution, Generation, ModelSubject, Unsupported, coars
 
 if TYPE_CHECKING:
     from ..export.exported import Exported
-    from ._web import WebBackend
+    from ._web import NodesBackend
     from .base import Inputs
 
 
 class WebRunnable(ExportedRunnable):
     """One ONNX file for each shape, in a browser that meets no other model."""
 
-    backend: WebBackend
+    backend: NodesBackend
 
     @property
     def unseen(self) -> str:
         return self.backend.UNSEEN
 
-    def __init__(self, backend: WebBackend, subject: ModelSubject, example: Inputs, precision: str) -> None:
+    def __init__(self, backend: NodesBackend, subject: ModelSubject, example: Inputs, precision: str) -> None:
         super().__init__(backend, subject, example, precision)
         if precision == "int8":
             self.conditions = {**self.conditions, "quantised": "weights in 8 bits"}
@@ -133,6 +133,13 @@ class WebRunnable(ExportedRunnable):
             return placement(proof["placed"], operators_of(file), self.backend.PROVIDER)
         except Incomplete as error:
             raise Unsupported(str(error), error_type="unknown", stage=Stage.RUN) from error
+
+
+def load_web_model(backend: NodesBackend, subject: ModelSubject, example: Inputs, precision: str) -> WebRunnable:
+    """Put a model into the runtime of `backend`. Raises `Unsupported` in a precision that it doesn't compute in."""
+    if precision not in backend.PRECISIONS:
+        raise Unsupported(f"{backend.target} doesn't compute in {precision}", error_type="unsupported_dtype")
+    return WebRunnable(backend, subject, example, precision)
 
 
 @functools.lru_cache(maxsize=16)

@@ -8,19 +8,20 @@ import weakref
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from ..evidence.record import Stage
+from ..export.graph_decoding import Graph, decode
 from ..export.program import INNER, Program, export_decoding, export_forward
+from ..model.calls import in_dtype, torch_dtype
+from ..model.outputs import ruled_out
+from ..model.tensors import to_tensors
 from ..output_masks import masks_of
-from ._graph_decoding import Graph, decode
 from ._in_worker import Shapes, shapes_of
 from ._loss import loss_weights
-from ._outputs import ruled_out
-from ._tensors import to_tensors
-from ._torch import in_dtype, listed, torch_dtype, what_raises
+from ._torch import listed, what_raises
 from ._trace import host_products
 from .base import Execution, Generation, ModelSubject, Runnable, Unsupported, coarsest
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import torch
 
     from .base import Array, Inputs
-    from .tpu import TPUBackend
 
 UNSEEN = (
     "what XLA does inside one instruction; what torch.export and the lowering fold into constants; copies between "
@@ -45,6 +45,25 @@ _DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float
 Proof = Mapping[str, Any]
 
 
+class XLADevice(Protocol):
+    """What a model needs of its backend: the worker, and what it computes on."""
+
+    HOST_ALLOWED: ClassVar[frozenset[str]]
+
+    @property
+    def platform(self) -> str:
+        """PJRT's name of the platform."""
+
+    def facts(self) -> dict[str, str]:
+        """What evidence says of the runtime."""
+
+    def ask(self, do: str, *, stage: Stage, **arguments: Any) -> Mapping[str, Any]:
+        """Have the worker do something with a model."""
+
+    def compute(self, do: str, program: Path, arrays: Mapping[str, Inputs]) -> tuple[dict[str, Array], Proof]:
+        """Outputs of a program by name, and the proof of where they were computed."""
+
+
 class XLARunnable(Runnable):
     """One program for each shape. What is saved is StableHLO, lowered for a TPU as well."""
 
@@ -52,7 +71,7 @@ class XLARunnable(Runnable):
     gives_all = True
 
     def __init__(
-        self, backend: TPUBackend, subject: ModelSubject, example: Inputs, precision: str, saved: Path | None = None
+        self, backend: XLADevice, subject: ModelSubject, example: Inputs, precision: str, saved: Path | None = None
     ) -> None:
         self.backend, self.subject, self.precision, self.saved = backend, subject, precision, saved
         self.example = dict(example)
@@ -129,7 +148,7 @@ class XLARunnable(Runnable):
         """Raises `Unsupported` where the programs, computed by torch, decode other tokens than the module."""
         import torch
 
-        from ._decoding import greedy
+        from ..model.decoding import greedy
 
         steps = 4
         try:

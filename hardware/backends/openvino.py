@@ -7,24 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..cell import GRAPH_TASK
 from ..own_commands import as_runnable
+from ._openvino_calls import CHOICES
 from .base import BaseBackend, DeviceInfo, FileSubject, ModelSubject, Runnable, Unsupported
 
 if TYPE_CHECKING:
     from ..target import Target
     from .base import Inputs
-
-OPENVINO_OPTIONS: Mapping[str, Mapping[str, str]] = {
-    # On processors with AMX the CPU plug-in computes in bfloat16, and keeps the key-value cache in 8 or 16 bits,
-    # unless it is told not to. A float32 answer needs both settings.
-    "float32": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"},
-    "bfloat16": {"INFERENCE_PRECISION_HINT": "bf16", "KV_CACHE_PRECISION": "bf16"},
-    "float16": {"INFERENCE_PRECISION_HINT": "f16", "KV_CACHE_PRECISION": "f16"},
-    # Weights alone have 8 bits: what they are multiplied with isn't to be rounded as well.
-    "int8": {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"},
-}
-
-CHOICES = ("AUTO", "HETERO", "MULTI", "BATCH")
-"""OpenVINO's devices that stand for a choice between devices: evidence says which one it took (`executed_on`)."""
 
 _FACTS = {
     "capabilities": "OPTIMIZATION_CAPABILITIES",

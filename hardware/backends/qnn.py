@@ -32,7 +32,6 @@ RECORD: Mapping[str, str] = {"session.record_ep_graph_assignment_info": "1"}
 OPTIMISATION = "ORT_DISABLE_ALL"
 """The file holds what is to run: it was folded when it was exported."""
 
-PROVIDER = "QNNExecutionProvider"
 _REAL_MACHINES = ("aarch64", "arm64")
 _SDK_FOLDERS = {
     "x86_64": "x86_64-linux-clang",
@@ -55,6 +54,7 @@ class QNNBackend(OnnxWorkerBackend):
     COMPUTES_IN: ClassVar[Mapping[str, str]] = {"float32": "float16"}
     SHARED = True
     RUNTIME = "QNN"
+    PROVIDER = "QNNExecutionProvider"
     PACKAGE = "onnxruntime-qnn"
     SCRIPT = SCRIPTS / "onnx_worker.py"
     CALL_LIMIT_S = 120.0
@@ -111,7 +111,7 @@ class QNNBackend(OnnxWorkerBackend):
             ]
         except (WorkerError, Unsupported):
             return {}
-        return {op: n for provider, counts in found.items() if provider != PROVIDER for op, n in counts.items()}
+        return {op: n for provider, counts in found.items() if provider != self.PROVIDER for op, n in counts.items()}
 
     # The device
 

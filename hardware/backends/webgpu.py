@@ -73,4 +73,6 @@ class WebGPUBackend(WebBackend):
             raise Unsupported(
                 f"the adapter has no {_F16}: {self.device}", error_type="unsupported_dtype", stage=Stage.LOAD
             )
-        return super().load(subject, example_inputs, precision)
+        from ._web_runnable import load_web_model
+
+        return load_web_model(self, subject, example_inputs, precision)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..backends.base import Unsupported
 from ..evidence.record import Stage
+from ..model.types import Unsupported
 from ..own_commands import as_runnable
 from ..whole_file import work_folder
 from .exported import Exported

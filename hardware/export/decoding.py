@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..backends.base import ModelSubject
+from ..model.types import ModelSubject
 from .caches import growing_caches
 from .exported import ENCODER, PROMPT, STEP, Exported
 from .tracing import convert, traceable
@@ -24,7 +24,7 @@ from .verification import follows_length
 if TYPE_CHECKING:
     import torch
 
-    from ..backends.base import Inputs
+    from ..model.types import Inputs
 
 PAST, PRESENT = "past", "present"
 """What the names of a cache's tensors begin with among a graph's inputs, and among its outputs."""
@@ -114,7 +114,7 @@ def decoding_graphs(model: Any, example: Inputs) -> Generator[DecodingGraph, Non
     model computes in a way that can be traced: close it, lest it stays so where the caller raises."""
     import torch
 
-    from ..backends._tensors import to_tensors
+    from ..model.tensors import to_tensors
 
     with growing_caches():
         calls = _recorded(model, to_tensors(example, "cpu", torch.float32))
@@ -134,7 +134,7 @@ def _compute(part: Any, call: Mapping[str, Any], values: Mapping[str, torch.Tens
     """One recorded call with other tensors: its outputs and what it changed of its cache."""
     from transformers.cache_utils import Cache
 
-    from ..backends._outputs import floating_outputs, results
+    from ..model.outputs import floating_outputs, results
 
     arguments = copy.deepcopy(dict(call))
     given = {name: tensor.clone() for name, tensor in values.items()}  # some models write over a state in place
@@ -166,7 +166,7 @@ def recorded_calls(
 
     Raises `ValueError` where the calls can't be told apart.
     """
-    from ..backends._decoding import greedy
+    from ..model.decoding import greedy
 
     seen: list[Any] = []
     encoded: list[tuple[Any, list[Any]]] = [(encoder, []) for encoder in encoders_of(model)]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
-from ..backends.base import ModelSubject
+from ..model.types import ModelSubject
 from .exported import Exported
 
 if TYPE_CHECKING:
     import torch
 
-    from ..backends.base import Inputs
+    from ..model.types import Inputs
 
 _METHOD = "optimum-intel"
 _LIMIT = "MAX_TRANSFORMERS_VERSION"

@@ -21,17 +21,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..backends.base import ModelSubject, Unsupported
 from ..changes import current_changes
 from ..errors import OutputError
 from ..evidence.record import Stage
+from ..model.types import ModelSubject, Unsupported
 from ..paths import CACHE_VARIABLE, cache_folder
 from ..whole_file import one_at_a_time, work_folder
 from .exported import Exported, Opened, Opener
 from .verification import Proof, held_inputs, keep_passes, was_of
 
 if TYPE_CHECKING:
-    from ..backends.base import Inputs
+    from ..model.types import Inputs
 
 Way = Callable[[ModelSubject, "Inputs", Path], Exported]
 Ways = Sequence[tuple[str, Way]]
@@ -72,7 +72,7 @@ def export_once(subject: ModelSubject, example: Inputs, open_on_cpu: Opener, rou
     """
     import torch
 
-    from ..backends._torch import in_dtype
+    from ..model.calls import in_dtype
 
     in_dtype(subject.model, torch.float32)  # a library may build parts of a model wider than the rest
     kept = cache_folder("exports") / _key(subject, example, route)

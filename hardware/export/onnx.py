@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends._outputs import floating_outputs, ruled_out
-from ..backends.base import ModelSubject
 from ..changes import current_changes
+from ..model.outputs import floating_outputs, ruled_out
+from ..model.types import ModelSubject
 from ..own_commands import as_runnable
 from .caches import replaced
 from .exported import ONNX, RESULT, Exported
@@ -30,7 +30,7 @@ from .verification import Proof
 if TYPE_CHECKING:
     import torch
 
-    from ..backends.base import Array, Inputs
+    from ..model.types import Array, Inputs
 
 OPSET = 17
 """The first that has LayerNormalization; QNN's documentation lists operators up to it without exception."""
@@ -107,7 +107,7 @@ def with_positions(subject: ModelSubject, inputs: Mapping[str, Array]) -> dict[s
     """The inputs of a graph: floating-point ones in float32, with positions that the library counts in Python."""
     import torch
 
-    from ..backends._tensors import to_tensors
+    from ..model.tensors import to_tensors
 
     tensors = to_tensors(inputs, "cpu", torch.float32)
     found = {**tensors, **host_positions(subject.model, tensors)}
@@ -160,8 +160,8 @@ def traced(
     """Trace the bare forward pass, without a cache. Raises what the exporter raises."""
     import torch
 
-    from ..backends._outputs import nested
-    from ..backends._torch import without_cache
+    from ..model.calls import without_cache
+    from ..model.outputs import nested
 
     model = subject.model
     wishes = without_cache(model)

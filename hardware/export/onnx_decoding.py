@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends.base import ModelSubject
+from ..model.types import ModelSubject
 from .decoding import DecodingGraph, decoding_graphs, recorded_calls, slots
 from .exported import ENCODER, PROMPT, RESULT, STEP, Exported
 from .keeping import Route, export_once, opened
@@ -25,7 +25,7 @@ from .tracing import by_position
 from .verification import Proof
 
 if TYPE_CHECKING:
-    from ..backends.base import Array, Generation, Inputs
+    from ..model.types import Array, Generation, Inputs
 
 FILES: Mapping[str, str] = {ENCODER: "encoder.onnx", PROMPT: "prompt.onnx", STEP: "step.onnx"}
 _METHOD = "torchscript, decoding"
@@ -63,7 +63,7 @@ class DecodingOnnx:
         raise NotImplementedError("these graphs decode, and the forward pass is a file of its own")
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
-        from ..backends._graph_decoding import decode
+        from .graph_decoding import decode
 
         return decode(self.subject.model, self.graphs, inputs, steps=steps)
 
@@ -149,7 +149,7 @@ def _growing_axes(model: Any, example: Inputs) -> dict[str, tuple[int, ...]]:
     """By input of a token's graph, the axes that are longer for the next token: those of the cache, and masks."""
     import torch
 
-    from ..backends._tensors import to_tensors
+    from ..model.tensors import to_tensors
     from .caches import growing_caches
 
     with growing_caches():

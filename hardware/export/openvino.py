@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..backends.base import ModelSubject, Unsupported
 from ..changes import Changes, current_changes
+from ..model.types import ModelSubject, Unsupported
 from . import decoding, exporter, tracing
 from .exported import ENCODER, EXPORTER, PROMPT, STEP, Exported, Opener
 from .keeping import Route, Way, export_failure, export_once, opened
 from .verification import Proof
 
 if TYPE_CHECKING:
-    from ..backends.base import Inputs
+    from ..model.types import Inputs
 
 _TRACES: tuple[tuple[str, Way], ...] = (
     ("convert_model", tracing.with_convert_model),

@@ -10,7 +10,7 @@ from .exported import FORWARD, ONNX, RESULT, Exported
 from .program import export_function
 
 if TYPE_CHECKING:
-    from ..backends.base import Inputs, ModelSubject
+    from ..model.types import Inputs, ModelSubject
 
 
 def for_these_shapes(subject: ModelSubject, example: Inputs, folder: Path) -> Exported:

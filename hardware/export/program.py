@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..backends.base import Unsupported
 from ..evidence.record import Stage
+from ..model.types import Unsupported
 from .decoding import decoder_of, present, recorded_calls, slots
 from .exported import PROMPT, STEP
 from .tracing import by_position, traceable_parts
@@ -46,8 +46,8 @@ class Program:
 
 def export_forward(model: Any, tensors: Tensors, file: Path) -> Program:
     """The bare forward pass, without a cache, with all its results. Raises `Unsupported` with the reason."""
-    from ..backends._outputs import nested, results
-    from ..backends._torch import without_cache
+    from ..model.calls import without_cache
+    from ..model.outputs import nested, results
 
     wishes = without_cache(model)
 
@@ -103,7 +103,7 @@ def _step_of(part: Any, call: Mapping[str, Any]) -> Compute:
     """One recorded call with other tensors: its logits, or an encoder's results, and what it changed of its cache."""
     from transformers.cache_utils import Cache
 
-    from ..backends._outputs import floating_outputs
+    from ..model.outputs import floating_outputs
 
     places = [(slot.name, slot.tensor) for slot in slots(call)]
 
@@ -155,8 +155,8 @@ def _export(
 
 def _hold_against(got: Tensors, want: Tensors) -> None:
     """Raises `Unsupported` where a program gives other numbers than the module."""
-    from ..backends._tensors import to_arrays
-    from ..testing.parity import compare
+    from ..compare import compare
+    from ..model.tensors import to_arrays
 
     half = any(str(one.dtype) == "torch.bfloat16" for one in want.values())
     comparison = compare(to_arrays(got), to_arrays(want))

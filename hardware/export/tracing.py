@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from ..backends.base import ModelSubject
+from ..model.types import ModelSubject
 from .caches import replaced, traceable_caches
 from .constants import computed_beforehand
 from .exported import FORWARD, RESULT, Exported
@@ -19,7 +19,7 @@ from .verification import follows_length, held_inputs
 if TYPE_CHECKING:
     import torch
 
-    from ..backends.base import Inputs
+    from ..model.types import Inputs
 
 _TRACEABLE_EXPERTS = "batched_mm"
 """transformers' way of computing experts that has no loop over those that were chosen (`integrations/moe.py`)."""
@@ -56,9 +56,9 @@ def bare_forward(
     forward pass without a cache."""
     import torch
 
-    from ..backends._outputs import floating_outputs, nested
-    from ..backends._tensors import to_tensors
-    from ..backends._torch import without_cache
+    from ..model.calls import without_cache
+    from ..model.outputs import floating_outputs, nested
+    from ..model.tensors import to_tensors
 
     wishes = without_cache(model)
     tensors = to_tensors(example, "cpu", torch.float32)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..backends.base import ModelSubject, Unsupported
 from ..evidence.record import Stage
+from ..model.types import ModelSubject, Unsupported
 
 if TYPE_CHECKING:
-    from ..backends.base import Array, Generation, Inputs
+    from ..model.types import Array, Generation, Inputs
     from .exported import Exported, Opened
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Proof:
 
     def of_decoding(self, opened: Opened, made: Exported) -> float:
         """The error of the logits, step by step, with the export's own cache, after the tokens were the same."""
-        from ..testing.parity import compare
+        from ..compare import compare
 
         if self.decoded is None:
             why = f": {self.why_not_decoded}" if self.why_not_decoded else ""
@@ -104,8 +104,8 @@ class Proof:
     def _compare(
         self, opened: Opened, made: Exported, inputs: Inputs, want: Mapping[str, Array], where: str
     ) -> float:
+        from ..compare import compare
         from ..output_masks import masks_of
-        from ..testing.parity import compare
 
         try:
             got = opened(dict(inputs))
@@ -137,8 +137,8 @@ def keep_passes(folder: Path, proof: Proof) -> None:
 def was_of(folder: Path, subject: ModelSubject) -> bool:
     """Whether the module gives what the export in `folder` was held against: code that was changed in memory, or in a
     file that no class of the module is in, has the same identity."""
+    from ..compare import compare
     from ..output_masks import masks_of
-    from ..testing.parity import compare
 
     for number in range(2):
         if not (file := folder / _PASS.format(number)).is_file():
@@ -157,7 +157,7 @@ def was_of(folder: Path, subject: ModelSubject) -> bool:
 def _decodes_as_kept(file: Path, subject: ModelSubject, inputs: Inputs) -> bool:
     """Whether the module decodes what an export was held against; one that was held against no such thing is asked
     nothing."""
-    from ..testing.parity import compare
+    from ..compare import compare
 
     if not file.is_file():
         return True
@@ -177,8 +177,8 @@ def torch_outputs(subject: ModelSubject, inputs: Inputs) -> dict[str, Array]:
     """Outputs of the torch module in float32 on CPU, without a cache."""
     import torch
 
-    from ..backends._tensors import to_arrays, to_tensors
-    from ..backends._torch import forward
+    from ..model.calls import forward
+    from ..model.tensors import to_arrays, to_tensors
 
     with torch.no_grad():
         return to_arrays(forward(subject.model, to_tensors(inputs, "cpu", torch.float32)))
@@ -188,8 +188,8 @@ def decoded_by_torch(subject: ModelSubject, example: Inputs) -> tuple[Generation
     """`STEPS` tokens that torch decodes with a cache; or None, and why it doesn't where it should."""
     import torch
 
-    from ..backends._decoding import greedy
-    from ..backends._tensors import to_tensors
+    from ..model.decoding import greedy
+    from ..model.tensors import to_tensors
 
     if subject.generates == "none":
         return None, ""
@@ -236,7 +236,7 @@ def _other_values(subject: ModelSubject, example: Inputs) -> tuple[dict[str, Arr
 
 def _outputs_if_taken(subject: ModelSubject, inputs: Inputs) -> dict[str, Array] | None:
     """Torch's outputs for inputs that a model may not take, or that it may give nothing meant for: then None."""
-    from ..testing.parity import is_meant
+    from ..compare import is_meant
 
     try:
         outputs = torch_outputs(subject, inputs)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..testing.parity import Array, is_whole, scale_of
+from ..compare import Array, is_whole, scale_of
 
 _ROUNDINGS = 4
 """Units in the last place, of the largest number that takes part, that a sum may be off by."""

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..testing.parity import ReferenceNotFinite, compare
+from ..compare import ReferenceNotFinite, compare
 from .comparing import error_of
 from .result import Finding, Localization, Place
 from .traced import TracedValues
 
 if TYPE_CHECKING:
-    from ..testing.parity import Array
+    from ..compare import Array
 
 Values = Mapping[str, "Array"]
 _MOST_OTHERS = 20

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends._tensors import to_tensors
-from ..backends._torch import forward
+from ..compare import ReferenceNotFinite, compare
+from ..model.calls import forward
+from ..model.tensors import to_tensors
 from ..output_masks import masks_of
 from ..testing import reference
-from ..testing.parity import ReferenceNotFinite, compare
 from .comparing import padding_of
 from .result import Finding, Localization, Place
 from .watching import Call, Comparer, Key, Recorder, Step
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..backends._torch import TorchRunnable
-    from ..testing.parity import Array
+    from ..compare import Array
 
 REFERENCE = "the same modules on the CPU in float64"
 _MOST_OTHERS = 20

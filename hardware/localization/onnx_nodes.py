@@ -11,7 +11,7 @@ import numpy as np
 from .graphs import GraphRuns, Node, Values
 
 if TYPE_CHECKING:
-    from ..testing.parity import Array
+    from ..compare import Array
 
 Compute = Callable[[Path, Mapping[str, "Array"]], Values]
 """Runs a file with inputs and gives its outputs by name."""

@@ -12,7 +12,7 @@ from ..export.exported import RESULT
 from .graphs import GraphRuns, Node, Values
 
 if TYPE_CHECKING:
-    from ..testing.parity import Array
+    from ..compare import Array
 
 _SILENT = ("Parameter", "Result", "Constant", "ReadValue", "Assign")
 _EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends._tensors import to_arrays
+from ..model.tensors import to_arrays
 from ..testing import reference
 from .comparing import error_of
 
 if TYPE_CHECKING:
     import torch
 
-    from ..testing.parity import Array
+    from ..compare import Array
 
 FOUND = 1e-4
 """The largest error of a value of a graph that counts as one of torch's: what an export may be off by."""

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..backends._tensors import to_arrays
+from ..model.tensors import to_arrays
 from .comparing import error_of
 from .nested import changed_arguments, changed_output, tensors_given, tensors_given_back
 
 if TYPE_CHECKING:
     import torch
 
-    from ..testing.parity import Array
+    from ..compare import Array
 
 Key = tuple[str, int]
 """A module's name and which of its calls."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..compare import Array, Comparison, ReferenceNotFinite, compare, compare_gradients
 from ..output_masks import masks_of
 from ..target import Target
-from ..testing.parity import Array, Comparison, ReferenceNotFinite, compare, compare_gradients
 from ..testing.tolerances import tolerance_for
 from .axes import AXES, groups_of
 from .case import FACTS_FILE, OUTPUT_FILE, SEED_FILE, WHOLE_FACTS, WHOLE_FILE, MeshCase, MeshJob

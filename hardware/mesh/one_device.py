@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends._tensors import to_arrays, to_tensors
-from ..backends._torch import forward, loss_gradients
+from ..backends._torch import loss_gradients
+from ..model.calls import forward
+from ..model.tensors import to_arrays, to_tensors
 from ..testing.reference import as_reference, float64_gradients, float64_outputs
 from ..whole_file import write_whole
 from .building import built, tensor_dims, tied_names

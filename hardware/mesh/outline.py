@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..backends._torch import forward
+from ..model.calls import forward
 
 if TYPE_CHECKING:
     import torch

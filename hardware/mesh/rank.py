@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backends._tensors import to_tensors
 from ..backends.factory import get_backend
+from ..model.tensors import to_tensors
 from ..target import Target
 from ..whole_file import write_whole
 from .building import built, split_by_tensor

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..backends._loss import loss_weights
-from ..backends._outputs import nested, results
-from ..backends._tensors import to_arrays, to_tensors
-from ..backends._torch import forward, without_cache
+from ..model.calls import forward, without_cache
+from ..model.outputs import nested, results
+from ..model.tensors import to_arrays, to_tensors
 from ..output_masks import masks_of
 from .axes import AXES
 from .building import plain_name, put_together, tensor_styles

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..backends._outputs import nested, results
-from ..backends._torch import without_cache
+from ..model.calls import without_cache
+from ..model.outputs import nested, results
 from .outline import Outline
 
 if TYPE_CHECKING:

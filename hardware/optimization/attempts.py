@@ -108,7 +108,7 @@ class Run:
 
     def _judged(self, done: Sequence[tuple[Strategy, Change]], measured: dict[str, float]) -> str:
         """Why these steps aren't worth keeping; the empty string where they are, or where nothing can be measured."""
-        from ..testing.parity import compare
+        from ..compare import compare
 
         if self._pass is None:
             return ""

@@ -32,7 +32,7 @@ def foldable_pairs(model: torch.nn.Module, sample: Mapping[str, torch.Tensor], l
 
 
 def _moved(model: torch.nn.Module, pairs: list[Pair], sample: Mapping[str, torch.Tensor], want: Any) -> float:
-    from ..testing.parity import compare
+    from ..compare import compare
 
     change = folded(model, pairs)
     try:
@@ -45,8 +45,8 @@ def outputs_of(model: torch.nn.Module, sample: Mapping[str, torch.Tensor]) -> An
     """The outputs of a pass over a sample, as arrays by name."""
     import torch
 
-    from ..backends._outputs import results
-    from ..backends._tensors import to_arrays
+    from ..model.outputs import results
+    from ..model.tensors import to_arrays
 
     with torch.no_grad():
         return to_arrays(results(model(**sample)))

@@ -83,7 +83,7 @@ class TrainingStep(ForwardPass):
 
     def _loss(self) -> torch.Tensor:
         """Every floating-point output, each element weighed by a cosine: a sum in which no two cancel out."""
-        from ..backends._outputs import floating_outputs
+        from ..model.outputs import floating_outputs
 
         outputs = floating_outputs(self._setting.model(**self._setting.sample))
         weighed = [(one.float() * _cosines(one)).sum() for one in outputs.values() if one.grad_fn is not None]

@@ -6,14 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, kw_only=True)
-class Figure:
-    """A number and who says so (`source`), or `None` and why nobody does (`reason`)."""
-
-    value: float | None = None
-    source: str = ""
-    reason: str = ""
+from ..stress.result import Figure as Figure
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,7 +125,7 @@ def _first_of(names: Iterable[str], index: Any) -> BaseBackend:
 def _precision(wish: Any) -> str:
     if not wish:
         return ""
-    from ..backends._torch import torch_dtype
+    from ..model.calls import torch_dtype
 
     name = _PRECISIONS.get(str(wish), str(wish))
     try:
@@ -169,7 +169,7 @@ def built_on(place: Place, constructor: Callable[..., Any]) -> Any:
 
 def _moved(place: Place, model: Any) -> Any:
     if place.precision:
-        from ..backends._torch import in_dtype, torch_dtype
+        from ..model.calls import in_dtype, torch_dtype
 
         model = in_dtype(model, torch_dtype(place.precision))
     if getattr(model, "hf_device_map", None):  # spread over devices by whoever made it

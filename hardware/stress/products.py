@@ -123,7 +123,7 @@ class Products:
 
 
 def _dtype(precision: str) -> Any:
-    from ..backends._torch import torch_dtype
+    from ..model.calls import torch_dtype
 
     return torch_dtype(precision)
 

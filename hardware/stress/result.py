@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..placement.device import Figure
-
 SCHEMA_VERSION = 1
 
 FLOPS_OF_PRODUCT = 2  # a multiplication and an addition
@@ -24,6 +22,15 @@ class Ending(StrEnum):
     FAILED = "failed"
     TIMEOUT = "timeout"
     SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A number and who says so (`source`), or `None` and why nobody does (`reason`)."""
+
+    value: float | None = None
+    source: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,7 @@ from weakref import WeakKeyDictionary
 
 from ..machine import Machine, Reading
 from ..values import decimal, first_number, from_json, mebibytes, pairs, table, tables, text, whole
-from .cpu import CoreCluster, CPUInfo, as_caches, named, of_flags
-from .memory import Totals
+from .info import CoreCluster, CPUInfo, Totals, as_caches, named, of_flags
 
 _INSTRUCTION_SETS = {
     "AdvSIMD": "NEON",

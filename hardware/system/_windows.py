@@ -10,8 +10,7 @@ from weakref import WeakKeyDictionary
 
 from ..machine import Library, Machine, Reading
 from ..values import decimal, from_json, inside, listed, mebibytes, table, tables, text, whole
-from .cpu import CPUInfo, SocketInfo, as_caches, named
-from .memory import Totals, channels_of
+from .info import CPUInfo, SocketInfo, Totals, as_caches, channels_of, named
 
 _INSTRUCTION_SETS = {
     19: "NEON",

@@ -5,85 +5,21 @@ py-cpuinfo2 tells where none of them does.
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..machine import Library, LiveMachine, Machine, Reading
 from ..values import data_file, decimal, listed, numbers_of, pairs, text, whole
+from .info import CacheInfo, CoreCluster, NumaNode, SocketInfo, as_caches, named, of_flags
+from .info import CPUInfo as CPUInfo
 from .memory import group_folders
 
-
-@dataclass(frozen=True, kw_only=True)
-class CacheInfo:
-    """One kind of cache: `instances` caches of `size_bytes` each."""
-
-    level: int
-    kind: str
-    size_bytes: int
-    instances: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class SocketInfo:
-    """One processor package. `threads` are logical processors."""
-
-    socket: int
-    cores: int
-    threads: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class CoreCluster:
-    """Cores of one kind, where a processor has several (big.LITTLE, P and E cores). The frequency in MHz."""
-
-    name: str
-    threads: int
-    max_frequency_mhz: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class NumaNode:
-    """Processors and memory that are near one another. One without threads is memory alone (CXL, persistent)."""
-
-    node: int
-    threads: int
-    memory_bytes: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class CPUInfo:
-    """The host's processor; `None` or an empty text where the system doesn't tell. Frequencies in MHz.
-
-    `usable_threads` is what this process may run on (its affinity), at most `threads`; `cgroup_threads` is how many
-    processors' time its control group leaves, `None` without a limit. `clusters` is empty where all cores are alike.
-    """
-
-    vendor: str = ""
-    model: str = ""
-    architecture: str = ""
-    sockets: int | None = None
-    cores: int | None = None
-    threads: int | None = None
-    usable_threads: int | None = None
-    cgroup_threads: float | None = None
-    socket_details: tuple[SocketInfo, ...] = ()
-    clusters: tuple[CoreCluster, ...] = ()
-    numa_nodes: tuple[NumaNode, ...] = ()
-    caches: tuple[CacheInfo, ...] = ()
-    base_frequency_mhz: float | None = None
-    boost_frequency_mhz: float | None = None
-    current_frequency_mhz: float | None = None
-    instruction_sets: tuple[str, ...] = ()
-    source: str = ""
-
-
-_INSTRUCTION_SETS, _ARM_PARTS = (
-    Path(__file__).with_name(f"{name}.toml") for name in ("instruction_sets", "arm_parts")
-)
+_ARM_PARTS = Path(__file__).with_name("arm_parts.toml")
 _SYSFS = "/sys/devices/system/cpu"
 _NODES = "/sys/devices/system/node"
 _HYBRID = (("performance", "/sys/devices/cpu_core/cpus"), ("efficiency", "/sys/devices/cpu_atom/cpus"))
@@ -108,6 +44,13 @@ def read_cpu(machine: Machine | None = None) -> CPUInfo:
 
         found = _windows.processor(machine)
     return found or _from_library(machine)
+
+
+def usable_cores() -> int:
+    """Processors that this process may run on."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _from_linux(account: str, machine: Machine) -> CPUInfo:
@@ -252,14 +195,6 @@ def _caches(machine: Machine, numbers: Iterable[int]) -> tuple[CacheInfo, ...]:
     return as_caches(counts)
 
 
-def as_caches(counts: Mapping[tuple[int, str, int], int]) -> tuple[CacheInfo, ...]:
-    """Caches out of how many there are of each level, kind and size."""
-    return tuple(
-        CacheInfo(level=level, kind=kind, size_bytes=size, instances=count)
-        for (level, kind, size), count in sorted(counts.items())
-    )
-
-
 def _bytes(written: str | None) -> int | None:
     """sysfs writes `48K`, seldom `2M`."""
     if not written:
@@ -289,17 +224,6 @@ def processor_limit(machine: Machine) -> float | None:
         if used is not None and of is not None:
             found.append(max(round(used / of, 3), 0.001))
     return min(found, default=None)
-
-
-def named(*lists: Iterable[str]) -> tuple[str, ...]:
-    """All names in order, each once."""
-    return tuple(dict.fromkeys(name for names in lists for name in names))
-
-
-def of_flags(kind: str, flags: Iterable[str]) -> tuple[str, ...]:
-    """The instruction sets of `x86` or `arm` whose flags, as Linux spells them, are there."""
-    present = set(flags)
-    return named(name for flag, name in data_file(_INSTRUCTION_SETS)[kind].items() if flag in present)
 
 
 def riscv(isa: str) -> tuple[str, ...]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..machine import Machine
-from ..values import data_file
+from ..software import known_libraries
 
-_FILE = Path(__file__).with_name("libraries.toml")
 _FOLDERS = (
     *("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib/riscv64-linux-gnu", "/usr/lib64"),
     *("/usr/lib", "/usr/local/lib", "/usr/local/cuda/lib64", "/opt/rocm/lib", "/opt/intel/oneapi/mkl/latest/lib"),
@@ -43,12 +41,7 @@ class ContainerEngine:
 
 def library_names() -> tuple[str, ...]:
     """All that is looked for, by name."""
-    return tuple(str(one["name"]) for one in data_file(_FILE)["library"])
-
-
-def library_wheels() -> tuple[str, ...]:
-    """The distributions that bring them."""
-    return tuple(wheel for one in data_file(_FILE)["library"] for wheel in one.get("wheels", ()))
+    return tuple(str(one["name"]) for one in known_libraries())
 
 
 def read_libraries(machine: Machine) -> tuple[SystemLibrary, ...]:
@@ -59,7 +52,7 @@ def read_libraries(machine: Machine) -> tuple[SystemLibrary, ...]:
     for folder in _FOLDERS:
         for file in machine.names(folder) or ():
             listed.setdefault(folder, {}).setdefault(file.partition(".")[0], []).append(file)
-    found = (_found(one, machine, packages, listed) for one in data_file(_FILE)["library"])
+    found = (_found(one, machine, packages, listed) for one in known_libraries())
     return tuple(one for one in found if one is not None)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import BackendUnavailable
 from ..machine import Library, LiveMachine, Machine, Reading
 from ..values import pairs, whole
+from .info import Totals, channels_of
 
 _CGROUPS = "/sys/fs/cgroup"
 _DEEPEST_GROUP = 64
@@ -21,10 +22,6 @@ _REGIONS = "/sys/bus/nd/devices"
 _FIRMWARE = "/run/udev/data/+dmi:id"
 _NO_LIMIT = 2**60
 """Control groups of version 1 write a number near 2^63 for "no limit"."""
-
-_CHANNEL = r"(?i).*?channel[ _-]?[a-z0-9](?![a-z0-9])"
-
-Totals = tuple[int | None, int | None, int | None, int | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,12 +228,3 @@ def _modules(machine: Machine, programs: bool) -> tuple[str | None, int | None, 
     ]
     places = [[fields.get(f"{number}_{name}", "") for number in present] for name in ("BANK_LOCATOR", "LOCATOR")]
     return " + ".join(sorted(kinds)) or None, min(filter(None, speeds), default=None), channels_of(places)
-
-
-def channels_of(places: list[list[str]]) -> int | None:
-    """How many channels the names of the slots name (`P0 CHANNEL A`, `Controller1-ChannelA-DIMM0`)."""
-    for names in places:
-        found = {match[0].upper() for name in names if (match := re.match(_CHANNEL, name))}
-        if found:
-            return len(found)
-    return None

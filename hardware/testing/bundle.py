@@ -12,14 +12,13 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..backends.factory import resolve_target
 from ..cells import choose_cells
 from ..errors import BrokenInput, HwCompatError, NothingMatched, UsageError, echo
-from ..evidence.record import CheckLine, Outcome, PlannedCell
+from ..evidence.record import CheckLine, Outcome
 from ..evidence.store import read_cells
 from ..paths import CACHE_VARIABLE
 from ..plain_text import one_line, printable
@@ -31,7 +30,7 @@ from .checkpoints import CHECKPOINTS_VARIABLE
 from .devices import DEVICES_VARIABLE
 from .progress import ProgressLines, counted
 from .session import exit_code, run_session
-from .suite_file import SuiteFile, read_suite
+from .suite_file import Carried, SuiteFile, read_suite
 
 SCHEMA_VERSION = 1
 SUITES = "suites"
@@ -41,23 +40,6 @@ TESTED: Mapping[str, str] = {"torch": "2.6 to 2.15", "transformers": "4.57 to 5.
 _LONGEST = 64 * 1024 * 1024
 _INTERRUPTED = 2
 _USAGE = 4
-
-
-@dataclass(frozen=True, kw_only=True)
-class Carried:
-    """One suite of a bundle with the prediction that was sealed when it was packed.
-
-    `required` says that its device was named then, so that a run elsewhere is no success.
-    """
-
-    suite: SuiteFile
-    verdict: Mapping[str, Any]
-    required: bool
-    selection: Mapping[str, Any] | None = None
-
-    def planned(self) -> PlannedCell:
-        """This suite as an entry of a run's plan."""
-        return self.suite.planned(dict(self.verdict), dict(self.selection) if self.selection else None)
 
 
 def read_bundle(root: Path) -> tuple[Carried, ...]:

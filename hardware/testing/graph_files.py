@@ -2,103 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..backends.base import FileSubject, Runnable
 from ..cell import Cell
+from ..compare import Array
 from ..errors import BrokenInput, echo
 from ..evidence.record import Stage
 from ..output_masks import masks_of
-from ..untrusted import check_not_sparse, is_folder, is_inside, is_plain_file, opened
+from ..untrusted import is_folder
 from .checkpoints import CHECKPOINTS_VARIABLE
-from .graph_reference import GraphReference, open_reference
+from .graph_reference import GraphReference, OnnxReference
+from .graph_weights import graph_hash
 from .measurement import Outputs
 from .model_test import ModelTest
-from .parity import Array
-
-
-def graph_hash(file: Path) -> str:
-    """SHA-256 over a graph file's bytes and those of the files that hold its weights, in the order of their names."""
-    digest = hashlib.sha256()
-    for path in (file, *weight_files(file)):
-        with opened(path) as read:
-            check_not_sparse(read)
-            while block := read.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()
-
-
-def weight_files(file: Path) -> tuple[Path, ...]:
-    """The files beside a graph file that hold its weights: the `.bin` of an `.xml`, external data of an `.onnx`.
-
-    Raises `BrokenInput` where one is missing, or lies outside the graph file's folder.
-    """
-    if file.suffix == ".xml":
-        weights = file.with_suffix(".bin")
-        return (weights,) if is_plain_file(weights) else ()
-    import onnx
-    from onnx.external_data_helper import uses_external_data
-
-    model = onnx.load(str(file), load_external_data=False)
-    names = {_location(one) for one in _all_tensors(model) if uses_external_data(one)}
-    if not all(isinstance(name, str) for name in names):  # protobuf gives bytes for what is no UTF-8
-        raise BrokenInput(
-            f"{echo(file.name)} names its weights in no text", fix="Save it again with its data beside it."
-        )
-    found = []
-    for name in sorted(names):
-        path = file.parent / name
-        if Path(name).is_absolute() or not is_inside(path, file.parent):
-            raise BrokenInput(
-                f"{echo(file.name)} keeps weights outside its folder",
-                why=f"it names {echo(name)}",
-                fix="Save it again with its data beside it.",
-            )
-        if not is_plain_file(path):
-            raise BrokenInput(
-                f"the weights of {echo(file.name)} are missing",
-                why=f"{echo(name)} does not lie beside it",
-                fix="Copy it there: it was written together with the .onnx file.",
-            )
-        found.append(path)
-    return tuple(found)
-
-
-def _location(tensor: Any) -> str:
-    """The file that a tensor names; the last one counts, as in ONNX, which warns of other keys."""
-    return next((entry.value for entry in reversed(tensor.external_data) if entry.key == "location"), "")
-
-
-def _all_tensors(model: Any) -> Iterator[Any]:
-    """The constants of a model's graph, of its functions and of how it is trained: each may lie in another file."""
-    yield from _tensors(model.graph)
-    for function in model.functions:
-        yield from _tensors_of(function.node)
-    for training in model.training_info:
-        yield from _tensors(training.initialization)
-        yield from _tensors(training.algorithm)
-
-
-def _tensors(graph: Any) -> Iterator[Any]:
-    """The constants of a graph and of the graphs inside its nodes."""
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    yield from _tensors_of(graph.node)
-
-
-def _tensors_of(nodes: Any) -> Iterator[Any]:
-    for attribute in (one for node in nodes for one in node.attribute):
-        yield from (attribute.t, *attribute.tensors)
-        for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-            yield from (sparse.values, sparse.indices)
-        for inner in (attribute.g, *attribute.graphs):
-            yield from _tensors(inner)
 
 
 def graph_file(cell: str, revision: str) -> Path:
@@ -127,6 +48,19 @@ def _has_hash(file: Path, revision: str) -> bool:
         if type(error).__name__ != "DecodeError":
             raise
         return False
+
+
+def open_reference(file: Path) -> GraphReference:
+    """The evaluator for a file's kind.
+
+    Raises `ModelError` where the package that evaluates it isn't installed, or it holds an operator without an
+    evaluator; `BrokenInput` where the file can't be read.
+    """
+    if file.suffix.lower() == ".xml":
+        from .openvino_reference import OpenVINOReference
+
+        return OpenVINOReference(file)
+    return OnnxReference(file)
 
 
 class GraphTest(ModelTest):

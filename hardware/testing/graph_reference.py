@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..compare import Array, ReferenceNotFinite
 from ..errors import BrokenInput, ModelError, echo
-from .parity import Array, ReferenceNotFinite
 
 INSTALL = "pip install -r requirements-onnx.txt"
 
@@ -45,19 +45,6 @@ class GraphReference(ABC):
             if not np.isfinite(value).all():
                 raise ReferenceNotFinite(f"the reference is not finite in {name}: nothing can be concluded")
         return {name: value.astype(np.float64) for name, value in outputs.items()}
-
-
-def open_reference(file: Path) -> GraphReference:
-    """The evaluator for a file's kind.
-
-    Raises `ModelError` where the package that evaluates it isn't installed, or it holds an operator without an
-    evaluator; `BrokenInput` where the file can't be read.
-    """
-    if file.suffix.lower() == ".xml":
-        from .openvino_reference import OpenVINOReference
-
-        return OpenVINOReference(file)
-    return OnnxReference(file)
 
 
 class OnnxReference(GraphReference):
@@ -143,7 +130,7 @@ def _checked(file: Path) -> Any:
                 why="a file of this kind ends at 2 GB",
                 fix="Save it with its weights as external data.",
             )
-        from .graph_files import weight_files
+        from .graph_weights import weight_files
 
         weight_files(file)
         onnx.checker.check_model(str(file))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..backends.base import Execution
+from ..compare import Array, Comparison
 from ..evidence.record import Stage
-from .parity import Array, Comparison
 
 
 class Ambiguous(Exception):

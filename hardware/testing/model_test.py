@@ -16,6 +16,7 @@ from ..backends.base import STEPS, BaseBackend, Execution, Generation, ModelSubj
 from ..backends.factory import get_backend
 from ..cell import Cell
 from ..changes import current_changes
+from ..compare import Array, Comparison, compare, compare_gradients
 from ..errors import BackendUnavailable
 from ..evidence.record import Stage, Subject
 from ..output_masks import masks_of
@@ -25,7 +26,6 @@ from . import recording, reference
 from .changed_model import load, with_attention
 from .loud_weights import fill
 from .measurement import Ambiguous, Measurement, NotApplicable, Outputs
-from .parity import Array, Comparison, compare, compare_gradients
 from .passes import WatchedPasses
 from .replay import replay_inputs
 from .room import require_room

@@ -28,7 +28,7 @@ from .session import run_session
 
 if TYPE_CHECKING:
     from ..detection import HardwareInfo
-    from .bundle import Carried
+    from .suite_file import Carried
 
 _PIECE = 1 << 16
 

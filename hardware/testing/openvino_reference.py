@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ..compare import Array
 from ..errors import BrokenInput, ModelError, echo
 from .graph_reference import GraphReference, dimension
-from .parity import Array
 
 _CARRIES = ("Convert", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Broadcast", "StridedSlice", "Slice", "Clamp")
 _CHANCE = {"RandomUniform", "Multinomial"}

@@ -13,7 +13,7 @@ from .reference import digest_of
 
 if TYPE_CHECKING:
     from ..backends.base import Runnable
-    from .parity import Array
+    from ..compare import Array
 
 
 class WatchedPasses:

@@ -20,6 +20,7 @@ import pytest
 
 from ..backends.base import Unsupported
 from ..changes import current_changes
+from ..compare import ReferenceNotFinite
 from ..errors import BrokenInput
 from ..evidence.error_types import current_name
 from ..evidence.record import EDITED, CheckLine, Origin, Outcome, RunLine, Stage
@@ -31,7 +32,6 @@ from . import full_disk, recording
 from .lines import line_for
 from .measurement import Ambiguous, Measurement, NotApplicable
 from .model_test import ModelTest
-from .parity import ReferenceNotFinite
 from .plugins_beside import plugins_by_name
 from .suite_file import SuiteFile, read_suite
 

@@ -20,26 +20,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends._decoding import greedy
-from ..backends._tensors import to_arrays, to_tensors
-from ..backends._torch import forward, loss_gradients
+from ..backends._torch import loss_gradients
 from ..backends.base import Generation
+from ..compare import ReferenceNotFinite, is_meant
+from ..model.calls import forward
+from ..model.decoding import greedy
+from ..model.tensors import to_arrays, to_tensors
 from .attributes import attributes_of
 from .checkpoints import revision_of
-from .parity import ReferenceNotFinite, is_meant
 from .widened import widen
 
 if TYPE_CHECKING:
     import torch
 
-    from .parity import Array, Outputs
+    from ..compare import Array, Outputs
 
 
 _LIBRARIES = frozenset({"torch", "transformers", "diffusers", __name__.partition(".")[0]})
 """Packages of which only the files count that are named here or that hold a module's class: they are large, and what
 is loaded of them differs from process to process."""
 _OWN_SOURCES = (
-    *("backends/_torch.py", "backends/_tensors.py", "backends/_outputs.py", "backends/_decoding.py"),
+    *("backends/_torch.py", "model/calls.py", "model/tensors.py", "model/outputs.py", "model/decoding.py"),
     *("testing/reference.py", "testing/widened.py"),
 )
 """What makes outputs of a model and arrays of those, below our package."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..backends._decoding import told_of_each_token
 from ..backends.base import Generation
-from .parity import Array
+from ..compare import Array
+from ..model.decoding import told_of_each_token
 
 
 def replay_inputs(given: Mapping[str, Array], generated: Generation, generates: str) -> dict[str, Array]:

@@ -18,6 +18,7 @@ from ..errors import OutputError
 from ..evidence.record import CheckLine, RunLine
 from ..evidence.store import FileReader
 from ..evidence.writer import EvidenceWriter
+from ..system.cpu import usable_cores
 from ..target import Target
 from .accounts import account_for, close, settle
 from .child import ChildTask
@@ -25,7 +26,7 @@ from .device_state import DeviceState, Probe, Probed
 from .devices import requested_device
 from .full_disk import is_full_disk
 from .progress import Progress
-from .schedule import Group, groups_of, next_group, threads_for, usable_cores
+from .schedule import Group, groups_of, next_group, threads_for
 from .suite_file import SuiteFile
 from .warm import may_fork, warm_up
 from .watch import Ending, Watch, wait_for_any

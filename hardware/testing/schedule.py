@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ..backends.factory import backend_class
+from ..system.cpu import usable_cores
 from ..target import Target
 from .suite_file import SuiteFile
 
@@ -54,13 +53,6 @@ def next_group(waiting: Sequence[Group], taken: Collection[str]) -> int | None:
         if group.places.isdisjoint(taken):
             return number
     return None
-
-
-def usable_cores() -> int:
-    """Processors that this process may run on."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def default_jobs(suites: Sequence[SuiteFile], cores: int | None = None) -> int:

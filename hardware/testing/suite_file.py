@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..cell import Cell
 from ..errors import BrokenInput, HwCompatError
@@ -68,6 +69,23 @@ class SuiteFile:
         as a suite of somebody's own templates."""
         same = self.revisions is None or self.revisions == suite_revisions(self.checks)
         return "" if same else str(self.revisions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carried:
+    """One suite of a bundle with the prediction that was sealed when it was packed.
+
+    `required` says that its device was named then, so that a run elsewhere is no success.
+    """
+
+    suite: SuiteFile
+    verdict: Mapping[str, Any]
+    required: bool
+    selection: Mapping[str, Any] | None = None
+
+    def planned(self) -> PlannedCell:
+        """This suite as an entry of a run's plan."""
+        return self.suite.planned(dict(self.verdict), dict(self.selection) if self.selection else None)
 
 
 def read_suite(path: Path) -> SuiteFile | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..backends.base import Generation
+from ..compare import is_meant, scale_of
 from .measurement import Ambiguous
-from .parity import is_meant, scale_of
 
 
 def different_tokens(got: Generation, want: Generation, tolerance: float) -> list[str]:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from ..compare import Array, is_whole, others, scale_of
 from .measurement import Outputs
-from .parity import Array, is_whole, others, scale_of
 
 _SHAKES = 4
 """How often inputs are shaken to find them."""

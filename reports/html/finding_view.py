@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..baseline import Comparison
-from ..finding import Finding, Severity
+from ..finding import Comparison, Finding, Severity
 
 _CELLS, _EVIDENCE = 200, 60
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from generators.compatibility.rules import load_rules
 from hardware.evidence.record import Outcome
 
-from ..baseline import Comparison
-from ..finding import Finding, Severity
+from ..finding import Comparison, Finding, Severity
 from ..second_opinion import second_opinion_headings, second_opinion_rows
 from . import charts
 from .finding_view import choices, finding_view, index

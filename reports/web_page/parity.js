@@ -1,4 +1,4 @@
-// How far outputs are from the reference. The twin of hardware/testing/parity.py and hardware/output_masks.py;
+// How far outputs are from the reference. The twin of hardware/compare.py and hardware/output_masks.py;
 // test/unit/test_web_page_script.py holds both against the same arrays.
 
 const SMALLEST_SCALE = 1e-12;

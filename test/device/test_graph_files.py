@@ -20,7 +20,7 @@ from hardware.backends.factory import get_backend
 from hardware.evidence.record import Outcome
 from hardware.target import Target
 from hardware.testing import GraphTest
-from hardware.testing.graph_reference import open_reference
+from hardware.testing.graph_files import open_reference
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from watched import Broke, Opened, Sentinel, Surroundings, limited, refused_or
 
 from generators.derivation.graph_file import derive_graph
 from hardware.errors import BrokenInput, ModelError
-from hardware.testing.graph_files import graph_hash, weight_files
+from hardware.testing.graph_weights import graph_hash, weight_files
 
 FLOAT = TensorProto.FLOAT
 

@@ -24,11 +24,11 @@ from generators.models.recipe import Recipe
 from hardware import known_answer
 from hardware.backends.base import BaseBackend, ModelSubject, Runnable
 from hardware.backends.factory import get_backend
+from hardware.compare import compare, compare_gradients
 from hardware.evidence.store import read_folder
 from hardware.output_masks import masks_of
 from hardware.testing import reference
 from hardware.testing.loud_weights import fill
-from hardware.testing.parity import compare, compare_gradients
 from hardware.testing.tolerances import tolerance_for
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow]

@@ -13,8 +13,8 @@ import pytest
 from generators.options import Options
 from hardware.errors import BrokenInput
 from hardware.evidence.record import CheckLine, Outcome
-from reports.baseline import Baseline, Comparison, State, compare, read_baseline
-from reports.finding import Finding, Severity, worst_first
+from reports.baseline import Baseline, compare, read_baseline
+from reports.finding import Comparison, Finding, Severity, State, worst_first
 from reports.formats import report_text
 from reports.json_report import schema
 from reports.report import Report

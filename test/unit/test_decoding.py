@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from hardware.backends._decoding import _told_of_each_token, _whole_passes, greedy
-from hardware.backends._tensors import to_arrays
-from hardware.backends._torch import in_dtype
 from hardware.backends.base import Generation
+from hardware.compare import compare
+from hardware.model.calls import in_dtype
+from hardware.model.decoding import _told_of_each_token, _whole_passes, greedy
+from hardware.model.tensors import to_arrays
 from hardware.output_masks import masks_of
-from hardware.testing.parity import compare
 from hardware.testing.replay import replay_inputs
 
 

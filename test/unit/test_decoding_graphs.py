@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from hardware.backends._graph_decoding import none_of_it_in_torch
-from hardware.backends._torch import without_cache
 from hardware.backends.base import Unsupported
 from hardware.export import decoding, exporter
+from hardware.export.graph_decoding import none_of_it_in_torch
 from hardware.export.positions import host_positions
+from hardware.model.calls import without_cache
 
 
 def test_states_of_a_cache_are_found_by_name_and_can_be_replaced() -> None:

@@ -191,7 +191,7 @@ def test_a_mask_covers_the_prompt_and_never_itself() -> None:
 
 def test_names_with_points_are_parts_of_what_a_forward_takes() -> None:
     torch = pytest.importorskip("torch")
-    from hardware.backends._outputs import nested
+    from hardware.model.outputs import nested
 
     one, two = torch.ones(2, 3), torch.zeros(2)
     made = nested({"x": one, "added.ids": two, "parts.0": one, "parts.1": two, "rows.*": one, "sizes.list": two})

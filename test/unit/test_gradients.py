@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from hardware.testing.parity import ReferenceNotFinite, compare_gradients
+from hardware.compare import ReferenceNotFinite, compare_gradients
 
 RANDOM = np.random.default_rng(0)
 WANT = {name: RANDOM.standard_normal(shape) for name, shape in (("a", (3, 4)), ("b", (5,)), ("c", ()))}

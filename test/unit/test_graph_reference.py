@@ -18,8 +18,9 @@ from hardware.cell import GRAPH_TASK, Cell
 from hardware.errors import BrokenInput, ModelError
 from hardware.target import Target
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
-from hardware.testing.graph_files import graph_file, graph_hash, weight_files
-from hardware.testing.graph_reference import OnnxReference, open_reference
+from hardware.testing.graph_files import graph_file, open_reference
+from hardware.testing.graph_reference import OnnxReference
+from hardware.testing.graph_weights import graph_hash, weight_files
 
 RNG = np.random.default_rng(0)
 TABLE, MATRIX = RNG.normal(size=(20, 16)), RNG.normal(size=(16, 5))

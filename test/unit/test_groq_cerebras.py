@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_machines import machine
 
+from hardware.accelerators._sources import Packages
 from hardware.accelerators.base import DriverState, LibraryState
 from hardware.accelerators.cerebras import CerebrasAccelerators, ClusterConfig, read_cluster
 from hardware.accelerators.groq import GroqAccelerators
 from hardware.errors import UsageError
 from hardware.machine import LiveMachine
 from hardware.recording import Recorder
-from hardware.software import Packages
 
 CONFIG: dict[str, Any] = {
     "currentContext": "here",

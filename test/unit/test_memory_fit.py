@@ -257,7 +257,7 @@ def test_a_measured_point_is_estimated_for_its_own_processor(monkeypatch):
 
 
 def test_an_estimate_that_cannot_be_kept_is_told_and_kept_where_it_can_be(monkeypatch, caplog):
-    from generators.compatibility.memory import asking
+    from generators.derivation import memory_answer as asking
     from generators.models.classifier import classify_type
 
     said = {"estimates": [estimate(10 * GB).to_dict()], "anatomy": vars(ANATOMY), "notes": []}

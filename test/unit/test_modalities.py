@@ -138,8 +138,8 @@ def test_what_a_model_writes_into_its_prompt_stays_out_of_the_inputs() -> None:
     import torch
 
     from generators.derivation.building import build
-    from hardware.backends._decoding import greedy
-    from hardware.backends._tensors import to_tensors
+    from hardware.model.decoding import greedy
+    from hardware.model.tensors import to_tensors
     from hardware.testing.loud_weights import fill
 
     recipe = read_recipe(SHIPPED / "5.5.4" / "blip.json")

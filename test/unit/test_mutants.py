@@ -13,8 +13,8 @@ from generators.derivation.sites import attention_sites, scale_attention
 from generators.mutants.anatomy import Anatomy
 from generators.mutants.operators import OPERATORS, mutate
 from generators.mutants.probe import SMALLEST_CHANGE, change
-from hardware.backends._decoding import greedy
-from hardware.backends._tensors import to_tensors
+from hardware.model.decoding import greedy
+from hardware.model.tensors import to_tensors
 from hardware.target import Target
 from hardware.testing.tolerances import tolerance_for
 

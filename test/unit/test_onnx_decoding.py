@@ -11,11 +11,11 @@ import pytest
 from generators.derivation.building import build
 from generators.models.inputs import make_inputs
 from generators.models.store import load_recipe
-from hardware.backends._graph_decoding import decode
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.export import onnx_decoding
 from hardware.export.compressing import in_float16, with_int8_weights_in
 from hardware.export.exported import ENCODER, PROMPT, STEP
+from hardware.export.graph_decoding import decode
 from hardware.export.onnx import export_onnx
 from hardware.export.onnx_decoding import axes_of, export_onnx_decoding, graph_files, with_sizes
 from hardware.testing.loud_weights import fill
@@ -81,7 +81,7 @@ def test_a_module_that_does_not_decode_says_why_and_its_forward_pass_is_exported
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the size of tensor a must match")
 
-    monkeypatch.setattr("hardware.backends._decoding.greedy", broken)
+    monkeypatch.setattr("hardware.model.decoding.greedy", broken)
     with pytest.raises(Unsupported, match="RuntimeError: the size of tensor a must match"):
         export_onnx_decoding(subject, example)
     assert export_onnx(subject, example).static

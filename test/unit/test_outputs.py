@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from hardware.backends._outputs import floating_outputs, replaced_outputs, results
-from hardware.backends._tensors import to_arrays
+from hardware.model.outputs import floating_outputs, replaced_outputs, results
+from hardware.model.tensors import to_arrays
 
 
 def maps() -> tuple[Any, ...]:

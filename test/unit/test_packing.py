@@ -74,7 +74,7 @@ def test_evidence_of_an_untouched_bundle_is_of_the_revisions_that_made_it(unpack
 
 
 def test_a_bundle_whose_checking_code_was_edited_is_a_modified_checker(unpacked: Path):
-    code = unpacked / "hardware/testing/parity.py"
+    code = unpacked / "hardware/compare.py"
     code.write_text(code.read_text().replace("_SMALLEST_SCALE = 1e-12", "_SMALLEST_SCALE = 1e3"))
     page = unpacked / "hardware/workers/web/index.html"
     page.write_text(page.read_text() + " ")

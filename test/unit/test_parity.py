@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from hardware.testing.parity import ReferenceNotFinite, compare
+from hardware.compare import ReferenceNotFinite, compare
 
 WANT = np.arange(12, dtype=np.float64).reshape(2, 3, 2)
 NOT_FINITE = (math.nan, math.inf, -math.inf)

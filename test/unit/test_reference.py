@@ -19,9 +19,9 @@ import pytest
 import torch
 from tiny_models import tiny
 
+from hardware.compare import ReferenceNotFinite
 from hardware.evidence.record import Outcome
 from hardware.testing import reference
-from hardware.testing.parity import ReferenceNotFinite
 
 ROOT = Path(__file__).parents[2]
 
@@ -195,7 +195,7 @@ def test_an_edit_of_shared_modelling_code_is_another_identity(tmp_path, monkeypa
 def test_an_edit_of_what_makes_a_reference_is_another_identity(tmp_path, monkeypatch):
     root = Path(reference.__file__).parents[1]
     assert all((root / name).is_file() for name in reference._OWN_SOURCES)
-    assert {"backends/_tensors.py", "testing/reference.py"} <= set(reference._OWN_SOURCES)
+    assert {"model/tensors.py", "testing/reference.py"} <= set(reference._OWN_SOURCES)
     own = tmp_path / "_tensors.py"
     own.write_text("right = True\n", encoding="utf-8")
     monkeypatch.setattr(reference, "_OWN_SOURCES", (str(own),))

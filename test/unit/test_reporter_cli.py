@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 from front_doors import reporter as door
 
-from generators.compatibility.memory.asking import MemoryAnswer
 from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate, MemoryRequest
+from generators.derivation.memory_answer import MemoryAnswer
 from generators.models.checkpoint import hash_of_config
 from hardware.detection import detect
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine

@@ -14,8 +14,8 @@ from generators.repro.failure import EXPECTED, INPUTS, WEIGHTS, Captured, Does, 
 from generators.repro.running import SCRIPT, last_exception, run_script
 from generators.repro.script import own_imports, script_text
 from generators.repro.source import ModelSource, model_source
+from hardware.compare import compare
 from hardware.errors import UsageError
-from hardware.testing.parity import compare
 
 SUITES = Path(__file__).parents[1] / "recorded" / "suites"
 SOURCE = ModelSource(

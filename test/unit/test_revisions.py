@@ -23,7 +23,10 @@ from hardware.target import Target
 from hardware.testing.checks import all_checks
 
 ROOT = Path(__file__).parents[2]
-COVERED = ("backends/", "export/", "testing/", "workers/", "changes.py", "output_masks.py", "known_answer.py")
+COVERED = (
+    *("backends/", "export/", "model/", "testing/", "workers/"),
+    *("changes.py", "compare.py", "output_masks.py", "known_answer.py"),
+)
 """The code below `hardware` that decides what a check says."""
 
 CODE = '''"""What this module does."""
@@ -184,7 +187,7 @@ def edit(folder: Path, name: str, old: str, new: str) -> None:
 
 def test_a_changed_comparison_moves_its_part_alone(checkout: Path) -> None:
     before = dict(part_fingerprints(checkout))
-    edit(checkout, "hardware/testing/parity.py", "_SMALLEST_SCALE = 1e-12", "_SMALLEST_SCALE = 1e-3")
+    edit(checkout, "hardware/compare.py", "_SMALLEST_SCALE = 1e-12", "_SMALLEST_SCALE = 1e-3")
     part_fingerprints.cache_clear()
     after = part_fingerprints(checkout)
     assert {name for name in before if before[name] != after[name]} == {"runner"}
@@ -193,7 +196,7 @@ def test_a_changed_comparison_moves_its_part_alone(checkout: Path) -> None:
 def test_lint_fails_on_an_undeclared_change_until_somebody_decides(checkout: Path) -> None:
     assert declare(checkout, "check").returncode == 0
     edit(checkout, "templates/checks/backward.py.j2", "<=", "<")
-    edit(checkout, "hardware/testing/parity.py", "_SMALLEST_SCALE = 1e-12", "_SMALLEST_SCALE = 1e-3")
+    edit(checkout, "hardware/compare.py", "_SMALLEST_SCALE = 1e-12", "_SMALLEST_SCALE = 1e-3")
     failed = declare(checkout, "check")
     assert failed.returncode == 1
     assert [line.partition(":")[0] for line in failed.stderr.splitlines()[:2]] == ["runner", "check backward"]
@@ -212,7 +215,7 @@ def test_lint_fails_on_an_undeclared_change_until_somebody_decides(checkout: Pat
 
 
 def test_the_same_behavior_is_not_declared_unless_it_was_verified(checkout: Path) -> None:
-    edit(checkout, "hardware/testing/parity.py", "_SMALLEST_SCALE = 1e-12", "_SMALLEST_SCALE = 1e-3")
+    edit(checkout, "hardware/compare.py", "_SMALLEST_SCALE = 1e-12", "_SMALLEST_SCALE = 1e-3")
     refused = declare(checkout, "same", "runner", "--reason", "no difference")  # the copy has no golden suites
     assert refused.returncode == 1
     assert "test/recorded failed" in refused.stderr

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from hardware.cell import Cell
+from hardware.system.cpu import usable_cores
 from hardware.target import Target
-from hardware.testing.schedule import REAL_WEIGHTS, default_jobs, groups_of, next_group, threads_for, usable_cores
+from hardware.testing.schedule import REAL_WEIGHTS, default_jobs, groups_of, next_group, threads_for
 from hardware.testing.suite_file import SuiteFile
 
 CPU, SIMULATED, OPENVINO = (Target(name=name) for name in ("cpu", "simulated", "openvino"))

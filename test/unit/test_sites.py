@@ -49,9 +49,9 @@ def test_sites_and_position_tables(model_type: str, count: int, kind: str, table
 @pytest.mark.parametrize("model_type", EIGHT)
 def test_a_fault_at_any_site_is_heard(model_type: str) -> None:
     from generators.derivation.measure import run
+    from hardware.compare import compare
     from hardware.output_masks import masks_of
     from hardware.testing.loud_weights import fill
-    from hardware.testing.parity import compare
 
     recipe = recipe_for(model_type)
     model = fill(model_of(model_type), gain=recipe.gain or 1.0)
@@ -171,8 +171,8 @@ def test_a_query_that_is_normalised_without_weights_is_scaled_in_half_of_each_he
     import torch
 
     from generators.derivation.measure import sensitivity_of
+    from hardware.compare import Array
     from hardware.testing.loud_weights import fill
-    from hardware.testing.parity import Array
 
     class Cosine(torch.nn.Module):
         num_heads = 2

@@ -10,9 +10,9 @@ import pytest
 
 from generators.derivation.sound import chosen_layout, sound_layouts
 from generators.models.inputs import make_inputs
+from hardware.compare import scale_of
 from hardware.errors import ModelError
 from hardware.testing.loud_weights import fill
-from hardware.testing.parity import scale_of
 
 WAVES = {"conv_kernel": (10, 3, 3, 3, 3, 2, 2), "conv_stride": (5, 2, 2, 2, 2, 2, 2), "vocab_size": 32}
 

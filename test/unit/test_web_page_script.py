@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from in_node import asked, needs_node
 
+from hardware.compare import ReferenceNotFinite, compare
 from hardware.software_adapters import SOFTWARE_ADAPTERS, TOLD, adapter_conditions, adapter_name, is_software
-from hardware.testing.parity import ReferenceNotFinite, compare
 from reports.web_page.rendering import SCRIPTS
 
 pytestmark = needs_node

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from hardware.compare import compare
 from hardware.testing.measurement import Ambiguous
 from hardware.testing.model_test import ModelTest
-from hardware.testing.parity import compare
 
 VALUES = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 6)}
 

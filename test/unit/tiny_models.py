@@ -16,8 +16,8 @@ from generators.models.inputs import make_inputs
 from generators.models.store import load_recipe
 from generators.mutants.anatomy import Anatomy
 from generators.mutants.operators import mutate
-from hardware.backends._tensors import to_arrays, to_tensors
-from hardware.backends._torch import forward
+from hardware.model.calls import forward
+from hardware.model.tensors import to_arrays, to_tensors
 from hardware.testing.loud_weights import fill
 
 

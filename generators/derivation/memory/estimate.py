@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate, MemoryRequest
 from generators.derivation.building import build
 from generators.models.inputs import Specs, make_inputs
-from hardware.backends._tensors import to_tensors
+from hardware.model.tensors import to_tensors
 
 from .datafree import DataFree
 from .ledger import Ledger

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hardware.backends._outputs import floating_outputs, nested
-from hardware.backends._torch import in_dtype, without_cache
+from hardware.model.calls import in_dtype, without_cache
+from hardware.model.outputs import floating_outputs, nested
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-    from .base import Array
+    from .types import Array
 
 _OF_LAYERS = ("hidden_states", "attentions", "past_key_values", "router_logits", "mems")
 """Tuples with an entry for each layer that stand beside a model's results."""

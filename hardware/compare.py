@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..output_masks import covering
+from .output_masks import covering
 
 Array = npt.NDArray[Any]
 Outputs = Mapping[str, Array]

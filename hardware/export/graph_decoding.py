@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..evidence.record import Stage
-from ..export.decoding import PRESENT, decoder_of, encoders_of, past, replaced_forward, slots
-from ..export.exported import ENCODER, PROMPT, STEP
-from .base import Generation, Unsupported
+from ..model.types import Generation, Unsupported
+from .decoding import PRESENT, decoder_of, encoders_of, past, replaced_forward, slots
+from .exported import ENCODER, PROMPT, STEP
 
 if TYPE_CHECKING:
-    from .base import Array, Inputs
+    from ..model.types import Array, Inputs
 
 Graph = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Arrays by name to arrays by name; a state is `past.…` where it is taken and `present.…` where it is given."""
@@ -26,8 +26,8 @@ def decode(model: Any, graphs: Mapping[str, Graph], inputs: Inputs, *, steps: in
     """Decode `steps` tokens with the graphs `PROMPT`, `STEP` and, where there is an encoder, `ENCODER`."""
     import torch
 
-    from ._decoding import greedy
-    from ._tensors import to_tensors
+    from ..model.decoding import greedy
+    from ..model.tensors import to_tensors
 
     decoder = decoder_of(model)
     encoders = encoders_of(model) if ENCODER in graphs else []

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from ._tensors import to_arrays
-from .base import Generation
+from .tensors import to_arrays
+from .types import Generation
 
 if TYPE_CHECKING:
     import torch

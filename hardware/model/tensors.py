@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-    from .base import Array
+    from .types import Array
 
 
 def to_tensors(inputs: Mapping[str, Array], device: Any, dtype: torch.dtype) -> dict[str, torch.Tensor]:

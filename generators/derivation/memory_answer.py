@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate
 from generators.derivation.child import ROOT, memory_in_child
 from generators.models.classifier import Classification
 from generators.models.sources import kind_of
@@ -19,13 +20,11 @@ from hardware.errors import ModelError, echo
 from hardware.paths import cache_folder
 from hardware.whole_file import write_whole
 
-from .estimate import Anatomy, MemoryEstimate
-
 log = logging.getLogger(__name__)
 
 _SOURCES = (
     *("generators/derivation/memory", "generators/derivation", "generators/models/inputs.py"),
-    *("generators/compatibility/memory", "hardware/backends"),
+    *("generators/compatibility/memory", "hardware/backends", "hardware/model"),
 )
 """What estimates come from, below our root."""
 

@@ -1,0 +1,1 @@
+"""What exporters, backends and checks share of a model: its types, tensors by name, calls and decoding."""

@@ -1,0 +1,108 @@
+"""What is told of processor and memory, in one form whichever system tells it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..values import data_file
+
+_INSTRUCTION_SETS = Path(__file__).with_name("instruction_sets.toml")
+_CHANNEL = r"(?i).*?channel[ _-]?[a-z0-9](?![a-z0-9])"
+
+Totals = tuple[int | None, int | None, int | None, int | None]
+"""Memory in all, available, swap in all, free swap, in bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheInfo:
+    """One kind of cache: `instances` caches of `size_bytes` each."""
+
+    level: int
+    kind: str
+    size_bytes: int
+    instances: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SocketInfo:
+    """One processor package. `threads` are logical processors."""
+
+    socket: int
+    cores: int
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreCluster:
+    """Cores of one kind, where a processor has several (big.LITTLE, P and E cores). The frequency in MHz."""
+
+    name: str
+    threads: int
+    max_frequency_mhz: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumaNode:
+    """Processors and memory that are near one another. One without threads is memory alone (CXL, persistent)."""
+
+    node: int
+    threads: int
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CPUInfo:
+    """The host's processor; `None` or an empty text where the system doesn't tell. Frequencies in MHz.
+
+    `usable_threads` is what this process may run on (its affinity), at most `threads`; `cgroup_threads` is how many
+    processors' time its control group leaves, `None` without a limit. `clusters` is empty where all cores are alike.
+    """
+
+    vendor: str = ""
+    model: str = ""
+    architecture: str = ""
+    sockets: int | None = None
+    cores: int | None = None
+    threads: int | None = None
+    usable_threads: int | None = None
+    cgroup_threads: float | None = None
+    socket_details: tuple[SocketInfo, ...] = ()
+    clusters: tuple[CoreCluster, ...] = ()
+    numa_nodes: tuple[NumaNode, ...] = ()
+    caches: tuple[CacheInfo, ...] = ()
+    base_frequency_mhz: float | None = None
+    boost_frequency_mhz: float | None = None
+    current_frequency_mhz: float | None = None
+    instruction_sets: tuple[str, ...] = ()
+    source: str = ""
+
+
+def as_caches(counts: Mapping[tuple[int, str, int], int]) -> tuple[CacheInfo, ...]:
+    """Caches out of how many there are of each level, kind and size."""
+    return tuple(
+        CacheInfo(level=level, kind=kind, size_bytes=size, instances=count)
+        for (level, kind, size), count in sorted(counts.items())
+    )
+
+
+def named(*lists: Iterable[str]) -> tuple[str, ...]:
+    """All names in order, each once."""
+    return tuple(dict.fromkeys(name for names in lists for name in names))
+
+
+def of_flags(kind: str, flags: Iterable[str]) -> tuple[str, ...]:
+    """The instruction sets of `x86` or `arm` whose flags, as Linux spells them, are there."""
+    present = set(flags)
+    return named(name for flag, name in data_file(_INSTRUCTION_SETS)[kind].items() if flag in present)
+
+
+def channels_of(places: list[list[str]]) -> int | None:
+    """How many channels the names of the slots name (`P0 CHANNEL A`, `Controller1-ChannelA-DIMM0`)."""
+    for names in places:
+        found = {match[0].upper() for name in names if (match := re.match(_CHANNEL, name))}
+        if found:
+            return len(found)
+    return None
