@@ -88,6 +88,7 @@ lint: $(VENV)/.ready-dev
 	$(OWN) -m ruff check .
 	$(OWN) -m ruff format --check .
 	$(OWN) -m mypy
+	$(VENV)/bin/lint-imports --no-logo
 	$(OWN) -m hardware.evidence.revisions check
 
 mutants: $(VENV)/.ready-dev
@@ -361,7 +362,7 @@ release: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.release $(if $(DRY_RUN),--dry-run) "$(VERSION)"
 
 clean:
-	rm -rf .mypy_cache .ruff_cache .pytest_cache test/.pytest_cache dist
+	rm -rf .import_linter_cache .mypy_cache .ruff_cache .pytest_cache test/.pytest_cache dist
 
 # Compare the product's answers with frozen ones (benchmarks/nets). ARGS="matrix verdicts" compares these parts alone,
 # ARGS="runs" runs the models of high priority on cpu and openvino, which takes minutes.
