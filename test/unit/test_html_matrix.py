@@ -87,9 +87,7 @@ def test_stale_evidence_is_marked_and_counted():
 def test_unknown_rests_on_nothing_and_says_why():
     text = page_text(measured("bert/fill-mask/cuda/float32"))
     assert '<td class="unknown "><button>unknown</button>' in text
-    assert detail(data_of(text), "models", "bert/fill-mask/float32", "qnn")["Why"] == [
-        "no rule covers bert on qnn"
-    ]
+    assert detail(data_of(text), "models", "bert/fill-mask/float32", "qnn")["Why"] == ["no rule covers bert on qnn"]
 
 
 def test_when_and_with_which_versions_it_was_made_is_on_the_page():
@@ -97,6 +95,12 @@ def test_when_and_with_which_versions_it_was_made_is_on_the_page():
     assert "2026-01-02 00:00:00 UTC" in text
     assert "torch <b>2.13.0+cpu</b>" in text
     assert "No model has a verdict yet." in text
+
+
+def test_nothing_is_styled_where_the_pages_policy_forbids_it():
+    text = page_text(measured("bert/fill-mask/cuda/float32"), measured("vit/fill-mask/cuda/float32", Level.LOW))
+    assert "style-src 'sha256-" in text
+    assert not re.findall(r'<[^>]* style="[^"]*"', text), "browsers ignore it, and bars have no parts"
 
 
 def test_hostile_reasons_stay_data():
