@@ -31,7 +31,7 @@ STEPS = 6
 
 
 class Unsupported(Exception):
-    """The runtime can't do what was asked of it (an operator, a dtype, a conversion): `stage` is how far it had come."""
+    """The runtime can't do what was asked of it (an operator, a dtype); `stage` is how far it had come."""
 
     def __init__(self, message: str, *, error_type: str = "unsupported_operator", stage: Stage | None = None) -> None:
         super().__init__(message)

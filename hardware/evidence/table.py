@@ -256,7 +256,7 @@ class EvidenceTable:
         for start in range(0, len(rows), _AT_ONCE):
             self.connection.execute(
                 f"INSERT INTO {table} BY NAME SELECT one.* FROM (SELECT unnest(?::JSON::STRUCT({columns})[]) AS one)",
-                [_json(rows[start : start + _AT_ONCE])],
+                [json.dumps(rows[start : start + _AT_ONCE])],
             )
 
     def remove_checks(self, places: Sequence[int]) -> None:
