@@ -69,7 +69,12 @@ class UnusualEvidenceError(Exception):
 
 def _json(value: object) -> str:
     """JSON that DuckDB can parse: what is no Unicode text (a lone surrogate) becomes a question mark."""
-    return json.dumps(value, ensure_ascii=False).encode(errors="replace").decode()
+    return as_unicode(json.dumps(value, ensure_ascii=False))
+
+
+def as_unicode(text: str) -> str:
+    """`text` as the tables hold it."""
+    return text.encode(errors="replace").decode()
 
 
 def _sharing(line: Line, before: dict[tuple[str, str], list[object]]) -> Line:
@@ -256,7 +261,7 @@ class EvidenceTable:
         for start in range(0, len(rows), _AT_ONCE):
             self.connection.execute(
                 f"INSERT INTO {table} BY NAME SELECT one.* FROM (SELECT unnest(?::JSON::STRUCT({columns})[]) AS one)",
-                [json.dumps(rows[start : start + _AT_ONCE])],
+                [_json(rows[start : start + _AT_ONCE])],
             )
 
     def remove_checks(self, places: Sequence[int]) -> None:
