@@ -22,17 +22,20 @@ def _cells(report: Mapping[str, Any], shared: frozenset[str]) -> Iterator[tuple[
         passed = sum(line["outcome"] == "passed" for line in lines)
         errors = [line["max_rel_error"] for line in lines if isinstance(line["max_rel_error"], float)]
         works = verdict["level"] in ("high", "medium")
-        why = (
-            "; ".join(c for c in verdict["conditions"] if c not in shared) if works else "; ".join(verdict["reasons"])
-        )
+        texts = [text for text in _texts(verdict, "conditions") if text not in shared]
+        why = "; ".join(texts if works else _texts(verdict, "reasons"))
         largest = f"{max(errors):.1e}" if errors else "-"
         said = f"**{verdict['level']}** {passed}/{len(lines)}, {largest}"
         yield Cell.parse(verdict["cell"]), f"{said} ({why})" if why else said
 
 
+def _texts(verdict: Mapping[str, Any], name: str) -> list[str]:
+    return [reason["text"] for reason in verdict[name]]
+
+
 def _shared(report: Mapping[str, Any]) -> frozenset[str]:
     """The conditions of every cell of a report."""
-    conditions = [frozenset(verdict["conditions"]) for verdict in report["verdicts"]]
+    conditions = [frozenset(_texts(verdict, "conditions")) for verdict in report["verdicts"]]
     return frozenset.intersection(*conditions) if conditions else frozenset()
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from generators.compatibility.judge import judge_cell
 
 from benchmarks.evidence_table import dates_said, gathered, keep, one_line, versions_said
+from generators.compatibility.judge import judge_cell
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
 from hardware.evidence.kept import last_checks

@@ -29,7 +29,7 @@ from hardware.cell import Cell
 from hardware.detection import detect, targets
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine
-from hardware.evidence.store import lines_by_cell
+from hardware.evidence.store import lines_by_cell, read_folder
 from hardware.evidence.versions import versions_of
 from reports.remedies_view import cell_to_dict, error_type_of
 from reports.text import code, markdown, markdown_table
@@ -92,7 +92,7 @@ _LONGEST_CAUSE = 240
 
 
 def failing_cells(folders: Sequence[Path]) -> dict[str, list[CheckLine]]:
-    """By cell, the failed checks among the latest results, in the order in which they were asked; of cells that failed."""
+    """Return the failed checks among the latest results by cell, in their order, for each cell that failed."""
     found = {}
     for folder in folders:
         for cell, lines in lines_by_cell(read_latest(folder).checks).items():

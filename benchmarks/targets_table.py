@@ -105,7 +105,9 @@ def _of_targets(targets: Sequence[OnTarget]) -> Iterator[str]:
 def _shared(target: OnTarget) -> frozenset[str]:
     """The conditions that all cells of a target are under, those that don't work and have none aside."""
     found = [
-        frozenset(texts(one.conditions)) for one in target.verdicts.values() if one.level.is_supported and one.conditions
+        frozenset(texts(one.conditions))
+        for one in target.verdicts.values()
+        if one.level.is_supported and one.conditions
     ]
     return frozenset.intersection(*found) if found else frozenset()
 

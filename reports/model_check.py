@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,8 +116,7 @@ def check_model(
     """The answer for a model on `device` (None or `auto`: the first of its list that is here and large enough).
 
     `latest` are the latest results of the evidence; `memory` is what the model takes, where that was asked.
-    Raises `ModelError` for an unknown model and
-    `UsageError` for an unknown device.
+    Raises `ModelError` for an unknown model and `UsageError` for an unknown device.
     """
     found = classify(name)
     statuses = targets(inventory)
@@ -135,8 +134,6 @@ def check_model(
     facts = facts_here(known, cell, inventory)
     predicted = predicted_on(target)
     checks, others = _of_these_weights(found, cell, latest.checks)
-    if others:
-        notes = (*notes, f"{others} lines of evidence are of other weights or another configuration of that name")
     asked = {cell.id: CHECKPOINT if is_checkpoint else "tiny"}
     (measured,) = judge(replace(latest, checks=tuple(checks)), inventory, weights_asked=asked, cells=[cell.id])
     own = [line for line in checks if line.cell_id == cell.id]
@@ -147,16 +144,9 @@ def check_model(
     planned = bool(own) or cell.id in latest.plans
     command = measuring_command(name, device or str(target))
     refusal = None if is_checkpoint or planned else refusal_of(found.model_type)
-    if found.confidence == "low":
-        notes = (*notes, f"{name} is not in the local cache and was classified by its name alone ({found.source})")
     present = strongest_of(measured, predicted)
     settled = bool(refusal or findings or (planned and measured.reasons))
     nothing = measured.level is Level.UNKNOWN and not settled
-    opinions = second_opinions(latest.others, inventory)
-    notes = (
-        *notes,
-        *(reason_text(one.reason) for one in opinions if (one.model, one.target) == (cell.model, str(cell.target))),
-    )
     poor = present.level in (Level.LOW, Level.UNSUPPORTED)
     return ModelCheck(
         model=name,
@@ -170,9 +160,22 @@ def check_model(
         absence=_absence(absent).error_type if absent else "",
         command=command,
         suggestion=suggest(present, facts, rules, predicted_on, stored_recipes()) if poor else None,
-        notes=notes,
+        notes=(*notes, *_notes(name, found, others), *_opinions(latest, inventory, cell)),
         memory=memory,
     )
+
+
+def _notes(name: str, found: Classification, others: int) -> Iterator[str]:
+    if others:
+        yield f"{others} lines of evidence are of other weights or another configuration of that name"
+    if found.confidence == "low":
+        yield f"{name} is not in the local cache and was classified by its name alone ({found.source})"
+
+
+def _opinions(latest: Latest, inventory: HardwareInfo, cell: Cell) -> Iterator[str]:
+    for one in second_opinions(latest.others, inventory):
+        if (one.model, one.target) == (cell.model, str(cell.target)):
+            yield reason_text(one.reason)
 
 
 def without_transformers(name: str, device: str | None, error: HwCompatError) -> ModelCheck:

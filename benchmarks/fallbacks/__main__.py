@@ -182,7 +182,7 @@ class Bench:
         if len(verdicts) != 1:
             said = (folder / "out").read_text(encoding="utf-8").strip().splitlines()
             return "no verdict", said[-1] if said else ""
-        return verdicts[0]["level"], " ".join(verdicts[0]["reasons"][:1])
+        return verdicts[0]["level"], " ".join(one["text"] for one in verdicts[0]["reasons"][:1])
 
 
 def planted(environment: Mapping[str, str], names: str, mark: Path, *folders: Path) -> dict[str, str]:

@@ -47,9 +47,13 @@ def outdated(cell: Cell, plan: PlannedCell, load: Callable[[str, str], Recipe | 
     return Reason.of("modeling_moved", model=cell.model) if modeling_moved(plan, cell) else None
 
 
+Moved = dict[tuple[object, ...], tuple[tuple[str, ...], tuple[str, ...]]]
+"""By run, kind of cell and check: what has changed since, and the parts of undeclared checking code."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Expiry:
-    """Says whether a result of a cell is expired, and why."""
+    """Says whether a result of a cell is expired, and why. `known` remembers what runs rest on, for many cells."""
 
     cell: Cell
     now: Mapping[str, str]
@@ -57,7 +61,7 @@ class Expiry:
     suite_hash: str
     outdated: Reason | None
     own_limit: float | None
-    moved: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    known: Moved = field(default_factory=dict)
 
     def reason(self, line: CheckLine) -> Reason | None:
         """Return why a result no longer counts; None if it does."""
@@ -65,23 +69,24 @@ class Expiry:
             return self.outdated
         if OUTDATED in line.conditions:
             return Reason.of("suite_outdated", revisions=line.conditions[OUTDATED])
-        then = self.then.get(line.run_id)
-        if then is None:
+        if line.run_id not in self.then:
             return Reason.of("versions_unknown")
-        if moved := self._moved(line, then):
+        if moved := self._rests_on(line)[0]:
             return Reason.of("versions_moved", moved=moved)
         if self.suite_hash and line.suite_hash != self.suite_hash:
             return Reason.of("other_suite")
         return tolerance_moved(self.cell, line, self.own_limit)
 
-    def _moved(self, line: CheckLine, then: Mapping[str, str]) -> tuple[str, ...]:
-        """What has changed since for the result's check, worked out once for each run and check."""
-        key = (line.run_id, line.check_name)
-        if key not in self.moved:
-            found = expiry_by_check(self.cell, then, self.now, (line.check_name,))
-            self.moved[key] = found[line.check_name]
-        return self.moved[key]
-
     def modified(self, line: CheckLine) -> tuple[str, ...]:
         """Return the parts of undeclared checking code that the result rests on."""
-        return modified_for(self.cell, self.then.get(line.run_id, {}), (line.check_name,))
+        return self._rests_on(line)[1]
+
+    def _rests_on(self, line: CheckLine) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What has changed since for the result's check, and what of its checking code was never declared."""
+        cell, check = self.cell, line.check_name
+        key = (line.run_id, cell.target, cell.precision, cell.task, check)
+        if key not in self.known:
+            then = self.then.get(line.run_id, {})
+            moved = expiry_by_check(cell, then, self.now, (check,))[check]
+            self.known[key] = moved, modified_for(cell, then, (check,))
+        return self.known[key]

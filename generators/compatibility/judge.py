@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from generators.models.recipe import Recipe
@@ -24,7 +24,7 @@ from hardware.evidence.store import lines_by_cell
 from hardware.evidence.versions import versions_of
 from hardware.testing.checks import applicable_checks
 
-from .expiry import Expiry, outdated
+from .expiry import Expiry, Moved, outdated
 from .fault import fault_of, references_of, route_of
 from .flaky import flaky_cells
 from .grade import Grade, check_reason, grade, is_on_target, ran_elsewhere
@@ -100,6 +100,7 @@ class _Context:
     versions: Mapping[str, str]
     flaky: Mapping[str, tuple[str, ...]]
     references: Mapping[tuple[str, str], Sequence[CheckLine]]
+    known: Moved = field(default_factory=dict)
 
     @classmethod
     def of(cls, latest: Latest, inventory: HardwareInfo) -> _Context:
@@ -142,6 +143,7 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str, own_limit
         required=required_checks(cell, context.load),
         own_limit=own_limit,
         references=context.references.get((cell.model, cell.task), ()),
+        known=context.known,
     )
     runs = context.flaky.get(cell.id)
     if runs is None or verdict.level in (Level.UNSUPPORTED, Level.UNKNOWN):
@@ -162,6 +164,7 @@ def judge_cell(
     required: Sequence[str] = (),
     own_limit: float | None = None,
     references: Sequence[CheckLine] = (),
+    known: Moved | None = None,
 ) -> Verdict:
     """Return the measured verdict of `cell`; `unknown` if its results don't show more.
 
@@ -169,14 +172,23 @@ def judge_cell(
     versions aren't known, are expired. So are results of another suite than `suite_hash`, all results if
     `why_outdated` says why the suite isn't today's, and results that another tolerance would decide differently.
     `required` are the checks that the cell has to have, planned or not. `references` are the latest results of the
-    same model on the CPU: they decide whose fault a failure is. Results of other cells are left out.
+    same model on the CPU: they decide whose fault a failure is. `known` is what the judge of many cells found out
+    about changed versions. Results of other cells are left out.
     """
     if not planned:
         return _unknown(cell, [Reason.of("nothing_planned")], (), weights_asked)
     lacking = tuple(name for name in required if name not in planned)
     planned = (*planned, *lacking)
     own = worst_of_runs([line for line in checks if line.cell_id == cell.id])
-    old = Expiry(cell=cell, now=now, then=then, suite_hash=suite_hash, outdated=why_outdated, own_limit=own_limit)
+    old = Expiry(
+        cell=cell,
+        now=now,
+        then=then,
+        suite_hash=suite_hash,
+        outdated=why_outdated,
+        own_limit=own_limit,
+        known={} if known is None else known,
+    )
     found = _sort(cell, own, old, weights_asked)
     verdict = _over_accelerators(cell, planned, found.current, Basis.MEASURED, own_limit, weights_asked)
     if verdict.level is Level.UNKNOWN and found.expired:

@@ -19,7 +19,7 @@ from .history import History, history_in
 from .record import CheckLine, Line, Origin, Outcome, PlannedCell, RunLine, latest_moment
 from .reduce import Place, Reduced, alternating_places, newest_plan_places, newest_plans, plan_of, reduce_checks
 from .store import BrokenLine, Evidence, read_folder
-from .table import EvidenceTable, UnusualEvidenceError
+from .table import EvidenceTable, UnusualEvidenceError, as_unicode
 
 _TRIES = 5
 _MACHINES = 20
@@ -107,7 +107,7 @@ def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, det
     named = {cell for (cell,) in table.connection.execute("SELECT DISTINCT cell_id FROM suites").fetchall()}
     checks = latest_results(_placed(table, reduced, lines))
     planned = {(row.run_id, row.where.cell_id, row.where.check_name) for row in reduced if row.where.planned}
-    perhaps = table.lines(alternating_places(table.connection)).values()
+    perhaps = [line for _, line in sorted(table.lines(alternating_places(table.connection)).items())]
     found = Latest(
         cells=frozenset(cell for cell in {*named, *plans} if _wanted(cell, cells)),
         checks=checks,
@@ -231,14 +231,11 @@ def _placed(table: EvidenceTable, reduced: Sequence[Reduced], lines: Mapping[int
         line = _missing(table, row) if row.place is None else lines[row.place]
         where = row.where
         said = (row.run_id, where.cell_id, where.check_name, where.target)
-        if not isinstance(line, CheckLine) or said != (
-            line.run_id,
-            line.cell_id,
-            line.check_name,
-            line.requested_target,
+        if not isinstance(line, CheckLine) or said != tuple(
+            as_unicode(text) for text in (line.run_id, line.cell_id, line.check_name, line.requested_target)
         ):
             raise UnusualEvidenceError("a line isn't what the table says")
-        if line.accelerator not in (None, "", row.accelerator):
+        if as_unicode(line.accelerator or "") not in ("", row.accelerator):
             raise UnusualEvidenceError("a line names another accelerator than the table")
         yield Placed(place=where, accelerator=row.accelerator, line=line)
 

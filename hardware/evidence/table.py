@@ -67,6 +67,16 @@ class UnusualEvidenceError(Exception):
     """The tables can't be believed: somebody has to read the folder as objects."""
 
 
+def _json(value: object) -> str:
+    """JSON that DuckDB can parse: what is no Unicode text (a lone surrogate) becomes a question mark."""
+    return as_unicode(json.dumps(value, ensure_ascii=False))
+
+
+def as_unicode(text: str) -> str:
+    """`text` as the tables hold it."""
+    return text.encode(errors="replace").decode()
+
+
 def _sharing(line: Line, before: dict[tuple[str, str], list[object]]) -> Line:
     """The same line; what is equal in one of the machine's latest runs is that very object. Packed runs come in no
     order, so that others may lie between two that plan the same."""
@@ -239,7 +249,7 @@ class EvidenceTable:
                 checks.append({"place": place} | {name: getattr(line, name) for name in _CHECK_NAMES})
             elif isinstance(line, RunLine):
                 plan = [{name: getattr(one, name) for name in PLAN_NAMES} for one in line.plan]
-                more = {"place": place, "versions": json.dumps(dict(line.versions)), "plan": plan}
+                more = {"place": place, "versions": _json(dict(line.versions)), "plan": plan}
                 more["resumes"] = list(line.resumes)
                 runs.append(more | {name: getattr(line, name) for name in _RUN_NAMES})
             elif isinstance(line, EndLine):
@@ -251,7 +261,7 @@ class EvidenceTable:
         for start in range(0, len(rows), _AT_ONCE):
             self.connection.execute(
                 f"INSERT INTO {table} BY NAME SELECT one.* FROM (SELECT unnest(?::JSON::STRUCT({columns})[]) AS one)",
-                [json.dumps(rows[start : start + _AT_ONCE])],
+                [_json(rows[start : start + _AT_ONCE])],
             )
 
     def remove_checks(self, places: Sequence[int]) -> None:

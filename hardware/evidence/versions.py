@@ -175,7 +175,8 @@ def expiry_by_check(
     cell: Cell, then: Mapping[str, str], now: Mapping[str, str], checks: Iterable[str]
 ) -> dict[str, tuple[str, ...]]:
     """Say for results of each check of a cell what has changed between the versions of a run and those of now."""
-    common = moved_versions(relevant_versions(cell, then), relevant_versions(cell, now))
+    page = {BROWSER_OF_PAGE: then[BROWSER_OF_PAGE]} if BROWSER_OF_PAGE in then else {}
+    common = moved_versions(relevant_versions(cell, then) | page, relevant_versions(cell, now))
     own = {check: _part_of_check(cell, now, check) for check in checks}
     return {
         check: tuple(dict.fromkeys((*common, *moved_versions(_part_of_check(cell, then, check), part))))

@@ -66,11 +66,9 @@ def run_session(
     progress: Progress | None = None,
     on_note: Callable[[str], None] = lambda _text: None,
 ) -> Session:
-    """Run `suites`, whose entries in the plan are `plan` in the same order, and leave their evidence in a folder.
+    """Run `suites`, planned by `plan` in the same order, and keep their evidence: `jobs` at a time, or what suits.
 
-    `jobs` suites run at a time, None for as many as suit the machine; `node` is what a fleet calls this one. With
-    `resume` only that is run which the newest run in the folder didn't finish, and it gets its end where that alone
-    was missing; `on_note` is told what and why. Raises `OutputError`.
+    With `resume`, only what the newest run didn't finish; `on_note` is told why. Raises `OutputError`.
     """
     machine = machine or machine_label()
     versions = versions_of(inventory)

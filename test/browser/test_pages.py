@@ -13,7 +13,7 @@ import pytest
 
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from hardware.evidence.record import CheckLine, Outcome, RunLine
 from hardware.workers.browsers import QUIET
 from reports.cells import CellReport
@@ -59,7 +59,7 @@ def matrix_page() -> str:
             cell=f"{model}/fill-mask/{target}/float32",
             level=level,
             basis=Basis.MEASURED,
-            reasons=(f"{HOSTILE} of {model} on {target}",),
+            reasons=(Reason("text", (("text", f"{HOSTILE} of {model} on {target}"),)),),
             evidence_ids=("e",),
         )
         for model, target, level in (
@@ -119,7 +119,7 @@ def test_a_cell_opens_by_its_id_with_its_reason_as_text(browse: Browse):
     assert "<title>Compatibility matrix</title>" in document
 
 
-def test_a_declared_cell_names_its_rule_and_the_rules_source(browse: Browse):
+def test_an_assumed_cell_names_its_rule_and_the_rules_source(browse: Browse):
     document = browse(matrix_page(), "#bert/fill-mask/openvino/float32")
     dialog = document.partition("<dialog")[2].partition("</dialog>")[0]
     assert '<a href="#rule-prior.embedding.medium">' in dialog

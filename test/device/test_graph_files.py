@@ -88,7 +88,7 @@ def test_a_target_that_reads_no_such_file_says_so(command_line: CommandLine, net
     ran = command_line.run(tmp_path, "--model", net, "--device", "simulated", "--run")
     line = ran.lines("net.onnx/graph-forward/simulated/float32")["matches_reference"]
     assert (ran.code, line.outcome, line.error_type) == (1, Outcome.FAILED, "unsupported_format")
-    assert ran.verdict("net.onnx/graph-forward/simulated/float32") == "none"
+    assert ran.verdict("net.onnx/graph-forward/simulated/float32") == "unsupported"
 
 
 @pytest.mark.parametrize("which", [pytest.param("net", marks=pytest.mark.extended), "text"])
@@ -102,7 +102,7 @@ def test_an_openvino_file_is_held_against_plain_kernels_and_says_that_they_are_f
     assert set(ran.outcomes(cell).values()) == {Outcome.PASSED}
     assert ran.verdict(cell) == "medium"
     assert "plain kernels" in ran.lines(cell)["matches_reference"].conditions["reference"]
-    assert ran.verdict(f"{which}.xml/graph-forward/cpu/float32") == "none"
+    assert ran.verdict(f"{which}.xml/graph-forward/cpu/float32") == "unsupported"
 
 
 @pytest.mark.parametrize("which", ["net", "text"])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine, Ran
 
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import Outcome
 from hardware.evidence.store import read_folder
 
@@ -129,7 +130,7 @@ def test_interruption_closes_the_record(interrupted: tuple[Ran, bool]) -> None:
     end = next(end for end in ran.evidence.ends if end.run_id == ran.run_line.run_id)
     assert end.reason == "interrupted"
     assert sum(end.counts.values()) == len(planned)
-    assert ran.evidence.unfinished() == ()
+    assert read_latest(ran.evidence, details=True).unfinished == ()
 
 
 def test_interruption_leaves_earlier_evidence_alone(interrupted: tuple[Ran, bool]) -> None:
@@ -149,7 +150,7 @@ def test_the_child_dies_with_a_killed_parent(killed: tuple[Ran, bool]) -> None:
 
 def test_a_killed_run_is_named_as_unfinished(killed: tuple[Ran, bool]) -> None:
     ran, _ = killed
-    assert ran.evidence.unfinished() == (ran.run_line.run_id,)
+    assert read_latest(ran.evidence, details=True).unfinished == (ran.run_line.run_id,)
     assert ran.outcomes(BERT) == {"first": Outcome.AMBIGUOUS}  # and nothing is said of what wasn't reached
     assert (ran.folder / "evidence" / "earlier-1.jsonl").read_bytes() == EARLIER
 

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from command_line import CommandLine, Ran, together
 
+from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.evidence.store import read_file, read_folder
 
@@ -114,7 +115,7 @@ def test_only_what_was_left_runs_again_and_it_is_said_why(killed_and_resumed: di
     assert {line.cell_id for line in ran.evidence.checks if line.run_id == second.run_id} == {GPT2}
     assert f"note: resuming run {first.run_id}: 2 cell(s) are done, 1 run" in ran.err
     assert f"note: {GPT2} runs again: its suite is another one now" in ran.err
-    assert ran.evidence.unfinished() == ()
+    assert read_latest(ran.evidence, details=True).unfinished == ()
 
 
 def test_the_result_shows_all_cells_and_where_they_are_from(killed_and_resumed: dict[str, Ran]) -> None:

@@ -163,7 +163,7 @@ def test_by_keyboard_on_a_narrow_screen_it_passes_and_says_that_the_adapter_is_s
     (verdict,) = told["verdicts"]
     assert (verdict["cell"], verdict["level"]) == ("bert/fill-mask/webgpu/float32", "medium")
     assert verdict["basis"] == "measured"
-    assert any("on a software adapter" in reason for reason in verdict["reasons"])
+    assert any("on a software adapter" in reason["text"] for reason in verdict["reasons"])
 
 
 LIES = """
@@ -186,11 +186,11 @@ def test_the_device_that_computed_counts_and_not_the_adapter_that_was_described(
     assert "nvidia" not in found["facts"]
     code, told, err = report(command_line, made, found["file"], tmp_path)
     assert code == 0, err
-    assert any("on a software adapter" in reason for reason in told["verdicts"][0]["reasons"])
+    assert any("on a software adapter" in reason["text"] for reason in told["verdicts"][0]["reasons"])
 
 
 @pytest.mark.parametrize("change", [one_weight, one_expected_number])
-def test_a_page_with_something_wrong_in_it_fails_and_its_evidence_says_none(
+def test_a_page_with_something_wrong_in_it_fails_and_its_evidence_says_unsupported(
     made: Made, command_line: CommandLine, tmp_path: Path, change: Callable[[dict[str, bytes]], None]
 ) -> None:
     page = altered(made, tmp_path, change, seal_again=True)
@@ -203,7 +203,7 @@ def test_a_page_with_something_wrong_in_it_fails_and_its_evidence_says_none(
     keep_seal(own.evidence, re.search(r'id="seal">([^<]*)', page.read_text(encoding="utf-8"))[1])
     code, told, err = report(command_line, own, found["file"], tmp_path / "report")
     assert code == 1, err
-    assert told["verdicts"][0]["level"] == "none"
+    assert told["verdicts"][0]["level"] == "unsupported"
 
 
 def test_a_page_that_was_changed_after_it_was_sealed_runs_nothing_and_its_evidence_is_refused(

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from generators.compatibility.standing import standing_in, standing_of
 from hostile import Hostile, draws
 from made_evidence import files, write
-from reports.gathered import gathered_in, gathered_of
 from watched import Sentinel, Surroundings, limited, refused_or
 
 from hardware.errors import BrokenInput
+from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.record import from_dict, to_dict
 from hardware.evidence.runs import RunEvidence
@@ -82,8 +81,7 @@ def test_whole_evidence_is_merged(place: Path) -> None:
 def test_reading_a_folder_line_by_line_never_fails(fuzz: Any, place: Path) -> None:
     def one(draw: random.Random) -> None:
         evidence = read_folder(written(place / "evidence", Hostile(draw)))
-        gathered_of(evidence)
-        evidence.unfinished()
+        read_latest(evidence, details=True)
         assert all(one.reason and one.number > 0 for one in evidence.broken)
         for line in evidence.checks:
             text = json.dumps(to_dict(line), allow_nan=False)
@@ -97,13 +95,13 @@ def test_reading_a_folder_line_by_line_never_fails(fuzz: Any, place: Path) -> No
 def test_reading_a_folder_never_fails_and_both_ways_come_to_the_same(fuzz: Any, place: Path) -> None:
     def one(draw: random.Random) -> None:
         folder = written(place / "evidence", Hostile(draw))
-        as_objects = standing_of(read_folder(folder))
-        in_tables = standing_in(folder)
+        as_objects = read_latest(read_folder(folder))
+        in_tables = read_latest(folder)
         if not as_objects.broken:
             assert {one.evidence_id for one in in_tables.checks} == {one.evidence_id for one in as_objects.checks}
             assert in_tables.cells == as_objects.cells
         assert set(in_tables.broken) <= set(as_objects.broken)
-        gathered_in(folder)
+        read_latest(folder, details=True)
         with RunEvidence(folder) as evidence:
             evidence.checks()
 
@@ -126,7 +124,7 @@ def test_what_is_no_plain_file_is_never_waited_for(fuzz: Any, place: Path) -> No
         def read() -> int:
             refused_or(lambda: merge_evidence(folder, place / "other"))
             found = refused_or(lambda: read_folder(folder))
-            refused_or(lambda: standing_in(folder))
+            refused_or(lambda: read_latest(folder))
             return -1 if found is None else len(found.checks)
 
         assert limited(read) in (-1, 12, 24)
@@ -157,5 +155,5 @@ def test_a_file_that_is_no_file_is_a_broken_line(place: Path) -> None:
     write(place, files())
     (place / "20260103T000000Z-aaaaaa-1.jsonl").symlink_to("/dev/zero")
     assert [one.reason for one in read_folder(place).broken] == ["it is no regular file"]
-    assert [one.reason for one in standing_in(place).broken] == ["it is no regular file"]
+    assert [one.reason for one in read_latest(place).broken] == ["it is no regular file"]
     assert read_run(place, "20260103T000000Z-aaaaaa").broken

@@ -13,7 +13,6 @@ from typing import Any
 
 import duckdb
 import pytest
-from generators.compatibility.standing import standing_in
 from hostile import TRAPS, Hostile, draws
 from made_evidence import files, write
 from readers import check_html, check_json, check_markdown, check_terminal
@@ -25,6 +24,7 @@ from hardware.errors import BrokenInput
 from hardware.evidence import kept, unpacked_size
 from hardware.evidence.compacted import compact, compacted_lines
 from hardware.evidence.kept import read_kept
+from hardware.evidence.latest import read_latest
 from hardware.evidence.store import read_folder
 from hardware.plain_text import json_text
 from reports.baseline import compare, read_baseline
@@ -128,14 +128,14 @@ def test_a_baseline_is_read_and_shown_or_refused(fuzz: Any, place: Path, sentine
 
 @pytest.mark.fuzz(100)
 def test_an_earlier_matrix_is_read_and_compared_or_refused(fuzz: Any, place: Path, sentinel: Sentinel) -> None:
-    from generators.compatibility.verdict import Basis, Level, Verdict
+    from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 
     verdicts = [
         Verdict(
             cell=f"{model}/fill-mask/{target}/float32",
             level=Level.HIGH,
             basis=Basis.MEASURED,
-            reasons=("a",),
+            reasons=(Reason.of("check", check="builds", outcome="failed", message="a"), Reason.of("text", text="b")),
             evidence_ids=("b",),
         )
         for model in ("bert", "mine")
@@ -198,7 +198,7 @@ def a_coverage_report() -> CoverageReport:
         TypeFacts(model_type="rag", family="other", architecture="", obstacle="no_class", reason="a part of others"),
     )
     results = (
-        Result(model_type="bert", task="fill-mask", standing=Standing.FAILED, level="none", reason="it broke"),
+        Result(model_type="bert", task="fill-mask", standing=Standing.FAILED, level="unsupported", reason="it broke"),
         Result(model_type="rag", task="", standing=Standing.EXCLUDED),
     )
     target = TargetCoverage(
@@ -286,7 +286,7 @@ def test_a_parquet_bomb_is_refused_before_it_is_read(place: Path, name: str, mon
     parquet(place / "compacted-0.parquet", f"SELECT 'a.jsonl' AS file, {BOMBS[name]}")
     assert (place / "compacted-0.parquet").stat().st_size < 1_000_000
 
-    ways = (lambda: list(compacted_lines(place / "compacted-0.parquet")), lambda: standing_in(place))
+    ways = (lambda: list(compacted_lines(place / "compacted-0.parquet")), lambda: read_latest(place))
 
     def read() -> list[str]:
         said = []
@@ -305,7 +305,7 @@ def test_what_was_compacted_here_is_read(place: Path) -> None:
     assert compact(place).files == 4
     unpacked_size._checked.clear()
     assert read_folder(place).checks == whole.checks
-    assert {line.evidence_id for line in standing_in(place).checks}
+    assert {line.evidence_id for line in read_latest(place).checks}
 
 
 @pytest.mark.fuzz(15)
@@ -317,7 +317,7 @@ def test_compacted_evidence_with_other_bytes_is_read_or_refused(fuzz: Any, place
     def one(draw: random.Random) -> None:
         path.write_bytes(Hostile(draw).bytes(whole))
         limited(lambda: bool(refused_or(lambda: read_folder(place))), memory=5 << 30)
-        limited(lambda: bool(refused_or(lambda: standing_in(place))), memory=5 << 30)
+        limited(lambda: bool(refused_or(lambda: read_latest(place))), memory=5 << 30)
 
     fuzz(one, draw=draws())
 

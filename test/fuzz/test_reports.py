@@ -30,6 +30,7 @@ from generators.compatibility.judged import judged_of
 from generators.compatibility.matrix import build_matrix
 from generators.compatibility.rules import load_rules
 from hardware.detection import HardwareInfo, detect
+from hardware.evidence.latest import read_latest
 from hardware.evidence.store import Evidence, read_folder
 from hardware.recording import ReplayedMachine
 from hardware.target import Target
@@ -132,7 +133,7 @@ def test_a_matrix_is_text(fuzz: Any, place: Path, sentinel: Sentinel, inventory:
 
     def one(draw: random.Random) -> None:
         hostile = Hostile(draw, sentinel.path)
-        concluded = judged_of(told(place, hostile), inventory)
+        concluded = judged_of(read_latest(told(place, hostile)), inventory)
         matrix = build_matrix(
             rules, concluded.measured, {cell.partition("/")[0]: "embedding" for cell in CELLS},
             timestamp=hostile.text(), devices=concluded.devices,

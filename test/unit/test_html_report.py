@@ -183,6 +183,14 @@ def test_cells_with_trouble_are_open_and_others_closed():
     assert opened == [CUDA]
 
 
+def test_each_level_is_counted_and_can_be_chosen():
+    cells = [CellReport(verdict=verdict(level, f"m{i}/fill-mask/cpu/float32")) for i, level in enumerate(Level)]
+    page = page_of(cells=tuple(cells))
+    for level in Level:
+        assert f"1 {level}" in page.find("span", class_=str(level))
+        assert page.find("option").count(str(level)) == 1
+
+
 def test_findings_stand_worst_first_with_commands_that_can_be_copied():
     findings = [
         Finding(

@@ -35,9 +35,7 @@ def line(check: str, outcome: Outcome, **changes: object) -> CheckLine:
 
 def junit(*lines: CheckLine, **changes: object) -> ElementTree.Element:
     why = (Reason.of("check", check="a", outcome="failed"),)
-    verdict = Verdict(
-        cell=CELL, level=Level.UNSUPPORTED, basis=Basis.MEASURED, reasons=why, evidence_ids=("e",)
-    )
+    verdict = Verdict(cell=CELL, level=Level.UNSUPPORTED, basis=Basis.MEASURED, reasons=why, evidence_ids=("e",))
     plan = PlannedCell(cell_id=CELL, checks=(), suite="test_bert.py", suite_hash="h", subject="tiny")
     run = RunLine(run_id="r1", started_at="", command="", machine="lab", inventory={}, versions={}, plan=(plan,))
     cell = CellReport(verdict=verdict, lines=lines)

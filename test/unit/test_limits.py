@@ -84,7 +84,10 @@ def test_what_is_known_to_fail_is_not_open_and_what_is_open_does_not_work(tmp_pa
     assert said(rules, **KNOWN, parameters=3).level is Level.LOW
 
 
-@pytest.mark.parametrize(("limit", "level"), [("unsupported", "unsupported"), ("none", "unsupported"), ("low", "low"), ("medium", "unknown")])
+@pytest.mark.parametrize(
+    ("limit", "level"),
+    [("unsupported", "unsupported"), ("none", "unsupported"), ("low", "low"), ("medium", "unknown")],
+)
 def test_where_nothing_is_claimed_a_limit_speaks_only_of_failing(tmp_path, limit, level):
     found = said(load(tmp_path, small("own.small", limit, 10)), parameters=5)
     assert found.level is Level(level)

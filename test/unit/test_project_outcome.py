@@ -138,9 +138,7 @@ def test_expected_and_left_out_by_the_command_line_is_said_and_not_judged():
 @pytest.mark.parametrize(("level", "basis"), [("unknown", "measured"), ("high", "expired"), ("high", "predicted")])
 def test_only_what_was_measured_now_meets_the_lock(level, basis):
     one = run("high")
-    verdict = Verdict(
-        cell=CELL, level=Level(level), basis=Basis(basis), reasons=(MOVED,), evidence_ids=("a",)
-    )
+    verdict = Verdict(cell=CELL, level=Level(level), basis=Basis(basis), reasons=(MOVED,), evidence_ids=("a",))
     outcome = judged(LOCK, CellRun(verdict=verdict, lines=one.lines))
     assert outcome.exit_code == 1
     assert "measured with torch 1" in only(outcome, Kind.NOT_MET).message

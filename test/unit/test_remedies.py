@@ -233,7 +233,15 @@ def test_a_try_turns_a_cell_only_where_its_lines_tell_the_change(tmp_path, monke
     write_run(tmp_path / "plain")
     write_run(tmp_path / "changed", changes=step.changes.text, monkeypatch=monkeypatch)
     states = [
-        judge_try(step, run_in(tmp_path / name), Level.UNSUPPORTED, "matches_reference", evidence="", seconds=1, words=reason_text).state
+        judge_try(
+            step,
+            run_in(tmp_path / name),
+            Level.UNSUPPORTED,
+            "matches_reference",
+            evidence="",
+            seconds=1,
+            words=reason_text,
+        ).state
         for name in ("plain", "changed")
     ]
     assert states == [State.NOT_RUN, State.TURNED]

@@ -195,7 +195,8 @@ def test_command_in_a_recommendation_can_be_copied():
 
 def test_reason_that_checks_share_is_said_once():
     builds, backward = (
-        Reason.of("check", check=name, outcome="failed", stage="load", message="no") for name in ("builds", "backward")
+        Reason.of("check", check=name, outcome="failed", stage="load", message="no")
+        for name in ("builds", "backward")
     )
     on_gpu = Reason.of("check", check="a", outcome="failed", message="b").on("gpu")
     reasons = (builds, on_gpu, backward, Reason.of("nothing_measured"))

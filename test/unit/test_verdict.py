@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -10,8 +12,9 @@ import pytest
 from generators.compatibility.levels import level_rules
 from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict, schema, worst
 from hardware.errors import BrokenInput
-from reports.wording import texts, with_texts
+from reports.wording import reason_text, texts, with_texts
 
+ROOT = Path(__file__).parents[2]
 CELL = "bert/fill-mask/openvino:NPU/float32"
 
 
@@ -24,7 +27,10 @@ def make(**changes: object) -> Verdict:
         "route": "torch-export",
         "weights_asked": "config",
         "weights_run": "tiny",
-        "reasons": (Reason.of("wide_tolerance", check="builds", limit=0.1, today=2e-5), Reason.of("nothing_measured")),
+        "reasons": (
+            Reason.of("wide_tolerance", check="builds", limit=0.1, today=2e-5),
+            Reason.of("nothing_measured"),
+        ),
         "conditions": (Reason.of("on_host", operators=("aten.cumsum", "aten.gather")),),
         "evidence_ids": ("run/cell/check",),
     }
@@ -142,3 +148,19 @@ def test_levels_are_ordered_and_unknown_is_not_on_the_scale():
 )
 def test_operators_with_parameters_are_told_apart(name, has):
     assert level_rules().has_parameters(name) is has
+
+
+def test_every_code_of_a_reason_has_words():
+    sources = [path for floor in ("generators", "reports") for path in (ROOT / floor).rglob("*.py")]
+    codes = {
+        code for path in sources for code in re.findall(r'Reason\.of\(\s*"(\w+)"', path.read_text(encoding="utf-8"))
+    }
+    assert len(codes) > 30
+    assert [code for code in sorted(codes) if reason_text(Reason.of(code)) == code] == []
+    assert reason_text(Reason.of("of_a_later_version", check="builds", limit=0.25)) == (
+        "of_a_later_version: check builds, limit 0.25"
+    )
+
+
+def test_a_reason_of_an_older_file_that_lacks_a_parameter_has_words():
+    assert reason_text(Reason.of("tolerance_moved", then=0.5)) == "measured with a tolerance of 0.5, now ?"

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from made_page import RUNTIME, captured, made_page, planned, product_model
 
+from generators.compatibility.verdict import Reason
 from generators.options import Options
 from generators.options_together import refuse_together
-from generators.compatibility.verdict import Reason
 from generators.web_page.capture import capture
 from generators.web_page.case import Asked, NotCaptured
 from generators.web_page.case import captured as asked_so_far

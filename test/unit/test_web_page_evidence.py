@@ -14,13 +14,14 @@ from made_page import Lines, captured, edit, made_page, merged, of, saved, writt
 
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Basis, Level
+from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.errors import BrokenInput
 from hardware.evidence.latest import read_latest
 from hardware.evidence.merge import merge_evidence
 from hardware.evidence.pages import SEALS, keep_seal, seal_text
 from hardware.evidence.store import read_folder
-from hardware.evidence.versions import BROWSER_OF_PAGE, moved_versions
+from hardware.evidence.versions import BROWSER_OF_PAGE, DRIVEN, expiry_reasons, moved_versions, versions_of
 from reports.diagnosis import diagnose
 from reports.finding import Severity
 
@@ -281,6 +282,11 @@ def test_the_browser_of_a_page_is_a_part_of_the_device_and_expires_nothing() -> 
     assert moved_versions({"torch": "2.13", BROWSER_OF_PAGE: "Safari 26"}, here) == ()
     assert moved_versions({"torch": "2.12", BROWSER_OF_PAGE: "Safari 26"}, here) == ("torch 2.12, now 2.13",)
     assert len(moved_versions({"torch": "2.13"}, here)) == 2
+    cell = Cell.parse("bert/fill-mask/webgpu/float32")
+    then = {name: version for name, version in versions_of(detect()).items() if name not in DRIVEN}
+    now = {**then, "chromium (webgpu)": "150", "playwright": "1.65"}
+    assert expiry_reasons(cell, {**then, BROWSER_OF_PAGE: "Safari 26"}, now) == ()
+    assert len(expiry_reasons(cell, then, now)) == 2
 
 
 def test_seals_lie_beside_the_evidence_and_are_no_evidence(tmp_path: Path) -> None:

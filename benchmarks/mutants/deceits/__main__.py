@@ -115,7 +115,7 @@ def _verdict(folder: Path) -> tuple[str, str, str]:
     verdicts = json.loads(reports[-1].read_text(encoding="utf-8"))["verdicts"] if reports else []
     if not verdicts:
         return "no verdict", "", ""
-    return verdicts[0]["level"], verdicts[0]["basis"], " ".join(verdicts[0]["reasons"][:1])
+    return verdicts[0]["level"], verdicts[0]["basis"], " ".join(one["text"] for one in verdicts[0]["reasons"][:1])
 
 
 def _all(chosen: Sequence[Deceit], folder: Path) -> Iterator[Result]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from generators.compatibility.judge import judge
 
+from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.detection import detect
 from hardware.evidence.latest import read_latest
