@@ -41,7 +41,7 @@ class Kind(StrEnum):
 
 
 _MEANINGS = {
-    Kind.WORSE: "the level fell, is unknown now, or is none where nothing was known",
+    Kind.WORSE: "the level fell, is unknown now, or unsupported where nothing was known",
     Kind.EXPIRED: "the level was measured, and rests on less now",
     Kind.CHANGED: "the same level rests on something else",
     Kind.BETTER: "the level rose, became known, or is measured now",

@@ -52,7 +52,7 @@ function verdictOf(lines, device, seal) {
     const beyond = [...names].filter((name) => !seal.target.host_allowed.includes(name)).join(", ");
     return verdict("low", `The numbers are right here, and not of ${device.name} alone: ${beyond} ran on the processor.`);
   }
-  if (failed) return verdict("none", `It doesn't work here: ${failed} of ${asked.length} checks failed on ${device.name}.`);
+  if (failed) return verdict("unsupported", `It doesn't work here: ${failed} of ${asked.length} checks failed on ${device.name}.`);
   if (notRun) return verdict("unknown", `Not proven: ${notRun} of ${asked.length} checks were not run.`);
   return passed(asked, unasked, device, seal);
 }

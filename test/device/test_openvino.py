@@ -17,7 +17,7 @@ CPU = "bert/fill-mask/openvino/float32"
 ABSENT = ("NPU", "GPU")
 CHOICE = "AUTO"
 WRONG_HINT = """
-import hardware.backends.openvino as backend
+import hardware.backends._openvino_runnable as backend
 
 backend.OPENVINO_OPTIONS = {**backend.OPENVINO_OPTIONS, "float32": {"INFERENCE_PRECISION_HINT": "bf16"}}
 

@@ -188,7 +188,7 @@ def verdict(
             "All 3 checks that a page can ask passed on arm valhall. Not tried ",
         ),
         ([*PASSES, DECODING], {}, (), "unknown", "cache_matches (a page decodes nothing), so that the level stays"),
-        ([{**PASSES[0], "outcome": "failed"}, *PASSES[1:], DECODING], {}, (), "none", "1 of 3 checks failed"),
+        ([{**PASSES[0], "outcome": "failed"}, *PASSES[1:], DECODING], {}, (), "unsupported", "1 of 3 checks failed"),
         ([{**PASSES[0], "outcome": "not_run"}, *PASSES[1:]], {}, (), "unknown", "Not proven: 1 of 3 checks"),
         (PASSES, SOFTWARE, (), "medium", "nothing of a GPU. Level: medium."),
         (PASSES, WISH, (), "medium", "As requested: a context of kind npu. Level: medium."),
