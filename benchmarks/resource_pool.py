@@ -130,7 +130,7 @@ class Load:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What came of it."""
+    """What came of it. `pool` keeps the models alive that the observer still counts."""
 
     seconds: float
     served: int
@@ -139,6 +139,7 @@ class Found:
     is_stuck: bool
     observer: Observer
     stats: Mapping[str, Any]
+    pool: ResourcePool
 
 
 def sizes_of(load: Load) -> dict[str, int]:
@@ -225,6 +226,7 @@ def run(load: Load, pool: ResourcePool | None = None) -> Found:
         is_stuck=stuck,
         observer=observer,
         stats={} if stuck else pool.get_stats(),
+        pool=pool,
     )
 
 
