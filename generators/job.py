@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from generators.compatibility.fault import needs_reference, references_of
 from generators.compatibility.judge import is_final, judge
 from generators.compatibility.precisions import not_computed
 from generators.compatibility.rules import load_rules
@@ -202,59 +202,50 @@ def run_job(
     can't be written, `JobInterrupted` after an interruption was recorded, `UsageError` under a changed condition.
     """
     refuse_changes()
-    suites = [_read(one) for one in written]
-    with _environment(suite_environment(written)):
-        session = run_session(
+
+    def run(some: Sequence[WrittenSuite], suites: Sequence[SuiteFile], **more: Any) -> Session:
+        return run_session(
             suites,
-            [_planned(suite, one.planned) for suite, one in zip(suites, written, strict=True)],
+            [_planned(suite, one.planned) for suite, one in zip(suites, some, strict=True)],
             inventory,
             evidence=evidence,
             command=command,
             machine=machine,
             limits=limits,
             jobs=jobs,
-            resume=resume,
-            pytest_arguments=pytest_arguments,
             progress=progress,
-            on_note=on_note,
+            **more,
         )
+
+    suites = [_read(one) for one in written]
+    with _environment(suite_environment(written)):
+        session = run(written, suites, resume=resume, pytest_arguments=pytest_arguments, on_note=on_note)
         pairs = list(zip(written, suites, strict=True))
         result = _session_result(session, pairs, evidence, inventory)
-        if not session.interrupted and (asked := reference_suites(result, written)):
+        interrupted = session.interrupted
+        if not interrupted and (asked := reference_suites(result)):
             on_note(f"running {len(asked)} cell(s) on the CPU too, to tell whose fault the failures are")
-            others = [_read(one) for one in asked]
-            run_session(
-                others,
-                [_planned(suite, one.planned) for suite, one in zip(others, asked, strict=True)],
-                inventory,
-                evidence=evidence,
-                command=command,
-                machine=machine,
-                limits=limits,
-                jobs=jobs,
-                progress=progress,
-            )
+            interrupted = run(asked, [_read(one) for one in asked]).interrupted
             result = _session_result(session, pairs, evidence, inventory)
-    if session.interrupted:
+    if interrupted:
         raise JobInterrupted(result)
     return result
 
 
-def reference_suites(result: JobResult, written: Sequence[WrittenSuite]) -> tuple[WrittenSuite, ...]:
-    """Write the CPU's suites of the cells that failed and of which the CPU has no result of the failed check."""
-    references = references_of(result.latest.checks)
+def reference_suites(result: JobResult) -> tuple[WrittenSuite, ...]:
+    """Write the CPU's suites of the cells that failed without a result on the CPU that says whose fault it is."""
     asked: dict[str, PlannedSuite] = {}
-    for one, cell in zip(written, result.cells, strict=True):
-        planned = one.planned
-        there = references.get((planned.cell.model, planned.cell.task), ())
-        cpu = Target(name="cpu")
-        if needs_reference(planned.cell, cell.lines, there) and not not_computed(cpu, planned.cell.precision):
+    cpu = Target(name="cpu")
+    for one in result.cells:
+        planned = one.written.planned
+        failed = any(line.outcome.is_failure for line in one.lines)
+        if failed and one.verdict.fault is None and not not_computed(cpu, planned.cell.precision):
             choice = Choice(target=cpu, required=False)
             suite = plan_suite(planned.profile, choice, planned.cell.precision, load_rules(), result.inventory)
             asked[suite.cell.id] = suite
-    own = {one.planned.cell.id for one in written}
+    own = {one.written.planned.cell.id for one in result.cells}
     left = [suite for id_, suite in asked.items() if id_ not in own]
-    found = write_suites(left, written[0].path.parent, force=False) if left else ()
+    found = write_suites(left, result.cells[0].written.path.parent, force=False) if left else ()
     return tuple(one for one in found if one.state is not State.EDITED)
 
 

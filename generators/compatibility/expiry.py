@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from generators.models.recipe import Recipe
 from hardware.cell import Cell
 from hardware.evidence.modeling import modeling_moved
-from hardware.evidence.record import OUTDATED, CheckLine, PlannedCell, Subject
+from hardware.evidence.record import OUTDATED, CheckLine, PlannedCell, RunLine, Subject
 from hardware.evidence.revisions import recipe_moved
 from hardware.evidence.versions import expiry_by_check, modified_for
 
@@ -53,15 +53,29 @@ Moved = dict[tuple[object, ...], tuple[tuple[str, ...], tuple[str, ...]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Expiry:
-    """Says whether a result of a cell is expired, and why. `known` remembers what runs rest on, for many cells."""
+    """Says whether a result of a cell is expired, and why.
+
+    `now` are this machine's versions, `then` those of each run by its id: results of a run that differs, or whose
+    versions aren't known, are expired. So are results of another suite than `suite_hash`, all results if `outdated`
+    says why the suite isn't today's, results of a run and cell in `other_modeling` (`Latest`), and results that
+    another tolerance would decide differently; `own_limit` is the tolerance that a project states. `known` remembers
+    what runs rest on, for many cells.
+    """
 
     cell: Cell
     now: Mapping[str, str]
     then: Mapping[str, Mapping[str, str]]
-    suite_hash: str
-    outdated: Reason | None
-    own_limit: float | None
+    suite_hash: str = ""
+    outdated: Reason | None = None
+    own_limit: float | None = None
+    other_modeling: Collection[tuple[str, str]] = frozenset()
     known: Moved = field(default_factory=dict)
+
+    @classmethod
+    def of_run(cls, cell: Cell, run: RunLine, *, suite_hash: str = "", own_limit: float | None = None) -> Expiry:
+        """Return what judges a run by itself, with the versions that it had."""
+        then = {run.run_id: run.versions}
+        return cls(cell=cell, now=run.versions, then=then, suite_hash=suite_hash, own_limit=own_limit)
 
     def reason(self, line: CheckLine) -> Reason | None:
         """Return why a result no longer counts; None if it does."""
@@ -73,6 +87,8 @@ class Expiry:
             return Reason.of("versions_unknown")
         if moved := self._rests_on(line)[0]:
             return Reason.of("versions_moved", moved=moved)
+        if (line.run_id, line.cell_id) in self.other_modeling:
+            return Reason.of("modeling_moved", model=self.cell.model)
         if self.suite_hash and line.suite_hash != self.suite_hash:
             return Reason.of("other_suite")
         return tolerance_moved(self.cell, line, self.own_limit)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 from hardware.backends.factory import backend_class, known_targets
 from hardware.cell import Cell
+from hardware.errors import HwCompatError
 from hardware.evidence.error_types import facts_of_error_types
 from hardware.evidence.record import CheckLine, Outcome, Stage
 
@@ -36,25 +38,16 @@ def default_route(cell: Cell) -> str:
     return backend_class(cell.target.name).ROUTE if cell.target.name in known_targets() else ""
 
 
-def references_of(lines: Iterable[CheckLine]) -> dict[tuple[str, str], list[CheckLine]]:
-    """Return the results on the CPU by model and task: what a failure elsewhere is compared with."""
-    found: dict[tuple[str, str], list[CheckLine]] = {}
-    for line in lines:
-        if line.requested_target == "cpu" and line.outcome in _SAYS_SOMETHING:
-            found.setdefault((line.model, line.task), []).append(line)
+def reference_cells(lines: Iterable[CheckLine]) -> dict[tuple[str, str], list[Cell]]:
+    """Return the cells on the CPU that have results, by model and task: what a failure elsewhere is compared with."""
+    found: dict[tuple[str, str], list[Cell]] = {}
+    for id_ in dict.fromkeys(line.cell_id for line in lines if line.requested_target == "cpu"):
+        try:
+            cell = Cell.parse(id_)
+        except HwCompatError:  # reported as broken evidence
+            continue
+        found.setdefault((cell.model, cell.task), []).append(cell)
     return found
-
-
-def needs_reference(cell: Cell, lines: Iterable[CheckLine], references: Sequence[CheckLine]) -> bool:
-    """Whether a check failed of which no result on the CPU in this precision says whether the CPU fails too."""
-    if cell.target.name == "cpu":
-        return False
-    there = {line.check_name for line in references if line.precision == cell.precision}
-    return any(
-        line.check_name not in there
-        for line in lines
-        if line.outcome.is_failure and _told_by_itself(cell, line) is None
-    )
 
 
 def fault_of(cell: Cell, level: Level, lines: Sequence[CheckLine], references: Sequence[CheckLine]) -> Fault | None:
@@ -78,7 +71,11 @@ def _fault_of_line(cell: Cell, line: CheckLine, references: Sequence[CheckLine])
         return known
     if cell.target.name == "cpu":
         return Fault.MODEL
-    same = [one for one in references if one.check_name == line.check_name and one.subject == line.subject]
+    same = [
+        one
+        for one in references
+        if (one.check_name, one.subject) == (line.check_name, line.subject) and one.outcome in _SAYS_SOMETHING
+    ]
     if not any(one.precision == cell.precision for one in same):
         return None
     if all(one.outcome.is_failure and not _is_worse(line, one) for one in same):
@@ -96,6 +93,7 @@ def _told_by_itself(cell: Cell, line: CheckLine) -> Fault | None:
     return None
 
 
+@functools.cache
 def _by_error_type() -> Mapping[str, Fault]:
     facts = facts_of_error_types()
     return {name: Fault(facts[name]["fault"]) for name in facts if "fault" in facts[name]}

@@ -25,13 +25,13 @@ from hardware.evidence.versions import versions_of
 from hardware.testing.checks import applicable_checks
 
 from .expiry import Expiry, Moved, outdated
-from .fault import fault_of, references_of, route_of
+from .fault import fault_of, reference_cells, route_of
 from .flaky import flaky_cells
 from .grade import Grade, check_reason, grade, is_on_target, ran_elsewhere
 from .imported import imported_verdicts
 from .levels import level_rules
 from .second_opinion import second_opinions, with_opinions
-from .verdict import Basis, Level, Reason, Verdict, once, strongest, worst
+from .verdict import Basis, Fault, Level, Reason, Verdict, once, strongest, worst
 
 _FINAL = frozenset({"flaky", "suite_edited", "modified_checker"})
 """Codes of the reasons that no weaker basis hides: the results can't be trusted, and no prediction replaces them."""
@@ -99,7 +99,7 @@ class _Context:
     load: Callable[[str, str], Recipe | None]
     versions: Mapping[str, str]
     flaky: Mapping[str, tuple[str, ...]]
-    references: Mapping[tuple[str, str], Sequence[CheckLine]]
+    references: Mapping[tuple[str, str], Sequence[Cell]]
     known: Moved = field(default_factory=dict)
 
     @classmethod
@@ -110,8 +110,43 @@ class _Context:
             load=functools.lru_cache(maxsize=4096)(load_recipe),
             versions=versions_of(inventory),
             flaky=flaky_cells(latest.alternating, latest.versions, latest.machines),
-            references=references_of(latest.checks),
+            references=reference_cells(latest.checks),
         )
+
+    def results_of(self, cell: Cell) -> list[CheckLine]:
+        """The cell's results, without passes that their run didn't plan."""
+        latest = self.latest
+        return [
+            line
+            for line in self.lines.get(cell.id, ())
+            if line.outcome.is_failure
+            or line.run_id not in latest.versions
+            or (line.run_id, cell.id, line.check_name) in latest.planned
+        ]
+
+    def expiry_of(self, cell: Cell, own_limit: float | None = None) -> Expiry:
+        """What says whether a result of the cell still counts."""
+        plan = self.latest.plans.get(cell.id)
+        return Expiry(
+            cell=cell,
+            now=self.versions,
+            then=self.latest.versions,
+            suite_hash=plan.suite_hash if plan else "",
+            outdated=outdated(cell, plan, self.load) if plan else None,
+            own_limit=own_limit,
+            other_modeling=self.latest.other_modeling,
+            known=self.known,
+        )
+
+    def references_for(self, cell: Cell, *, expired: bool) -> list[CheckLine]:
+        """The CPU's results of the same model and task that count today; with `expired` also those that did once."""
+        found: list[CheckLine] = []
+        for one in self.references.get((cell.model, cell.task), ()):
+            plan = self.latest.plans.get(one.id)
+            weights = plan.subject if plan else str(Subject.TINY)
+            own = _sort(one, worst_of_runs(self.results_of(one)), self.expiry_of(one), weights)
+            found += own.counting if expired else own.current
+        return found
 
 
 def _latest_verdict(cell: Cell, context: _Context, weights_asked: str, own_limit: float | None) -> Verdict:
@@ -123,27 +158,16 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str, own_limit
     """
     latest = context.latest
     plan = latest.plans.get(cell.id)
-    own = [
-        line
-        for line in context.lines.get(cell.id, ())
-        if line.outcome.is_failure
-        or line.run_id not in latest.versions
-        or (line.run_id, cell.id, line.check_name) in latest.planned
-    ]
+    own = context.results_of(cell)
     unplanned = [line.check_name for line in own if line.run_id not in latest.versions]
     verdict = judge_cell(
         cell,
         plan.checks if plan else tuple(dict.fromkeys(unplanned)),
         own,
-        now=context.versions,
-        then=latest.versions,
+        expiry=context.expiry_of(cell, own_limit),
         weights_asked=weights_asked or (plan.subject if plan else str(Subject.TINY)),
-        suite_hash=plan.suite_hash if plan else "",
-        why_outdated=outdated(cell, plan, context.load) if plan else None,
         required=required_checks(cell, context.load),
-        own_limit=own_limit,
-        references=context.references.get((cell.model, cell.task), ()),
-        known=context.known,
+        references=functools.partial(context.references_for, cell),
     )
     runs = context.flaky.get(cell.id)
     if runs is None or verdict.level in (Level.UNSUPPORTED, Level.UNKNOWN):
@@ -156,49 +180,43 @@ def judge_cell(
     planned: Sequence[str],
     checks: Sequence[CheckLine],
     *,
-    now: Mapping[str, str],
-    then: Mapping[str, Mapping[str, str]],
+    expiry: Expiry,
     weights_asked: str = "tiny",
-    suite_hash: str = "",
-    why_outdated: Reason | None = None,
     required: Sequence[str] = (),
-    own_limit: float | None = None,
-    references: Sequence[CheckLine] = (),
-    known: Moved | None = None,
+    references: Callable[..., Sequence[CheckLine]] = lambda *, expired: (),
 ) -> Verdict:
     """Return the measured verdict of `cell`; `unknown` if its results don't show more.
 
-    `now` are this machine's versions, `then` those of each run by its id: results of a run that differs, or whose
-    versions aren't known, are expired. So are results of another suite than `suite_hash`, all results if
-    `why_outdated` says why the suite isn't today's, and results that another tolerance would decide differently.
-    `required` are the checks that the cell has to have, planned or not. `references` are the latest results of the
-    same model on the CPU: they decide whose fault a failure is. `known` is what the judge of many cells found out
-    about changed versions. Results of other cells are left out.
+    `expiry` says which results don't count any more, and by which tolerance they are graded. `required` are the
+    checks that the cell has to have, planned or not. `references` returns the results of the same model on the CPU,
+    with `expired` also those that don't count any more: they decide whose fault a failure is. Results of other cells
+    are left out.
     """
     if not planned:
         return _unknown(cell, [Reason.of("nothing_planned")], (), weights_asked)
     lacking = tuple(name for name in required if name not in planned)
     planned = (*planned, *lacking)
     own = worst_of_runs([line for line in checks if line.cell_id == cell.id])
-    old = Expiry(
-        cell=cell,
-        now=now,
-        then=then,
-        suite_hash=suite_hash,
-        outdated=why_outdated,
-        own_limit=own_limit,
-        known={} if known is None else known,
-    )
-    found = _sort(cell, own, old, weights_asked)
-    verdict = _over_accelerators(cell, planned, found.current, Basis.MEASURED, own_limit, weights_asked)
+    found = _sort(cell, own, expiry, weights_asked)
+    verdict = _over_accelerators(cell, planned, found.current, Basis.MEASURED, expiry.own_limit, weights_asked)
     if verdict.level is Level.UNKNOWN and found.expired:
         lines = _not_repeated(found)
-        older = _over_accelerators(cell, planned, lines, Basis.EXPIRED, own_limit, weights_asked)
+        older = _over_accelerators(cell, planned, lines, Basis.EXPIRED, expiry.own_limit, weights_asked)
         verdict = replace(older, reasons=once([*found.why_expired, *older.reasons]))
     if verdict.level is Level.UNKNOWN:
         thin = [Reason.of("plan_lacks", checks=lacking)] if lacking else []
         verdict = replace(verdict, reasons=once([*thin, *found.set_aside, *verdict.reasons]))
-    return replace(verdict, fault=fault_of(cell, verdict.level, found.counting, references))
+    return replace(verdict, fault=_fault(cell, verdict, found, references))
+
+
+def _fault(
+    cell: Cell, verdict: Verdict, found: _Sorted, references: Callable[..., Sequence[CheckLine]]
+) -> Fault | None:
+    """Whose fault the failures are: those of today, or the expired ones if the verdict rests on them."""
+    expired = verdict.basis is Basis.EXPIRED
+    lines = found.counting if expired else found.current
+    failed = any(line.outcome.is_failure for line in lines)
+    return fault_of(cell, verdict.level, lines, references(expired=expired) if failed else ())
 
 
 def by_accelerator(

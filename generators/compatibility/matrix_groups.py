@@ -6,7 +6,7 @@ Only a family about which nothing was measured, imported or predicted has a leve
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -20,6 +20,7 @@ from .verdict import Basis, Level, Verdict, worst
 GROUPS = ("architecture", "accelerator", "machine")
 UNNAMED = "not named"
 _MOST_NOTES = 20
+_BY_RULES = (Basis.PREDICTED, Basis.ASSUMED)
 
 Measured = Mapping[str, Sequence[Verdict]]
 """Verdicts by the name of what measured them."""
@@ -44,7 +45,8 @@ class Counts:
 class GroupCell:
     """The counts of a group on a target, and the strongest `basis` of its models (None if nothing is known).
 
-    `levels` is how many models have each level with that basis. `level` is the assumed level of a group about which
+    `levels` is how many models have each level with that basis; what is predicted and what is assumed both comes from
+    rules and is counted together. `level` is the assumed level of a group about which
     nothing else is known, else None. `notes` name cells that have another level on another accelerator or machine.
     """
 
@@ -57,11 +59,11 @@ class GroupCell:
     rule_ids: tuple[str, ...] = ()
 
 
-def _levels(verdicts: Iterable[Verdict], bases: Collection[Basis]) -> dict[str, Level]:
-    """The level of each model with one of some bases: the worst of its cells; unknown cells are left out."""
+def _levels(verdicts: Iterable[Verdict]) -> dict[str, Level]:
+    """The level of each model: the worst of its cells; unknown cells are left out."""
     found: dict[str, Level] = {}
     for verdict in verdicts:
-        if verdict.basis in bases and verdict.level is not Level.UNKNOWN:
+        if verdict.level is not Level.UNKNOWN:
             model = Cell.parse(verdict.cell).model
             found[model] = worst([found.get(model, Level.UNKNOWN), verdict.level])
     return found
@@ -69,8 +71,8 @@ def _levels(verdicts: Iterable[Verdict], bases: Collection[Basis]) -> dict[str, 
 
 def counts_of(verdicts: Sequence[Verdict], models: int | None) -> Counts:
     """Return how many models were measured, how many others rules speak of, and how many of each work."""
-    measured = _levels(verdicts, (Basis.MEASURED,))
-    by_rules = _levels(verdicts, (Basis.PREDICTED, Basis.ASSUMED))
+    measured = _levels(verdict for verdict in verdicts if verdict.basis is Basis.MEASURED)
+    by_rules = _levels(verdict for verdict in verdicts if verdict.basis in _BY_RULES)
     said = {name: level for name, level in by_rules.items() if name not in measured}
     return Counts(
         measured=len(measured),
@@ -96,8 +98,9 @@ def group_cell(
     """Return the cell of a group with these verdicts; `assumed` is its level if nothing else is known."""
     known = [verdict for verdict in verdicts if verdict.level is not Level.UNKNOWN]
     basis = max((verdict.basis for verdict in known), key=lambda one: one.rank, default=None)
-    counted = [verdict for verdict in known if verdict.basis is basis]
-    levels = Counter(_levels(counted, () if basis is None else (basis,)).values())
+    bases = _BY_RULES if basis in _BY_RULES else (basis,)
+    counted = [verdict for verdict in known if verdict.basis in bases]
+    levels = Counter(_levels(counted).values())
     if basis in (None, Basis.ASSUMED):
         assumed = assumed if assumed is not None else next(iter(levels), None) if len(levels) == 1 else None
         basis = Basis.ASSUMED if assumed is not None else basis

@@ -16,6 +16,7 @@ from hardware.evidence.latest import is_silent, missing_result, severity
 from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine, Subject
 from hardware.evidence.versions import relevant_versions
 
+from .expiry import Expiry
 from .grade import check_reason, ran_elsewhere
 from .judge import judge_cell
 from .verdict import Basis, Level, Reason, Verdict
@@ -153,11 +154,13 @@ def _state(
         cell,
         planned.checks,
         lines,
-        now=run.versions,
-        then={run.run_id: run.versions},
+        expiry=Expiry.of_run(
+            cell,
+            run,
+            suite_hash=planned.suite_hash,
+            own_limit=max((line.tolerance for line in lines if line.tolerance is not None), default=None),
+        ),
         weights_asked=planned.subject if planned.subject in list(Subject) else str(Subject.TINY),
-        suite_hash=planned.suite_hash,
-        own_limit=max((line.tolerance for line in lines if line.tolerance is not None), default=None),
     )
     failed = any(line.outcome.is_failure for line in worst.values())
     astray = any(ran_elsewhere(cell, line) or EDITED in line.conditions or line.is_to_come for line in lines)

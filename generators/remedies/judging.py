@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from generators.compatibility.expiry import Expiry
 from generators.compatibility.grade import check_reason
 from generators.compatibility.judge import judge_cell, required_checks
 from generators.compatibility.verdict import Level, Verdict, Words
@@ -69,14 +70,13 @@ def verdict_of_run(cell: Cell, run: Run, leaves_out: Sequence[str] = ()) -> Verd
     `levels.toml` limits them.
     """
     if run.run is None or run.plan is None:
-        return judge_cell(cell, (), (), now={}, then={})
+        return judge_cell(cell, (), (), expiry=Expiry(cell=cell, now={}, then={}))
     planned = [name for name in run.plan.checks if name not in leaves_out]
     return judge_cell(
         cell,
         planned,
         [line for line in run.lines if line.check_name not in leaves_out],
-        now=run.run.versions,
-        then={run.run.run_id: run.run.versions},
+        expiry=Expiry.of_run(cell, run.run),
         weights_asked=run.plan.subject,
         required=[name for name in required_checks(cell) if name not in leaves_out],
     )

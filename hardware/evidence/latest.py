@@ -17,7 +17,16 @@ from ..errors import HwCompatError
 from ..software import is_installed
 from .history import History, history_in
 from .record import CheckLine, Line, Origin, Outcome, PlannedCell, RunLine, latest_moment
-from .reduce import Place, Reduced, alternating_places, newest_plan_places, newest_plans, plan_of, reduce_checks
+from .reduce import (
+    Place,
+    Reduced,
+    alternating_places,
+    newest_plan_places,
+    newest_plans,
+    other_modeling,
+    plan_of,
+    reduce_checks,
+)
 from .store import BrokenLine, Evidence, read_folder
 from .table import EvidenceTable, UnusualEvidenceError, as_unicode
 
@@ -35,7 +44,8 @@ class Latest:
 
     `checks` are the latest results in the order in which they were written, `planned` those of them that their runs
     planned: run, cell and check. `cells` are the ids of all cells that results or plans name, `plans` the newest plan
-    of each. `versions` and `machines` are by run. `others` holds results of other people's tests, `imported` what
+    of each, `other_modeling` the runs and cells that were planned with other modeling files than the newest plan.
+    `versions` and `machines` are by run. `others` holds results of other people's tests, `imported` what
     others measured. `broken` are the unreadable lines that were met. `alternating` are the results of checks that
     both passed and failed: some of them may be flaky. `ahead` says that something is dated in the future, so that
     the answer may differ tomorrow.
@@ -48,6 +58,7 @@ class Latest:
     checks: tuple[CheckLine, ...] = ()
     planned: Collection[tuple[str, str, str]] = frozenset()
     plans: Mapping[str, PlannedCell] = field(default_factory=lambda: MappingProxyType({}))
+    other_modeling: Collection[tuple[str, str]] = frozenset()
     versions: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     machines: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     others: Evidence = field(default_factory=Evidence)
@@ -113,6 +124,7 @@ def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, det
         checks=checks,
         planned=frozenset(key for line in checks if (key := (line.run_id, line.cell_id, line.check_name)) in planned),
         plans=plans,
+        other_modeling=other_modeling(table.connection),
         versions=versions,
         machines=machines,
         others=_of_origins(others, imported=False),

@@ -31,15 +31,13 @@ def modeling_fingerprint(cell: Cell) -> str:
     return _fingerprint(folder, recursive=False) if folder else ""
 
 
-def modeling_moved(planned: PlannedCell, cell: Cell) -> str:
-    """Say that the installed modeling files of a cell's type have changed since it was planned.
+def modeling_moved(planned: PlannedCell, cell: Cell) -> bool:
+    """Whether the installed modeling files of a cell's type have changed since it was planned.
 
-    Empty if they haven't. Where they aren't installed, the version of their library says so.
+    False where they aren't installed: the version of their library says so.
     """
     now = modeling_fingerprint(cell) if planned.modeling else ""
-    return (
-        f"the installed modeling files of {cell.model} have changed since" if now != planned.modeling and now else ""
-    )
+    return now not in ("", planned.modeling)
 
 
 def _models(library: str) -> Path | None:

@@ -223,6 +223,16 @@ def newest_plan_places(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     return dict(connection.execute(f"SELECT cell_id, place FROM plans {_NEWEST}").fetchall())
 
 
+def other_modeling(connection: duckdb.DuckDBPyConnection) -> frozenset[tuple[str, str]]:
+    """Return the runs and cells that were planned with other modeling files than the cell's newest plan, as far as
+    they recorded any; after `reduce_checks`."""
+    found = connection.execute(
+        f"SELECT DISTINCT run_id, cell_id FROM plans JOIN (SELECT cell_id, modeling AS newest FROM plans {_NEWEST}) "
+        "USING (cell_id) WHERE modeling <> '' AND modeling <> newest"
+    )
+    return frozenset(found.fetchall())
+
+
 def plan_of(connection: duckdb.DuckDBPyConnection, run_id: str, cell_id: str, check: str) -> tuple[str, PlannedCell]:
     """Return when a run started, with its first plan for a cell that has a check.
 

@@ -313,19 +313,17 @@ def earlier_made_from(digest: str) -> frozenset[str]:
     )
 
 
-def recipe_moved(planned: PlannedCell, digest: str | None) -> str:
-    """Say that the recipe of a planned suite has changed; empty if it hasn't, and where neither is known.
+def recipe_moved(planned: PlannedCell, digest: str | None) -> bool:
+    """Whether the recipe of a planned suite has changed; False where that isn't known.
 
     `digest` is that of the recipe of now, empty where the weights aren't tiny and no recipe is kept. The field
     `made_from` of older plans holds what it says for today's recipe if only that may have changed since.
     """
     if digest is None:
-        return ""
+        return False
     if planned.recipe is not None:
-        return "" if planned.recipe == digest else "measured by a suite whose recipe has changed"
-    if planned.made_from is None or planned.made_from in earlier_made_from(digest):
-        return ""
-    return "measured by a suite whose recipe or templates have changed"
+        return planned.recipe != digest
+    return planned.made_from is not None and planned.made_from not in earlier_made_from(digest)
 
 
 def suite_revisions(checks: Sequence[str], versions: Mapping[str, str] | None = None) -> str:

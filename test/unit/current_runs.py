@@ -59,7 +59,7 @@ def passed(**changes: object) -> list[CheckLine]:
 
 def run(run_id: str = "r1", day: int = 1, **changes: object) -> RunLine:
     planned = {"cell_id": CELL.id, "checks": CHECKS, "suite": "s.py", "suite_hash": "h", "subject": "tiny"}
-    planned |= {name: changes.pop(name) for name in list(changes) if name in planned}
+    planned |= {name: changes.pop(name) for name in list(changes) if name in {*planned, "modeling"}}
     values = {
         "run_id": run_id,
         "started_at": f"2026-01-{day:02}T00:00:00Z",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from generators.compatibility.expiry import Expiry
 from generators.compatibility.judge import judge_cell
 from generators.compatibility.verdict import Verdict
 from hardware.cell import Cell
@@ -43,13 +44,9 @@ def passed(**changes: object) -> dict[str, CheckLine]:
     return {check: line(check, **changes) for check in PLAN}
 
 
-def ask(lines, plan=PLAN, **changes) -> Verdict:
-    values = {
-        "now": VERSIONS,
-        "then": {"run1": VERSIONS, "run2": VERSIONS},
-        **changes,
-    }
-    return judge_cell(CELL, plan, list(lines), **values)
+def ask(lines, plan=PLAN, *, cell: Cell = CELL, required=(), weights_asked: str = "tiny", **changes) -> Verdict:
+    expiry = Expiry(**{"cell": cell, "now": VERSIONS, "then": {"run1": VERSIONS, "run2": VERSIONS}, **changes})
+    return judge_cell(cell, plan, list(lines), expiry=expiry, required=required, weights_asked=weights_asked)
 
 
 def with_change(check: str, outcome: Outcome = Outcome.PASSED, **changes: object) -> Verdict:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from generators.compatibility.expiry import Expiry
 from generators.compatibility.judge import judge_cell, required_checks
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.backends.factory import backend_class, built_in_targets
@@ -71,8 +72,7 @@ def verdict(cell: Cell, then: dict[str, str], now: dict[str, str]) -> Verdict:
         cell,
         required_checks(cell),
         lines_of(cell),
-        now=now,
-        then={"r1": then},
+        expiry=Expiry(cell=cell, now=now, then={"r1": then}),
     )
 
 
@@ -161,9 +161,7 @@ def test_a_tolerance_under_which_it_would_be_decided_otherwise_expires_it(outcom
         cell,
         required_checks(cell),
         lines,
-        now={},
-        then={"r1": {}},
-        own_limit=now,
+        expiry=Expiry(cell=cell, now={}, then={"r1": {}}, own_limit=now),
     )
     said = f"measured with a tolerance of {limit:g}, now {now:g}"
     assert (found.basis is Basis.EXPIRED) is expired

@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 from current_runs import CELL, CHECKS, inventory, line, passed, run
 
-from generators.compatibility.fault import needs_reference, references_of
 from generators.compatibility.judge import judge
-from generators.compatibility.verdict import Fault, Level, Verdict
+from generators.compatibility.verdict import Basis, Fault, Level, Verdict
 from hardware.cell import Cell
 from hardware.evidence.latest import read_latest
-from hardware.evidence.record import CheckLine, Outcome, PlannedCell, Stage
+from hardware.evidence.record import EDITED, CheckLine, Outcome, PlannedCell, Stage
 from hardware.evidence.store import Evidence
 from hardware.target import Target
 
@@ -25,12 +24,20 @@ def on_cpu(check: str, outcome: Outcome = Outcome.PASSED, /, **changes: object) 
     return line(check, outcome, **{**where, "accelerator": "EPYC", **changes})
 
 
-def verdict(*lines: CheckLine, cpu: list[CheckLine] | None = None, cell: Cell = CELL) -> Verdict:
+def verdict(
+    *lines: CheckLine,
+    cpu: list[CheckLine] | None = None,
+    cell: Cell = CELL,
+    versions: dict[str, str] | None = None,
+    cpu_versions: dict[str, str] | None = None,
+) -> Verdict:
     cells = {one.cell_id for one in cpu or ()}
     plans = tuple(
         PlannedCell(cell_id=id_, checks=CHECKS, suite="c.py", suite_hash="h", subject="tiny") for id_ in cells
     )
-    runs = (run(), run("cpu", plan=plans)) if cpu else (run(),)
+    of_cpu = run("cpu", plan=plans, versions=cpu_versions or run().versions)
+    of_device = run(versions=versions or run().versions)
+    runs = (of_device, of_cpu) if cpu else (of_device,)
     found = Evidence(runs=runs, checks=(*lines, *(cpu or ())))
     return judge(read_latest(found), inventory(), cells=[cell.id])[0]
 
@@ -97,11 +104,22 @@ def test_what_is_high_is_nobodys_fault():
     assert verdict(*passed()).fault is None
 
 
-def test_only_a_failed_check_without_a_result_on_the_cpu_asks_for_one():
-    assert needs_reference(CELL, wrong(), ())
-    there = references_of([on_cpu("matches_reference")])["bert", "fill-mask"]
-    assert not needs_reference(CELL, wrong(), there)
-    assert needs_reference(CELL, wrong(), references_of([on_cpu("builds")])["bert", "fill-mask"])
-    assert not needs_reference(CELL, passed(), ())
-    assert not needs_reference(CPU, [on_cpu("builds", Outcome.FAILED)], ())
-    assert not needs_reference(CELL, [line("builds", Outcome.FAILED, error_type="missing_dependency")], ())
+def test_a_result_of_the_cpu_that_doesnt_count_any_more_decides_nothing():
+    failed = on_cpu("matches_reference", Outcome.FAILED, max_rel_error=0.5, stage=Stage.COMPARE)
+    assert verdict(*wrong(), cpu=[failed]).fault is Fault.MODEL
+    older = {**run().versions, "torch": "2.12.0"}
+    assert verdict(*wrong(), cpu=[failed], cpu_versions=older).fault is None
+    edited = replace(failed, conditions={EDITED: "yes"})
+    assert verdict(*wrong(), cpu=[edited]).fault is None
+
+
+def test_an_expired_failure_is_compared_with_what_the_cpu_showed_then():
+    failed = on_cpu("matches_reference", Outcome.FAILED, max_rel_error=0.5, stage=Stage.COMPARE)
+    older = {**run().versions, "torch": "2.12.0"}
+    found = verdict(*wrong(), cpu=[failed], cpu_versions=older, versions=older)
+    assert (found.basis, found.fault) == (Basis.EXPIRED, Fault.MODEL)
+
+
+def test_without_the_cpus_result_of_the_failed_check_nothing_is_decided():
+    assert verdict(*wrong(), cpu=[on_cpu("builds")]).fault is None
+    assert verdict(*wrong(), cpu=[on_cpu("matches_reference")]).fault is Fault.DEVICE

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from judged_cells import CELL, PLAN, VERSIONS, ask, line, passed, with_change
+from judged_cells import CELL, PLAN, ask, line, passed, with_change
 
-from generators.compatibility.judge import judge_cell, strongest_of
+from generators.compatibility.judge import strongest_of
 from generators.compatibility.verdict import Basis, Level, Verdict
 from hardware.cell import Cell
 from hardware.evidence.record import CheckLine, Outcome, Stage
@@ -213,15 +213,14 @@ def test_untrusted_messages_become_one_short_line():
 def test_a_target_without_a_variant_takes_any_of_its_devices():
     cell = Cell.parse("gpt2/text-generation/openvino/float32")
     npu = Cell.parse("gpt2/text-generation/openvino:NPU/float32")
-    versions = {"now": VERSIONS, "then": {"run1": VERSIONS}}
 
     def on(target: str, of: Cell) -> list[CheckLine]:
         changed = {"actual_target": target, "requested_target": str(of.target), "cell_id": of.id}
         return list(passed(**changed).values())
 
-    assert judge_cell(cell, PLAN, on("openvino:CPU", cell), **versions).level is Level.HIGH
-    assert judge_cell(npu, PLAN, on("openvino:CPU", npu), **versions).level is Level.UNKNOWN
-    assert judge_cell(npu, PLAN, on("openvino", npu), **versions).level is Level.UNKNOWN
+    assert ask(on("openvino:CPU", cell), cell=cell).level is Level.HIGH
+    assert ask(on("openvino:CPU", npu), cell=npu).level is Level.UNKNOWN
+    assert ask(on("openvino", npu), cell=npu).level is Level.UNKNOWN
 
 
 def test_the_final_answer_is_the_measured_one_where_it_is_known():
@@ -259,7 +258,7 @@ def test_a_wider_tolerance_is_todays_only_where_the_run_says_what_is_coarse_and_
     for name in ("sin, cos", ""):
         conditions = {"coarse_functions": name} if name else {}
         lines = [line(check, conditions=conditions, tolerance=1e-3, **there) for check in PLAN]
-        found[name] = judge_cell(cell, PLAN, lines, now=VERSIONS, then={"run1": VERSIONS})
+        found[name] = ask(lines, cell=cell)
     assert found["sin, cos"].level is Level.HIGH
     assert "as coarse as the target's standard allows: sin, cos" in texts(found["sin, cos"].conditions)
     assert found[""].level is Level.UNKNOWN

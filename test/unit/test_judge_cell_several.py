@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from judged_cells import PLAN, VERSIONS, ask, line, passed
 
-from generators.compatibility.judge import judge_cell
 from generators.compatibility.verdict import Basis, Level
 from hardware.cell import Cell
 from hardware.evidence.record import EDITED, Outcome
@@ -87,7 +86,7 @@ def test_an_edited_suite_shows_nothing_not_even_its_crash():
     assert ask([*passed().values(), died]).level is Level.UNKNOWN
     on_cpu = Cell.parse("gpt2/text-generation/cpu/float32")
     silent = replace(died, cell_id=on_cpu.id, requested_target="cpu")
-    verdict = judge_cell(on_cpu, PLAN, [silent], now=VERSIONS, then={"run1": VERSIONS})
+    verdict = ask([silent], cell=on_cpu)
     assert verdict.level is Level.UNKNOWN
     assert any("edited by hand" in reason for reason in texts(verdict.reasons))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from generators import plan
+from generators import job, plan
 from generators.job import plan_job, write_suites
 from generators.plan import choose_targets
 from generators.profile import profile_of
@@ -14,6 +15,9 @@ from hardware.detection import HardwareInfo, detect
 from hardware.errors import NothingMatched, UsageError
 from hardware.expected_targets import TargetStatus
 from hardware.target import Target
+from hardware.testing.resume import Resumable
+from hardware.testing.runner import Limits
+from hardware.testing.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -186,3 +190,16 @@ def test_auto_passes_over_what_does_not_compute_in_the_precision():
     assert choice.selection is not None
     reasons = {step.target: step.reason for step in choice.selection.steps}
     assert "in int8: hwcompat runs it in" in reasons["mps"]
+
+
+def test_an_interruption_of_the_run_on_the_cpu_interrupts_the_job(here, tmp_path, monkeypatch):
+    sessions = [Session(run_id=one, taken_over=Resumable(), interrupted=one == "r2") for one in ("r1", "r2")]
+    monkeypatch.setattr(job, "run_session", lambda *_, **__: sessions.pop(0))
+    monkeypatch.setattr(job, "_session_result", lambda session, *_: session.run_id)
+    monkeypatch.setattr(job, "reference_suites", lambda _: [SimpleNamespace(planned=None)])
+    monkeypatch.setattr(job, "_read", lambda _: None)
+    monkeypatch.setattr(job, "_planned", lambda *_: None)
+    with pytest.raises(job.JobInterrupted) as raised:
+        job.run_job([], here, evidence=tmp_path, command="", machine="", limits=Limits())
+    assert raised.value.result == "r1"
+    assert not sessions

@@ -6,85 +6,55 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judged_cells import CELL, PLAN, ask, line
 
-from generators.compatibility.judge import judge_cell
 from generators.compatibility.verdict import Level, Verdict
 from hardware.backends.factory import backend_class
-from hardware.cell import Cell
-from hardware.evidence.record import CheckLine, Outcome
 from hardware.testing import recording
-from hardware.testing.checks import all_checks, comparing_checks
+from hardware.testing.checks import comparing_checks
 from hardware.testing.model_test import ModelTest
 from hardware.testing.tolerances import loosest_limit, tolerance_for, too_wide
 from reports.wording import texts
 
-CELL = Cell.parse("gpt2/text-generation/cuda/float32")
-CHECKS = tuple(check.name for check in all_checks())
-VERSIONS = {"torch": "2.13.0"}
 WIDE, NARROW = 1e-4, 1e-6
 COMPARED = "matches_reference"
 STATED = {"tolerance": "0.0001 of hwcompat.toml: sums in another order"}
 
 
-def line(check: str, error: float, held_to: float, conditions: dict[str, str]) -> CheckLine:
-    compares = check in comparing_checks()
-    return CheckLine(
-        run_id="run1",
-        cell_id=CELL.id,
-        check_name=check,
-        outcome=Outcome.PASSED,
-        subject="tiny",
-        requested_target="cuda",
-        actual_target="cuda:0",
-        precision="float32",
-        model="gpt2",
-        task="text-generation",
-        suite_hash="abc",
-        started_at="2026-01-01T00:00:00Z",
-        duration_s=0.1,
-        accelerator="H200",
-        actual_dtype="float32",
-        max_rel_error=error if compares else None,
-        tolerance=held_to if compares else None,
-        native_ops={"aten.addmm": 1} if check == "runs_natively" else {},
-        conditions=conditions,
-    )
-
-
-def ask(error: float, held_to: float, own_limit: float | None, conditions: dict[str, str] | None = None) -> Verdict:
-    return judge_cell(
-        CELL,
-        CHECKS,
-        [line(check, error, held_to, conditions or {}) for check in CHECKS],
-        now=VERSIONS,
-        then={"run1": VERSIONS},
-        own_limit=own_limit,
-    )
+def ask_with(
+    error: float, held_to: float, own_limit: float | None, conditions: dict[str, str] | None = None
+) -> Verdict:
+    limits = {"max_rel_error": error, "tolerance": held_to}
+    none = dict.fromkeys(limits)
+    lines = [
+        line(one, conditions=conditions or {}, **(limits if one in comparing_checks() else none)) for one in PLAN
+    ]
+    return ask(lines, own_limit=own_limit)
 
 
 @pytest.mark.parametrize("error", [5e-5, 1e-6])
 def test_a_wider_tolerance_is_medium_at_most_with_its_reason(error):
-    verdict = ask(error, WIDE, WIDE, STATED)
+    verdict = ask_with(error, WIDE, WIDE, STATED)
     assert verdict.level is Level.MEDIUM
     assert "tolerance: 0.0001 of hwcompat.toml: sums in another order" in texts(verdict.conditions)
 
 
 @pytest.mark.parametrize("error", [5e-5, 1e-6])
 def test_without_the_project_file_the_products_tolerance_counts(error):
-    verdict = ask(error, WIDE, None, STATED)
+    verdict = ask_with(error, WIDE, None, STATED)
     assert verdict.level is Level.UNKNOWN
     (reason,) = [one for one in verdict.reasons if one.code == "wide_tolerance" and one.text("check") == COMPARED]
     assert (reason.parameters["limit"], reason.parameters["today"]) == (WIDE, 2e-5)
 
 
 def test_a_narrower_tolerance_lowers_nothing_and_what_was_held_to_more_does_not_meet_it():
-    assert ask(1e-7, NARROW, NARROW).level is Level.HIGH
-    assert ask(1e-7, NARROW, None).level is Level.HIGH
-    assert ask(1e-7, 2e-5, NARROW).level is Level.UNKNOWN
+    assert ask_with(1e-7, NARROW, NARROW).level is Level.HIGH
+    assert ask_with(1e-7, NARROW, None).level is Level.HIGH
+    assert ask_with(1e-7, 2e-5, NARROW).level is Level.UNKNOWN
 
 
 def test_evidence_that_keeps_silent_about_its_wide_tolerance_is_no_better_for_it():
-    verdict = ask(5e-5, WIDE, WIDE)
+    verdict = ask_with(5e-5, WIDE, WIDE)
     assert verdict.level is Level.MEDIUM
     assert [one.parameters for one in verdict.conditions if one.code == "unexplained_tolerance"] == [{"limit": WIDE}]
 

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from benchmarks.remedies import labels, page_text
+from generators.compatibility.expiry import Expiry
 from generators.compatibility.judge import judge, judge_cell, required_checks
 from generators.compatibility.verdict import Level
 from generators.remedies import trying
@@ -224,7 +225,7 @@ def test_lines_under_a_change_make_medium_at_most(tmp_path, monkeypatch):
     assert changed.level is Level.MEDIUM
     assert "changed: attention=eager" in texts(changed.conditions)
     lines = run_in(tmp_path / "changed").lines
-    direct = judge_cell(CELL, CHECKS, lines, now={}, then={lines[0].run_id: {}})
+    direct = judge_cell(CELL, CHECKS, lines, expiry=Expiry(cell=CELL, now={}, then={lines[0].run_id: {}}))
     assert direct.level is Level.MEDIUM
 
 

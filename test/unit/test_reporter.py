@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -11,6 +12,7 @@ from generators.compatibility.matrix import SCHEMA as MATRIX_SCHEMA
 from hardware.errors import OutOfMemory, OutputError, UsageError
 from hardware.evidence.latest import read_latest
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
+from hardware.evidence.revisions import checker_versions
 from hardware.evidence.store import BrokenLine, Evidence
 from hardware.resource_pool import ResourcePool, pool
 from hardware.resource_pool.memory import Reading
@@ -297,3 +299,18 @@ def test_report_that_cannot_be_written_whole_leaves_the_earlier_one(tmp_path, mo
         one.save_to_file("second, and then \ud800", "report.md")
     assert path.read_text(encoding="utf-8") == "first\n"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_a_modified_checker_measured_is_an_error_for_each_target():
+    changed = {**checker_versions(), "checker/runner": "1+0123456789ab"}
+    made = HardwareCompatibilityReporter(
+        evidence(
+            line(), line("builds"), runs=(replace(run(checks=("builds", "matches_reference")), versions=changed),)
+        )
+    )
+    (finding,) = (one for one in made.collect_compatibility_test_errors() if one.error_type == "modified_checker")
+    assert (finding.hardware_type, finding.severity, finding.model_name) == ("cpu", Severity.ERROR, "bert")
+    assert (
+        "1 cell(s), for example bert/fill-mask/cpu/float32: modified checker: the code of runner" in finding.message
+    )
+    assert "hardware.evidence.revisions check" in finding.recommendations[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from generators.compatibility.expiry import Expiry
 from generators.compatibility.judge import judge_cell, required_checks
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.models.classifier import classify_or_guess
@@ -206,10 +207,8 @@ def _measured(run: RunLine, planned: PlannedCell, lines: Sequence[CheckLine]) ->
         cell,
         planned.checks,
         [line for line in lines if line.check_name in planned.checks or line.outcome.is_failure],
-        now=run.versions,
-        then={run.run_id: run.versions},
+        expiry=Expiry.of_run(cell, run, suite_hash=planned.suite_hash),
         weights_asked=planned.subject,
-        suite_hash=planned.suite_hash,
         required=required_checks(cell),
     )
 
