@@ -67,12 +67,17 @@ def test_a_cell_opens_to_reasons_conditions_rules_and_evidence():
 def test_a_family_shows_its_counts_and_the_size_that_it_has():
     cells = [measured(f"m{i}/fill-mask/cuda/float32", Level.UNSUPPORTED if i == 0 else Level.HIGH) for i in range(5)]
     text = page_text(*cells, family_sizes={"embedding": 120})
-    (cell,) = re.findall(r'<td class=" measured"><button><small[^>]*>4 of 5 work</small>.*?</button>', text)
+    (cell,) = re.findall(r'<td class="counts measured"><button><small>4 of 5 work</small>.*?</button>', text)
     assert "<i> measured</i>" in cell
-    assert re.findall(r'title="([^"]*)"', cell) == ["4 high, 1 unsupported"]
+    assert 'aria-label="4 high, 1 unsupported"' in cell
+    assert re.findall(r'<rect class="(\w+)" x="(\d)" width="(\d)"', cell) == [
+        ("high", "0", "4"),
+        ("unsupported", "4", "1"),
+    ]
     assert '<td class="medium assumed"><button>medium<i> assumed</i></button>' in text
     shown = detail(data_of(text), "families", "embedding", "cuda")
     assert shown["Counts"] == ["Of 5 models measured here, 4 are high or medium. There are 120 models in all."]
+    assert shown["Levels"] == ["4 high, 1 unsupported"]
     assert shown["Evidence"] == ["run r1: 30 checks"]
 
 
