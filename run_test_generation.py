@@ -264,7 +264,7 @@ def _bundle(path: Path, planned: Sequence[PlannedSuite], inventory: HardwareInfo
     from hardware.evidence.versions import versions_of
 
     write_bundle(path, planned, versions_of(inventory))
-    click.echo(f"{path}  ({len(planned)} suite(s), predictions sealed)")
+    click.echo(f"{path}  ({len(planned)} suite(s), predictions stored)")
     click.echo(
         f"Carry it over, unpack it, and there: cd {shlex.quote(path.stem)} && python run.py --resume", err=True
     )

@@ -29,7 +29,7 @@ _HOW_MANY = 10
 _HEAD = """# Ten cells that surprise
 
 Made by `python -m benchmarks.explained` from the evidence in `docs/evidence`: what
-`python run_test_generation.py --explain CELL` says of cells of which a sealed prediction was wrong, or was right
+`python run_test_generation.py --explain CELL` says of cells of which a stored prediction was wrong, or was right
 against what most models of the family do on that target. The chain is that of today's rules.
 """
 

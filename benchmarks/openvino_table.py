@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from benchmarks.evidence_table import dates_said, gathered, keep, one_line, versions_said
+from generators.compatibility.expiry import Expiry
 from generators.compatibility.judge import judge_cell
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
@@ -106,7 +107,8 @@ def rows_of(runs: Sequence[RunLine], lines: Sequence[CheckLine]) -> list[Row]:
     for name, checks in last_checks(lines, _TARGET).items():
         cell = Cell.parse(name)
         now = versions.get(next(iter(checks.values())).run_id, {})
-        verdict = judge_cell(cell, tuple(checks), tuple(checks.values()), now=now, then=versions)
+        expiry = Expiry(cell=cell, now=now, then=versions)
+        verdict = judge_cell(cell, tuple(checks), tuple(checks.values()), expiry=expiry)
         found.append(Row(cell=cell, checks=checks, level=verdict.level))
     return found
 

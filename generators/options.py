@@ -191,8 +191,8 @@ _OPTIONS = (
         multiple=True,
         callback=_listed,
         metavar="WORDS",
-        help="Exit code 1 where the baseline's cells became so: worse, expired, none, unknown, changed. With --run: "
-        "for findings as grave as critical, error, warning or info.",
+        help="Exit with 1 if cells of the baseline became worse, expired, unsupported, unknown or changed. "
+        "With --run: exit with 1 for findings of at least this severity: critical, error, warning or info.",
     ),
     click.option(
         "--coverage-report", is_flag=True, help="How many of all model types work, why the others don't, what is new."
@@ -200,7 +200,7 @@ _OPTIONS = (
     click.option(
         "--calibration",
         is_flag=True,
-        help="How often the predictions that were sealed before runs were right, by target and by rule.",
+        help="How often the predictions that were stored before runs were right, by target and by rule.",
     ),
     click.option(
         "--previous", type=_FILE, metavar="FILE.json", help="The coverage report to compare with; default: the last."

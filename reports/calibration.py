@@ -1,4 +1,4 @@
-"""The score of sealed predictions as tables: text, Markdown and JSON hold the same."""
+"""The score of stored predictions as tables: text, Markdown and JSON hold the same."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ def _lines(found: Calibration, *, markdown: bool) -> Iterator[str]:
     head = "## " if markdown else ""
     scores = found.scores
     yield (
-        f"{len(scores.cells)} predictions were sealed before a run that settled their cell; {scores.unsettled} more "
-        f"cells weren't settled by their run, and {scores.without_prediction} had none sealed."
+        f"{len(scores.cells)} predictions were stored before a run that settled their cell; {scores.unsettled} more "
+        f"cells weren't settled by their run, and {scores.without_prediction} had no stored prediction."
     )
     if scores.first:
         yield (

@@ -1,4 +1,4 @@
-"""`--calibration`: how often sealed predictions were right, and accepted failures that pass now."""
+"""`--calibration`: how often stored predictions were right, and accepted failures that pass now."""
 
 from __future__ import annotations
 

@@ -1,19 +1,21 @@
-"""What a report says of each cell: its verdict, the prediction sealed before, and the lines that speak now."""
+"""What a report says of each cell: its verdict, the prediction stored before, and the latest results."""
 
 from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.judge import judge
-from generators.compatibility.verdict import Level, Verdict
+from generators.compatibility.judge import is_final, judge
+from generators.compatibility.verdict import Level, Reason, Verdict
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell
 from hardware.evidence.store import lines_by_cell
+
+from .wording import reason_text
 
 if TYPE_CHECKING:
     from hardware.detection import HardwareInfo
@@ -22,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CellReport:
-    """One cell. `sealed` is the JSON object of the newest plan's prediction, None where nothing was sealed."""
+    """One cell. `stored` is the JSON object of the newest plan's prediction, None if there is none."""
 
     verdict: Verdict
     lines: tuple[CheckLine, ...] = ()
-    sealed: Mapping[str, Any] | None = None
+    stored: Mapping[str, Any] | None = None
 
     @property
     def id(self) -> str:
@@ -66,24 +68,24 @@ class CellReport:
 
     @property
     def predicted(self) -> Verdict | None:
-        """What was sealed; None where nothing was, and where nobody can read it, which `prediction` says."""
+        """The stored prediction; None if there is none, and if it can't be read, which `prediction` says."""
         return self._read[0]
 
     @functools.cached_property
     def _read(self) -> tuple[Verdict | None, str]:
         try:
-            return (None if self.sealed is None else Verdict.from_dict(self.sealed)), ""
+            return (None if self.stored is None else Verdict.from_dict(self.stored)), ""
         except HwCompatError as error:
             return None, str(error)
 
     @functools.cached_property
     def prediction(self) -> str:
-        """What was predicted before the run, in words; empty where nothing was sealed."""
-        sealed, error = self._read
-        if sealed is None:
+        """What was predicted before the run, in words; empty if nothing was stored."""
+        stored, error = self._read
+        if stored is None:
             return f"unreadable: {error}" if error else ""
-        rules = ", ".join(sealed.rule_ids) or "no rule"
-        return f"{sealed.level} ({sealed.basis}: {rules})"
+        rules = ", ".join(stored.rule_ids) or "no rule"
+        return f"{stored.level} ({stored.basis}: {rules})"
 
 
 def cell_reports(
@@ -103,11 +105,25 @@ def cell_reports(
         CellReport(
             verdict=verdict,
             lines=_in_order(lines.get(verdict.cell, ()), latest.plans.get(verdict.cell)),
-            sealed=latest.predictions.get(verdict.cell),
+            stored=latest.predictions.get(verdict.cell),
         )
         for verdict in _verdicts(latest, inventory, own_limits or {}, verdicts)
         if models is None or Cell.parse(verdict.cell).model in models
     )
+
+
+def modified_checkers(cells: Iterable[CellReport]) -> list[tuple[str, str, str]]:
+    """Return target, model and message of the results that a modified checker made, grouped by reason."""
+    found: dict[tuple[str, Reason], list[Cell]] = {}
+    for one in cells:
+        cell = Cell.parse(one.verdict.cell)
+        modified = [reason for reason in one.verdict.reasons if reason.code == "modified_checker"]
+        for reason in modified if is_final(one.verdict) else ():
+            found.setdefault((str(cell.target), reason), []).append(cell)
+    return [
+        (target, of[0].model, f"{len(of)} cell(s), for example {of[0].id}: {reason_text(reason)}")
+        for (target, reason), of in found.items()
+    ]
 
 
 def _verdicts(

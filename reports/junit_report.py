@@ -18,7 +18,7 @@ from .diagnosis import error_types, own_frames
 from .finding import Finding, Severity, count
 from .report import Report
 from .text import xml
-from .wording import texts
+from .wording import explained
 
 _OTHER_SUITE = "findings"
 _COUNTED = ("tests", "failures", "errors", "skipped")
@@ -99,7 +99,7 @@ def _cell_properties(cell_id: str, lines: Sequence[CheckLine], cell: CellReport 
     if cell:
         yield "verdict", f"{cell.verdict.level} ({cell.basis})"
         yield "fault", str(cell.verdict.fault or "")
-        yield "because", "; ".join(texts(cell.verdict.reasons))
+        yield "because", "; ".join(explained(cell.verdict)[0])
         yield "predicted", cell.prediction
     for name in ("subject", "requested_target", "actual_target", "accelerator", "precision", "run_id"):
         yield name, ", ".join(dict.fromkeys(str(value) for line in lines if (value := getattr(line, name))))

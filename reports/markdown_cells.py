@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hardware.evidence.record import CheckLine, RunLine
+from hardware.evidence.versions import library_versions
 
 from .cells import CellReport
 from .text import code, markdown, markdown_table
@@ -83,7 +84,7 @@ def run_section(run: RunLine) -> str:
     host = run.inventory.get("host")
     system = host.get("system") if isinstance(host, dict) else None
     machine = ", ".join(str(text) for text in (run.machine, system, model) if text)
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(run.versions.items()))
+    versions = ", ".join(f"{name} {version}" for name, version in sorted(library_versions(run.versions).items()))
     facts = [
         f"- run: {markdown(run.run_id)}, started {markdown(run.started_at)} UTC",
         f"- command: {code(run.command) if run.command else '-'}",

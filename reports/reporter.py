@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from generators.compatibility.flaky import flaky_cells
-from generators.compatibility.judge import is_final
 from generators.compatibility.second_opinion import SecondOpinion, second_opinions
 from generators.compatibility.verdict import Reason, Verdict
 from hardware.cell import Cell
@@ -23,7 +22,7 @@ from hardware.whole_file import write_whole
 
 from .advice import measuring_command, recommend, remedies
 from .alternatives import with_alternatives
-from .cells import CellReport, cell_reports
+from .cells import CellReport, cell_reports, modified_checkers
 from .components import Component, own_parts, packages
 from .diagnosis import before_of, diagnose, error_types, identify
 from .finding import ANY_TARGET, Finding, Severity, worst_first
@@ -268,30 +267,12 @@ class HardwareCompatibilityReporter:
             cell = Cell.parse(cell_id)
             text = reason_text(Reason.of("flaky", runs=runs))
             found.append(self.add_error(str(cell.target), "flaky", f"{cell_id}: {text}", model_name=cell.model))
-        found += self._modified_checkers()
+        for target, model, text in modified_checkers(self.cells):
+            found.append(self.add_error(target, "modified_checker", text, model_name=model))
         for run_id in self.latest.unfinished:
             text = f"run {run_id} has no end: it still goes on, or it was killed"
             found.append(self.add_error(ANY_TARGET, "interrupted", text, component=component))
         return found
-
-    def _modified_checkers(self) -> list[Finding]:
-        """A finding for each target with results that a modified checker made, and that therefore don't count."""
-        cells: dict[tuple[str, Reason], list[str]] = {}
-        for one in self.cells:
-            if is_final(one.verdict):
-                for reason in one.verdict.reasons:
-                    if reason.code == "modified_checker":
-                        key = (str(Cell.parse(one.verdict.cell).target), reason)
-                        cells.setdefault(key, []).append(one.verdict.cell)
-        return [
-            self.add_error(
-                target,
-                reason.code,
-                f"{len(names)} cell(s), for example {names[0]}: {reason_text(reason)}",
-                model_name=Cell.parse(names[0]).model,
-            )
-            for (target, reason), names in cells.items()
-        ]
 
     def test_full_hardware_stack(
         self, *, timeout_s: float = DEFAULT_TIMEOUT_S, command: Sequence[str] = ()

@@ -101,7 +101,8 @@ def _not_planned(reason: Reason) -> str:
 def _ran_elsewhere(reason: Reason) -> str:
     values = reason.parameters
     why = f": {values['message']}" if "message" in values else ""
-    return f"the run was on {values.get('actual', 'another target')}, not on {values.get('target')}{why}"
+    actual, asked_for = values.get("actual", "another target"), values.get("target", "the one asked for")
+    return f"the run was on {actual}, not on {asked_for}{why}"
 
 
 def _other_tests(reason: Reason) -> str:

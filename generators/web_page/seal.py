@@ -26,7 +26,7 @@ from hardware.backends.webgpu import NATIVE
 from hardware.cell import Cell
 from hardware.errors import ModelError, UsageError
 from hardware.evidence.pages import BUILDS, SEAL_VERSION, seal_text
-from hardware.evidence.record import PlannedCell, plain
+from hardware.evidence.record import SCHEMA_VERSION, PlannedCell, plain
 from hardware.evidence.redaction import redact_all
 from hardware.evidence.versions import sealed_versions
 from hardware.evidence.writer import now
@@ -184,7 +184,7 @@ def _run(planned: PlannedCell, cell: Cell, versions: Mapping[str, str], command:
     """The run line as far as it is settled: what opens the page adds its id, its moment and the device."""
     return {
         "kind": "run",
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "command": command,
         "versions": sealed_versions(cell, versions, planned.checks),
         "plan": [plain(dataclasses.asdict(planned))],

@@ -128,7 +128,12 @@ def _group_cell(cell: _JSON, packed: _Packed) -> MatrixCell:
         works = levels.get("high", 0) + levels.get("medium", 0)
         shown = f"({works} of {sum(levels.values())})"
     split = ", ".join(f"{number} {level}" for level, number in levels.items())
-    sections = (("Counts", [_counted(counts)]), ("Levels", [split] if split else []), ("Notes", cell["notes"]), ("Rules", cell["rule_ids"]))
+    sections = (
+        ("Counts", [_counted(counts)]),
+        ("Levels", [split] if split else []),
+        ("Notes", cell["notes"]),
+        ("Rules", cell["rule_ids"]),
+    )
     evidence = ("Evidence", list(_summed(cell["evidence"])))
     detail = packed.detail((*sections, evidence))
     return MatrixCell(level=cell["level"] or "", basis=_basis(cell), counts=shown, detail=detail, levels=levels)

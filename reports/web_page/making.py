@@ -70,7 +70,7 @@ def write_web_page(
     name = f"hwcompat_{one.cell.slug}.html"
     keep_seal(asked.evidence, page.text)  # first: a page without its seal could never come home
     write_page(path, name, text)
-    click.echo(f"{path}  ({name}, {len(text) / 2**20:.1f} MiB; prediction sealed: {one.verdict.level})")
+    click.echo(f"{path}  ({name}, {len(text) / 2**20:.1f} MiB; prediction stored: {one.verdict.level})")
     note(
         f"Open it where the device is. What the page saves there comes home by: "
         f"python hardware_compatibility_reporter.py --merge FILE --evidence {asked.evidence} --collect-all"

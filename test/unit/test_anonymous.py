@@ -101,7 +101,7 @@ def report() -> Report:
         timestamp="2026-01-02T00:00:00",
         findings=tuple(diagnose(known.checks)),
         checks=known.checks,
-        cells=(CellReport(verdict=verdict, lines=known.checks, sealed=verdict.to_dict()),),
+        cells=(CellReport(verdict=verdict, lines=known.checks, stored=verdict.to_dict()),),
         runs=known.runs,
         suites={CELL: SuitePlace(file=f"hwcompat-out/suites/{FILE}", lines={})},
         model_checks=(

@@ -140,7 +140,7 @@ def test_a_cell_shows_verdict_prediction_and_what_each_check_measured():
     )
     sealed = verdict(basis=Basis.PREDICTED, rule_ids=("rule.x",), evidence_ids=())
     cell = CellReport(
-        verdict=verdict(Level.UNSUPPORTED, reasons=because("it failed")), lines=lines, sealed=sealed.to_dict()
+        verdict=verdict(Level.UNSUPPORTED, reasons=because("it failed")), lines=lines, stored=sealed.to_dict()
     )
     page = page_of(*lines, cells=(cell,), runs=(run_line(),))
     row = next(text for text in page.find("tr") if text.startswith(CPU))

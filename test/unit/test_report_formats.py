@@ -246,7 +246,7 @@ def test_report_of_a_run_holds_its_result():
         versions={"torch": "2.13.0+cpu"},
         plan=(),
     )
-    one = CellReport(verdict=measured, lines=lines, sealed=sealed.to_dict())
+    one = CellReport(verdict=measured, lines=lines, stored=sealed.to_dict())
     report = Report(timestamp="2026-01-02", findings=(), checks=lines, cells=(one,), runs=(run,))
     text = report_text(report, "markdown")
     for said in (
