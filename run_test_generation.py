@@ -39,7 +39,7 @@ import click
 
 from generators.options import Options, with_options
 from generators.options_together import refuse_together
-from hardware.errors import ModelError
+from hardware.errors import ModelError, ModelMissing
 from hardware.evidence.redaction import LEFT_IN, turn_off
 from hardware.evidence.versions import RELEASE
 from hardware.evidence_place import copied_home
@@ -207,14 +207,31 @@ def _generate(asked: Options) -> int:
     if key and _is_unchanged(asked, key):
         return 0
     project = _project(asked, inventory)
-    planned, refused, unmet = (project.kept, (), ()) if project else _planned(asked, inventory)
+    every, refused, unmet = (project.kept, (), ()) if project else _planned(asked, inventory)
+    planned = every
+    here = asked.run and not (asked.host or asked.distributed)
+    if not (here or asked.list_cells or asked.explain is not None):  # these say what is unknown of a missing model
+        planned, refused, unmet = _without_missing(planned, refused, unmet)
     profiles = dict.fromkeys(suite.profile.note for suite in planned)
     notes = [*filter(None, profiles), *(f"no suite for {why}" for why in refused)]
     note(*notes)
     code = _done(asked, planned, inventory, project, notes, key="" if unmet else key)
     if unmet and code == 0:  # the others were done first
-        raise ModelError(f"no suite for {', '.join(unmet)}", why="what was asked for is more than what was done")
+        missing = any(suite.profile.missing for suite in every)
+        kind = ModelMissing if missing else ModelError
+        raise kind(f"no suite for {', '.join(unmet)}", why="what was asked for is more than what was done")
     return code
+
+
+def _without_missing(
+    planned: Sequence[PlannedSuite], refused: Sequence[str], unmet: Sequence[str]
+) -> tuple[Sequence[PlannedSuite], Sequence[str], Sequence[str]]:
+    """The suites of models that are here, and the other models as refused. Raises `ModelMissing` if none is here."""
+    absent = {suite.profile.asked: suite.profile.missing for suite in planned if suite.profile.missing}
+    left = [suite for suite in planned if not suite.profile.missing]
+    if absent and not left:
+        raise ModelMissing(f"no weights of {', '.join(absent)} are here", why=next(iter(absent.values())))
+    return left, [*refused, *(f"{name}: {why}" for name, why in absent.items())], [*unmet, *absent]
 
 
 def _done(
@@ -280,7 +297,7 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
     chosen = choose_models(
         asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
     )
-    profiles, refused, unmet = profiles_of(chosen, asked.tasks, dims=asked.dims)
+    profiles, refused, unmet = profiles_of(chosen, asked.tasks, dims=asked.dims, allow_tiny=asked.allow_tiny)
     left_out = list(refused)
     planned = plan_job(
         profiles,
@@ -334,6 +351,7 @@ def _key(asked: Options, inventory: HardwareInfo) -> str:
         "devices",
         "tasks",
         "dims",
+        "allow_tiny",
         "precisions",
         "select",
         "skip",

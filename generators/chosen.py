@@ -70,7 +70,7 @@ def list_entries(lines: Iterable[str]) -> list[str]:
 
 
 def profiles_of(
-    chosen: ChosenModels, tasks: Sequence[str] = (), *, dims: str = "tiny"
+    chosen: ChosenModels, tasks: Sequence[str] = (), *, dims: str = "tiny", allow_tiny: bool = False
 ) -> tuple[tuple[Profile, ...], tuple[str, ...], tuple[str, ...]]:
     """The profiles of the chosen models, one for each task, why others have none, each beginning with its name, and
     the names of those among them that were asked for.
@@ -92,7 +92,7 @@ def profiles_of(
                 unmet += [name] if name in chosen.by_name and "all" not in tasks else []
                 continue
             try:
-                found.append(profile_of(name, task, dims=dims))
+                found.append(profile_of(name, task, dims=dims, allow_tiny=allow_tiny))
             except ModelError as error:
                 alone = len(chosen.names) == 1 or not is_known(name)
                 if name in chosen.by_name and "all" not in tasks and alone:  # else nobody named this task

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.judge import is_final, judge
+from generators.compatibility.judge import is_final, judge, required_checks
 from generators.compatibility.precisions import not_computed
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Verdict
@@ -31,7 +31,7 @@ from hardware.changes import refuse_changes
 from hardware.detection import HardwareInfo, targets
 from hardware.errors import OutputError, UsageError, echo
 from hardware.evidence.latest import Latest, read_latest
-from hardware.evidence.record import CheckLine, PlannedCell, RunLine
+from hardware.evidence.record import CheckLine, PlannedCell, RunLine, Subject
 from hardware.evidence.store import Evidence, FileReader, lines_by_cell, read_cells
 from hardware.target import Target
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
@@ -169,13 +169,15 @@ def _same_cell(one: PlannedSuite, other: PlannedSuite) -> UsageError:
 
 
 def write_suites(planned: Sequence[PlannedSuite], folder: Path, *, force: bool) -> tuple[WrittenSuite, ...]:
-    """Write the suites into `folder`; files that were edited by hand stay as they are unless `force`."""
+    """Write the suites into `folder`; files that were edited by hand stay as they are unless `force`.
+
+    A model that isn't here has no suite, and its file is none."""
     prepare_folder(folder)
     return tuple(
         WrittenSuite(
             planned=suite,
             path=folder / suite.file_name,
-            state=write_suite(folder, suite.file_name, suite.text, force=force),
+            state=write_suite(folder, suite.file_name, suite.text, force=force) if suite.text else State.NEW,
         )
         for suite in planned
     )
@@ -348,6 +350,11 @@ def _planned(suite: SuiteFile, planned: PlannedSuite) -> PlannedCell:
 
 
 def _read(written: WrittenSuite) -> SuiteFile:
+    if missing := written.planned.profile.missing:
+        cell = written.planned.cell
+        checks = required_checks(cell)
+        subject = str(Subject.CHECKPOINT)
+        return SuiteFile(path=written.path, cell=cell, subject=subject, checks=checks, suite_hash="", missing=missing)
     suite = read_suite(written.path)
     planned = written.planned.cell
     if suite is None or suite.cell != planned:

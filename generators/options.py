@@ -86,6 +86,11 @@ _OPTIONS = (
         help="Real: one or two layers at the real widths, random weights.",
     ),
     click.option(
+        "--allow-tiny",
+        is_flag=True,
+        help="If a checkpoint's weights aren't here, run a tiny model of its type, under the type's name.",
+    ),
+    click.option(
         "--precision",
         "precisions",
         multiple=True,
@@ -288,6 +293,7 @@ class Options:
     devices: tuple[str, ...]
     tasks: tuple[str, ...]
     dims: str
+    allow_tiny: bool
     precisions: tuple[str, ...]
     select: tuple[str, ...]
     skip: tuple[str, ...]

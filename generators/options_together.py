@@ -155,6 +155,7 @@ def _refuse_beside_a_mesh(asked: Options) -> None:
         "--architectures": asked.architectures,
         "--tasks": asked.tasks,
         "--dims": asked.dims != "tiny",
+        "--allow-tiny": asked.allow_tiny,
     }
     other = next((name for name, given in beside.items() if given), None)
     if asked.mesh is not None and other:

@@ -10,7 +10,7 @@ from generators.compatibility.facts import facts_here
 from generators.compatibility.precisions import computing, not_computed
 from generators.compatibility.rules import RuleSet, predict
 from generators.compatibility.selection import Selection, select
-from generators.compatibility.verdict import Verdict
+from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
 from generators.models.given import GivenRecipe
 from generators.planned_suite import PlannedSuite as PlannedSuite
 from generators.profile import Profile
@@ -133,6 +133,8 @@ def plan_suite(
     `tolerance_for` gives the tolerance that a repository states for a cell.
     """
     cell = Cell(model=profile.cell_model, task=profile.recipe.task, target=choice.target, precision=precision)
+    if profile.missing:
+        return _missing(profile, cell, choice)
     verdict = predicted_for(profile, precision, rules, inventory)(choice.target)
     tolerance = tolerance_for(cell)
     return PlannedSuite(
@@ -144,6 +146,17 @@ def plan_suite(
         required=choice.required,
         selection=choice.selection,
         tolerance=tolerance,
+    )
+
+
+def _missing(profile: Profile, cell: Cell, choice: Choice) -> PlannedSuite:
+    """The entry of a model whose weights aren't here: it has no suite, and nothing is predicted of it."""
+    reason = Reason.of("weights_missing", message=profile.missing)
+    verdict = Verdict(
+        cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, fault=Fault.HARNESS, reasons=(reason,)
+    )
+    return PlannedSuite(
+        profile=profile, cell=cell, device=choice.target, verdict=verdict, text="", required=choice.required
     )
 
 

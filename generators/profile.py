@@ -12,6 +12,7 @@ from generators.models.given import GivenRecipe
 from generators.models.libraries import lacking
 from generators.models.recipe import Recipe
 from generators.models.sources import kind_of
+from hardware.cell import model_of_weights
 from hardware.errors import ModelError, echo
 
 _BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int8": 1, "int4": 1}
@@ -21,9 +22,10 @@ _BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "in
 class Profile:
     """A model as the user named it, and what stands for it in cells.
 
-    `cell_model` is the model type, or a checkpoint's slug; `folder` is where a checkpoint lies. `stands_in_for`
-    is the checkpoint asked for whose weights aren't here, so that a tiny model runs and nothing is learnt of it;
-    empty where what was asked for runs. `note` says why, and what to do.
+    `cell_model` is the model type, or a checkpoint's slug with its weights' hash; `folder` is where a checkpoint
+    lies. `missing` says why the weights that were asked for aren't here: then nothing runs. `stands_in_for` is the
+    checkpoint in whose place a tiny model of its type runs, or one of its dimensions, because that was asked for;
+    `note` says so.
     """
 
     asked: str
@@ -33,22 +35,27 @@ class Profile:
     folder: Path | None = None
     stands_in_for: str = ""
     note: str = ""
+    missing: str = ""
 
     @property
     def is_plain_type(self) -> bool:
         """Whether a model type was named: nothing but its library decides what its suite is."""
-        return self.folder is None and not self.stands_in_for and self.recipe.subject == "tiny"
+        return not (self.folder or self.stands_in_for or self.missing) and self.recipe.subject == "tiny"
 
     def memory_needed(self, precision: str) -> int:
         """Bytes of the parameters alone in a precision: a lower bound of what running takes."""
         return self.recipe.parameters * _BYTES[precision]
 
 
-def profile_of(name: str, task: str | None = None, revision: str = "", *, dims: str = "tiny") -> Profile:
+def profile_of(
+    name: str, task: str | None = None, revision: str = "", *, dims: str = "tiny", allow_tiny: bool = False
+) -> Profile:
     """The profile of a model type, a local checkpoint folder or a Hub id (of a branch, tag or commit), a user's own
     `package.module:factory`, or a graph file.
 
-    With `dims` `real`, a type or a configuration without weights is built at its real widths with few layers.
+    With `dims` `real`, a type or a configuration without weights is built at its real widths with few layers. If
+    the weights of a checkpoint aren't here, the profile is `missing`; with `allow_tiny` a tiny model of its type is
+    taken.
 
     Imports torch only for a checkpoint, or for a type whose recipe isn't stored. Raises `ModelError` or
     `BrokenInput`.
@@ -66,20 +73,30 @@ def profile_of(name: str, task: str | None = None, revision: str = "", *, dims: 
             _check_task(task, recipe.task, name)
             return Profile(
                 asked=name,
-                cell_model=checkpoint_slug(name),
+                cell_model=model_of_weights(checkpoint_slug(name), str(recipe.weights_hash)),
                 classification=classification,
                 recipe=recipe,
                 folder=folder,
             )
     known_type = classification.model == classification.model_type and classification.path is None
     recipe = recipe_for(classification.model_type, task)
+    missing = "" if known_type else why_missing(name, revision, classification)
+    if missing and not allow_tiny:
+        return Profile(
+            asked=name,
+            cell_model=checkpoint_slug(name),
+            classification=classification,
+            recipe=recipe,
+            missing=missing,
+        )
+    told = f"--allow-tiny: a tiny {classification.model_type} runs and says nothing of {echo(name)}; {missing}"
     return Profile(
         asked=name,
         cell_model=classification.model_type,
         classification=classification,
         recipe=recipe,
         stands_in_for="" if known_type else name,
-        note=lacking(recipe.library) if known_type else _why_it_stands_in(name, revision, classification),
+        note=lacking(recipe.library) if known_type else told,
     )
 
 
@@ -113,7 +130,11 @@ def _brought(name: str, kind: str, task: str | None, classification: Classificat
     runs = f"{name} is your own code: it was run to make this suite, and runs again with each of its checks"
     return Profile(
         asked=name,
-        cell_model=checkpoint_slug(Path(name).name if kind == "graph" else name),
+        cell_model=(
+            model_of_weights(checkpoint_slug(Path(name).name), str(recipe.weights_hash))
+            if kind == "graph"
+            else checkpoint_slug(name)
+        ),
         classification=classification,
         recipe=recipe,
         folder=Path(name).expanduser().resolve().parent if kind == "graph" else None,
@@ -121,14 +142,17 @@ def _brought(name: str, kind: str, task: str | None, classification: Classificat
     )
 
 
-def _why_it_stands_in(name: str, revision: str, classification: Classification) -> str:
-    """Why a tiny model runs instead of a checkpoint, how its type was told, and how to get the weights."""
-    told = classification.model_type
-    told += ", as its config.json says" if classification.path else ", a type guessed from the name alone"
-    fetch = f"Fetch it with: hf download {name}" + (f" --revision {revision}" if revision else "")
+def why_missing(name: str, revision: str, classification: Classification) -> str:
+    """Why a checkpoint can't run, where its type is known from, and how to get the weights."""
+    source = "its config.json" if classification.path else "its name alone"
+    known = f"its type, {classification.model_type}, is known from {source}"
     if Path(name).expanduser().is_dir():
-        fetch = "Put its .safetensors files beside config.json"
-    return f"no weights of {echo(name)} are here, so a tiny {told}, runs and says nothing of it. {fetch}."
+        return (
+            f"{echo(name)} holds no .safetensors file ({known}). Put them beside config.json, or run its dimensions "
+            "with random weights: --dims real."
+        )
+    fetch = f"hf download {name}" + (f" --revision {revision}" if revision else "")
+    return f"{echo(name)} is no folder and not in the local cache of the Hub ({known}). Fetch it with: {fetch}"
 
 
 def _check_task(asked: str | None, found: str, name: str) -> None:

@@ -30,11 +30,26 @@ _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,119}")
 _TASK = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
+_WEIGHTS = re.compile(r"@[0-9a-f]{8}$")
+_DIGITS = 8
+
+
+def model_of_weights(slug: str, weights_hash: str) -> str:
+    """Return the model of a cell for a checkpoint: its slug, which is a label, and its weights' hash."""
+    return f"{slug[: 119 - _DIGITS]}@{weights_hash[:_DIGITS]}"
+
+
+def label_of(model: str) -> str:
+    """Return the model of a cell without the hash of its weights."""
+    return _WEIGHTS.sub("", model)
+
+
 @dataclass(frozen=True, kw_only=True, order=True)
 class Cell:
     """One question: does `model`, doing `task`, work on `target` in `precision`?
 
-    `model` is a model type (`bert`) or a checkpoint's slug (`all-MiniLM-L6-v2`); it never holds a slash.
+    `model` is a model type (`bert`), or a checkpoint's slug with the first eight digits of its weights' hash
+    (`all-MiniLM-L6-v2@1377e9af`); it never holds a slash.
     """
 
     model: str
@@ -71,6 +86,11 @@ class Cell:
     def id(self) -> str:
         """`bert/fill-mask/openvino:NPU/float32`: pytest id, JSON key, report anchor and selector."""
         return f"{self.model}/{self.task}/{self.target}/{self.precision}"
+
+    @property
+    def label(self) -> str:
+        """The model without the hash of its weights: what several checkpoints may share."""
+        return label_of(self.model)
 
     @property
     def slug(self) -> str:

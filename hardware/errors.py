@@ -59,6 +59,12 @@ class ModelError(UsageError):
     """The model named isn't known, or nothing can be built from what was given."""
 
 
+class ModelMissing(ModelError):
+    """A model that was named isn't here: a folder, or weights in the local cache of the Hub."""
+
+    exit_code = 1
+
+
 class BrokenPlugin(HwCompatError):
     """A package from outside registered something that can't be imported, or is of another kind."""
 

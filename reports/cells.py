@@ -108,7 +108,7 @@ def cell_reports(
             stored=latest.predictions.get(verdict.cell),
         )
         for verdict in _verdicts(latest, inventory, own_limits or {}, verdicts)
-        if models is None or Cell.parse(verdict.cell).model in models
+        if models is None or {Cell.parse(verdict.cell).model, Cell.parse(verdict.cell).label} & set(models)
     )
 
 

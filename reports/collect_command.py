@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from generators.compatibility.verdict import Level
+from hardware.cell import GRAPH_TASK, MODULE_TASK
 from hardware.detection import targets
 from hardware.errors import ModelError
 from hardware.evidence.latest import Latest, read_latest
@@ -130,8 +131,11 @@ def _collect_all(reporter: HardwareCompatibilityReporter) -> None:
     reporter.collect_hardware_detection_errors()
     reporter.collect_resource_pool_errors()
     reporter.collect_compatibility_test_errors()
-    # A checkpoint's slug needs to be known to nobody: what ran was classified by its folder.
-    for model in sorted({line.model for line in reporter.checks if line.subject != "checkpoint"}):
+    # Names of checkpoints and of a user's own modules and graphs are no model types.
+    own = (MODULE_TASK, GRAPH_TASK)
+    for model in sorted(
+        {one.model for one in reporter.checks if one.subject != "checkpoint" and one.task not in own}
+    ):
         reporter.collect_model_integration_errors(model)
 
 

@@ -13,12 +13,12 @@ from generators.compatibility.judge import is_final, judge
 from generators.compatibility.rules import load_rules, predict
 from generators.compatibility.verdict import Level, Verdict
 from generators.compatibility.vocabulary import vocabulary
-from generators.models.classifier import classify
+from generators.models.classifier import classify, classify_model
 from generators.models.store import load_recipe, refusal_of
 from generators.options import Options
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
-from hardware.errors import UsageError, did_you_mean, echo
+from hardware.errors import ModelError, UsageError, did_you_mean, echo
 from hardware.evidence.latest import read_latest
 from hardware.front_door import terminal_width
 from hardware.plain_text import WIDTH, json_text, labelled, printable
@@ -35,11 +35,13 @@ def report_explanation(asked: Options, text: str) -> int:
         raise UsageError("--explain CELL gives text or json", fix="Leave --format out.")
     cell = _cell(text)
     inventory = inventory_here()
+    measured = measured_verdict(asked, cell, inventory)
+    if measured is None:
+        _refuse_unknown(cell)
     facts = _facts(cell, inventory)
     rules = load_rules()
     predicted = predict(cell, facts, rules)
     chain = explain(cell.target, facts, rules)
-    measured = measured_verdict(asked, cell, inventory)
     if asked.format_ == "json":
         click.echo(json_text(_dict(cell, predicted, measured, chain)))
     else:
@@ -53,9 +55,14 @@ def _cell(text: str) -> Cell:
     known = vocabulary().targets
     if cell.target.name not in known:
         raise UsageError(
-            f"{echo(cell.target.name)} is no target that rules speak of",
+            f"unknown device {echo(cell.target.name)}",
             fix=did_you_mean(cell.target.name, known) or f"Known: {', '.join(known)}.",
         )
+    return cell
+
+
+def _refuse_unknown(cell: Cell) -> None:
+    """Raise for a cell of which neither rules nor evidence say anything."""
     found = classify(cell.model)
     if found.confidence == "low":
         raise UsageError(
@@ -68,11 +75,14 @@ def _cell(text: str) -> Cell:
             f"no recipe of {cell.model} doing {echo(cell.task)} is stored",
             fix=did_you_mean(cell.task, [primary.task]) or f"Its primary task is {primary.task}.",
         )
-    return cell
 
 
 def _facts(cell: Cell, inventory: HardwareInfo) -> Facts:
-    return facts_here(load_recipe(cell.model, cell.task) or classify(cell.model), cell, inventory)
+    try:
+        known = load_recipe(cell.model, cell.task) or classify(cell.model)
+    except ModelError:  # a checkpoint, or a user's own module or graph, that was measured
+        known = classify_model(cell.label, tasks=[cell.task])
+    return facts_here(known, cell, inventory)
 
 
 def measured_verdict(asked: Options, cell: Cell, inventory: HardwareInfo) -> Verdict | None:

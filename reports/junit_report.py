@@ -29,9 +29,10 @@ Properties = Iterable[tuple[str, object]]
 def junit_report(report: Report) -> str:
     """The text of a JUnit file.
 
-    Only `passed` is a pass, and only of a suite as it was generated; `passed_on_fallback`, `ambiguous`, `skipped`
-    and `not_run` are skipped with their reason, and so is a failure that a project file accepts; crashes, timeouts
-    and lack of memory are errors. The findings' counts are properties of the last suite.
+    Only `passed` is a pass, and only of a suite as it was generated; `passed_on_fallback`, `ambiguous`, `skipped` and
+    what somebody deselected are skipped with their reason, and so is a failure that a project file accepts;
+    crashes, timeouts, lack of memory and checks that weren't run are errors. The findings' counts are properties of
+    the last suite.
     """
     by_evidence: dict[str, Finding] = {}
     for finding in report.findings:  # the worst comes first
@@ -101,7 +102,8 @@ def _cell_properties(cell_id: str, lines: Sequence[CheckLine], cell: CellReport 
         yield "fault", str(cell.verdict.fault or "")
         yield "because", "; ".join(explained(cell.verdict)[0])
         yield "predicted", cell.prediction
-    for name in ("subject", "requested_target", "actual_target", "accelerator", "precision", "run_id"):
+    yield "weights", ", ".join(dict.fromkeys(line.subject for line in lines))
+    for name in ("requested_target", "actual_target", "accelerator", "precision", "run_id"):
         yield name, ", ".join(dict.fromkeys(str(value) for line in lines if (value := getattr(line, name))))
 
 
@@ -144,14 +146,15 @@ def _check_properties(line: CheckLine) -> Properties:
 def _result(case: ElementTree.Element, line: CheckLine, finding: Finding | None, accepted: str | None) -> None:
     said = line.error_message or line.substitution_reason or line.error_type or "no reason was recorded"
     message = f"{line.outcome}: {one_line(said)}"
-    if not line.outcome.is_failure:
+    unreached = line.outcome is Outcome.NOT_RUN and line.error_type != "deselected"
+    if not line.outcome.is_failure and not unreached:
         _skipped(case, str(line.outcome), message, said)
         return
     if accepted is not None:
         told = _skipped(case, "accepted_failure", one_line(f"accepted failure: {accepted}; {message}", longest=600))
         told.text = _body(finding, said, own_frames(line))
         return
-    tag = "error" if line.outcome.is_breakdown else "failure"
+    tag = "error" if line.outcome.is_breakdown or unreached else "failure"
     kind = finding.error_type if finding else line.error_type or str(line.outcome)
     told = ElementTree.SubElement(case, tag, {"type": xml(kind), "message": message})
     told.text = _body(finding, said, own_frames(line))

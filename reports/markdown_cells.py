@@ -11,7 +11,7 @@ from .cells import CellReport
 from .text import code, markdown, markdown_table
 from .wording import FAULT_WORDS, explained, texts
 
-_HEADINGS = ("cell", "verdict", "subject", "asked for", "ran on", "device", "checks", "because")
+_HEADINGS = ("cell", "verdict", "weights", "asked for", "ran on", "device", "checks", "because")
 _CHECK_HEADINGS = ("check", "outcome", "asked for", "ran on", "error / tolerance", "time")
 
 
@@ -46,7 +46,7 @@ def _facts(cell: CellReport) -> Iterator[str]:
     for condition in conditions:
         yield f"- condition: {markdown(condition)}"
     yield f"- predicted before the run: {_or_dash(cell.prediction)}"
-    yield f"- subject: {_or_dash(cell.subjects)}"
+    yield f"- weights: {_or_dash(cell.subjects)}"
     device = f" ({markdown(cell.device)})" if cell.device else ""
     yield f"- asked for: {_or_dash(cell.requested)}; ran on: {_or_dash(cell.actual)}{device}"
     yield f"- from run: {_or_dash(', '.join(dict.fromkeys(line.run_id for line in cell.lines)))}"

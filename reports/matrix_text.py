@@ -27,7 +27,10 @@ MARKS = {
 }
 _SIGNS = [f"{sign} {BASIS_WORDS[basis]}" for basis, sign in MARKS.items()]
 LEGEND = ("   ".join(_SIGNS[:2]), "   ".join(_SIGNS[2:]))
-COUNTS = "n/m: n of m models measured there are high or medium; (n/m): the same for models that rules predict"
+COUNTS = (
+    "n/m: n of m models measured there are high or medium; "
+    "(n/m): n of m models not measured there are expected to be, by rules (~) or as assumed for their family (*)"
+)
 FORMATS = ("table", "markdown", "json", "csv")
 NOTES = "Notes on the assumed (*) levels of each family:"
 SPLIT = "Cells that have another level elsewhere:"
@@ -91,12 +94,13 @@ def mark(level: Level, basis: Basis | None) -> str:
 
 
 def _family_text(cell: GroupCell) -> str:
-    """`46/49+`, or the assumed level of a family about which nothing else is known."""
+    """`46/49+ (3/4)`, or the assumed level of a family about which nothing else is known."""
     counts, basis = cell.counts, cell.basis
     if cell.level is not None or basis is None:
         return mark(cell.level or Level.UNKNOWN, basis)
     if counts.measured:
-        return f"{counts.supported}/{counts.measured}{MARKS[Basis.MEASURED]}"
+        expected = f" ({counts.said_supported}/{counts.said})" if counts.said else ""
+        return f"{counts.supported}/{counts.measured}{MARKS[Basis.MEASURED]}{expected}"
     works = sum(number for level, number in cell.levels.items() if level in (Level.HIGH, Level.MEDIUM))
     return f"({works}/{sum(cell.levels.values())}){MARKS[basis]}"
 

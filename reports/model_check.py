@@ -19,9 +19,9 @@ from generators.models.classifier import Classification, classify
 from generators.models.recipe import Recipe
 from generators.models.refusal import Refusal
 from generators.models.store import load_recipe, refusal_of, stored_recipes
-from generators.profile import checkpoint_slug
+from generators.profile import checkpoint_slug, why_missing
 from hardware.backends.factory import resolve_target
-from hardware.cell import Cell
+from hardware.cell import Cell, model_of_weights
 from hardware.detection import targets
 from hardware.errors import HwCompatError
 from hardware.plain_text import one_line
@@ -121,7 +121,7 @@ def check_model(
     found = classify(name)
     statuses = targets(inventory)
     is_checkpoint = found.path is not None or found.confidence == "low"
-    model = checkpoint_slug(name) if is_checkpoint else found.model_type
+    model = _checkpoint_model(name, found) if is_checkpoint else found.model_type
     known, rules = _stored_recipe(found) or found, load_rules()
 
     def predicted_on(target: Target) -> Verdict:
@@ -145,6 +145,7 @@ def check_model(
     command = measuring_command(name, device or str(target))
     refusal = None if is_checkpoint or planned else refusal_of(found.model_type)
     present = strongest_of(measured, predicted)
+    missing = why_missing(name, "", found) if is_checkpoint and not _has_weights(found) else ""
     settled = bool(refusal or findings or (planned and measured.reasons))
     nothing = measured.level is Level.UNKNOWN and not settled
     poor = present.level in (Level.LOW, Level.UNSUPPORTED)
@@ -152,9 +153,13 @@ def check_model(
         model=name,
         measured=measured,
         predicted=predicted,
-        cause=_cause(measured, findings, absent, nothing, refusal),
+        cause="its weights are not here."
+        if missing and nothing
+        else _cause(measured, findings, absent, nothing, refusal),
         nothing_measured=nothing,
-        change=_change(measured, findings, str(target), absent, command, found.family, refusal),
+        change=missing
+        if missing and nothing
+        else _change(measured, findings, str(target), absent, command, found.family, refusal),
         findings=findings,
         absent=absent,
         absence=_absence(absent).error_type if absent else "",
@@ -165,9 +170,22 @@ def check_model(
     )
 
 
+def _checkpoint_model(name: str, found: Classification) -> str:
+    """What cells call a checkpoint: with the hash of its weights if they are here."""
+    slug = checkpoint_slug(name)
+    try:
+        return model_of_weights(slug, weights_hash(Path(found.path))) if found.path and _has_weights(found) else slug
+    except HwCompatError:  # nothing was measured of weights that can't be read
+        return slug
+
+
+def _has_weights(found: Classification) -> bool:
+    return found.path is not None and any(Path(found.path).glob("*.safetensors"))
+
+
 def _notes(name: str, found: Classification, others: int) -> Iterator[str]:
     if others:
-        yield f"{others} lines of evidence are of other weights or another configuration of that name"
+        yield f"{others} lines of evidence are of another configuration with these weights"
     if found.confidence == "low":
         yield f"{name} is not in the local cache and was classified by its name alone ({found.source})"
 

@@ -73,7 +73,7 @@ def _workloads(asked: Options, machines: Sequence[Machine]) -> list[Workload]:
     chosen = choose_models(
         asked.models, priority=asked.priority, architectures=asked.architectures, read_list=sys.stdin.readlines
     )
-    profiles, refused, unmet = profiles_of(chosen, asked.tasks, dims="tiny")
+    profiles, refused, unmet = profiles_of(chosen, asked.tasks, allow_tiny=True)
     note(*(f"not placed: {why}" for why in refused))
     if unmet:
         raise UsageError(f"{', '.join(map(echo, unmet))} can't be placed", why="nothing is known of it")

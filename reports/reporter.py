@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from generators.compatibility.flaky import flaky_cells
 from generators.compatibility.second_opinion import SecondOpinion, second_opinions
 from generators.compatibility.verdict import Reason, Verdict
-from hardware.cell import Cell
+from hardware.cell import Cell, label_of
 from hardware.errors import HwCompatError, OutputError, UsageError, echo
 from hardware.evidence.error_types import current_name
 from hardware.evidence.latest import Latest, read_latest
@@ -210,7 +210,7 @@ class HardwareCompatibilityReporter:
         `verdicts` are those of the cells by id, if somebody judged them already.
         """
         self._asked_for_evidence = True
-        lines = [line for line in self.checks if models is None or line.model in models]
+        lines = [one for one in self.checks if models is None or {one.model, label_of(one.model)} & set(models)]
         found = []
         try:
             self.cells = cell_reports(self.latest, self.inventory(), models, self.own_limits, verdicts)

@@ -88,6 +88,7 @@ def _by_findings(asked: Options, result: JobResult, report: Report, code: int) -
     if report.fails(limit):
         return 1
     missing = not asked.allow_fallback and any(c.substituted and c.written.planned.required for c in result.cells)
+    missing |= any(cell.written.planned.profile.missing for cell in result.cells)
     told = {id_ for one in report.findings if one.severity.rank >= Severity.ERROR.rank for id_ in one.evidence_ids}
     unreached = any(
         line.outcome is Outcome.NOT_RUN and line.error_type != "deselected" and line.evidence_id not in told

@@ -11,6 +11,7 @@ from tabulate import tabulate
 from generators.compatibility.verdict import Level, Verdict
 from generators.job import CellResult, JobResult
 from generators.plan import PlannedSuite
+from generators.profile import Profile
 from hardware.evidence.record import CheckLine, Outcome
 from hardware.own_commands import command_of
 from hardware.plain_text import wrapped
@@ -20,7 +21,7 @@ from .text import working
 from .wording import BASIS_WORDS, FAULT_WORDS, explained
 
 _HEADINGS = ("check", "outcome", "asked for", "ran on", "error/tolerance", "time")
-_CELL_HEADINGS = ("cell", "verdict", "checks", "error/tolerance", "time")
+_CELL_HEADINGS = ("cell", "weights", "verdict", "checks", "error/tolerance", "time")
 
 _EACH = 5
 """Up to so many cells are shown with every check; of more, those that aren't high, below a table of all."""
@@ -61,7 +62,10 @@ def _overview(cells: Sequence[CellResult]) -> str:
         )
         counts = counted(Counter(line.outcome for line in cell.lines))
         seconds = sum(line.duration_s for line in cell.lines)
-        rows.append((cell.written.planned.cell.id, str(cell.verdict.level), counts, _error(worst), f"{seconds:.1f}s"))
+        planned = cell.written.planned
+        weights = "missing" if planned.profile.missing else planned.profile.recipe.subject
+        level = str(cell.verdict.level)
+        rows.append((planned.cell.id, weights, level, counts, _error(worst), f"{seconds:.1f}s"))
     return f"\n{tabulate(rows, headers=_CELL_HEADINGS, disable_numparse=True)}"
 
 
@@ -88,7 +92,9 @@ def _evidence(result: JobResult, width: int) -> list[str]:
 
 def _table(cell: CellResult) -> str:
     planned = cell.written.planned
-    head = f"{planned.cell.id}   {planned.profile.recipe.subject}, {planned.profile.recipe.parameters:,} parameters"
+    recipe = planned.profile.recipe
+    weights = f"weights: {recipe.subject}, {recipe.parameters:,} parameters"
+    head = f"{planned.cell.id}   {'weights: checkpoint, missing' if planned.profile.missing else weights}"
     rows = [_row(check, _line_for(check, cell)) for check in cell.checks]
     return f"\n{head}\n{tabulate(rows, headers=_HEADINGS, disable_numparse=True)}\n"
 
@@ -119,18 +125,24 @@ def _conclusion(cell: CellResult, width: int, shared: Collection[str]) -> str:
     reasons, conditions = _told(cell)
     said = []
     if planned.profile.stands_in_for:
-        said.append(("Asked for", f"{planned.profile.stands_in_for}: unknown. {planned.profile.note}"))
+        said.append(("Asked for", f"{planned.profile.stands_in_for}: {_asked_for(planned.profile)}"))
     said += [("Verdict", f"{verdict.level} ({_basis(verdict)})")]
     if cell.taken_from:
         said.append(("Taken over", f"from run {cell.taken_from}, which had finished this cell"))
     said += [("Fault", FAULT_WORDS[verdict.fault])] if verdict.fault else []
     said += [("Reason", reason) for reason in reasons[:6]]
     said += [("Condition", condition) for condition in conditions if condition not in shared]
-    said.append(("Predicted", _prediction(planned.verdict)))
-    said += [("Note", text) for text in _troubles(cell)]
-    said += _choice(planned)
-    said.append(("Suite", str(cell.written.path)))
+    if not planned.profile.missing:
+        said.append(("Predicted", _prediction(planned.verdict)))
+        said += [("Note", text) for text in _troubles(cell)]
+        said += _choice(planned)
+        said.append(("Suite", str(cell.written.path)))
     return "\n".join(_labelled(label, text, width) for label, text in said)
+
+
+def _asked_for(profile: Profile) -> str:
+    """What is known of the checkpoint in whose place another model ran."""
+    return profile.note if profile.recipe.subject == "config" else f"unknown. {profile.note}"
 
 
 def _choice(planned: PlannedSuite) -> list[tuple[str, str]]:

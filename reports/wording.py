@@ -117,7 +117,11 @@ def _flaky(reason: Reason) -> str:
     names = runs if isinstance(runs, tuple) else (str(runs),)
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     shown = f"{', '.join(names[:3])}{more}"
-    return f"flaky, so quarantined: it passed and failed in runs between which nothing recorded differs ({shown})"
+    runs_needed = level_rules().clean_runs
+    return (
+        f"flaky, so quarantined: it passed and failed in runs between which nothing recorded differs ({shown}); "
+        f"{runs_needed} clean runs in a row end the quarantine"
+    )
 
 
 _BY_CODE: Mapping[str, Callable[[Reason], str]] = {

@@ -97,7 +97,7 @@ def explain(target: Target, facts: Facts, rules: RuleSet) -> Chain:
     roles = [
         *(("claims", rule) for rule in found.winners),
         *(("limits", rule) for rule in found.binding),
-        *(("limits no further", rule) for rule in found.limits if rule not in found.binding),
+        *(("also limits", rule) for rule in found.limits if rule not in found.binding),
         *(("outranked", rule) for rule in found.outranked),
     ]
     links = tuple(Link(role=role, rule=rule, asked=_asked(rule, facts)) for role, rule in roles)

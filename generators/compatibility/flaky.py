@@ -1,7 +1,7 @@
 """Flaky cells: one of their checks passed and failed although nothing that is recorded differed.
 
-Such a cell is quarantined: no later pass makes it green until something that is recorded has changed. A failure stays
-a failure.
+Such a cell is quarantined until something that is recorded changes, or until the check has passed in several runs in
+a row (`clean_runs` of levels.toml). A failure stays a failure.
 """
 
 from __future__ import annotations
@@ -50,9 +50,15 @@ def flaky_cells(
         runs[line.run_id] = runs.get(line.run_id, False) or broke
     found: dict[str, set[str]] = {}
     for (cell_id, *_), runs in seen.items():
-        if len(set(runs.values())) > 1:
+        if len(set(runs.values())) > 1 and not _has_recovered(runs):
             found.setdefault(str(cell_id), set()).update(runs)
     return {cell: tuple(sorted(runs)) for cell, runs in sorted(found.items())}
+
+
+def _has_recovered(runs: Mapping[str, bool]) -> bool:
+    """Whether the newest runs of a check, by id, which sorts by time, all passed, and there are enough of them."""
+    newest = sorted(runs)[-level_rules().clean_runs :]
+    return len(newest) == level_rules().clean_runs and not any(runs[run] for run in newest)
 
 
 def _where(line: CheckLine) -> tuple[object, ...]:

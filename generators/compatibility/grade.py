@@ -66,6 +66,8 @@ def grade(cell: Cell, planned: Sequence[str], lines: Sequence[CheckLine], *, own
 
 def check_reason(line: CheckLine) -> Reason:
     """Return what became of a check that didn't pass."""
+    if line.error_type == "weights_missing":
+        return Reason.of("weights_missing", message=line.error_message)
     error, limit = line.max_rel_error, line.tolerance
     over = error is not None and limit is not None and error > limit
     return Reason.of(

@@ -205,7 +205,9 @@ def judge_cell(
         verdict = replace(older, reasons=once([*found.why_expired, *older.reasons]))
     if verdict.level is Level.UNKNOWN:
         thin = [Reason.of("plan_lacks", checks=lacking)] if lacking else []
-        verdict = replace(verdict, reasons=once([*thin, *found.set_aside, *verdict.reasons]))
+        missing = any(reason.code == "weights_missing" for reason in found.set_aside)
+        own_reasons = () if missing and not found.counting else verdict.reasons
+        verdict = replace(verdict, reasons=once([*thin, *found.set_aside, *own_reasons]))
     return replace(verdict, fault=_fault(cell, verdict, found, references))
 
 
@@ -213,6 +215,8 @@ def _fault(
     cell: Cell, verdict: Verdict, found: _Sorted, references: Callable[..., Sequence[CheckLine]]
 ) -> Fault | None:
     """Whose fault the failures are: those of today, or the expired ones if the verdict rests on them."""
+    if verdict.level is Level.UNKNOWN and any(reason.code == "weights_missing" for reason in verdict.reasons):
+        return Fault.HARNESS
     expired = verdict.basis is Basis.EXPIRED
     lines = found.counting if expired else found.current
     failed = any(line.outcome.is_failure for line in lines)
@@ -277,7 +281,9 @@ def _sort(cell: Cell, lines: Sequence[CheckLine], expiry: Expiry, weights_asked:
     there = {line.run_id for line in lines if is_on_target(cell, line)}
     edited = {line.run_id for line in lines if EDITED in line.conditions}
     for line in lines:
-        if line.run_id in edited:
+        if line.error_type == "weights_missing":
+            set_aside.append(check_reason(line))
+        elif line.run_id in edited:
             set_aside.append(Reason.of("suite_edited"))
         elif line.run_id in elsewhere:
             set_aside.append(_substituted(cell, elsewhere[line.run_id]))

@@ -37,6 +37,7 @@ class LevelRules:
     proof_reason: str
     offloaded: str
     not_the_target: frozenset[str]
+    clean_runs: int
     partial: frozenset[str]
     operators_with_parameters: tuple[str, ...]
     precision_names: Mapping[str, str]
@@ -86,6 +87,7 @@ def level_rules() -> LevelRules:
     return LevelRules(
         **data["required"],
         not_the_target=frozenset(data["not_the_target"]["error_types"]),
+        clean_runs=int(data["flaky"]["clean_runs"]),
         partial=frozenset(data["partial"]["error_types"]),
         operators_with_parameters=tuple(data["operators_with_parameters"]["patterns"]),
         precision_names=data["precision_names"],

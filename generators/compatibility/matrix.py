@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hardware.cell import Cell
+from hardware.cell import Cell, label_of
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import Target
 
@@ -92,7 +92,7 @@ class Matrix:
         Accelerators and machines have measured others too, and are left out. Raises `UsageError` for a model that
         has no row.
         """
-        known = {row.model for row in self.rows}
+        known = {name for row in self.rows for name in (row.model, label_of(row.model))}
         for model in models:
             if model not in known:
                 raise UsageError(
@@ -100,7 +100,7 @@ class Matrix:
                     why="no recipe of it is stored, and nothing was measured of it",
                     fix=did_you_mean(model, sorted(known)) or "Without --model all rows are shown.",
                 )
-        rows = tuple(row for row in self.rows if row.model in models)
+        rows = tuple(row for row in self.rows if {row.model, label_of(row.model)} & set(models))
         families = {row.family for row in rows}
         kept = {row.architecture for row in rows}
         by_architecture = {name: cells for name, cells in self.groups[GROUPS[0]].items() if name in kept}

@@ -45,9 +45,9 @@ class Counts:
 class GroupCell:
     """The counts of a group on a target, and the strongest `basis` of its models (None if nothing is known).
 
-    `levels` is how many models have each level with that basis; what is predicted and what is assumed both comes from
-    rules and is counted together. `level` is the assumed level of a group about which
-    nothing else is known, else None. `notes` name cells that have another level on another accelerator or machine.
+    `levels` is how many models have each level with that basis. What is predicted and what is assumed is counted
+    together, with the basis `assumed` if any of it is. `level` is the assumed level of a group about which nothing
+    else is known, else None. `notes` name cells that have another level on another accelerator or machine.
     """
 
     level: Level | None
@@ -106,6 +106,10 @@ def group_cell(
         basis = Basis.ASSUMED if assumed is not None else basis
     else:
         assumed = None
+        if any(
+            verdict.basis is Basis.ASSUMED for verdict in counted
+        ):  # what is counted together is worth its weakest
+            basis = Basis.ASSUMED
     return GroupCell(
         level=assumed,
         basis=basis,

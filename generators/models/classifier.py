@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from hardware.errors import BrokenInput, HwCompatError, ModelError, did_you_mean, echo
+from hardware.errors import BrokenInput, HwCompatError, ModelError, ModelMissing, did_you_mean, echo
 from hardware.plain_text import json_text, printable
 
 from .architectures import UNKNOWN, architecture_data, shape_of, traits_of
@@ -92,7 +92,7 @@ def classify(name: str, revision: str = "") -> Classification:
             f"{echo(name)} is a file", why="a checkpoint is a folder with config.json", fix="Name its folder."
         )
     if re.match(r"~|\.{0,2}/", name) or name.endswith("/"):
-        raise ModelError(
+        raise ModelMissing(
             f"the folder {echo(name)} does not exist",
             why="a name like this is the path of a folder",
             fix=did_you_mean(folder.name, known_types()) or "Name a folder with config.json, or a model type.",
@@ -181,7 +181,8 @@ def _classify_name(name: str) -> Classification:
     meaning = type_in_name(name, known_types(), known_words())
     if meaning is None or not is_known(meaning.model_type):
         unnamed = f"it is not a model type of transformers {load_catalog().version}, a folder, or a cached Hub id"
-        raise ModelError(
+        kind = ModelMissing if "/" in name else ModelError  # a model type has no slash
+        raise kind(
             f"nothing is known of the model {echo(name)}",
             why=f"{unnamed}; by its name, {meaning.reason}" if meaning else unnamed,
             fix=("" if meaning else did_you_mean(name, known_types()))

@@ -38,7 +38,12 @@ def plan_asked(
             read_list=read_list,
         ).names
     override = Override(
-        models=names, targets=asked.devices, tasks=asked.tasks, precisions=asked.precisions, dims=asked.dims
+        models=names,
+        targets=asked.devices,
+        tasks=asked.tasks,
+        precisions=asked.precisions,
+        dims=asked.dims,
+        allow_tiny=asked.allow_tiny,
     )
     return plan_run(
         project,

@@ -23,7 +23,8 @@ _DEPENDS_ON_MACHINE = {"auto", "all"}
 class Override:
     """What the command line or the environment says instead of the file; empty where it says nothing.
 
-    `models` may name models that the file doesn't: they get the file's defaults. `dims` is what `--dims` says.
+    `models` may name models that the file doesn't: they get the file's defaults. `dims` and
+    `allow_tiny` are what the options of these names say.
     """
 
     models: tuple[str, ...] = ()
@@ -31,6 +32,7 @@ class Override:
     tasks: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
     dims: str = "tiny"
+    allow_tiny: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.models or self.targets or self.tasks or self.precisions)
@@ -53,7 +55,7 @@ def plan_project(
     problems: list[str] = []
     for model in _models(project, override):
         try:
-            profiles = _profiles(project, model, override.dims)
+            profiles = _profiles(project, model, override)
             suites = _suites(project, model, profiles, inventory, template_folder, on_note)
         except HwCompatError as error:
             problems.append(_at(model.line, str(error)))
@@ -94,7 +96,7 @@ def left_out(
 
 def _overriding(cell: Cell, planned: Sequence[Cell], override: Override) -> list[str]:
     given = {
-        "--model": (override.models, cell.model in {one.model for one in planned}),
+        "--model": (override.models, cell.label in {one.label for one in planned}),
         "--device": (override.targets, cell.target in {one.target for one in planned}),
         "--tasks": (override.tasks, cell.task in {one.task for one in planned}),
         "--precision": (override.precisions, cell.precision in {one.precision for one in planned}),
@@ -140,9 +142,12 @@ def _suites(
     )
 
 
-def _profiles(project: Project, model: ProjectModel, dims: str) -> list[Profile]:
+def _profiles(project: Project, model: ProjectModel, override: Override) -> list[Profile]:
     name = _located(project, model.name) if model.line else model.name
-    return [profile_of(name, task, model.revision, dims=dims) for task in tasks_of(name, model.tasks)]
+    return [
+        profile_of(name, task, model.revision, dims=override.dims, allow_tiny=override.allow_tiny)
+        for task in tasks_of(name, model.tasks)
+    ]
 
 
 def _located(project: Project, name: str) -> str:

@@ -50,10 +50,13 @@ class ProjectRun:
     def with_lock_of(self, result: JobResult, *, today: date) -> tuple[ProjectRun, tuple[str, ...]]:
         """Write what was measured into the lock; returns the run under the new file, and what is new in it.
 
-        What wasn't measured, and cells of which a failure is accepted, stay as they are. Raises as `update_expected`.
+        What wasn't measured, stand-ins for a missing checkpoint, and cells of which a failure is accepted stay as
+        they are. Raises as `update_expected`.
         """
         accepted = self.judge(result, today=today, allow_fallback=False, words=str).accepted
-        levels = levels_to_lock(runs_of(result, allow_fallback=False), accepted)
+        stand_ins = {one.written.planned.cell.id for one in result.cells if one.written.planned.profile.stands_in_for}
+        runs = runs_of(result, allow_fallback=False)
+        levels = levels_to_lock({cell: run for cell, run in runs.items() if cell not in stand_ins}, accepted)
         changes = update_expected(self.project.path, levels)
         return replace(self, project=read_project(self.project.path)), changes
 

@@ -20,7 +20,7 @@ from generators.models.store import refusal_of
 from generators.plan import Choice, PlannedSuite, plan_suite
 from generators.profile import Profile, profile_of
 from hardware.backends.factory import known_targets
-from hardware.cell import MODULE_TASK, Cell
+from hardware.cell import MODULE_TASK, Cell, label_of
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, ModelError, echo
 from hardware.expected_targets import why_absent
@@ -148,9 +148,9 @@ def _named_in(command: str) -> Iterator[str]:
 def _may_mean(name: str, model: str) -> bool:
     """Whether a name, of something that is here or gone, is called `model` in a cell."""
     with contextlib.suppress(HwCompatError):  # a graph file that is gone, or no name at all
-        if slug_of(name) == model:
+        if slug_of(name) == label_of(model):
             return True
-    return Path(name).name == model
+    return Path(name).name == label_of(model)
 
 
 def _is_here(name: str) -> bool:

@@ -12,10 +12,11 @@ from generators.models.sources import kind_of
 from generators.options import Options
 from generators.profile import checkpoint_slug
 from hardware.backends.factory import resolve_target
-from hardware.cell import Cell
+from hardware.cell import Cell, model_of_weights
 from hardware.cells import Shard, choose_cells
 from hardware.errors import NothingMatched
 from hardware.target import Target
+from hardware.testing.checkpoints import weights_hash
 
 _ANY_DEVICE = ("auto", "all", "known")
 
@@ -38,7 +39,7 @@ def chosen_cells(
             read_list=read_list,
         ).names
         wanted = {model for name in names for model in models_in_cells(name)}
-        kept = [cell for cell in kept if cell.model in wanted]
+        kept = [cell for cell in kept if cell.model in wanted or cell.label in wanted]
     targets = {device.kind for device in named_devices(asked)}
     kept = [cell for cell in kept if not targets or cell.target in targets]
     kept = [cell for cell in kept if not asked.precisions or cell.precision in asked.precisions]
@@ -67,7 +68,7 @@ def models_in_cells(name: str) -> frozenset[str]:
         return frozenset({name})
     known = classify(name)
     if known.path is not None and any(Path(known.path).glob("*.safetensors")):
-        return frozenset({slug_of(name)})
+        return frozenset({model_of_weights(slug_of(name), weights_hash(Path(known.path)))})
     return frozenset({slug_of(name), known.model_type})
 
 

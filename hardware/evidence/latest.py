@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from ..cell import Cell
+from ..cell import Cell, label_of
 from ..errors import HwCompatError
 from ..software import is_installed
 from .history import History, history_in
@@ -36,6 +36,9 @@ _MACHINES = 20
 
 SILENT = ("not_reached", "interrupted", "disk_full")
 """Error types of `not_run` that only say that a check wasn't reached, or couldn't run here and now."""
+
+SETUP = ("weights_missing", "missing_dependency")
+"""Error types of a set-up mistake. Such a result says nothing of a device, whatever its outcome, and hides none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +109,7 @@ def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, det
     others = _take_others(table)
     versions, machines = _runs(table)
     for _ in range(_TRIES):
-        reduced = [row for row in reduce_checks(table.connection, SILENT) if _wanted(row.where.cell_id, cells)]
+        reduced = [row for row in reduce_checks(table.connection, SILENT, SETUP) if _wanted(row.where.cell_id, cells)]
         wanted = [row.place for row in reduced if row.place is not None]
         lines = table.lines(wanted)
         if len(lines) == len(wanted):
@@ -117,10 +120,13 @@ def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, det
     plans = {cell: plan for cell, plan in newest_plans(table.connection).items() if _wanted(cell, cells)}
     named = {cell for (cell,) in table.connection.execute("SELECT DISTINCT cell_id FROM suites").fetchall()}
     checks = latest_results(_placed(table, reduced, lines))
+    fetched = _fetched(checks)
+    checks = tuple(line for line in checks if line.cell_id not in fetched)
+    plans = {cell: plan for cell, plan in plans.items() if cell not in fetched}
     planned = {(row.run_id, row.where.cell_id, row.where.check_name) for row in reduced if row.where.planned}
     perhaps = [line for _, line in sorted(table.lines(alternating_places(table.connection)).items())]
     found = Latest(
-        cells=frozenset(cell for cell in {*named, *plans} if _wanted(cell, cells)),
+        cells=frozenset(cell for cell in {*named, *plans} - fetched if _wanted(cell, cells)),
         checks=checks,
         planned=frozenset(key for line in checks if (key := (line.run_id, line.cell_id, line.check_name)) in planned),
         plans=plans,
@@ -134,6 +140,20 @@ def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, det
         ahead=_is_ahead(table),
     )
     return _with_details(found, table) if details else found
+
+
+def _fetched(checks: Iterable[CheckLine]) -> frozenset[str]:
+    """Return the cells of checkpoints that weren't here and have been run since, as cells whose names have the
+    weights' hash."""
+    missing: dict[tuple[str, ...], tuple[str, str]] = {}
+    newest: dict[tuple[str, ...], str] = {}
+    for line in checks:
+        key = (label_of(line.model), line.task, line.requested_target.partition(":")[0], line.precision)
+        if line.outcome is Outcome.NOT_RUN and line.error_type == SETUP[0]:
+            missing[key] = (line.cell_id, line.started_at)
+        elif line.model != key[0]:
+            newest[key] = max(newest.get(key, ""), line.started_at)
+    return frozenset(cell for key, (cell, moment) in missing.items() if newest.get(key, "") > moment)
 
 
 def _wanted(cell: str, cells: Collection[str] | None) -> bool:
@@ -337,5 +357,5 @@ def severity(line: CheckLine) -> int:
 
 
 def is_silent(line: CheckLine) -> bool:
-    """Whether a result only says that its check wasn't reached."""
-    return line.outcome is Outcome.NOT_RUN and line.error_type in SILENT
+    """Whether a result only says that its check wasn't reached, or that the set-up was wrong."""
+    return line.error_type in SETUP or (line.outcome is Outcome.NOT_RUN and line.error_type in SILENT)

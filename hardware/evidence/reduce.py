@@ -63,7 +63,7 @@ CREATE OR REPLACE TEMP TABLE suites AS
             min(requested_target) AS target, min(requested_target) = max(requested_target) AS one_target,
             min(accelerator) AS accelerator,
             count(accelerator) = count(*) AND min(accelerator) = max(accelerator) AS one_accelerator,
-            bool_or(outcome = 'not_run' AND error_type IN $silent) AS is_silent,
+            bool_or($says_nothing) AS is_silent,
             coalesce(arg_max(accelerator, place) FILTER (WHERE accelerator <> ''), '') AS named
         FROM checks GROUP BY run_id, cell_id)
     LEFT JOIN planned USING (run_id, cell_id) LEFT JOIN machines USING (run_id);
@@ -100,7 +100,7 @@ CREATE OR REPLACE TEMP TABLE spoken AS
         SELECT place, run_id, cell_id, check_name, requested_target AS target, coalesce(machine, '') AS machine,
             coalesce(list_contains(kept.checks, check_name), false) AS planned,
             CASE WHEN c.accelerator <> '' THEN c.accelerator ELSE named END AS accelerator,
-            outcome = 'not_run' AND error_type IN $silent AS silent,
+            $says_nothing AS silent,
             CASE WHEN started_at > $latest THEN '' ELSE started_at END AS spoken_at
         FROM checks AS c JOIN kept USING (run_id, cell_id)
         UNION ALL
@@ -158,17 +158,22 @@ class Reduced:
     accelerator: str
 
 
-def reduce_checks(connection: duckdb.DuckDBPyConnection, silent: Sequence[str]) -> list[Reduced]:
+def reduce_checks(
+    connection: duckdb.DuckDBPyConnection, silent: Sequence[str], setup: Sequence[str]
+) -> list[Reduced]:
     """Return the results of the table `checks` that may count, over the plans of the table `runs`, as written.
 
-    `silent` are the error types of a `not_run` that says nothing.
+    `silent` are the error types of a `not_run` that says nothing, `setup` those of any result that says nothing.
     """
     latest = {"latest": latest_moment()}
 
     def filled(sql: str) -> str:
         return (
             sql.replace("$one_of_plan", _ONE_OF_PLAN)
-            .replace("$silent", str(tuple(silent)))
+            .replace(
+                "$says_nothing",
+                f"(error_type IN {tuple(setup)} OR outcome = 'not_run' AND error_type IN {tuple(silent)})",
+            )
             .replace("$last", str(_LAST))
         )
 

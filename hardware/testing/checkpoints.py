@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ..cell import Cell
-from ..errors import BrokenInput, echo
+from ..errors import BrokenInput, ModelMissing, echo
 from ..untrusted import check_not_sparse, is_folder, is_plain_file, opened, read_json, reason_of
 from .widened import copy_over
 
@@ -99,7 +99,7 @@ def named_folders() -> list[Path]:
 def checkpoint_folder(cell: str, revision: str) -> Path:
     """The folder, among those that `HWCOMPAT_CHECKPOINTS` names, whose weights have the hash `revision`.
 
-    Raises `BrokenInput` where there is none.
+    Raises `ModelMissing` where there is none.
     """
     named = named_folders()
     unusable = ""
@@ -110,7 +110,7 @@ def checkpoint_folder(cell: str, revision: str) -> Path:
         except BrokenInput as error:  # another folder may hold them still
             unusable = f"; {error.what}: {error.why}"
     looked = f"{len(named)} folder(s) of {CHECKPOINTS_VARIABLE} hold other weights" if named else "none was named"
-    raise BrokenInput(
+    raise ModelMissing(
         f"the checkpoint {echo(Cell.parse(cell).model)} wasn't found",
         why=looked + unusable,
         fix=f"Name its folder in {CHECKPOINTS_VARIABLE}, or generate the suite again if its weights have changed.",

@@ -11,7 +11,7 @@ from typing import Any
 from ..backends.base import FileSubject, Runnable
 from ..cell import Cell
 from ..compare import Array
-from ..errors import BrokenInput, echo
+from ..errors import BrokenInput, ModelMissing, echo
 from ..evidence.record import Stage
 from ..output_masks import masks_of
 from ..untrusted import is_folder
@@ -25,14 +25,14 @@ from .model_test import ModelTest
 def graph_file(cell: str, revision: str) -> Path:
     """The graph file with the hash `revision`, in the folders that `HWCOMPAT_CHECKPOINTS` names.
 
-    Raises `BrokenInput` where there is none.
+    Raises `ModelMissing` where there is none.
     """
     folders = [Path(text) for text in os.environ.get(CHECKPOINTS_VARIABLE, "").split(os.pathsep) if text]
     for folder in filter(is_folder, folders):
         for file in sorted([*folder.glob("*.onnx"), *folder.glob("*.xml")]):
             if _has_hash(file, revision):
                 return file
-    raise BrokenInput(
+    raise ModelMissing(
         f"the graph file of {echo(Cell.parse(cell).model)} wasn't found",
         why=f"no file in {len(folders)} folder(s) of {CHECKPOINTS_VARIABLE} has its hash",
         fix=f"Name its folder in {CHECKPOINTS_VARIABLE}, or generate the suite again if the file has changed.",

@@ -21,7 +21,7 @@ import pytest
 from ..backends.base import Unsupported
 from ..changes import current_changes
 from ..compare import ReferenceNotFinite
-from ..errors import BrokenInput
+from ..errors import BrokenInput, ModelMissing
 from ..evidence.error_types import current_name
 from ..evidence.record import EDITED, CheckLine, Origin, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
@@ -77,6 +77,8 @@ def classify_error(error: BaseException, check: str, measured: Measurement) -> t
 def _error_type(error: BaseException, check: str, measured: Measurement) -> str:
     if isinstance(error, Unsupported):
         return error.error_type
+    if isinstance(error, ModelMissing):
+        return "weights_missing"
     if isinstance(error, ReferenceNotFinite):
         return "reference_not_finite"
     if isinstance(error, ImportError):

@@ -80,12 +80,14 @@ def run_suites(
     """
     writer.write(run)
     progress.planned(len(suites))
+    present = _without_missing(suites, writer, progress)
     reason = "aborted"
     reader = reader or FileReader()
     with terminate_interrupts():
         try:
             with tempfile.TemporaryDirectory(prefix="hwcompat-", ignore_cleanup_errors=True) as folder:
-                warm_up(suites)
+                if present:
+                    warm_up(present)
                 task = ChildTask(
                     suites=(),
                     hashes=(),
@@ -98,7 +100,7 @@ def run_suites(
                     pytest_arguments=tuple(pytest_arguments),
                     threads=threads_for(jobs, usable_cores(), os.environ.get("OMP_NUM_THREADS", "")),
                 )
-                _Loop(task, suites, writer, reader, jobs=jobs, limits=limits, progress=progress).run()
+                _Loop(task, present, writer, reader, jobs=jobs, limits=limits, progress=progress).run()
             reason = "finished"
         except KeyboardInterrupt:
             reason = "interrupted"
@@ -113,6 +115,15 @@ def run_suites(
             counts = settle(writer, suites, reason, reader)
             writer.end(reason, counts, run.resumes)
     return counts
+
+
+def _without_missing(suites: Sequence[SuiteFile], writer: EvidenceWriter, progress: Progress) -> list[SuiteFile]:
+    """The suites whose models are here; the checks of the others are written as `not_run`."""
+    for suite in suites:
+        if suite.missing:
+            lines = close(suite, [], writer, "weights_missing", suite.missing)
+            progress.ended(suite, Counter(line.outcome for line in lines))
+    return [suite for suite in suites if not suite.missing]
 
 
 def _no_room(error: OSError) -> OutputError:

@@ -31,7 +31,7 @@ LIBRARIES = ("transformers", "diffusers")
 class SuiteFile:
     """A generated suite: `cell`, `subject`, the names of its `checks` in file order, the hash of its bytes,
     the `library` that it takes its model's classes from, with their names, the digest of its `recipe`, and the
-    `revisions` of the templates that it was made from."""
+    `revisions` of the templates that it was made from. `missing` says why there is no file: the model isn't here."""
 
     path: Path
     cell: Cell
@@ -46,6 +46,7 @@ class SuiteFile:
     library: str = "transformers"
     library_names: tuple[str, ...] = ()
     edited: bool = False
+    missing: str = ""
 
     def planned(
         self, verdict: dict[str, object] | None = None, selection: dict[str, object] | None = None
@@ -143,7 +144,7 @@ def read_suite(path: Path) -> SuiteFile | None:
     )
 
 
-def _texts(constants: Mapping[str, object]) -> dict[str, str | None]:
+def _texts(constants: Mapping[str, object]) -> dict[str, Any]:
     """The fields of a suite that are texts or missing, by name."""
     names = ("model_revision", "config_hash", "architecture", "recipe", "revisions")
     found = {name: constants.get(name.upper()) for name in names}

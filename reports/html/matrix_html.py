@@ -142,9 +142,12 @@ def _group_cell(cell: _JSON, packed: _Packed) -> MatrixCell:
 def _counted(counts: _JSON) -> str:
     head = "No model was measured here."
     if counts["measured"]:
-        head = f"Of {counts['measured']} models measured here, {counts['supported']} are high or medium."
+        head = f"{counts['supported']} of {counts['measured']} models measured here are high or medium."
     if counts.get("said"):
-        head += f" Of {counts['said']} others rules predict a level; {counts['said_supported']} high or medium."
+        head += (
+            f" {counts['said_supported']} of {counts['said']} models that were not measured here are expected to be "
+            "high or medium, by rules or as assumed for their family."
+        )
     return head if counts["models"] is None else f"{head} There are {counts['models']} models in all."
 
 

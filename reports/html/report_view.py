@@ -95,7 +95,7 @@ def _cell(cell: CellReport, runs: Sequence[RunLine], accepted: Mapping[str, str]
         *(("because", reason) for reason in because),
         *(("condition", condition) for condition in conditions),
         ("predicted before the run", cell.prediction or "nothing was stored"),
-        ("subject", cell.subjects or "–"),
+        ("weights", cell.subjects or "–"),
         ("asked for", cell.requested or cell.id.split("/")[2]),
         ("ran on", f"{cell.actual}{device}" if cell.actual else "nothing ran"),
         *(("substituted", text) for text in substituted if text and text not in said),
@@ -139,7 +139,7 @@ def _unconcluded(id_: str, lines: Sequence[CheckLine], accepted: Mapping[str, st
         asked=asked,
         ran_on=ran_on,
         subjects=subjects,
-        facts=[("subject", subjects or "–"), ("asked for", asked), ("ran on", ran_on or "nothing ran")],
+        facts=[("weights", subjects or "–"), ("asked for", asked), ("ran on", ran_on or "nothing ran")],
         command=command_again(lines[0]),
         checks=checks,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hardware.errors import BrokenInput
+from hardware.errors import BrokenInput, ModelMissing
 from hardware.testing import checkpoints, room
 from hardware.testing.checkpoints import (
     CHECKPOINTS_VARIABLE,
@@ -119,7 +119,7 @@ def test_weights_that_changed_after_they_were_found_are_not_loaded(folder, model
     data[-1] ^= 1
     shard.unlink()
     shard.write_bytes(bytes(data))
-    with pytest.raises(BrokenInput, match="hold other weights"):
+    with pytest.raises(ModelMissing, match="hold other weights"):
         checkpoint_folder(CELL, revision)
 
 
@@ -160,7 +160,7 @@ def test_a_broken_folder_beside_the_right_one_does_no_harm(folder, tmp_path_fact
     (broken / "model.safetensors.index.json").write_text("{")
     monkeypatch.setenv(CHECKPOINTS_VARIABLE, os.pathsep.join(map(str, ("x" * 5000, broken, folder))))
     assert checkpoint_folder(CELL, weights_hash(folder)) == folder
-    with pytest.raises(BrokenInput, match="is corrupt"):
+    with pytest.raises(ModelMissing, match="is corrupt"):
         checkpoint_folder(CELL, "another")
 
 

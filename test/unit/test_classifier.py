@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from generators.models import classifier
 from generators.models.classifier import classify, classify_model, classify_or_guess, main
 from generators.profile import profile_of
-from hardware.errors import BrokenInput, ModelError
+from hardware.errors import BrokenInput, ModelError, ModelMissing
 
 
 def checkpoint(folder: Path, config: object, *files: str) -> Path:
@@ -213,7 +213,7 @@ def test_a_folder_goes_before_another_spelling_of_a_type(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("name", ["./nope", "nope/", "/x/y", "../nope/here", "~/no-such-folder", "acme/nope/"])
 def test_a_path_without_a_folder_is_a_missing_folder(name: str) -> None:
-    with pytest.raises(ModelError, match=rf"the folder '{re.escape(name)}' does not exist"):
+    with pytest.raises(ModelMissing, match=rf"the folder '{re.escape(name)}' does not exist"):
         classify(name)
 
 
@@ -222,30 +222,36 @@ def test_a_missing_folder_that_is_called_like_a_type_offers_the_type() -> None:
         classify("./bert")
 
 
-def test_a_hub_id_that_is_not_cached_is_stood_in_for_and_says_that_its_type_is_guessed() -> None:
+def test_a_hub_id_that_is_not_cached_is_missing_and_says_how_to_fetch_it() -> None:
     profile = profile_of("acme/bert-huge")
-    assert (profile.stands_in_for, profile.cell_model) == ("acme/bert-huge", "bert")
-    assert "guessed from the name alone" in profile.note
-    assert "hf download acme/bert-huge" in profile.note
+    assert (profile.stands_in_for, profile.cell_model) == ("", "acme--bert-huge")
+    assert "from its name alone" in profile.missing
+    assert "hf download acme/bert-huge" in profile.missing
 
 
-def test_a_cached_config_without_weights_is_stood_in_for_by_what_it_names(empty_hub_cache: Path) -> None:
+def test_a_tiny_model_of_its_type_runs_in_its_place_only_if_that_is_allowed() -> None:
+    profile = profile_of("acme/bert-huge", allow_tiny=True)
+    assert (profile.stands_in_for, profile.cell_model, profile.missing) == ("acme/bert-huge", "bert", "")
+    assert "says nothing of 'acme/bert-huge'" in profile.note
+
+
+def test_a_cached_config_without_weights_is_missing_of_the_type_that_it_names(empty_hub_cache: Path) -> None:
     repository = empty_hub_cache / "models--acme--thing"
     checkpoint(repository / "snapshots" / "abc", {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]})
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("abc", encoding="utf-8")
     profile = profile_of("acme/thing")
-    assert (profile.stands_in_for, profile.cell_model) == ("acme/thing", "gpt2")
-    assert "guessed" not in profile.note
-    assert "hf download acme/thing" in profile.note
+    assert (profile.recipe.model_type, profile.cell_model) == ("gpt2", "acme--thing")
+    assert "from its config.json" in profile.missing
+    assert "hf download acme/thing" in profile.missing
 
 
-def test_a_folder_with_a_config_only_is_stood_in_for_and_says_what_is_missing(tmp_path: Path) -> None:
+def test_a_folder_with_a_config_only_is_missing_and_says_what_it_lacks(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "mine", {"model_type": "bert", "architectures": ["BertForMaskedLM"]})
     profile = profile_of(str(folder))
-    assert (profile.stands_in_for, profile.cell_model) == (str(folder), "bert")
-    assert ".safetensors" in profile.note
-    assert "hf download" not in profile.note
+    assert (profile.recipe.model_type, profile.cell_model) == ("bert", "mine")
+    assert ".safetensors" in profile.missing
+    assert "hf download" not in profile.missing
 
 
 def test_a_type_stands_for_itself() -> None:

@@ -17,7 +17,7 @@ from hardware.errors import BrokenInput, HwCompatError
 from hardware.evidence import latest, reduce
 from hardware.evidence.compacted import compact
 from hardware.evidence.history import LAST_RUNS
-from hardware.evidence.latest import SILENT, Latest, read_latest
+from hardware.evidence.latest import SETUP, SILENT, Latest, read_latest
 from hardware.evidence.record import CheckLine, EndLine, Line, Origin, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.store import Evidence, read_folder, read_line, read_run
 from hardware.evidence.table import EvidenceTable, UnusualEvidenceError
@@ -143,7 +143,7 @@ def test_what_a_later_run_replaces_is_left_out_before_it_is_an_object(tmp_path):
         lines = [check(f"r{day}", cell, name, day=day) for name in CHECKS]
         write(tmp_path, f"r{day}", run(f"r{day}", cell, day=day), *lines)
     with EvidenceTable(tmp_path) as table:
-        left = reduce.reduce_checks(table.connection, SILENT)
+        left = reduce.reduce_checks(table.connection, SILENT, SETUP)
     assert {one.run_id for one in left} == {"r8"}
     assert len(left) == len(CHECKS)
 

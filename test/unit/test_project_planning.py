@@ -165,7 +165,7 @@ def test_a_revision_of_a_hub_id_is_the_one_that_is_looked_up(here, monkeypatch):
     text = 'schema_version = 1\n[defaults]\ntargets = ["cpu"]\n[[model]]\nname = "me/bert-x"\nrevision = "v2"\n'
     (suite,) = plan(here, text)
     assert asked == [("me/bert-x", "v2")]
-    assert "--revision v2" in suite.profile.note
+    assert "--revision v2" in suite.profile.missing
 
 
 def test_checking_a_folder_sees_suites_that_the_project_wants_and_that_are_not_there(here, tmp_path):

@@ -15,7 +15,7 @@ from generators.compatibility.verdict import Reason
 from generators.models.store import load_recipe
 from generators.options import Options
 from generators.refresh.planning import RefreshPlan, plan_refresh, suites_of
-from hardware.cell import Cell
+from hardware.cell import Cell, model_of_weights
 from hardware.detection import HardwareInfo, detect
 from hardware.errors import BackendUnavailable, NothingMatched
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine
@@ -26,6 +26,9 @@ from hardware.software import TorchBuild
 from reports import refresh_command, run_command
 from reports.refresh_view import refresh_json, refresh_table
 from reports.wording import texts
+
+NO_BYTES = "e3b0c44298fc1c14"
+"""SHA-256 of an empty file of weights."""
 
 BERT, GPT2, VIT = (
     "bert/fill-mask/cpu/float32",
@@ -228,7 +231,7 @@ def test_a_type_that_no_library_has_any_more_is_left(folder):
 
 def test_a_checkpoint_is_found_by_the_command_of_its_run_or_by_a_name_given_now(folder, tmp_path):
     lies = tmp_path / "my-checkpoint"
-    cell = "my-checkpoint/fill-mask/cpu/float32"
+    cell = f"{model_of_weights('my-checkpoint', NO_BYTES)}/fill-mask/cpu/float32"
     command = f"python run_test_generation.py --model={lies} --model bert --device cpu --run -- --model x"
     folder.write("r1", cell, versions=OLD, subject="checkpoint", command=command)
     assert "nothing like it lies here" in folder.left()[cell]
@@ -382,6 +385,6 @@ def test_a_projects_tolerance_that_changed_is_measured_again_under_it(folder, ra
         'schema_version = 1\n[[model]]\nname = "bert"\ntargets = ["cpu"]\n'
         '[[tolerance]]\ncells = "bert/*"\nlimit = 5e-8\nreason = "strict"\n'
     )
-    asked = folder.asked(config=tmp_path / "hwcompat.toml", dims="tiny", update_expected=False)
+    asked = folder.asked(config=tmp_path / "hwcompat.toml", dims="tiny", allow_tiny=False, update_expected=False)
     assert refresh_command.refresh(asked, "command") == 0
     assert ran == [BERT]

@@ -14,6 +14,7 @@ from front_doors import reporter as door
 from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate, MemoryRequest
 from generators.derivation.memory_answer import MemoryAnswer
 from generators.models.checkpoint import hash_of_config
+from hardware.cell import model_of_weights
 from hardware.detection import detect
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.versions import versions_of
@@ -271,18 +272,22 @@ def test_evidence_of_other_weights_or_another_configuration_does_not_measure_a_f
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "model.safetensors").write_bytes(b"weights")
     told = {"model_revision": weights_hash(folder), "config_hash": hash_of_config(config)}
-    record(Path("e"), of_all={"model": "mine", "subject": "checkpoint", **told})
+    model = model_of_weights("mine", weights_hash(folder))
+    record(Path("e"), of_all={"model": model, "subject": "checkpoint", **told})
 
     def said() -> str:
         door.main(["--check-model", "mine", "--device", "cpu", "--without-memory", "--evidence", "e"])
         return capsys.readouterr().out
 
-    assert said().startswith("mine/fill-mask/cpu/float32: high (measured)")
+    assert said().startswith(f"{model}/fill-mask/cpu/float32: high (measured)")
     (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 48}), encoding="utf-8")
-    assert said().startswith("mine/fill-mask/cpu/float32: unknown.")
+    assert said().startswith(f"{model}/fill-mask/cpu/float32: unknown.")
+    assert "lines of evidence are of another configuration" in said()
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (folder / "model.safetensors").write_bytes(b"others!")
-    assert "lines of evidence are of other weights" in said()
+    other = model_of_weights("mine", weights_hash(folder))
+    assert other != model
+    assert said().startswith(f"{other}/fill-mask/cpu/float32: unknown. Cause: nothing was measured")
     (folder / "model.safetensors").unlink()
     assert said().startswith("mine/fill-mask/cpu/float32: unknown.")
 

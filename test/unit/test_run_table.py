@@ -22,7 +22,7 @@ def cell(name: str, level: Level, *conditions: str) -> SimpleNamespace:
         cell=id_, level=level, basis=Basis.MEASURED, reasons=reasons, conditions=found, evidence_ids=("e",)
     )
     profile = SimpleNamespace(
-        recipe=SimpleNamespace(subject="tiny", parameters=1000), stands_in_for="", note="", folder=None
+        recipe=SimpleNamespace(subject="tiny", parameters=1000), stands_in_for="", missing="", note="", folder=None
     )
     sealed = Verdict(cell=id_, level=Level.UNKNOWN, basis=Basis.PREDICTED)
     planned = SimpleNamespace(cell=SimpleNamespace(id=id_), profile=profile, verdict=sealed, selection=None)
