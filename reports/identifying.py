@@ -42,6 +42,7 @@ class ErrorType:
     quiet: bool = False
     operators: bool = False
     fault: str = ""
+    exceptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

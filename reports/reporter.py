@@ -262,8 +262,7 @@ class HardwareCompatibilityReporter:
             self.add_error(ANY_TARGET, "broken_evidence", f"{name}: {len(why)} broken; {why[0]}", component=component)
             for name, why in by_file.items()
         ]
-        flaky = flaky_cells(self.latest.alternating, self.latest.versions, self.latest.machines)
-        for cell_id, runs in flaky.items():
+        for cell_id, runs in flaky_cells(self.latest).items():
             cell = Cell.parse(cell_id)
             text = reason_text(Reason.of("flaky", runs=runs))
             found.append(self.add_error(str(cell.target), "flaky", f"{cell_id}: {text}", model_name=cell.model))

@@ -201,6 +201,6 @@ def with_texts(value: Any) -> Any:
         return [with_texts(one) for one in value]
     if not isinstance(value, dict):
         return value
-    if value.keys() == {"code", "parameters"}:
+    if value.keys() == {"code", "parameters"} and isinstance(value["parameters"], Mapping):
         return {**value, "text": reason_text(Reason.from_json(value))}
     return {name: with_texts(one) for name, one in value.items()}

@@ -10,7 +10,9 @@ from hardware.cell import Cell
 from hardware.errors import HwCompatError
 from hardware.evidence.error_types import facts_of_error_types
 from hardware.evidence.record import CheckLine, Outcome, Stage
+from hardware.target import Target
 
+from .precisions import not_computed
 from .verdict import Fault, Level
 
 _MOST_TIMES_THE_ERROR = 2.0
@@ -69,18 +71,30 @@ def fault_of(cell: Cell, level: Level, lines: Sequence[CheckLine], references: S
 def _fault_of_line(cell: Cell, line: CheckLine, references: Sequence[CheckLine]) -> Fault | None:
     if (known := _told_by_itself(cell, line)) is not None:
         return known
-    if cell.target.name == "cpu":
-        return Fault.MODEL
     same = [
         one
         for one in references
-        if (one.check_name, one.subject) == (line.check_name, line.subject) and one.outcome in _SAYS_SOMETHING
+        if (one.check_name, one.subject) == (line.check_name, line.subject)
+        and one.outcome in _SAYS_SOMETHING
+        and _told_by_itself(cell, one) is not Fault.HARNESS
     ]
+    if cell.target.name == "cpu":
+        return _fault_on_cpu(line, [one for one in same if one.precision != line.precision])
     if not any(one.precision == cell.precision for one in same):
-        return None
+        computes = not not_computed(Target(name="cpu"), cell.precision)
+        passed = any(one.outcome is Outcome.PASSED for one in same)
+        return Fault.DEVICE if passed and not computes else None
     if all(one.outcome.is_failure and not _is_worse(line, one) for one in same):
         return Fault.HARNESS if line.outcome is Outcome.TIMEOUT else Fault.MODEL
     return Fault.DEVICE
+
+
+def _fault_on_cpu(line: CheckLine, others: Sequence[CheckLine]) -> Fault:
+    """The fault of a failure on the CPU: the model's, unless the CPU computes the check in another precision."""
+    if line.outcome is Outcome.TIMEOUT:
+        return Fault.HARNESS
+    passed = any(one.outcome is Outcome.PASSED for one in others)
+    return Fault.DEVICE if passed or line.outcome is Outcome.OUT_OF_MEMORY else Fault.MODEL
 
 
 def _told_by_itself(cell: Cell, line: CheckLine) -> Fault | None:
@@ -100,7 +114,12 @@ def _by_error_type() -> Mapping[str, Fault]:
 
 
 def _is_worse(line: CheckLine, reference: CheckLine) -> bool:
-    """Whether the device fails otherwise than the CPU: with a larger error, or at another stage."""
+    """Whether the device fails otherwise than the CPU: of another error type, with a larger error, or at another
+    stage."""
+    if {line.error_type, reference.error_type}.isdisjoint(
+        {"", "unknown"}
+    ) and line.error_type != reference.error_type:
+        return True
     if line.max_rel_error is None or reference.max_rel_error is None:
         return line.stage is not reference.stage or line.outcome is not reference.outcome
     return not line.max_rel_error <= _MOST_TIMES_THE_ERROR * reference.max_rel_error

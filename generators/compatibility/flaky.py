@@ -6,12 +6,13 @@ a row (`clean_runs` of levels.toml). A failure stays a failure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
+from hardware.evidence.latest import Latest
 from hardware.evidence.record import EDITED, CheckLine, Outcome
-from hardware.evidence.versions import relevant_versions
+from hardware.evidence.versions import modified_for, relevant_versions
 
 from .grade import ran_elsewhere
 from .levels import level_rules
@@ -20,18 +21,16 @@ _BROKE = (Outcome.FAILED, Outcome.CRASHED)
 """Outcomes that a cell brings about by itself. Time and memory also run out on a machine that does other work."""
 
 
-def flaky_cells(
-    lines: Iterable[CheckLine], versions: Mapping[str, Mapping[str, str]], machines: Mapping[str, str]
-) -> dict[str, tuple[str, ...]]:
+def flaky_cells(latest: Latest) -> dict[str, tuple[str, ...]]:
     """The runs of each flaky cell in which one check passed and failed by turns, by cell id, oldest first.
 
-    `lines` are of checks that their runs planned. `versions` and `machines` are by run; a run without them shows
-    nothing here. Two lines are of one condition where machine, accelerator, suite, conditions and the versions on
-    which the target depends are the same.
+    Two results are of one condition if machine, accelerator, suite, conditions, modeling files and the versions on
+    which the target depends are the same; the newest condition of a check in a place counts. A run without versions,
+    and one of a modified checker, shows nothing here.
     """
-    lines = tuple(lines)
+    lines, versions, machines = latest.alternating, latest.versions, latest.machines
     accelerators = {(line.run_id, line.cell_id): line.accelerator for line in lines if line.accelerator}
-    seen: dict[tuple[object, ...], dict[str, bool]] = {}
+    seen: dict[tuple[str, str, str, object, tuple[object, ...]], dict[str, bool]] = {}
     for line in lines:
         broke = line.outcome in _BROKE and line.error_type not in level_rules().not_the_target
         if not (broke or line.outcome is Outcome.PASSED) or line.run_id not in versions or EDITED in line.conditions:
@@ -40,7 +39,9 @@ def flaky_cells(
             cell = Cell.parse(line.cell_id)
         except HwCompatError:
             continue
-        if ran_elsewhere(cell, line) or line.is_to_come:
+        if ran_elsewhere(cell, line) or line.is_to_come or (line.run_id, line.cell_id) in latest.other_modeling:
+            continue
+        if modified_for(cell, versions[line.run_id], (line.check_name,)):
             continue
         now = tuple(sorted(relevant_versions(cell, versions[line.run_id]).items()))
         # What a parent writes for a child that died names no accelerator; the run's other lines of the cell do.
@@ -48,10 +49,15 @@ def flaky_cells(
         key = (line.cell_id, line.check_name, line.suite_hash, now, where)
         runs = seen.setdefault(key, {})
         runs[line.run_id] = runs.get(line.run_id, False) or broke
+    newest: dict[tuple[object, ...], dict[str, bool]] = {}
+    for (cell_id, check, _, _, where), runs in seen.items():
+        place = (cell_id, check, *where[:3])
+        if max(runs) >= max(newest.get(place, ("",))):
+            newest[place] = runs
     found: dict[str, set[str]] = {}
-    for (cell_id, *_), runs in seen.items():
+    for place, runs in newest.items():
         if len(set(runs.values())) > 1 and not _has_recovered(runs):
-            found.setdefault(str(cell_id), set()).update(runs)
+            found.setdefault(str(place[0]), set()).update(runs)
     return {cell: tuple(sorted(runs)) for cell, runs in sorted(found.items())}
 
 

@@ -61,6 +61,8 @@ def judge(
             cell = Cell.parse(id_)
         except HwCompatError:  # reported as broken evidence, and no cell to judge
             continue
+        if cell.id != id_:  # a cell's id names no index
+            continue
         verdicts.append(_latest_verdict(cell, context, weights_asked.get(cell.id, ""), own_limits.get(cell.id)))
     imported = imported_verdicts(latest.imported)
     return with_opinions(
@@ -109,7 +111,7 @@ class _Context:
             lines=lines_by_cell(latest.checks),
             load=functools.lru_cache(maxsize=4096)(load_recipe),
             versions=versions_of(inventory),
-            flaky=flaky_cells(latest.alternating, latest.versions, latest.machines),
+            flaky=flaky_cells(latest),
             references=reference_cells(latest.checks),
         )
 
@@ -208,7 +210,9 @@ def judge_cell(
         missing = any(reason.code == "weights_missing" for reason in found.set_aside)
         own_reasons = () if missing and not found.counting else verdict.reasons
         verdict = replace(verdict, reasons=once([*thin, *found.set_aside, *own_reasons]))
-    return replace(verdict, fault=_fault(cell, verdict, found, references))
+    fault = _fault(cell, verdict, found, references)
+    known = Level.UNKNOWN if fault is Fault.HARNESS else verdict.level  # a fault of the set-up lowers no cell
+    return replace(verdict, level=known, fault=fault)
 
 
 def _fault(
@@ -218,7 +222,7 @@ def _fault(
     if verdict.level is Level.UNKNOWN and any(reason.code == "weights_missing" for reason in verdict.reasons):
         return Fault.HARNESS
     expired = verdict.basis is Basis.EXPIRED
-    lines = found.counting if expired else found.current
+    lines = _not_repeated(found) if expired else found.current
     failed = any(line.outcome.is_failure for line in lines)
     return fault_of(cell, verdict.level, lines, references(expired=expired) if failed else ())
 

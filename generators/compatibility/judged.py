@@ -1,7 +1,7 @@
 """The verdicts of a folder of evidence, cached if they took long.
 
-The cache key covers the bytes of the evidence, the versions of this machine, our own sources and data, and the local
-recipes. Nothing is cached if the answer may depend on the day.
+The cache key covers the bytes of the evidence, the versions of this machine, our own sources and data, the installed
+modeling files, and the local recipes. Nothing is cached if the answer may depend on the day.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, OutputError
 from hardware.evidence.latest import Latest, read_latest
+from hardware.evidence.modeling import modeling_stamp
 from hardware.evidence.partitions import compacted_files
 from hardware.evidence.store import BrokenLine
 from hardware.evidence.versions import versions_of
@@ -87,6 +88,7 @@ def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
                 whole = hashlib.file_digest(file, "blake2b").hexdigest()
             digest.update(f"{path.relative_to(folder)} {whole}\n".encode())
         digest.update(json.dumps(versions_of(inventory), sort_keys=True).encode())
+        digest.update(modeling_stamp().encode())
         roots = [*(_ROOT / name for name in _OURS), cache_folder("recipes")]
         for line in sorted(line for root in roots for line in _files(root)):
             digest.update(line.encode())

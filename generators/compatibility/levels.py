@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from hardware.evidence.error_types import facts_of_error_types
+
 _FILE = Path(__file__).with_name("levels.toml")
 _PARTS = re.compile(r"[.:/]+")
 
@@ -79,6 +81,11 @@ class LevelRules:
         return limit.condition if limit.value != "*" else words.replace("{}", value)
 
 
+def _harness() -> frozenset[str]:
+    facts = facts_of_error_types()
+    return frozenset(name for name in facts if facts[name].get("fault") == "harness")
+
+
 @functools.cache
 def level_rules() -> LevelRules:
     """The rules of the data file."""
@@ -86,7 +93,7 @@ def level_rules() -> LevelRules:
     weights = dict(data["weights"])
     return LevelRules(
         **data["required"],
-        not_the_target=frozenset(data["not_the_target"]["error_types"]),
+        not_the_target=frozenset(data["not_the_target"]["error_types"]) | _harness(),
         clean_runs=int(data["flaky"]["clean_runs"]),
         partial=frozenset(data["partial"]["error_types"]),
         operators_with_parameters=tuple(data["operators_with_parameters"]["patterns"]),

@@ -192,7 +192,7 @@ def _measured(
             found.setdefault(names.pop(), []).append(verdict)
     for name, lines in shared.items():
         cells = frozenset(line.cell_id for line in lines)
-        found.setdefault(name, []).extend(judge_on(replace(latest, checks=tuple(lines), cells=cells)))
+        found.setdefault(name, []).extend(judge_on(replace(latest, checks=tuple(lines), cells=cells, imported=())))
     if all(verdict.level is Level.UNKNOWN for verdict in found.get(UNNAMED, ())):
         found.pop(UNNAMED, None)  # what was planned and never came to: no accelerator is behind it
     return dict(sorted(found.items()))

@@ -37,10 +37,9 @@ def current_matrix(
         for name in vocabulary().hardware_types
         for verdict in [_predicted(recipe, Target(name=name), precision, rules, inventory)]
     }
-    verdicts = list(predicted.values())
-    for verdict in judged.measured if judged else ():
-        verdicts.append(strongest_of(verdict, predicted.get(verdict.cell)))
-    verdicts = list(with_opinions(verdicts, judged.opinions if judged else ()))
+    measured = judged.measured if judged else ()
+    by_cell = predicted | {one.cell: strongest_of(one, predicted.get(one.cell)) for one in measured}
+    verdicts = list(with_opinions(list(by_cell.values()), judged.opinions if judged else ()))
     models = sorted({Cell.parse(verdict.cell).model for verdict in verdicts})
     known = _classified(models, recipes)
     return build_matrix(

@@ -148,22 +148,23 @@ def _state(
 ) -> tuple[State, Verdict]:
     """The state, and the verdict of the run by itself.
 
-    A failure on another target, of an edited suite, or dated ahead, says nothing; neither does a pass.
+    A failure on another target, of an edited suite, of a modified checker, or dated ahead, says nothing; neither does
+    a pass.
     """
+    own_limit = max((line.tolerance for line in lines if line.tolerance is not None), default=None)
+    expiry = Expiry.of_run(cell, run, suite_hash=planned.suite_hash, own_limit=own_limit)
     verdict = judge_cell(
         cell,
         planned.checks,
         lines,
-        expiry=Expiry.of_run(
-            cell,
-            run,
-            suite_hash=planned.suite_hash,
-            own_limit=max((line.tolerance for line in lines if line.tolerance is not None), default=None),
-        ),
+        expiry=expiry,
         weights_asked=planned.subject if planned.subject in list(Subject) else str(Subject.TINY),
     )
     failed = any(line.outcome.is_failure for line in worst.values())
-    astray = any(ran_elsewhere(cell, line) or EDITED in line.conditions or line.is_to_come for line in lines)
+    astray = any(
+        ran_elsewhere(cell, line) or EDITED in line.conditions or line.is_to_come or expiry.modified(line)
+        for line in lines
+    )
     if failed and not astray:
         return State.FAILED, verdict
     passed = all(line.outcome is Outcome.PASSED for line in worst.values())

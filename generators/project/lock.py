@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Level
 from hardware.errors import OutputError, UsageError
 from hardware.whole_file import write_whole
 
@@ -32,12 +32,8 @@ def levels_to_lock(runs: Mapping[str, CellRun], accepted: Mapping[str, str]) -> 
     return {
         cell: run.verdict.level
         for cell, run in runs.items()
-        if _is_measured(run.verdict) and not any(line.evidence_id in accepted for line in run.lines)
+        if run.is_measured and not any(line.evidence_id in accepted for line in run.lines)
     }
-
-
-def _is_measured(verdict: Verdict) -> bool:
-    return verdict.basis is Basis.MEASURED and verdict.level is not Level.UNKNOWN
 
 
 def with_expected(text: str, path: Path, levels: Mapping[str, Level]) -> LockChange:

@@ -21,11 +21,25 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class CellRun:
-    """What a run says of one cell. `missing` is why a device that had to be there wasn't; empty where it was."""
+    """What a run says of one cell. `missing` is why a device that had to be there wasn't; empty where it was.
+
+    The verdict rests on all evidence of the folder, `lines` are the results of this run, which planned `checks`.
+    """
 
     verdict: Verdict
     lines: tuple[CheckLine, ...]
     missing: str = ""
+    checks: tuple[str, ...] = ()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether this run measured the cell's level: each of its checks ran, and on the cell's own target."""
+        ran = {line.check_name for line in self.lines} >= set(self.checks) and not any(
+            line.outcome is Outcome.NOT_RUN or line.substitution_reason for line in self.lines
+        )
+        own = {line.evidence_id for line in self.lines} & set(self.verdict.evidence_ids)
+        known = self.verdict.basis is Basis.MEASURED and self.verdict.level is not Level.UNKNOWN
+        return known and ran and bool(own) and not self.missing
 
 
 def runs_of(result: JobResult, *, allow_fallback: bool) -> dict[str, CellRun]:
@@ -34,6 +48,7 @@ def runs_of(result: JobResult, *, allow_fallback: bool) -> dict[str, CellRun]:
         cell.written.planned.cell.id: CellRun(
             verdict=cell.verdict,
             lines=cell.lines,
+            checks=cell.checks,
             missing=cell.substituted if cell.written.planned.required and not allow_fallback else "",
         )
         for cell in result.cells
@@ -92,7 +107,7 @@ def _locked(
 ) -> ProjectFinding:
     expected, measured = expectation.level, run.verdict.level
     rank, wanted = measured.rank, expected.rank
-    known = run.verdict.basis is Basis.MEASURED and rank is not None and wanted is not None
+    known = run.is_measured and wanted is not None
     cause = shown_by(failing, words) or one_line("; ".join(map(words, run.verdict.reasons[:2])))
     compared = f"expected {expected}, measured {measured}"
     if has_accepted and not failing and (not known or (rank or 0) < (wanted or 0)):
@@ -101,6 +116,8 @@ def _locked(
         )
     if not known:
         why = run.missing and f"the device isn't here: {one_line(run.missing)}"
+        if run.verdict.basis is Basis.MEASURED and run.verdict.level is not Level.UNKNOWN and not failing:
+            why = why or "this run didn't measure it; an earlier one did"
         return _finding(
             expectation,
             Kind.NOT_MET,

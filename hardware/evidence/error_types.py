@@ -27,6 +27,17 @@ def known_error_types() -> tuple[str, ...]:
     return tuple(_data()["type"])
 
 
+@functools.cache
+def _by_exception() -> Mapping[str, str]:
+    facts = facts_of_error_types()
+    return {cls: name for name in facts for cls in facts[name].get("exceptions", ())}
+
+
+def type_of_exception(error: BaseException) -> str:
+    """The error type that an exception's class, or one that it is made from, stands for; empty where none does."""
+    return next((_by_exception()[cls.__name__] for cls in type(error).__mro__ if cls.__name__ in _by_exception()), "")
+
+
 def current_name(name: str) -> str:
     """What an error type is called now; a name that older lines carry becomes it, any other stays as it is."""
     return str(_data()["alias"].get(name, name))

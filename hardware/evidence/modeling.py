@@ -40,6 +40,17 @@ def modeling_moved(planned: PlannedCell, cell: Cell) -> bool:
     return now not in ("", planned.modeling)
 
 
+def modeling_stamp() -> str:
+    """Return sizes and moments of change of all installed modeling files, as one digest: other if any was edited."""
+    digest = hashlib.sha256()
+    for library in ("transformers", "diffusers"):
+        models = _models(library)
+        for path in sorted(models.rglob("*.py")) if models else ():
+            told = path.stat()
+            digest.update(f"{path} {told.st_size} {told.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
 def _models(library: str) -> Path | None:
     """The folder of the models of an installed library."""
     try:

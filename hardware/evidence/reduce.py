@@ -214,26 +214,30 @@ def _planned(row: Sequence[Any]) -> PlannedCell:
     return PlannedCell(**(values | {"checks": tuple(values["checks"]), "modeling": values["modeling"] or ""}))
 
 
-_NEWEST = "QUALIFY row_number() OVER (PARTITION BY cell_id ORDER BY started_at DESC, place, position) = 1"
+def _newest() -> str:
+    """Return the clause that keeps the newest plan of each cell. A run dated in the future comes after all others."""
+    order = f"started_at > '{latest_moment()}', started_at DESC, place, position"
+    return f"QUALIFY row_number() OVER (PARTITION BY cell_id ORDER BY {order}) = 1"
 
 
 def newest_plans(connection: duckdb.DuckDBPyConnection) -> dict[str, PlannedCell]:
     """Return the newest plan of each cell, without its stored prediction; after `reduce_checks`."""
-    plans = (_planned(row) for row in connection.execute(f"SELECT {_PLAN} FROM plans {_NEWEST}").fetchall())
+    plans = (_planned(row) for row in connection.execute(f"SELECT {_PLAN} FROM plans {_newest()}").fetchall())
     return {plan.cell_id: plan for plan in plans}
 
 
 def newest_plan_places(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """Return the place of the run line that has the newest plan of each cell; after `reduce_checks`."""
-    return dict(connection.execute(f"SELECT cell_id, place FROM plans {_NEWEST}").fetchall())
+    return dict(connection.execute(f"SELECT cell_id, place FROM plans {_newest()}").fetchall())
 
 
 def other_modeling(connection: duckdb.DuckDBPyConnection) -> frozenset[tuple[str, str]]:
     """Return the runs and cells that were planned with other modeling files than the cell's newest plan, as far as
     they recorded any; after `reduce_checks`."""
+    newest = f"SELECT cell_id, modeling AS newest FROM plans {_newest()}"
     found = connection.execute(
-        f"SELECT DISTINCT run_id, cell_id FROM plans JOIN (SELECT cell_id, modeling AS newest FROM plans {_NEWEST}) "
-        "USING (cell_id) WHERE modeling <> '' AND modeling <> newest"
+        f"SELECT DISTINCT run_id, cell_id FROM plans JOIN ({newest}) "
+        "USING (cell_id) WHERE modeling <> '' AND newest <> '' AND modeling <> newest"
     )
     return frozenset(found.fetchall())
 

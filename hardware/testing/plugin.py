@@ -22,7 +22,7 @@ from ..backends.base import Unsupported
 from ..changes import current_changes
 from ..compare import ReferenceNotFinite
 from ..errors import BrokenInput, ModelMissing
-from ..evidence.error_types import current_name
+from ..evidence.error_types import current_name, type_of_exception
 from ..evidence.record import EDITED, CheckLine, Origin, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
 from ..out_of_memory import is_out_of_memory
@@ -84,7 +84,7 @@ def _error_type(error: BaseException, check: str, measured: Measurement) -> str:
     if isinstance(error, ImportError):
         return "missing_dependency"
     if not isinstance(error, AssertionError):
-        return "unknown"
+        return type_of_exception(error) or "unknown"
     if check == "runs_natively":
         return "silent_offload"
     comparison = measured.comparison

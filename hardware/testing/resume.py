@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..evidence.modeling import modeling_moved
 from ..evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine
 from ..evidence.redaction import redact
 from ..evidence.store import Evidence, read_folder, read_run
@@ -123,6 +124,8 @@ def _reasons(
         yield "its suite is another one now"
     if moved := expiry_reasons(suite.cell, run.versions, versions, suite.checks):
         yield f"it ran with {'; '.join(moved)}"
+    if modeling_moved(planned, suite.cell):
+        yield "the installed modeling files of its type have changed"
     if modified := modified_for(suite.cell, run.versions, suite.checks):
         yield f"it ran with a modified checker: {', '.join(modified)}"
     wanted = str(requested_device(suite.cell.target))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from current_runs import CELL, CHECKS, inventory, line, passed, run
 
+from generators.compatibility.fault import fault_of
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Basis, Fault, Level, Verdict
 from hardware.cell import Cell
@@ -123,3 +124,42 @@ def test_an_expired_failure_is_compared_with_what_the_cpu_showed_then():
 def test_without_the_cpus_result_of_the_failed_check_nothing_is_decided():
     assert verdict(*wrong(), cpu=[on_cpu("builds")]).fault is None
     assert verdict(*wrong(), cpu=[on_cpu("matches_reference")]).fault is Fault.DEVICE
+
+
+def own_failure(outcome: Outcome = Outcome.FAILED, **changes: object) -> Verdict:
+    """The verdict of the CPU's own cell in bfloat16, with one check that failed there."""
+    cell = replace(CPU, precision="bfloat16")
+    lines = [on_cpu(check, precision="bfloat16", actual_dtype="bfloat16") for check in CHECKS]
+    lines[0] = on_cpu(CHECKS[0], outcome, precision="bfloat16", stage=Stage.RUN, **changes)
+    float32 = [on_cpu(check) for check in CHECKS] if changes.get("error_type") else []
+    return verdict(cpu=[*lines, *float32], cell=cell)
+
+
+def test_a_time_limit_on_the_cpu_is_the_set_ups_and_memory_is_not_the_models():
+    assert own_failure(Outcome.TIMEOUT).fault is Fault.HARNESS
+    assert own_failure(Outcome.OUT_OF_MEMORY).fault is Fault.DEVICE
+
+
+def test_an_operator_that_the_cpu_lacks_in_one_precision_alone_is_not_the_models_fault():
+    assert own_failure(error_type="unsupported_operator").fault is Fault.DEVICE
+    assert own_failure().fault is Fault.MODEL
+
+
+def test_a_cpu_without_a_package_says_nothing_of_the_model():
+    cpu = [on_cpu("matches_reference", Outcome.FAILED, stage=Stage.RUN, error_type="missing_dependency")]
+    failing = line("matches_reference", Outcome.FAILED, stage=Stage.RUN, error_type="unsupported_operator")
+    assert verdict(failing, cpu=cpu).fault is None
+
+
+def test_the_cpu_failing_for_another_reason_does_not_blame_the_model():
+    cpu = [on_cpu("matches_reference", Outcome.FAILED, stage=Stage.RUN, error_type="unsupported_shape")]
+    failing = line("matches_reference", Outcome.FAILED, stage=Stage.RUN, error_type="unsupported_operator")
+    assert verdict(failing, cpu=cpu).fault is Fault.DEVICE
+
+
+def test_a_precision_that_the_cpu_does_not_compute_is_compared_with_those_that_it_computes():
+    cell = replace(CELL, precision="int8")
+    failing = line("matches_reference", Outcome.FAILED, stage=Stage.RUN, precision="int8", cell_id=cell.id)
+    cpu = [on_cpu(check) for check in CHECKS]
+    assert fault_of(cell, Level.UNSUPPORTED, [failing], cpu) is Fault.DEVICE
+    assert fault_of(replace(CELL, precision="float16"), Level.UNSUPPORTED, [failing], cpu) is None

@@ -9,10 +9,11 @@ from made_runs import BERT, GPT2, a_run, lines_of, write
 
 from generators.compatibility.flaky import flaky_cells
 from generators.compatibility.judge import judge, required_checks
+from generators.compatibility.levels import level_rules
 from generators.compatibility.verdict import Level
 from hardware.cell import Cell
 from hardware.detection import detect
-from hardware.evidence.latest import read_latest
+from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import EDITED, Outcome
 from hardware.evidence.store import read_folder
 from hardware.evidence.versions import versions_of
@@ -26,7 +27,13 @@ BROKEN = ("matches_reference",)
 def found(*told: tuple[object, dict[str, object]]) -> dict[str, tuple[str, ...]]:
     runs = [run for run, _ in told]
     lines = [line for run, more in told for line in lines_of(run, **more)]
-    return flaky_cells(lines, {run.run_id: run.versions for run in runs}, {run.run_id: run.machine for run in runs})
+    return flaky_cells(
+        Latest(
+            alternating=tuple(lines),
+            versions={run.run_id: run.versions for run in runs},
+            machines={run.run_id: run.machine for run in runs},
+        )
+    )
 
 
 @pytest.mark.parametrize("order", [(True, False), (False, True), (False, True, True, True)])
@@ -76,14 +83,15 @@ def folder(tmp_path: Path) -> Path:
 
 def test_both_ways_to_what_counts_name_the_same_cells(folder):
     for latest in (read_latest(folder), read_latest(read_folder(folder))):
-        assert flaky_cells(latest.alternating, latest.versions, latest.machines) == {BERT: ("r1", "r2")}
+        assert flaky_cells(latest) == {BERT: ("r1", "r2")}
 
 
 def test_the_newest_run_doesn_t_make_it_green(folder):
     verdicts = {one.cell: one for one in judge(read_latest(folder), detect())}
     assert verdicts[BERT].level is Level.UNKNOWN
     assert texts(verdicts[BERT].reasons) == (
-        "flaky, so quarantined: it passed and failed in runs between which nothing recorded differs (r1, r2)",
+        "flaky, so quarantined: it passed and failed in runs between which nothing recorded differs (r1, r2); "
+        "5 clean runs in a row end the quarantine",
     )
 
 
@@ -92,3 +100,26 @@ def test_a_report_names_it(folder):
     (finding,) = (one for one in reporter.collect_compatibility_test_errors() if one.error_type == "flaky")
     assert (finding.hardware_type, finding.model_name, str(finding.severity)) == ("cpu", "bert", "error")
     assert BERT in finding.message
+
+
+def test_enough_clean_runs_in_a_row_end_the_quarantine():
+    def told(clean: int):
+        runs = [(a_run("r1", 1), {"broken": BROKEN})]
+        return [*runs, *((a_run(f"r{day}", day), {}) for day in range(2, clean + 2))]
+
+    assert found(*told(level_rules().clean_runs - 1))
+    assert found(*told(level_rules().clean_runs)) == {}
+    last = (a_run("r9", 9), {"broken": BROKEN})
+    assert found(*told(level_rules().clean_runs), last)
+
+
+def test_runs_of_an_older_version_keep_no_newer_one_in_quarantine():
+    older = {"versions": {"torch": "2.12.0"}}
+    runs = [(a_run("r1", 1, **older), {"broken": BROKEN}), (a_run("r2", 2, **older), {}), (a_run("r3", 3), {})]
+    assert found(*runs[:2])
+    assert found(*runs) == {}
+
+
+def test_a_modified_checker_makes_no_cell_flaky():
+    versions = {**a_run("r1", 1).versions, "checker/runner": "1+000000000000"}
+    assert found((a_run("r1", 1, versions=versions), {"broken": BROKEN}), (a_run("r2", 2), {})) == {}

@@ -76,7 +76,7 @@ def test_a_family_shows_its_counts_and_the_size_that_it_has():
     ]
     assert '<td class="medium assumed"><button>medium<i> assumed</i></button>' in text
     shown = detail(data_of(text), "families", "embedding", "cuda")
-    assert shown["Counts"] == ["Of 5 models measured here, 4 are high or medium. There are 120 models in all."]
+    assert shown["Counts"] == ["4 of 5 models measured here are high or medium. There are 120 models in all."]
     assert shown["Levels"] == ["4 high, 1 unsupported"]
     assert shown["Evidence"] == ["run r1: 30 checks"]
 

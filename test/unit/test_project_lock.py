@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from test_project_outcome import line
 
 from generators.compatibility.verdict import Basis, Level, Verdict
 from generators.project.lock import levels_to_lock, update_expected, with_expected
@@ -37,8 +38,8 @@ PATH = Path("hwcompat.toml")
 
 def verdict(cell: str, level: str = "high", basis: str = "measured") -> CellRun:
     return CellRun(
-        verdict=Verdict(cell=cell, level=Level(level), basis=Basis(basis), evidence_ids=("a",)),
-        lines=(),
+        verdict=Verdict(cell=cell, level=Level(level), basis=Basis(basis), evidence_ids=(f"run1/{cell}/builds",)),
+        lines=(line("builds", cell=cell),),
     )
 
 

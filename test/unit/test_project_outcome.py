@@ -9,6 +9,7 @@ import pytest
 
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict
 from generators.project.finding import Kind, ProjectOutcome
+from generators.project.lock import levels_to_lock
 from generators.project.outcome import CellRun, judge_project
 from generators.project.reading import parse_project
 from hardware.evidence.record import EDITED, CheckLine, Outcome
@@ -258,3 +259,25 @@ def test_an_accepted_failure_does_not_make_a_better_level_right():
 def test_the_project_decides_what_a_failure_means_and_nothing_else(broken, job, code):
     outcome = judged(LOCK, run("low" if broken else "high"))
     assert outcome.over(job) == code
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"outcome": Outcome.NOT_RUN, "error_type": "not_reached"},
+        {"outcome": Outcome.PASSED_ON_FALLBACK, "substitution_reason": "no device"},
+        {"outcome": Outcome.FAILED, "substitution_reason": "no device"},
+    ],
+)
+def test_what_an_earlier_run_measured_doesn_t_meet_the_lock(changes):
+    outcome = changes.pop("outcome")
+    lines = tuple(line(check, outcome, **changes) for check in CHECKS)
+    earlier = Verdict(
+        cell=CELL,
+        level=Level.HIGH,
+        basis=Basis.MEASURED,
+        evidence_ids=tuple(f"run0/{CELL}/{name}" for name in CHECKS),
+    )
+    found = CellRun(verdict=earlier, lines=lines)
+    assert only(judged(LOCK, found), Kind.NOT_MET)
+    assert levels_to_lock({CELL: found}, {}) == {}
