@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.judge import is_final, judge, required_checks
+from generators.compatibility.judge import is_failing, is_untrusted, judge, required_checks
 from generators.compatibility.precisions import not_computed
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Verdict
@@ -57,7 +57,8 @@ class CellResult:
 
     The verdict is the cell's, from all evidence of the folder: what every other command says too. `run_id` is the
     run of the results, empty if it is the job's own; `taken_from` is the same if that was an earlier one, whose
-    results were taken over.
+    results were taken over. `untrusted` says that the run's own results don't count: its suite was edited, or its
+    checking code was changed.
     """
 
     written: WrittenSuite
@@ -66,6 +67,7 @@ class CellResult:
     verdict: Verdict
     run_id: str = ""
     taken_from: str = ""
+    untrusted: bool = False
 
     @property
     def substituted(self) -> str:
@@ -90,11 +92,12 @@ class JobResult:
     inventory: HardwareInfo
 
     def exit_code(self, *, allow_fallback: bool) -> int:
-        """Return 0; 1 for a failure, a device that was named and isn't there, or results that can't be trusted; 5 if
-        nothing ran."""
+        """Return 0; 1 for a failure, an unsupported cell, a device that was named and isn't there, or results that
+        can't be trusted; 5 if nothing ran."""
         missing = any(cell.substituted and cell.written.planned.required for cell in self.cells)
         code = exit_code([line for cell in self.cells for line in cell.lines], missing=missing and not allow_fallback)
-        return 1 if code == 0 and any(is_final(cell.verdict) for cell in self.cells) else code
+        bad = any(cell.untrusted or is_failing(cell.verdict) for cell in self.cells)
+        return 1 if code == 0 and bad else code
 
 
 class JobInterrupted(KeyboardInterrupt):
@@ -319,6 +322,7 @@ def _job_result(
                 verdict=verdicts[suite.cell.id],
                 run_id="" if run.run_id == run_id else run.run_id,
                 taken_from=run.run_id if run.run_id in earlier else "",
+                untrusted=is_untrusted(suite.cell, run, lines),
             )
         )
     return JobResult(

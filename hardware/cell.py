@@ -108,3 +108,12 @@ class Cell:
 
     def __str__(self) -> str:
         return self.id
+
+
+def parsed(text: str) -> Cell | None:
+    """Return the cell with an id; None for a text that is none, or that spells it otherwise."""
+    try:
+        cell = Cell.parse(text)
+    except UsageError:
+        return None
+    return cell if cell.id == text else None

@@ -16,6 +16,7 @@ from generators.compatibility.vocabulary import vocabulary
 from generators.models.classifier import classify, classify_model
 from generators.models.store import load_recipe, refusal_of
 from generators.options import Options
+from generators.project.reading import read_project
 from hardware.basic_detection import inventory_here
 from hardware.cell import Cell
 from hardware.errors import ModelError, UsageError, did_you_mean, echo
@@ -89,7 +90,8 @@ def measured_verdict(asked: Options, cell: Cell, inventory: HardwareInfo) -> Ver
     """Return the verdict of a cell from the evidence that was asked for; None if nothing is known of it."""
     if not asked.has_evidence:
         return None
-    verdicts = judge(read_latest(asked.evidence), inventory, cells=[cell.id])
+    limits = read_project(asked.config).limits_of([cell.id]) if asked.config else {}
+    verdicts = judge(read_latest(asked.evidence), inventory, own_limits=limits, cells=[cell.id])
     return next((one for one in verdicts if one.level is not Level.UNKNOWN or is_final(one)), None)
 
 

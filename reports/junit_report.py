@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from xml.etree import ElementTree
 
+from generators.compatibility.verdict import Basis, Level
 from hardware.evidence.record import EDITED, CheckLine, Outcome
 from hardware.plain_text import one_line
 
@@ -54,7 +55,9 @@ def junit_report(report: Report) -> str:
         _properties(suite, _cell_properties(cell_id, own, concluded.get(cell_id)))
         for line in own:
             case = _case(suite, cell_id, _name(line, own), line.duration_s, file)
-            _check(case, line, by_evidence.get(line.evidence_id), accepted.get(line.evidence_id))
+            why = _not_counted(line, concluded.get(cell_id))
+            _check(case, line, by_evidence.get(line.evidence_id), accepted.get(line.evidence_id), why)
+        _verdict_case(suite, cell_id, concluded.get(cell_id))
         _sum_up(suite)
     _others(root, report)
     totals = {key: sum(int(suite.get(key, "0")) for suite in root) for key in _COUNTED}
@@ -120,12 +123,38 @@ def _case(
     return ElementTree.SubElement(suite, "testcase", attributes | ({"file": xml(file)} if file else {}))
 
 
-def _check(case: ElementTree.Element, line: CheckLine, finding: Finding | None, accepted: str | None) -> None:
+def _not_counted(line: CheckLine, cell: CellReport | None) -> str:
+    """Why a pass isn't one of today: the cell's verdict doesn't rest on it. Empty if it is."""
+    if cell is None or line.outcome is not Outcome.PASSED:
+        return ""
+    verdict = cell.verdict
+    if verdict.basis is Basis.MEASURED and line.evidence_id in verdict.evidence_ids:
+        return ""
+    return f"passed, but not counted: {'; '.join(explained(verdict)[0]) or cell.basis}"
+
+
+def _verdict_case(suite: ElementTree.Element, cell_id: str, cell: CellReport | None) -> None:
+    """Add an error for a cell that is unknown although no check of it failed: a server shows a skip as green."""
+    if cell is None or cell.verdict.level is not Level.UNKNOWN:
+        return
+    if any(case.find(tag) is not None for case in suite.findall("testcase") for tag in ("failure", "error")):
+        return
+    message = one_line(f"unknown: {'; '.join(explained(cell.verdict)[0])}", longest=600)
+    ElementTree.SubElement(
+        _case(suite, cell_id, "verdict", 0.0, None), "error", {"type": "unknown", "message": xml(message)}
+    )
+
+
+def _check(
+    case: ElementTree.Element, line: CheckLine, finding: Finding | None, accepted: str | None, not_counted: str
+) -> None:
     _properties(case, _check_properties(line))
     if line.outcome is not Outcome.PASSED:
         _result(case, line, finding, accepted)
     elif line.conditions.get(EDITED):
         _skipped(case, "suite_edited", f"{EDITED}: {error_types()['suite_edited'].says}")
+    elif not_counted:
+        _skipped(case, "not_counted", xml(one_line(not_counted, longest=600)))
     if line.offloaded_ops:
         _output(case, "Operators on the host:", line.offloaded_ops)
 

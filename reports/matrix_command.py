@@ -13,6 +13,7 @@ from generators.compatibility.judged import Judged, judged_in
 from generators.compatibility.matrix_now import current_matrix
 from generators.options import Options
 from generators.profile import checkpoint_slug
+from generators.project.reading import read_project
 from hardware.basic_detection import inventory_here
 from hardware.errors import UsageError
 from hardware.evidence.writer import now
@@ -37,7 +38,8 @@ def report_matrix(asked: Options) -> int:
     before = read_baseline(asked.baseline) if asked.baseline else None
     inventory = inventory_here()
     with _no_collecting():
-        concluded = judged_in(asked.evidence, inventory) if asked.has_evidence else None
+        limits = read_project(asked.config).limits_of if asked.config else None
+        concluded = judged_in(asked.evidence, inventory, limits) if asked.has_evidence else None
         matrix = current_matrix(concluded, inventory, timestamp=now(), precision=asked.precision)
     if asked.targets:
         matrix = matrix.only(asked.targets)

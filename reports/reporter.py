@@ -355,7 +355,7 @@ class HardwareCompatibilityReporter:
         from generators.compatibility.matrix_now import current_matrix
 
         inventory = self.inventory()
-        return current_matrix(judged_of(self.latest, inventory), inventory, timestamp=now())
+        return current_matrix(judged_of(self.latest, inventory, self.own_limits), inventory, timestamp=now())
 
     def generate_compatibility_matrix(self) -> dict[str, Any]:
         """The matrix as the JSON object that `generators/compatibility/schemas/matrix.json` describes."""

@@ -84,9 +84,16 @@ def _fault_of_line(cell: Cell, line: CheckLine, references: Sequence[CheckLine])
         computes = not not_computed(Target(name="cpu"), cell.precision)
         passed = any(one.outcome is Outcome.PASSED for one in same)
         return Fault.DEVICE if passed and not computes else None
-    if all(one.outcome.is_failure and not _is_worse(line, one) for one in same):
+    if all(_fails_alike(line, one) for one in same):
         return Fault.HARNESS if line.outcome is Outcome.TIMEOUT else Fault.MODEL
     return Fault.DEVICE
+
+
+def _fails_alike(line: CheckLine, reference: CheckLine) -> bool:
+    """Whether the CPU's result is a failure too, by the tolerance of the failing one, and not a milder one."""
+    error, limit = reference.max_rel_error, line.tolerance
+    exceeds = error is not None and limit is not None and error > limit
+    return (reference.outcome.is_failure or exceeds) and not _is_worse(line, reference)
 
 
 def _fault_on_cpu(line: CheckLine, others: Sequence[CheckLine]) -> Fault:

@@ -7,6 +7,7 @@ a row (`clean_runs` of levels.toml). A failure stays a failure.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
@@ -14,19 +15,20 @@ from hardware.evidence.latest import Latest
 from hardware.evidence.record import EDITED, CheckLine, Outcome
 from hardware.evidence.versions import modified_for, relevant_versions
 
-from .grade import ran_elsewhere
+from .grade import ran_elsewhere, tolerance_moved
 from .levels import level_rules
 
 _BROKE = (Outcome.FAILED, Outcome.CRASHED)
 """Outcomes that a cell brings about by itself. Time and memory also run out on a machine that does other work."""
 
 
-def flaky_cells(latest: Latest) -> dict[str, tuple[str, ...]]:
+def flaky_cells(latest: Latest, own_limits: Mapping[str, float] = MappingProxyType({})) -> dict[str, tuple[str, ...]]:
     """The runs of each flaky cell in which one check passed and failed by turns, by cell id, oldest first.
 
     Two results are of one condition if machine, accelerator, suite, conditions, modeling files and the versions on
     which the target depends are the same; the newest condition of a check in a place counts. A run without versions,
-    and one of a modified checker, shows nothing here.
+    one of a modified checker, and a result that today's tolerance decides otherwise show nothing here; `own_limits`
+    are a project's tolerances by cell id.
     """
     lines, versions, machines = latest.alternating, latest.versions, latest.machines
     accelerators = {(line.run_id, line.cell_id): line.accelerator for line in lines if line.accelerator}
@@ -40,6 +42,8 @@ def flaky_cells(latest: Latest) -> dict[str, tuple[str, ...]]:
         except HwCompatError:
             continue
         if ran_elsewhere(cell, line) or line.is_to_come or (line.run_id, line.cell_id) in latest.other_modeling:
+            continue
+        if tolerance_moved(cell, line, own_limits.get(cell.id)):
             continue
         if modified_for(cell, versions[line.run_id], (line.check_name,)):
             continue

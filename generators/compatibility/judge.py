@@ -19,7 +19,7 @@ from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, ModelError
 from hardware.evidence.latest import Latest, worst_of_runs
-from hardware.evidence.record import EDITED, CheckLine, Outcome, Subject
+from hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine, Subject
 from hardware.evidence.store import lines_by_cell
 from hardware.evidence.versions import versions_of
 from hardware.testing.checks import applicable_checks
@@ -53,7 +53,7 @@ def judge(
     `own_limits` are a project's tolerances by cell id; without them the product's count. `weights_asked` are the
     weights that were asked for, if they aren't those of the newest plan. `cells` limits the answer.
     """
-    context = _Context.of(latest, inventory)
+    context = _Context.of(latest, inventory, own_limits)
     wanted = latest.cells | set(weights_asked) | {line.cell_id for line in latest.imported}
     verdicts = []
     for id_ in sorted(wanted if cells is None else wanted & set(cells)):
@@ -63,7 +63,7 @@ def judge(
             continue
         if cell.id != id_:  # a cell's id names no index
             continue
-        verdicts.append(_latest_verdict(cell, context, weights_asked.get(cell.id, ""), own_limits.get(cell.id)))
+        verdicts.append(_latest_verdict(cell, context, weights_asked.get(cell.id, "")))
     imported = imported_verdicts(latest.imported)
     return with_opinions(
         [strongest_of(verdict, imported.get(verdict.cell)) for verdict in verdicts],
@@ -92,6 +92,17 @@ def is_final(verdict: Verdict) -> bool:
     return verdict.level is Level.UNKNOWN and any(reason.code in _FINAL for reason in verdict.reasons)
 
 
+def is_failing(verdict: Verdict) -> bool:
+    """Whether a verdict fails a build: a measured `unsupported`, or results that can't be trusted."""
+    return is_final(verdict) or (verdict.level is Level.UNSUPPORTED and verdict.basis is Basis.MEASURED)
+
+
+def is_untrusted(cell: Cell, run: RunLine, lines: Iterable[CheckLine]) -> bool:
+    """Whether the results of one run of a cell prove nothing: of an edited suite, or by undeclared checking code."""
+    expiry = Expiry.of_run(cell, run)
+    return any(EDITED in line.conditions or expiry.modified(line) for line in lines)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Context:
     """What is the same for all cells: results by cell, recipes, versions of this machine, flaky cells."""
@@ -102,16 +113,18 @@ class _Context:
     versions: Mapping[str, str]
     flaky: Mapping[str, tuple[str, ...]]
     references: Mapping[tuple[str, str], Sequence[Cell]]
+    own_limits: Mapping[str, float]
     known: Moved = field(default_factory=dict)
 
     @classmethod
-    def of(cls, latest: Latest, inventory: HardwareInfo) -> _Context:
+    def of(cls, latest: Latest, inventory: HardwareInfo, own_limits: Mapping[str, float]) -> _Context:
         return cls(
             latest=latest,
             lines=lines_by_cell(latest.checks),
             load=functools.lru_cache(maxsize=4096)(load_recipe),
             versions=versions_of(inventory),
-            flaky=flaky_cells(latest),
+            flaky=flaky_cells(latest, own_limits),
+            own_limits=own_limits,
             references=reference_cells(latest.checks),
         )
 
@@ -126,7 +139,7 @@ class _Context:
             or (line.run_id, cell.id, line.check_name) in latest.planned
         ]
 
-    def expiry_of(self, cell: Cell, own_limit: float | None = None) -> Expiry:
+    def expiry_of(self, cell: Cell) -> Expiry:
         """What says whether a result of the cell still counts."""
         plan = self.latest.plans.get(cell.id)
         return Expiry(
@@ -135,7 +148,7 @@ class _Context:
             then=self.latest.versions,
             suite_hash=plan.suite_hash if plan else "",
             outdated=outdated(cell, plan, self.load) if plan else None,
-            own_limit=own_limit,
+            own_limit=self.own_limits.get(cell.id),
             other_modeling=self.latest.other_modeling,
             known=self.known,
         )
@@ -151,7 +164,7 @@ class _Context:
         return found
 
 
-def _latest_verdict(cell: Cell, context: _Context, weights_asked: str, own_limit: float | None) -> Verdict:
+def _latest_verdict(cell: Cell, context: _Context, weights_asked: str) -> Verdict:
     """The verdict of one cell from the latest results.
 
     The newest plan says which checks the cell has, under which suite and with which weights; it may add to the
@@ -166,7 +179,7 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str, own_limit
         cell,
         plan.checks if plan else tuple(dict.fromkeys(unplanned)),
         own,
-        expiry=context.expiry_of(cell, own_limit),
+        expiry=context.expiry_of(cell),
         weights_asked=weights_asked or (plan.subject if plan else str(Subject.TINY)),
         required=required_checks(cell, context.load),
         references=functools.partial(context.references_for, cell),

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -55,19 +55,29 @@ class Judged:
     broken: tuple[BrokenLine, ...] = ()
 
 
-def judged_of(latest: Latest, inventory: HardwareInfo) -> Judged:
-    """Return the verdicts of the latest results, over all devices and for each."""
-    measured = judge(latest, inventory)
+def judged_of(
+    latest: Latest, inventory: HardwareInfo, own_limits: Mapping[str, float] = MappingProxyType({})
+) -> Judged:
+    """Return the verdicts of the latest results, over all devices and for each; `own_limits` as `judge` has them."""
+    measured = judge(latest, inventory, own_limits=own_limits)
     return Judged(
         measured=measured,
-        devices=by_device(latest, measured, lambda some: judge(some, inventory)),
+        devices=by_device(latest, measured, lambda some: judge(some, inventory, own_limits=own_limits)),
         opinions=second_opinions(latest.others, inventory),
         broken=latest.broken,
     )
 
 
-def judged_in(folder: Path, inventory: HardwareInfo) -> Judged:
-    """Return the verdicts of a folder's evidence. Raises `BrokenInput` if there is no such folder."""
+def judged_in(
+    folder: Path, inventory: HardwareInfo, limits_of: Callable[[Iterable[str]], Mapping[str, float]] | None = None
+) -> Judged:
+    """Return the verdicts of a folder's evidence. Raises `BrokenInput` if there is no such folder.
+
+    `limits_of` returns a project's tolerances for cells by id; such verdicts aren't cached.
+    """
+    if limits_of is not None:
+        latest = read_latest(folder)
+        return judged_of(latest, inventory, limits_of(latest.cells))
     kept = _place(folder, inventory)
     if kept is not None and (found := _read(kept)) is not None:
         return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 from generators.compatibility.verdict import Level
-from hardware.cell import Cell
+from hardware.cell import Cell, parsed
 from hardware.evidence.error_types import current_name
 from hardware.evidence.record import CheckLine
 from hardware.testing.tolerances import OwnTolerance
@@ -122,6 +122,11 @@ class Project:
         """Seconds that a check of `cell` may take; None where the file doesn't say."""
         fitting = [entry.seconds for entry in self.timeouts if cell.matches(entry.cells)]
         return fitting[-1] if fitting else self.timeout_s
+
+    def limits_of(self, cells: Iterable[str]) -> dict[str, float]:
+        """The limits of the repository's own tolerances by cell id, for those of `cells` that have one."""
+        found = {id_: self.tolerance_for(cell) for id_ in cells if (cell := parsed(id_)) is not None}
+        return {id_: own.limit for id_, own in found.items() if own is not None}
 
     def tolerance_for(self, cell: Cell) -> OwnTolerance | None:
         """The repository's own tolerance for `cell`; None where the product's counts."""

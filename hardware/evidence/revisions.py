@@ -107,11 +107,10 @@ class Earlier:
 
 @dataclass(frozen=True, kw_only=True)
 class Revisions:
-    """The content of `revisions.toml`; `exempt` names files of the checking code that no part needs."""
+    """The content of `revisions.toml`."""
 
     parts: tuple[Part, ...]
     earlier: tuple[Earlier, ...] = ()
-    exempt: tuple[str, ...] = ()
 
     def part(self, name: str) -> Part | None:
         """The part of that name."""
@@ -133,7 +132,6 @@ def load_revisions(path: Path = REVISIONS) -> Revisions:
             for one in plain["part"]
         ),
         earlier=tuple(Earlier(**(one | {"targets": tuple(one["targets"])})) for one in plain.get("earlier", ())),
-        exempt=tuple(one["file"] for one in plain.get("exempt", ())),
     )
 
 

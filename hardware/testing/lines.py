@@ -7,7 +7,7 @@ from typing import Any
 from ..changes import CHANGED, current_changes
 from ..evidence.record import EDITED, OUTDATED, CheckLine, Origin, Outcome
 from ..evidence.writer import now
-from .conftests import strange_conftests
+from .beside import strange_conftests
 from .suite_file import SuiteFile
 
 

@@ -29,10 +29,10 @@ from ..out_of_memory import is_out_of_memory
 from ..own_commands import as_runnable
 from ..paths import DEFAULT_EVIDENCE
 from . import full_disk, recording
+from .beside import strange_conftests, unknown_plugins
 from .lines import line_for
 from .measurement import Ambiguous, Measurement, NotApplicable
 from .model_test import ModelTest
-from .plugins_beside import plugins_by_name
 from .suite_file import SuiteFile, read_suite
 
 EVIDENCE_VARIABLE = "HWCOMPAT_EVIDENCE"
@@ -231,8 +231,8 @@ class Recorder:
         elif left := sorted(set(measured.left_to_host) - case.backend.HOST_ALLOWED):
             outcome, error_type = Outcome.FAILED, "silent_offload"
             message = f"right, and not computed on {facts['actual_target']} alone: {', '.join(left)} ran on the host"
-        if others := plugins_by_name(item.config.pluginmanager):
-            facts["conditions"] = {**facts.get("conditions", {}), EDITED: f"beside the plug-in {', '.join(others)}"}
+        if others := unknown_plugins(item.config.pluginmanager):
+            facts["conditions"] = {**facts.get("conditions", {}), EDITED: f"beside the plugin {', '.join(others)}"}
         started_at, started = self._started
         comparison, proof = measured.comparison, measured.execution
         return line_for(
@@ -304,6 +304,22 @@ class Recorder:
             isolating = as_runnable("run_test_generation.py --run isolates each suite")
             said = f"Evidence: {self._writer.path} (plain pytest: a crash would end the session; {isolating})"
             terminalreporter.write_line(said)
+            for why in self._not_counted(terminalreporter.config):
+                terminalreporter.write_line(f"Results of suites here are not counted: {why}")
+
+    def _not_counted(self, config: pytest.Config) -> list[str]:
+        """Why results of this session prove nothing, whatever they are."""
+        suites = [suite for suite in self._suites.values() if suite is not None]
+        files = {path for suite in suites for path in strange_conftests(suite.path)}
+        edited = sorted(suite.path.name for suite in suites if suite.edited)
+        return [
+            *(
+                f"the plugin {name} is loaded (without it: -p no:NAME)"
+                for name in unknown_plugins(config.pluginmanager)
+            ),
+            *(f"{path} has hooks, fixtures or calls that could change what a check means" for path in sorted(files)),
+            *(f"{name} was edited by hand (generate it again with --force)" for name in edited),
+        ]
 
 
 def _message(error: BaseException, measured: Measurement) -> str:

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+import contextlib
+import os
+from collections.abc import Iterator, MutableMapping
 
 REWRITERS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 """Variables by which a shell that once ran other tests would deselect or rewrite ours."""
+
+AUTOLOAD = "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 
 
 def shield_pytest(environment: MutableMapping[str, str]) -> None:
     """Take out of an environment what would change how pytest runs a suite."""
     for name in REWRITERS:
         environment.pop(name, None)
-    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    environment[AUTOLOAD] = "1"
+
+
+@contextlib.contextmanager
+def shielded() -> Iterator[None]:
+    """Run pytest in this process, which goes on with other work afterwards, in such an environment."""
+    before = {name: os.environ.get(name) for name in (*REWRITERS, AUTOLOAD)}
+    shield_pytest(os.environ)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

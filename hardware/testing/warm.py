@@ -20,6 +20,7 @@ from ..errors import BrokenInput, HwCompatError
 from ..garbage import uncollected
 from ..target import Target
 from .checkpoints import named_folders, weights_hash
+from .pytest_environment import shielded
 from .suite_file import SuiteFile
 
 _warmed_here = False
@@ -66,7 +67,7 @@ def _warm_pytest() -> None:
     """Run pytest once in this process: the first time costs seconds, and children inherit what it left."""
     import pytest
 
-    with tempfile.TemporaryDirectory() as folder, _silenced():
+    with tempfile.TemporaryDirectory() as folder, _silenced(), shielded():
         empty = Path(folder) / "test_nothing.py"
         empty.write_text("def test_nothing():\n    assert True\n", encoding="utf-8")
         pytest.main([str(empty), "-c", str(Path(__file__).with_name("suite.ini")), f"--rootdir={folder}"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine, Ran
 
+from generators.compatibility.expiry import Expiry
 from generators.compatibility.judge import judge_cell
 from hardware.cell import Cell
 from hardware.evidence.record import Outcome
@@ -106,8 +107,7 @@ def test_judging_again_from_the_files_gives_what_was_printed(three_targets: Ran,
         Cell.parse(cell),
         planned.checks,
         three_targets.evidence.checks,
-        now=run.versions,
-        then={run.run_id: run.versions},
+        expiry=Expiry.of_run(Cell.parse(cell), run),
     )
     assert verdict.level == three_targets.verdict(cell)
     assert verdict.basis == "measured"

@@ -50,7 +50,7 @@ def bump(monkeypatch) -> Iterator[Callable[[str], None]]:
         more = Fingerprint(fingerprint=now, revision=own.revision + 1, decision="bumped", reason="a test")
         new = replace(own, revision=own.revision + 1, fingerprints=(*own.fingerprints, more))
         parts = tuple(new if part.name == name else part for part in known.parts)
-        changed = Revisions(parts=parts, earlier=known.earlier, exempt=known.exempt)
+        changed = Revisions(parts=parts, earlier=known.earlier)
         monkeypatch.setattr(revisions, "load_revisions", lambda path=None: changed)
         checker_versions.cache_clear()
 

@@ -14,7 +14,7 @@ import pytest
 from generators.suites.files import prepare_folder, suite_conftest
 from hardware.evidence.record import EDITED
 from hardware.evidence.store import read_folder
-from hardware.testing.conftests import GENERATED, NAME, digest_of_text, strange_conftests
+from hardware.testing.beside import GENERATED, NAME, digest_of_text, is_harmless, strange_conftests
 from hardware.testing.suite_file import stamp
 
 ROOT = Path(__file__).parents[2]
@@ -75,6 +75,48 @@ ModelTest.error = ModelTest.recorded_error = lambda *_: 1e-9
 """
 
 
+HARMLESS = """
+import os
+from pathlib import Path
+
+import pytest
+
+DATA = "data"
+
+
+@pytest.fixture(scope="session")
+def data_folder():
+    return Path(os.getcwd()) / DATA
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import evil",
+        "def pytest_runtest_call(item): pass",
+        "import pytest\n@pytest.fixture(autouse=True)\ndef x(): pass",
+        "import pytest\n@pytest.fixture(name='case')\ndef x(): pass",
+        "def tmp_path(): pass",
+        "print(1)",
+        "import os\nos.environ['X'] = '1'",
+        "import pytest\npytest.fail = print",
+        "def f(x=g()): pass",
+        "class A(metaclass=B): pass",
+        "@evil\ndef x(): pass",
+        "pytest_plugins = ['x']",
+        "from os import path as pytest_x",
+        "from . import helpers",
+        "for pytest_plugins in [['x']]: pass",
+        "x = [f(y) for y in z]",
+        "broken(",
+    ],
+)
+def test_a_conftest_that_could_change_what_a_check_means_is_not_harmless(text):
+    assert is_harmless(HARMLESS)
+    assert not is_harmless(text)
+
+
 def test_the_text_that_is_written_is_known_where_suites_run():
     """After a change of the template its hash goes before the others, which stay."""
     assert digest_of_text(suite_conftest()) in GENERATED
@@ -87,6 +129,8 @@ def test_the_text_that_is_written_is_known_where_suites_run():
         ({"tests/hwcompat/conftest.py": CHEATS}, [], True),
         ({"tests/hwcompat/conftest.py": CHEATS}, ["--import-mode=importlib"], True),
         ({"tests/hwcompat/conftest.py": suite_conftest() + "\n"}, [], True),
+        ({"conftest.py": HARMLESS}, [], False),
+        ({"conftest.py": HARMLESS.replace("(scope", "(autouse=True, scope")}, [], True),
         ({"tests/hwcompat/conftest.py": suite_conftest().replace("\n", "\r\n")}, [], False),
         ({"tests/conftest.py": CHEATS}, [], True),
         ({"tests/conftest.py": CHEATS}, ["--import-mode=importlib"], True),
@@ -135,11 +179,12 @@ def test_which_conftests_were_loaded_is_told_nearest_first_and_the_generated_one
     others = [name for name, module in sys.modules.items() if module not in loaded]
     for name in others:
         monkeypatch.delitem(sys.modules, name)
+    far.write_text("print('x')\n")
     assert strange_conftests(suite) == ()
     for path in (near, far):
         monkeypatch.setitem(sys.modules, f"conftest_of_{path.parent.name}", SimpleNamespace(__file__=str(path)))
     assert strange_conftests(suite) == (far,)
-    near.write_text(near.read_text() + "x = 1\n")
+    near.write_text(near.read_text() + "print(1)\n")
     assert strange_conftests(suite) == (near, far)
     near.write_bytes(b"\xff\xfe")
     assert strange_conftests(suite) == (near, far)

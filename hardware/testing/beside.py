@@ -1,0 +1,150 @@
+"""What pytest loaded beside a suite that could change what its checks mean: plugins, and conftest.py files.
+
+Isolated suites load none of it. In a plain run of pytest, results beside an unknown plugin or conftest.py don't
+count.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+NAME = "conftest.py"
+
+GENERATED = frozenset(
+    {
+        "8ce032cd20b6eb1483d87ea7c7d7f1b23d302e21417ad2233342b7f372bb2ab1",
+        "3f3c853a85dcac1c5de7f21d6d38be5d0a9b1337c3d48f18f4081bd5190248f2",
+    }
+)
+"""SHA-256 of each text that `templates/suite_conftest.py.j2` has had, the newest first: folders keep their own."""
+
+HARMLESS_PLUGINS = frozenset(
+    {
+        *("anyio", "hypothesis", "platformdirs", "faker", "typeguard", "syrupy", "pytest-mock", "pytest-asyncio"),
+        *("pytest-xdist", "pytest-timeout", "pytest-randomly", "pytest-order", "pytest-split", "pytest-benchmark"),
+        *("pytest-cov", "pytest-html", "pytest-metadata", "pytest-json-report", "allure-pytest", "pytest-sugar"),
+        *("pytest-rich", "pytest-clarity", "pytest-instafail", "pytest-github-actions-annotate-failures"),
+    }
+)
+"""Distributions whose plugins distribute, time, order or report tests, and change no outcome of a test as a suite has
+them. Not one that runs failed tests again, such as pytest-rerunfailures."""
+
+_OURS = ("_pytest", "pytest", "hardware.testing")
+_IMPORTS = frozenset({*sys.stdlib_module_names, "pytest", "numpy", "torch", "transformers", "diffusers"})
+"""What a harmless conftest.py may import: the standard library, and what suites import themselves."""
+_FIXTURES = frozenset({"case", "tmp_path", "request"})
+"""Fixtures that suites use: a conftest.py that defines one of these changes what their checks see."""
+
+
+def unknown_plugins(manager: pytest.PytestPluginManager) -> tuple[str, ...]:
+    """Return the plugins, sorted, that somebody had pytest load beside its own, ours and the harmless ones.
+
+    Modules are loaded by `-p NAME`, `PYTEST_PLUGINS` or `pytest_plugins`, installed distributions by their entry
+    points. Such a plugin can make anything of a check. For conftest.py files see `strange_conftests`.
+    """
+    installed = {id(plugin): _plain(dist.project_name) for plugin, dist in manager.list_plugin_distinfo()}
+    found = set()
+    for plugin in manager.get_plugins():
+        if (name := installed.get(id(plugin))) is not None:
+            found |= {name} - HARMLESS_PLUGINS
+        elif isinstance(plugin, ModuleType) and not _is_known(plugin):
+            found.add(plugin.__name__)
+    return tuple(sorted(found))
+
+
+def _plain(distribution: str) -> str:
+    return distribution.lower().replace("_", "-")
+
+
+def _is_known(module: ModuleType) -> bool:
+    name = module.__name__
+    in_package = any(name == known or name.startswith(f"{known}.") for known in _OURS)
+    return in_package or (module.__file__ or "").endswith(NAME)
+
+
+def strange_conftests(suite: Path) -> tuple[Path, ...]:
+    """Return the conftest.py files beside the suite at `suite` and above it that pytest has loaded in this process
+    and that may change what a check means, nearest first.
+
+    Neither the generated one does, nor one without hooks, without fixtures that apply by themselves or that suites
+    use, and without calls when it is imported. There are none where suites are isolated. pytest forgets the module of
+    one conftest.py when it loads the next; the folder stays on Python's path.
+    """
+    loaded = {Path(name).resolve() for name in _files_of_modules() if Path(name).name == NAME}
+    if not loaded:
+        return ()
+    folders = {Path(name).resolve() for name in sys.path if name}
+    above = (folder / NAME for folder in suite.resolve().parents)
+    return tuple(one for one in above if (one in loaded or one.parent in folders) and _is_strange(one))
+
+
+def _files_of_modules() -> list[str]:
+    # Not getattr: some libraries' modules import when they are asked for what they don't have.
+    found = (getattr(module, "__dict__", {}).get("__file__") for module in list(sys.modules.values()))
+    return [name for name in found if isinstance(name, str)]
+
+
+def _is_strange(path: Path) -> bool:
+    try:
+        if not path.is_file():
+            return False
+        text = path.read_text(encoding="utf-8")
+        return digest_of_text(text) not in GENERATED and not is_harmless(text)
+    except (OSError, UnicodeDecodeError):
+        return True
+
+
+def digest_of_text(text: str) -> str:
+    """SHA-256 of a text, as hexadecimal text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_harmless(text: str) -> bool:
+    """Whether a conftest.py with this text can't change what a check of a suite means, read without running it."""
+    try:
+        return not any(_interferes(node) for node in _run_when_imported(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+
+
+def _run_when_imported(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes that run when the module is imported: all but the bodies of functions and plain fixtures."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            decorators = [one for one in child.decorator_list if not _is_plain_fixture(one)]
+            yield from (ast.Call(func=one, args=[], keywords=[]) for one in decorators)
+            yield from _run_when_imported(child.args)
+        elif not isinstance(child, ast.Lambda):
+            yield from _run_when_imported(child)
+
+
+def _is_plain_fixture(decorator: ast.AST) -> bool:
+    """Whether a decorator is `pytest.fixture`, with no argument that makes it apply by itself or renames it."""
+    if isinstance(decorator, ast.Call):
+        plain = all(keyword.arg in ("scope", "params", "ids") for keyword in decorator.keywords)
+        inner = any(isinstance(node, ast.Call) for one in decorator.keywords for node in ast.walk(one.value))
+        return plain and not inner and not decorator.args and _is_plain_fixture(decorator.func)
+    return ast.unparse(decorator) in ("pytest.fixture", "fixture")
+
+
+def _interferes(node: ast.AST) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return node.name.startswith("pytest_") or node.name in _FIXTURES
+    if isinstance(node, ast.Import):
+        return any(alias.name.partition(".")[0] not in _IMPORTS for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        named = any((alias.asname or alias.name).startswith("pytest_") for alias in node.names)
+        return named or bool(node.level) or (node.module or "").partition(".")[0] not in _IMPORTS
+    if isinstance(node, ast.Name):
+        return isinstance(node.ctx, ast.Store) and node.id.startswith("pytest_")
+    if isinstance(node, ast.Attribute | ast.Subscript):
+        return not isinstance(node.ctx, ast.Load)  # it changes an object that is somebody else's
+    return isinstance(node, ast.Call | ast.Await | ast.ClassDef)
