@@ -308,6 +308,7 @@ def _planned(asked: Options, inventory: HardwareInfo) -> tuple[Sequence[PlannedS
         skip=asked.skip,
         shard=Shard.parse(asked.shard) if asked.shard else None,
         template_folder=asked.template_dir,
+        suites=asked.output_dir,
         on_note=left_out.append,
     )
     return planned, left_out, unmet

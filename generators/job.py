@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from generators.compatibility.judge import is_failing, is_untrusted, judge, required_checks
+from generators.compatibility.expiry import is_untrusted
+from generators.compatibility.judge import judge, required_checks
 from generators.compatibility.precisions import not_computed
 from generators.compatibility.rules import load_rules
-from generators.compatibility.verdict import Verdict
+from generators.compatibility.verdict import Verdict, is_failing
 from generators.plan import (
     Choice,
     PlannedSuite,
@@ -25,7 +26,9 @@ from generators.plan import (
 )
 from generators.profile import Profile
 from generators.suites.files import State, prepare_folder, write_suite
-from hardware.cell import PRECISIONS
+from generators.suites.written import WrittenSuite as WrittenSuite
+from generators.suites.written import suite_environment as suite_environment
+from hardware.cell import PRECISIONS, Cell
 from hardware.cells import Shard, choose_cells
 from hardware.changes import refuse_changes
 from hardware.detection import HardwareInfo, targets
@@ -34,21 +37,11 @@ from hardware.evidence.latest import Latest, read_latest
 from hardware.evidence.record import CheckLine, PlannedCell, RunLine, Subject
 from hardware.evidence.store import Evidence, FileReader, lines_by_cell, read_cells
 from hardware.target import Target
-from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
-from hardware.testing.devices import DEVICES_VARIABLE
 from hardware.testing.progress import Progress
 from hardware.testing.runner import Limits
 from hardware.testing.session import Session, exit_code, run_session
 from hardware.testing.suite_file import SuiteFile, read_suite
-
-
-@dataclass(frozen=True, kw_only=True)
-class WrittenSuite:
-    """A planned suite on disk. With the state `edited` the file holds a person's text, not the planned one."""
-
-    planned: PlannedSuite
-    path: Path
-    state: State
+from hardware.testing.tolerances import OwnTolerance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +120,7 @@ def plan_job(
     shard: Shard | None = None,
     template_folder: Path | None = None,
     tolerance_for: ToleranceFor = lambda _cell: None,
+    suites: Path | None = None,
     on_note: Callable[[str], None] = lambda _text: None,
 ) -> tuple[PlannedSuite, ...]:
     """Every suite that was asked for. Raises `NothingMatched` where selection or the shard leaves none.
@@ -153,6 +147,7 @@ def plan_job(
                     inventory,
                     template_folder=template_folder,
                     tolerance_for=tolerance_for,
+                    suites=suites,
                 )
                 other = planned.setdefault(suite.cell.id, suite)
                 if other.profile is not profile:
@@ -246,12 +241,25 @@ def reference_suites(result: JobResult) -> tuple[WrittenSuite, ...]:
         failed = any(line.outcome.is_failure for line in one.lines)
         if failed and one.verdict.fault is None and not not_computed(cpu, planned.cell.precision):
             choice = Choice(target=cpu, required=False)
-            suite = plan_suite(planned.profile, choice, planned.cell.precision, load_rules(), result.inventory)
+            suite = plan_suite(
+                planned.profile,
+                choice,
+                planned.cell.precision,
+                load_rules(),
+                result.inventory,
+                tolerance_for=functools.partial(_own_tolerance, planned),
+                suites=one.written.path.parent,
+            )
             asked[suite.cell.id] = suite
     own = {one.written.planned.cell.id for one in result.cells}
     left = [suite for id_, suite in asked.items() if id_ not in own]
     found = write_suites(left, result.cells[0].written.path.parent, force=False) if left else ()
     return tuple(one for one in found if one.state is not State.EDITED)
+
+
+def _own_tolerance(planned: PlannedSuite, _cell: Cell) -> OwnTolerance | None:
+    """The CPU is held to what the device is held to."""
+    return planned.tolerance
 
 
 def _session_result(
@@ -368,17 +376,6 @@ def _read(written: WrittenSuite) -> SuiteFile:
             fix="Generate it again with --force.",
         )
     return suite
-
-
-def suite_environment(written: Sequence[WrittenSuite]) -> dict[str, str]:
-    """What suites read beside their own text: device indices that were named, and where checkpoints lie."""
-    devices = [str(one.planned.device) for one in written if one.planned.device.index is not None]
-    folders = {str(one.planned.profile.folder.resolve()) for one in written if one.planned.profile.folder}
-    before = os.environ.get(CHECKPOINTS_VARIABLE)
-    return {
-        DEVICES_VARIABLE: ",".join(dict.fromkeys(devices)),
-        CHECKPOINTS_VARIABLE: os.pathsep.join([*sorted(folders), *([before] if before else [])]),
-    }
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,10 +128,12 @@ def plan_suite(
     *,
     template_folder: Path | None = None,
     tolerance_for: ToleranceFor = lambda _cell: None,
+    suites: Path | None = None,
 ) -> PlannedSuite:
     """The suite for one model on one target: predicted, then rendered.
 
-    `tolerance_for` gives the tolerance that a repository states for a cell.
+    `tolerance_for` gives the tolerance that a repository states for a cell, `suites` is the folder that the suite
+    will lie in.
     """
     cell = Cell(model=profile.cell_model, task=profile.recipe.task, target=choice.target, precision=precision)
     if profile.missing:
@@ -142,7 +145,7 @@ def plan_suite(
         cell=cell,
         device=choice.target,
         verdict=verdict,
-        text=_text(profile, cell, verdict, template_folder, tolerance),
+        text=_text(profile, cell, verdict, template_folder, tolerance, suites),
         required=choice.required,
         selection=choice.selection,
         tolerance=tolerance,
@@ -161,10 +164,41 @@ def _missing(profile: Profile, cell: Cell, choice: Choice) -> PlannedSuite:
 
 
 def _text(
-    profile: Profile, cell: Cell, verdict: Verdict, template_folder: Path | None, tolerance: OwnTolerance | None
+    profile: Profile,
+    cell: Cell,
+    verdict: Verdict,
+    template_folder: Path | None,
+    tolerance: OwnTolerance | None,
+    suites: Path | None,
 ) -> str:
+    folder = _from_suites(profile.folder, suites)
     if isinstance(profile.recipe, GivenRecipe):
         return render_given(
-            profile.recipe, cell, verdict.rule_ids, template_folder=template_folder, tolerance=tolerance
+            profile.recipe,
+            cell,
+            verdict.rule_ids,
+            template_folder=template_folder,
+            tolerance=tolerance,
+            folder=folder,
         )
-    return render(profile.recipe, cell, verdict.rule_ids, template_folder=template_folder, tolerance=tolerance)
+    is_cached = profile.folder is not None and not Path(profile.asked).expanduser().is_dir()
+    return render(
+        profile.recipe,
+        cell,
+        verdict.rule_ids,
+        template_folder=template_folder,
+        tolerance=tolerance,
+        folder="" if is_cached else folder,
+        hub_id=profile.asked if is_cached else "",
+    )
+
+
+def _from_suites(folder: Path | None, suites: Path | None) -> str:
+    """The way from a suite to a checkpoint's folder; empty if only the file system's root is above both: a suite
+    names no folders of one machine."""
+    if folder is None or suites is None:
+        return ""
+    there, here = folder.resolve(), suites.resolve()
+    if there.drive != here.drive or len(Path(os.path.commonpath([there, here])).parts) < 2:
+        return ""
+    return Path(os.path.relpath(there, here)).as_posix()

@@ -305,4 +305,60 @@ def compare_command(before: Path, after: Path, format_: str, output: Path | None
     return int(bool(found.expires))
 
 
-COMMANDS = (capabilities_command, compare_command, doctor_command, fit_command, monitor_command, stress_command)
+@click.group("evidence", short_help="Sign a folder of evidence, or check its signature.")
+def evidence_commands() -> None:
+    """Sign a folder of evidence with an SSH key, or check such a signature.
+
+    \b
+    Examples:
+      python -m hardware evidence sign hwcompat-out/evidence --key ~/.ssh/id_ed25519
+      python -m hardware evidence check hwcompat-out/evidence --signers allowed_signers --identity me@example.org
+    """
+
+
+@evidence_commands.command("sign", short_help="Sign all files of the folder.")
+@click.argument("folder", type=_FOLDER)
+@click.option(
+    "--key", type=_FILE, required=True, metavar="FILE", help="Private SSH key, or a public one of an agent's."
+)
+def sign_command(folder: Path, key: Path) -> int:
+    """Write evidence.sha256 and evidence.sha256.sig into FOLDER."""
+    from .evidence.signing import sign_evidence
+
+    click.echo(f"{sign_evidence(folder, key)} file(s) of {printable(str(folder))} signed")
+    return 0
+
+
+@evidence_commands.command("check", short_help="Check the signature and the files.")
+@click.argument("folder", type=_FOLDER)
+@click.option(
+    "--signers", type=_FILE, required=True, metavar="FILE", help="Allowed signers, as ssh-keygen reads them."
+)
+@click.option("--identity", required=True, help="Who signed, as the file of signers names them.")
+def check_command(folder: Path, signers: Path, identity: str) -> int:
+    """Check that FOLDER holds just what IDENTITY signed.
+
+    \b
+    Exit codes: 0 it does, 1 files were changed, removed or added since, 4 there is no valid signature.
+    """
+    from .evidence.signing import check_evidence
+
+    found = check_evidence(folder, signers, identity)
+    for word, names in (("changed", found.changed), ("missing", found.missing), ("added", found.added)):
+        for name in names:
+            click.echo(printable(f"{word}  {name}"))
+    click.echo(
+        printable(f"{found.files} file(s) signed by {found.signer}: {'whole' if found.is_whole else 'not whole'}")
+    )
+    return int(not found.is_whole)
+
+
+COMMANDS = (
+    capabilities_command,
+    compare_command,
+    doctor_command,
+    evidence_commands,
+    fit_command,
+    monitor_command,
+    stress_command,
+)

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from generators.compatibility.judge import is_final, judge
-from generators.compatibility.verdict import Level, Reason, Verdict
+from generators.compatibility.judge import judge
+from generators.compatibility.verdict import Level, Reason, Verdict, is_final
 from hardware.cell import Cell
 from hardware.errors import HwCompatError
 from hardware.evidence.record import CheckLine, Outcome, PlannedCell

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from generators.compatibility.judge import is_final
-from generators.compatibility.verdict import Level
+from generators.compatibility.verdict import Level, is_final
 from hardware.cell import GRAPH_TASK, MODULE_TASK
 from hardware.detection import targets
 from hardware.errors import ModelError

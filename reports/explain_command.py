@@ -9,9 +9,9 @@ import click
 
 from generators.compatibility.explaining import Chain, explain
 from generators.compatibility.facts import Facts, facts_here
-from generators.compatibility.judge import is_final, judge
+from generators.compatibility.judge import judge
 from generators.compatibility.rules import load_rules, predict
-from generators.compatibility.verdict import Level, Verdict
+from generators.compatibility.verdict import Level, Verdict, is_final
 from generators.compatibility.vocabulary import vocabulary
 from generators.models.classifier import classify, classify_model
 from generators.models.store import load_recipe, refusal_of

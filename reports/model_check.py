@@ -134,7 +134,7 @@ def check_model(
     facts = facts_here(known, cell, inventory)
     predicted = predicted_on(target)
     checks, others = _of_these_weights(found, cell, latest.checks)
-    asked = {cell.id: CHECKPOINT} if is_checkpoint else {}
+    asked = {cell.id: CHECKPOINT if is_checkpoint else ""}  # of a type those of the newest plan
     (measured,) = judge(replace(latest, checks=tuple(checks)), inventory, weights_asked=asked, cells=[cell.id])
     own = [line for line in checks if line.cell_id == cell.id]
     findings = _most_telling_first(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from generators.models.recipe import Recipe
 from hardware.cell import Cell
 from hardware.evidence.modeling import modeling_moved
-from hardware.evidence.record import OUTDATED, CheckLine, PlannedCell, RunLine, Subject
+from hardware.evidence.record import EDITED, OUTDATED, CheckLine, PlannedCell, RunLine, Subject
 from hardware.evidence.revisions import recipe_moved
 from hardware.evidence.versions import expiry_by_check, modified_for
 
@@ -58,7 +58,8 @@ class Expiry:
     `now` are this machine's versions, `then` those of each run by its id: results of a run that differs, or whose
     versions aren't known, are expired. So are results of another suite than `suite_hash`, all results if `outdated`
     says why the suite isn't today's, results of a run and cell in `other_modeling` (`Latest`), and results that
-    another tolerance would decide differently; `own_limit` is the tolerance that a project states. `known` remembers
+    another tolerance would decide differently; `own_limit` is the tolerance that a project states. A tiny
+    model of another configuration than `config_hash` is another model. `known` remembers
     what runs rest on, for many cells.
     """
 
@@ -69,6 +70,7 @@ class Expiry:
     outdated: Reason | None = None
     own_limit: float | None = None
     other_modeling: Collection[tuple[str, str]] = frozenset()
+    config_hash: str = ""
     known: Moved = field(default_factory=dict)
 
     @classmethod
@@ -89,6 +91,8 @@ class Expiry:
             return Reason.of("versions_moved", moved=moved)
         if (line.run_id, line.cell_id) in self.other_modeling:
             return Reason.of("modeling_moved", model=self.cell.model)
+        if self.config_hash and line.subject == Subject.TINY and line.config_hash not in (None, self.config_hash):
+            return Reason.of("recipe_moved")
         if self.suite_hash and line.suite_hash != self.suite_hash:
             return Reason.of("other_suite")
         return tolerance_moved(self.cell, line, self.own_limit)
@@ -106,3 +110,9 @@ class Expiry:
             moved = expiry_by_check(cell, then, self.now, (check,))[check]
             self.known[key] = moved, modified_for(cell, then, (check,))
         return self.known[key]
+
+
+def is_untrusted(cell: Cell, run: RunLine, lines: Iterable[CheckLine]) -> bool:
+    """Whether the results of one run of a cell prove nothing: of an edited suite, or by undeclared checking code."""
+    expiry = Expiry.of_run(cell, run)
+    return any(EDITED in line.conditions or expiry.modified(line) for line in lines)

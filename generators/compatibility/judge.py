@@ -19,7 +19,7 @@ from hardware.cell import Cell
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, ModelError
 from hardware.evidence.latest import Latest, worst_of_runs
-from hardware.evidence.record import EDITED, CheckLine, Outcome, RunLine, Subject
+from hardware.evidence.record import EDITED, CheckLine, Outcome, Subject
 from hardware.evidence.store import lines_by_cell
 from hardware.evidence.versions import versions_of
 from hardware.testing.checks import applicable_checks
@@ -31,10 +31,7 @@ from .grade import Grade, check_reason, grade, is_on_target, ran_elsewhere
 from .imported import imported_verdicts
 from .levels import level_rules
 from .second_opinion import second_opinions, with_opinions
-from .verdict import Basis, Fault, Level, Reason, Verdict, once, strongest, worst
-
-_FINAL = frozenset({"flaky", "suite_edited", "modified_checker"})
-"""Codes of the reasons that no weaker basis hides: the results can't be trusted, and no prediction replaces them."""
+from .verdict import Basis, Fault, Level, Reason, Verdict, is_final, once, strongest, worst
 
 _EVIDENCE = frozenset(o for o in Outcome if o.is_failure or o in (Outcome.PASSED, Outcome.AMBIGUOUS))
 _NONE: Mapping[str, float] = MappingProxyType({})
@@ -87,22 +84,6 @@ def strongest_of(own: Verdict, other: Verdict | None) -> Verdict:
     return replace(other, reasons=once([*other.reasons, *own.reasons]))
 
 
-def is_final(verdict: Verdict) -> bool:
-    """Whether a verdict is unknown for a reason that no prediction may hide: its results can't be trusted."""
-    return verdict.level is Level.UNKNOWN and any(reason.code in _FINAL for reason in verdict.reasons)
-
-
-def is_failing(verdict: Verdict) -> bool:
-    """Whether a verdict fails a build: a measured `unsupported`, or results that can't be trusted."""
-    return is_final(verdict) or (verdict.level is Level.UNSUPPORTED and verdict.basis is Basis.MEASURED)
-
-
-def is_untrusted(cell: Cell, run: RunLine, lines: Iterable[CheckLine]) -> bool:
-    """Whether the results of one run of a cell prove nothing: of an edited suite, or by undeclared checking code."""
-    expiry = Expiry.of_run(cell, run)
-    return any(EDITED in line.conditions or expiry.modified(line) for line in lines)
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Context:
     """What is the same for all cells: results by cell, recipes, versions of this machine, flaky cells."""
@@ -142,7 +123,9 @@ class _Context:
     def expiry_of(self, cell: Cell) -> Expiry:
         """What says whether a result of the cell still counts."""
         plan = self.latest.plans.get(cell.id)
+        recipe = _recipe(cell, self.load)
         return Expiry(
+            config_hash=recipe.config_hash if recipe else "",
             cell=cell,
             now=self.versions,
             then=self.latest.versions,

@@ -14,11 +14,10 @@ from hardware.errors import UsageError, did_you_mean, echo
 from hardware.target import Target
 
 from .facts import Facts
-from .judge import is_final
 from .matrix_groups import GROUPS, GroupCell, Measured, device_group, group_cell
 from .rule import Rule
 from .rules import RuleSet, predict
-from .verdict import Level, Verdict, strongest
+from .verdict import Level, Verdict, is_final, strongest
 from .vocabulary import vocabulary
 
 SCHEMA = Path(__file__).with_name("schemas") / "matrix.json"

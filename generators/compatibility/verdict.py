@@ -282,3 +282,17 @@ def _broken(name: str, why: str, fix: str = "") -> BrokenInput:
 def strongest(verdicts: Sequence[Verdict]) -> Verdict:
     """Return the verdict that counts of several for one cell."""
     return max(verdicts, key=lambda verdict: verdict.strength)
+
+
+_FINAL = frozenset({"flaky", "suite_edited", "modified_checker"})
+"""Codes of the reasons that no weaker basis hides: the results can't be trusted, and no prediction replaces them."""
+
+
+def is_final(verdict: Verdict) -> bool:
+    """Whether a verdict is unknown for a reason that no prediction may hide: its results can't be trusted."""
+    return verdict.level is Level.UNKNOWN and any(reason.code in _FINAL for reason in verdict.reasons)
+
+
+def is_failing(verdict: Verdict) -> bool:
+    """Whether a verdict fails a build: a measured `unsupported`, or results that can't be trusted."""
+    return is_final(verdict) or (verdict.level is Level.UNSUPPORTED and verdict.basis is Basis.MEASURED)

@@ -249,11 +249,15 @@ def render(
     *,
     template_folder: Path | None = None,
     tolerance: OwnTolerance | None = None,
+    folder: str = "",
+    hub_id: str = "",
 ) -> str:
     """The text of the suite for `cell`: the same bytes for the same arguments on every machine.
 
-    `tolerance` is a repository's own, shown in the suite with its reason; without one the product's counts.
-    Raises `UsageError` where no template serves the recipe's architecture, or where a user's template is broken.
+    A checkpoint lies in `folder`, relative to the suite, or in the local cache of the Hub under `hub_id`; without
+    either the variable HWCOMPAT_CHECKPOINTS names its folder. `tolerance` is a repository's own, shown in the suite
+    with its reason; without one the product's counts. Raises `UsageError` where no template serves the recipe's
+    architecture, or where a user's template is broken.
     """
     target = backend_class(cell.target.name)
     checks = applicable_checks(
@@ -277,6 +281,8 @@ def render(
             dims="real" if recipe.dimensions else "",
         ),
         "tolerance": tolerance,
+        "folder": folder,
+        "hub_id": hub_id,
         "subject_line": _subject_line(recipe),
         "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",
         "recipe_digest": recipe.digest if recipe.subject == "tiny" else "",  # no other recipe is kept

@@ -26,8 +26,10 @@ def render_given(
     *,
     template_folder: Path | None = None,
     tolerance: OwnTolerance | None = None,
+    folder: str = "",
 ) -> str:
-    """The text of the suite for `cell`, as `render.render` gives it for models of transformers."""
+    """The text of the suite for `cell`, as `render.render` gives it for models of transformers. A graph file lies in
+    `folder`, relative to the suite."""
     can = backend_class(cell.target.name).CAN
     checks = applicable_checks(generates="none", has_mask=False, has_cache=False, can=can, task=recipe.task)
     module, _, factory = recipe.name.partition(":")
@@ -40,6 +42,7 @@ def render_given(
             config=tolerance.source if tolerance else "",
         ),
         "tolerance": tolerance,
+        "folder": folder,
         "subject_line": _subject_line(recipe),
         "revisions": suite_revisions([check.name for check in checks]),
         "rules_line": ", ".join(rule_ids) or "none: nothing is predicted",

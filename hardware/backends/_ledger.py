@@ -9,11 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from ..model.tensors import to_arrays
 from ._torch import TorchBackend, TorchRunnable, listed
 from ._trace import host_calls_elsewhere, operator_trace
 from .base import Execution, Runnable
 
 if TYPE_CHECKING:
+    import torch
+
+    from ..compare import Array
     from .base import Inputs
 
 _BOOKKEEPING = "aten.detach"
@@ -34,13 +38,14 @@ class LedgerRunnable(TorchRunnable):
         finally:
             self.model.to(self.device)
 
-    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
+    def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
         trace = operator_trace(self.device.type)
         tensors = self._tensors(inputs)
         self.backend.ledger.clear()
-        elsewhere = host_calls_elsewhere(lambda: self._forward(tensors), trace)
+        found: dict[str, torch.Tensor] = {}
+        elsewhere = host_calls_elsewhere(lambda: found.update(self._forward(tensors)), trace)
         left: Counter[str] = trace.offloaded
-        return left + self._never_launched(trace.native) + elsewhere
+        return to_arrays(found), left + self._never_launched(trace.native) + elsewhere
 
     def execution(self) -> Execution:
         """What the driver launched in a forward pass, in decoding and in a backward pass. Operators that torch asked

@@ -93,9 +93,9 @@ class OnnxRunnable(Runnable):
             host_allowed=self.backend.HOST_ALLOWED,
         )
 
-    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
-        """Nothing: the host is its target, and no other provider is in its session."""
-        return {}
+    def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
+        """It leaves nothing: the host is its target, and no other provider is in its session."""
+        return self(**inputs), {}
 
     def save_and_reload(self, folder: Path) -> Runnable:
         """The runtime writes the graph as it has read it, and loads what it wrote."""

@@ -143,11 +143,15 @@ class OpenVINORunnable(Runnable):
             return replace(placed, native={}, offloaded={**placed.native, **placed.offloaded, **beside})
         return replace(placed, offloaded={**placed.offloaded, **beside}, unseen=unseen)
 
-    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
+    def prepare(self, inputs: Inputs) -> None:
+        """A pass: whether the graph takes a length shows when it runs."""
+        self(**inputs)
+
+    def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
         with inferences() as asked:
-            self(**inputs)
+            found = self(**inputs)
         placed = self._placement(self._by_shape.get(_made_for(inputs), self.opened))
-        return placed.offloaded if asked else {**placed.native, **placed.offloaded}
+        return found, placed.offloaded if asked else {**placed.native, **placed.offloaded}
 
     def _placement(self, opened: OpenedModel | None = None) -> Execution:
         """Where and in which precision each node of the compiled graphs runs, from the runtime itself."""

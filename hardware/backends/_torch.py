@@ -143,14 +143,15 @@ class TorchRunnable(Runnable):
         trace.offloaded.update(host_calls_elsewhere(lambda: self._forward(tensors), trace))
         return self._beyond_forward(self._proof(trace), tensors)
 
-    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
+    def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
         if self.device.type == "cpu":
-            return {}
+            return self(**inputs), {}
         trace = operator_trace(self.device.type)
         tensors = self._tensors(inputs)
-        elsewhere = host_calls_elsewhere(lambda: self._forward(tensors), trace)
+        found: dict[str, torch.Tensor] = {}
+        elsewhere = host_calls_elsewhere(lambda: found.update(self._forward(tensors)), trace)
         left: Counter[str] = trace.offloaded + elsewhere
-        return left | host_calls_inside(lambda: self._forward(tensors), self.device.type)
+        return to_arrays(found), left | host_calls_inside(lambda: self._forward(tensors), self.device.type)
 
     def _beyond_forward(self, proof: Execution, tensors: Mapping[str, torch.Tensor]) -> Execution:
         """The proof with what kernels did inside themselves, and with decoding and gradients."""

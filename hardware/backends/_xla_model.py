@@ -113,11 +113,13 @@ class XLARunnable(Runnable):
         self._left[shapes_of(inputs)] = _placed(proof, self.backend.platform)[1]
         return got
 
-    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
+    def prepare(self, inputs: Inputs) -> None:
+        if not self.saved:
+            self._program(inputs)
+
+    def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
         """Every exchange with the worker brings its proof along."""
-        if shapes_of(inputs) not in self._left:
-            self._run(inputs)
-        return self._left[shapes_of(inputs)]
+        return self(**inputs), self._left[shapes_of(inputs)]
 
     def _given(self, inputs: Inputs) -> dict[str, Array]:
         return {name: tensor.float().numpy() if tensor.is_floating_point() else tensor.numpy()

@@ -82,12 +82,15 @@ class Runnable(ABC):
         """Run the example inputs once more under the tracer of this target."""
 
     @abstractmethod
-    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
-        """Operators, by name, that a forward pass of these inputs leaves to the host: a model may leave its device
-        for one length or batch and not for another.
+    def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
+        """Return the outputs of a forward pass that is watched, and the operators, by name, that it left to the host.
 
-        It is asked after such a pass. A runtime that told of that pass needs no other one.
+        A model may leave its device for one length or batch and not for another, so suites ask it of each set of
+        inputs. The outputs are those of the pass that was watched.
         """
+
+    def prepare(self, inputs: Inputs) -> None:  # noqa: B027 - an optional hook
+        """Export or compile what inputs of these shapes need, so that their first pass only computes."""
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:
         """Decode `steps` tokens greedily with the target's cache."""

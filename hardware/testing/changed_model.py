@@ -89,12 +89,18 @@ class RowByRow(Runnable):
     def execution(self) -> Execution:
         return self.inner.execution()
 
-    def left_to_host(self, inputs: Inputs) -> Mapping[str, int]:
-        found: dict[str, int] = {}
+    def prepare(self, inputs: Inputs) -> None:
         for row in rows_of(inputs):
-            for name, count in self.inner.left_to_host(row).items():
-                found[name] = found.get(name, 0) + count
-        return found
+            self.inner.prepare(row)
+
+    def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
+        found = [self.inner.watched(row) for row in rows_of(inputs)]
+        self._take_facts()
+        left: dict[str, int] = {}
+        for _, of_row in found:
+            for name, count in of_row.items():
+                left[name] = left.get(name, 0) + count
+        return {name: np.concatenate([one[name] for one, _ in found]) for name in found[0][0]}, left
 
     def save_and_reload(self, folder: Path) -> Runnable:
         return RowByRow(self.inner.save_and_reload(folder))

@@ -96,25 +96,40 @@ def named_folders() -> list[Path]:
     return [Path(text) for text in os.environ.get(CHECKPOINTS_VARIABLE, "").split(os.pathsep) if text]
 
 
-def checkpoint_folder(cell: str, revision: str) -> Path:
-    """The folder, among those that `HWCOMPAT_CHECKPOINTS` names, whose weights have the hash `revision`.
+def places_of(suite: str, folder: str) -> list[Path]:
+    """The folders in which a suite looks for weights: those that `HWCOMPAT_CHECKPOINTS` names, and then `folder`,
+    which is relative to the suite's file."""
+    return [*named_folders(), *([Path(suite).parent / folder] if folder else [])]
+
+
+def checkpoint_folder(cell: str, revision: str, *, suite: str = "", folder: str = "", hub_id: str = "") -> Path:
+    """The folder whose weights have the hash `revision`: one of `places_of`, or the snapshot of `hub_id` in the local
+    cache of the Hub.
 
     Raises `ModelMissing` where there is none.
     """
-    named = named_folders()
+    named = [*places_of(suite, folder), *([cached] if (cached := _cached(hub_id)) else [])]
     unusable = ""
-    for folder in named:
+    for place in named:
         try:
-            if is_folder(folder) and weights_hash(folder) == revision:
-                return folder
+            if is_folder(place) and weights_hash(place) == revision:
+                return place
         except BrokenInput as error:  # another folder may hold them still
             unusable = f"; {error.what}: {error.why}"
-    looked = f"{len(named)} folder(s) of {CHECKPOINTS_VARIABLE} hold other weights" if named else "none was named"
+    looked = f"{len(named)} folder(s) hold other weights or none" if named else "no folder was named"
     raise ModelMissing(
         f"the checkpoint {echo(Cell.parse(cell).model)} wasn't found",
         why=looked + unusable,
         fix=f"Name its folder in {CHECKPOINTS_VARIABLE}, or generate the suite again if its weights have changed.",
     )
+
+
+def _cached(hub_id: str) -> Path | None:
+    """The snapshot of a Hub id in the local cache; the network isn't asked."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(hub_id, "config.json") if hub_id else None
+    return Path(found).parent if isinstance(found, str) else None
 
 
 class _Opened:

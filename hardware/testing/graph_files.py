@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -15,26 +14,26 @@ from ..errors import BrokenInput, ModelMissing, echo
 from ..evidence.record import Stage
 from ..output_masks import masks_of
 from ..untrusted import is_folder
-from .checkpoints import CHECKPOINTS_VARIABLE
+from .checkpoints import CHECKPOINTS_VARIABLE, places_of
 from .graph_reference import GraphReference, OnnxReference
 from .graph_weights import graph_hash
 from .measurement import Outputs
 from .model_test import ModelTest
 
 
-def graph_file(cell: str, revision: str) -> Path:
-    """The graph file with the hash `revision`, in the folders that `HWCOMPAT_CHECKPOINTS` names.
+def graph_file(cell: str, revision: str, *, suite: str = "", folder: str = "") -> Path:
+    """The graph file with the hash `revision`, in one of the folders `places_of`.
 
     Raises `ModelMissing` where there is none.
     """
-    folders = [Path(text) for text in os.environ.get(CHECKPOINTS_VARIABLE, "").split(os.pathsep) if text]
-    for folder in filter(is_folder, folders):
-        for file in sorted([*folder.glob("*.onnx"), *folder.glob("*.xml")]):
+    folders = places_of(suite, folder)
+    for place in filter(is_folder, folders):
+        for file in sorted([*place.glob("*.onnx"), *place.glob("*.xml")]):
             if _has_hash(file, revision):
                 return file
     raise ModelMissing(
         f"the graph file of {echo(Cell.parse(cell).model)} wasn't found",
-        why=f"no file in {len(folders)} folder(s) of {CHECKPOINTS_VARIABLE} has its hash",
+        why=f"no file in {len(folders)} folder(s) has its hash",
         fix=f"Name its folder in {CHECKPOINTS_VARIABLE}, or generate the suite again if the file has changed.",
     )
 

@@ -21,11 +21,17 @@ class NotApplicable(Exception):
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
     """Outputs by name, the inputs that gave them, and the positions that mean something in those that have a row for
-    each token."""
+    each token. `watched` are those of another pass of the same inputs, which was watched, if there was one."""
 
     arrays: Mapping[str, Array]
     masks: Mapping[str, Array]
     inputs: Mapping[str, Array]
+    watched: Mapping[str, Array] | None = None
+
+    @property
+    def passes(self) -> tuple[Mapping[str, Array], ...]:
+        """The outputs of each pass."""
+        return (self.arrays,) if self.watched is None else (self.arrays, self.watched)
 
 
 @dataclass(kw_only=True)

@@ -218,13 +218,15 @@ class ModelTest:
 
     def _run(self, runnable: Runnable, inputs: Mapping[str, Array]) -> Outputs:
         with self._at(Stage.RUN):
-            arrays, self.measured.latency_ms, left = self._passes.run(runnable, inputs)
-            self.measured.left_to_host |= left
+            done = self._passes.run(runnable, inputs)
+            self.measured.latency_ms = done.latency_ms
+            self.measured.left_to_host |= done.left
         first = next(iter(inputs.values()))
         self.measured.batch = int(first.shape[0]) if first.ndim else None
         tokens = inputs.get("input_ids")
         self.measured.sequence_length = None if tokens is None or tokens.ndim < 2 else int(tokens.shape[1])
-        return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs), inputs=inputs)
+        masks = masks_of(self.masked_by, inputs)
+        return Outputs(arrays=done.outputs, watched=done.watched, masks=masks, inputs=inputs)
 
     def reference(self, inputs: Mapping[str, Array]) -> Outputs:
         """The same on CPU in float64, from the store of references where it is kept."""
@@ -232,23 +234,29 @@ class ModelTest:
         arrays = store.get(self._identity, inputs)
         if arrays is None:
             arrays = reference.float64_outputs(self._reference_model, inputs)
-            store.put(self._identity, inputs, arrays)
+            if recording.keeps_references:
+                store.put(self._identity, inputs, arrays)
         return Outputs(arrays=arrays, masks=masks_of(self.masked_by, inputs), inputs=inputs)
 
     def difference(self, got: Outputs, want: Outputs) -> float:
         """How far apart two outputs are, relative to the scale of `want`, where `want` means something."""
-        return self._compare(got.arrays, want).max_rel_error
+        return self._worst(got, want)[0].max_rel_error
 
     def error(self, got: Outputs, want: Outputs) -> float:
         """The same as `difference`, recorded as this check's error (the largest of several).
 
         Raises `Ambiguous` where whole numbers differ, and only those that float64 itself doesn't decide.
         """
-        comparison = self._compare(got.arrays, want)
-        if math.isinf(comparison.max_rel_error) and self._is_undecided(got.arrays, want):
+        comparison, arrays = self._worst(got, want)
+        if math.isinf(comparison.max_rel_error) and self._is_undecided(arrays, want):
             raise Ambiguous(f"{comparison.worst}: float64 gives others for inputs that differ as little")
         self._keep(comparison)
         return comparison.max_rel_error
+
+    def _worst(self, got: Outputs, want: Outputs) -> tuple[Comparison, Mapping[str, Array]]:
+        """The comparison of the pass that is further from `want`, with its outputs."""
+        compared = [(self._compare(arrays, want), arrays) for arrays in got.passes]
+        return max(compared, key=lambda one: one[0].max_rel_error)
 
     def _compare(self, got: Mapping[str, Array], want: Outputs) -> Comparison:
         self.measured.stage = Stage.COMPARE
@@ -270,9 +278,11 @@ class ModelTest:
     def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float], scale: float) -> float:
         """Error of single elements of one output against numbers that were recorded with the recipe, relative to the
         `scale` that the output had then."""
-        got = self.run(self.inputs).arrays[output]
+        passes = self.run(self.inputs).passes
         self.measured.stage = Stage.COMPARE
-        absolute = max(_absolute(got[position], value) for position, value in recorded.items())
+        absolute = max(
+            _absolute(arrays[output][position], value) for arrays in passes for position, value in recorded.items()
+        )
         return self._kept(absolute, scale, output)
 
     def _kept(self, absolute: float, scale: float, worst: str) -> float:

@@ -182,7 +182,9 @@ class Recorder:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        if self._suite(item.path) is not None:
+        suite = self._suite(item.path)
+        if suite is not None:
+            recording.keeps_references = not self._owned and not suite.edited
             self._started = (now(), time.perf_counter())
             self._on_start(_check_name(item))
 
@@ -268,7 +270,7 @@ class Recorder:
         recording.active = True
 
     def pytest_unconfigure(self) -> None:
-        recording.active = False
+        recording.active, recording.keeps_references = False, True
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """A suite that can't be imported fails in all its checks, at the stage `import`."""

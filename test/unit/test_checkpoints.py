@@ -190,3 +190,26 @@ def test_one_checkpoint_at_a_time_is_kept_open(folder, saved, model_class):
     load_checkpoint(model_class, saved)
     load_checkpoint(model_class, folder)
     assert [key[1] for key in checkpoints._opened] == [str(folder)]
+
+
+def test_a_suite_finds_its_folder_by_itself_and_by_hash_alone(folder, tmp_path, monkeypatch):
+    monkeypatch.delenv(CHECKPOINTS_VARIABLE, raising=False)
+    suite = tmp_path / "suites" / "test_one.py"
+    suite.parent.mkdir()
+    relative = os.path.relpath(folder, suite.parent)
+    assert checkpoint_folder(CELL, weights_hash(folder), suite=str(suite), folder=relative).samefile(folder)
+    with pytest.raises(ModelMissing, match="hold other weights"):
+        checkpoint_folder(CELL, "another", suite=str(suite), folder=relative)
+    with pytest.raises(ModelMissing, match="no folder was named"):
+        checkpoint_folder(CELL, weights_hash(folder))
+
+
+def test_a_suite_finds_a_snapshot_in_the_cache_of_the_hub(folder, monkeypatch):
+    import huggingface_hub
+
+    monkeypatch.delenv(CHECKPOINTS_VARIABLE, raising=False)
+    found = {"acme/mine": str(folder / "config.json")}
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda name, _file: found.get(name))
+    assert checkpoint_folder(CELL, weights_hash(folder), hub_id="acme/mine") == folder
+    with pytest.raises(ModelMissing):
+        checkpoint_folder(CELL, weights_hash(folder), hub_id="acme/other")

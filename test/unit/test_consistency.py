@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from generators.chosen import choose_models, profiles_of
 from generators.compatibility import matrix_now
-from generators.compatibility.judge import is_final, judge
+from generators.compatibility.judge import judge
 from generators.compatibility.judged import judged_in
 from generators.compatibility.matrix_now import current_matrix
-from generators.compatibility.verdict import Basis, Level, Verdict
+from generators.compatibility.verdict import Basis, Level, Verdict, is_final
 from generators.job import CellResult, JobResult, WrittenSuite, plan_job, result_of_runs, write_suites
 from generators.models.store import stored_recipes
 from generators.options import Options
@@ -267,7 +267,7 @@ def test_all_commands_agree_and_none_shows_a_pass_that_did_not_run(
     check_matrix(folder, verdicts)
     check_reporter(latest, verdicts)
     for cell, verdict in verdicts.items():
-        explained = measured_verdict(Options(evidence=folder), Cell.parse(cell), inventory())
+        explained = measured_verdict(Options(evidence=folder, config=None), Cell.parse(cell), inventory())
         assert explained is None or says(explained) == says(verdict)
         assert explained is not None or verdict.level is Level.UNKNOWN
         answer = check_model(*cell.split("/")[0:3:2], latest, inventory())

@@ -15,7 +15,7 @@ from generators.derivation.graph_file import derive_graph
 from generators.models.given import GivenRecipe
 from generators.suites.render_given import render_given
 from hardware.cell import GRAPH_TASK, Cell
-from hardware.errors import BrokenInput, ModelError
+from hardware.errors import BrokenInput, ModelError, ModelMissing
 from hardware.target import Target
 from hardware.testing.checkpoints import CHECKPOINTS_VARIABLE
 from hardware.testing.graph_files import graph_file, open_reference
@@ -119,7 +119,7 @@ def test_the_suite_finds_the_file_by_its_hash_and_names_no_path(
     assert recipe.weights_hash is not None
     assert graph_file(cell, recipe.weights_hash) == file
     file.write_bytes(file.read_bytes()[:-1] + b"\0")
-    with pytest.raises(BrokenInput, match="has its hash"):
+    with pytest.raises(ModelMissing, match="has its hash"):
         graph_file(cell, recipe.weights_hash)
 
 

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from hardware.backends._torch import TorchRunnable
 from hardware.backends._trace import host_calls_elsewhere, host_products, operator_trace
 from hardware.backends.base import Execution, ModelSubject, Runnable, coarsest
 from hardware.backends.factory import get_backend
+from hardware.testing.measurement import Measurement, Outputs
+from hardware.testing.model_test import ModelTest
 from hardware.testing.passes import WatchedPasses
 
 TWO = {"x": np.ones((2, 4), dtype=np.float32)}
@@ -55,19 +58,19 @@ def loaded(kind: Any = None, **facts: Any) -> Runnable:
 def test_inputs_for_which_a_model_leaves_its_device_are_told_from_others() -> None:
     runnable = loaded()
     assert not runnable.execution().offloaded, "the example stays there"
-    assert not runnable.left_to_host(TWO)
-    assert "aten.addmm" in runnable.left_to_host(THREE)
+    assert not runnable.watched(TWO)[1]
+    assert "aten.addmm" in runnable.watched(THREE)[1]
 
 
 def test_another_thread_that_computes_on_the_host_is_seen() -> None:
-    left = loaded(thread=True).left_to_host(THREE)
+    left = loaded(thread=True).watched(THREE)[1]
     assert {"aten.linear", "aten.addmm"} <= set(left)
-    assert not loaded(thread=True).left_to_host(TWO)
+    assert not loaded(thread=True).watched(TWO)[1]
 
 
 def test_a_device_whose_driver_keeps_no_ledger_is_watched_as_well() -> None:
-    assert "aten.addmm" in loaded(TorchRunnable).left_to_host(THREE)
-    assert "aten.linear" in loaded(TorchRunnable, thread=True).left_to_host(THREE)
+    assert "aten.addmm" in loaded(TorchRunnable).watched(THREE)[1]
+    assert "aten.linear" in loaded(TorchRunnable, thread=True).watched(THREE)[1]
     assert not loaded(TorchRunnable, thread=True).execution().offloaded.get("aten.linear")
 
 
@@ -97,17 +100,17 @@ class Pretends(Runnable):
     def execution(self) -> Execution:
         return Execution(native={"chip.MatMul": 1}, offloaded={}, dtype="float32", device="chip", unseen="")
 
-    def left_to_host(self, inputs: Mapping[str, Any]) -> Mapping[str, int]:
-        return {}
+    def watched(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, int]]:
+        return self(**inputs), {}
 
 
 def test_a_runtime_that_says_nothing_of_torch_is_not_taken_at_its_word() -> None:
     passes, runnable = WatchedPasses(), Pretends()
-    outputs, took, left = passes.run(runnable, THREE)
-    assert outputs["out"].shape == (3, 3)
-    assert took > 0
-    assert left == {"aten.mm": 1}
-    assert passes.run(runnable, TWO)[2] == {}
+    done = passes.run(runnable, THREE)
+    assert done.outputs["out"].shape == (3, 3)
+    assert done.latency_ms > 0
+    assert done.left == {"aten.mm": 1}
+    assert passes.run(runnable, TWO).left == {}
 
 
 def test_the_same_inputs_are_watched_once() -> None:
@@ -124,3 +127,38 @@ def test_the_coarsest_product_is_the_dtype_of_a_proof() -> None:
     assert coarsest(["float32", "bfloat16", "float32"]) == "bfloat16"
     assert coarsest(["float32", "int64"]) == "float32"
     assert coarsest(["int64"]) == ""
+
+
+class Acts(Runnable):
+    """A runtime that computes rightly only while it is watched, or only while it isn't."""
+
+    def __init__(self, *, right_when_watched: bool) -> None:
+        self.right_when_watched = right_when_watched
+        self.is_watched = False
+
+    def __call__(self, **inputs: Any) -> dict[str, Any]:
+        right = self.is_watched is self.right_when_watched
+        return {"out": inputs["x"] * (1.0 if right else 2.0)}
+
+    def execution(self) -> Execution:
+        return Execution(native={"chip.Mul": 1}, offloaded={}, dtype="float32", device="chip", unseen="")
+
+    def watched(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, int]]:
+        self.is_watched = True
+        try:
+            return self(**inputs), {}
+        finally:
+            self.is_watched = False
+
+
+@pytest.mark.parametrize("right_when_watched", [True, False])
+def test_the_watched_pass_and_the_ordinary_one_are_both_compared(right_when_watched: bool) -> None:
+    done = WatchedPasses().run(Acts(right_when_watched=right_when_watched), TWO)
+    assert done.watched is not None
+    assert not np.array_equal(done.outputs["out"], done.watched["out"])
+    case = object.__new__(ModelTest)
+    case.__dict__ |= {"runnable": Acts(right_when_watched=True), "required": ("out",), "measured": Measurement()}
+    case.runnable.gives_all = True
+    got = Outputs(arrays=done.outputs, watched=done.watched, masks={}, inputs=TWO)
+    want = Outputs(arrays={"out": TWO["x"]}, masks={}, inputs=TWO)
+    assert case.difference(got, want) > 0.1

@@ -118,10 +118,10 @@ def test_graphs_that_nobody_asks_to_run_prove_nothing(generates):
     runnable.can, runnable._by_shape = frozenset({"generate"} if generates else ()), {}
     proof = runnable.execution()
     assert (proof.native, proof.offloaded) == ({}, {"openvino.FullyConnected": 1})
-    assert runnable.left_to_host({}) == {"openvino.FullyConnected": 1}
+    assert runnable.watched({})[1] == {"openvino.FullyConnected": 1}
     runnable.opened.asks = True
     assert runnable.execution().native == {"openvino.FullyConnected": 1}
-    assert runnable.left_to_host({}) == {}
+    assert runnable.watched({})[1] == {}
 
 
 def test_a_cache_in_fewer_bits_than_asked_for_is_part_of_the_dtype():

@@ -217,13 +217,16 @@ from generators.repro.watching import watch
 from hardware.cell import Cell
 from hardware.testing.measurement import Outputs
 from hardware.testing.model_test import ModelTest
+from hardware.testing.passes import Pass
 
 recorder = Recorder(folder=Path(sys.argv[1]), with_weights=False)
 watch(recorder)
 case = ModelTest("bert/fill-mask/cpu/float32", lambda: None, {}, gain=None, outputs=("y",))
 case.__dict__["runnable"] = types.SimpleNamespace(gives_all=True, actual_dtype="float32", model=None)
 case.__dict__["_placement"] = types.SimpleNamespace(target=Cell.parse("bert/fill-mask/cpu/float32").target), ""
-case._passes = types.SimpleNamespace(run=lambda runnable, inputs: ({"y": inputs["x"] * 2}, 1.0, {}))
+case._passes = types.SimpleNamespace(
+    run=lambda runnable, inputs: Pass(outputs={"y": inputs["x"] * 2}, latency_ms=1.0, watched=None, left={})
+)
 recorder.began("matches_reference")
 inputs = {"x": np.arange(4.0).reshape(2, 2)}
 want = Outputs(arrays={"y": inputs["x"] * 2}, masks={}, inputs=inputs)

@@ -14,7 +14,10 @@ import pytest
 from generators.suites.files import prepare_folder, suite_conftest
 from hardware.evidence.record import EDITED
 from hardware.evidence.store import read_folder
+from hardware.evidence.writer import EvidenceWriter
+from hardware.testing import recording
 from hardware.testing.beside import GENERATED, NAME, digest_of_text, is_harmless, strange_conftests
+from hardware.testing.plugin import Recorder
 from hardware.testing.suite_file import stamp
 
 ROOT = Path(__file__).parents[2]
@@ -188,3 +191,15 @@ def test_which_conftests_were_loaded_is_told_nearest_first_and_the_generated_one
     assert strange_conftests(suite) == (near, far)
     near.write_bytes(b"\xff\xfe")
     assert strange_conftests(suite) == (near, far)
+
+
+@pytest.mark.parametrize(
+    ("isolated", "edited", "kept"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_only_isolated_suites_as_they_were_generated_keep_references(tmp_path, monkeypatch, isolated, edited, kept):
+    monkeypatch.setattr(recording, "keeps_references", True)
+    suite = tmp_path / "test_bert.py"
+    suite.write_text(SUITE + "# more\n" * edited)
+    recorder = Recorder(EvidenceWriter(tmp_path, "r1") if isolated else None)
+    recorder.pytest_runtest_setup(SimpleNamespace(path=suite, name="test_builds"))
+    assert recording.keeps_references is kept
