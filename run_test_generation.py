@@ -202,6 +202,8 @@ def _publish(asked: Options, planned: Sequence[PlannedSuite]) -> int:
 
 
 def _generate(asked: Options) -> int:
+    from generators.plan import without_missing
+
     inventory = _inventory(asked)
     key = _key(asked, inventory)
     if key and _is_unchanged(asked, key):
@@ -211,7 +213,7 @@ def _generate(asked: Options) -> int:
     planned = every
     here = asked.run and not (asked.host or asked.distributed)
     if not (here or asked.list_cells or asked.explain is not None):  # these say what is unknown of a missing model
-        planned, refused, unmet = _without_missing(planned, refused, unmet)
+        planned, refused, unmet = without_missing(planned, refused, unmet)
     profiles = dict.fromkeys(suite.profile.note for suite in planned)
     notes = [*filter(None, profiles), *(f"no suite for {why}" for why in refused)]
     note(*notes)
@@ -221,17 +223,6 @@ def _generate(asked: Options) -> int:
         kind = ModelMissing if missing else ModelError
         raise kind(f"no suite for {', '.join(unmet)}", why="what was asked for is more than what was done")
     return code
-
-
-def _without_missing(
-    planned: Sequence[PlannedSuite], refused: Sequence[str], unmet: Sequence[str]
-) -> tuple[Sequence[PlannedSuite], Sequence[str], Sequence[str]]:
-    """The suites of models that are here, and the other models as refused. Raises `ModelMissing` if none is here."""
-    absent = {suite.profile.asked: suite.profile.missing for suite in planned if suite.profile.missing}
-    left = [suite for suite in planned if not suite.profile.missing]
-    if absent and not left:
-        raise ModelMissing(f"no weights of {', '.join(absent)} are here", why=next(iter(absent.values())))
-    return left, [*refused, *(f"{name}: {why}" for name, why in absent.items())], [*unmet, *absent]
 
 
 def _done(

@@ -20,7 +20,7 @@ from generators.suites.render_given import render_given
 from hardware.backends.factory import backend_class, resolve_target
 from hardware.cell import Cell
 from hardware.detection import HardwareInfo
-from hardware.errors import UsageError
+from hardware.errors import ModelMissing, UsageError
 from hardware.expected_targets import TargetStatus
 from hardware.target import Target
 from hardware.testing.tolerances import OwnTolerance
@@ -161,6 +161,17 @@ def _missing(profile: Profile, cell: Cell, choice: Choice) -> PlannedSuite:
     return PlannedSuite(
         profile=profile, cell=cell, device=choice.target, verdict=verdict, text="", required=choice.required
     )
+
+
+def without_missing(
+    planned: Sequence[PlannedSuite], refused: Sequence[str], unmet: Sequence[str]
+) -> tuple[Sequence[PlannedSuite], Sequence[str], Sequence[str]]:
+    """The suites of models that are here, and the other models as refused. Raises `ModelMissing` if none is here."""
+    absent = {suite.profile.asked: suite.profile.missing for suite in planned if suite.profile.missing}
+    left = [suite for suite in planned if not suite.profile.missing]
+    if absent and not left:
+        raise ModelMissing(f"no weights of {', '.join(absent)} are here", why=next(iter(absent.values())))
+    return left, [*refused, *(f"{name}: {why}" for name, why in absent.items())], [*unmet, *absent]
 
 
 def _text(

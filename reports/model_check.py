@@ -145,21 +145,20 @@ def check_model(
     command = measuring_command(name, device or str(target))
     refusal = None if is_checkpoint or planned else refusal_of(found.model_type)
     present = strongest_of(measured, predicted)
-    missing = why_missing(name, "", found) if is_checkpoint and not _has_weights(found) else ""
     settled = bool(refusal or findings or (planned and measured.reasons))
     nothing = measured.level is Level.UNKNOWN and not settled
+    cause = _cause(measured, findings, absent, nothing, refusal)
+    change = _change(measured, findings, str(target), absent, command, found.family, refusal)
+    if nothing and is_checkpoint and not _has_weights(found):
+        cause, change = "its weights are not here.", why_missing(name, "", found)
     poor = present.level in (Level.LOW, Level.UNSUPPORTED)
     return ModelCheck(
         model=name,
         measured=measured,
         predicted=predicted,
-        cause="its weights are not here."
-        if missing and nothing
-        else _cause(measured, findings, absent, nothing, refusal),
+        cause=cause,
         nothing_measured=nothing,
-        change=missing
-        if missing and nothing
-        else _change(measured, findings, str(target), absent, command, found.family, refusal),
+        change=change,
         findings=findings,
         absent=absent,
         absence=_absence(absent).error_type if absent else "",

@@ -72,7 +72,9 @@ class Ran:
     def verdict(self, cell: str) -> str:
         """The level that is printed of a cell: its row among several, or the verdict below its own table."""
         rows = [line.split() for line in self.out.splitlines()]
-        of_many = [row[1] for row in rows if row[:1] == [cell] and row[1] in {level.value for level in Level}]
+        of_many = [
+            row[2] for row in rows if row[:1] == [cell] and row[2:3] and row[2] in {level.value for level in Level}
+        ]
         alone = self.out.partition(f"\n{cell} ")[2].partition("\nVerdict ")[2].split()
         return (of_many or alone or ["none was printed"])[0]
 

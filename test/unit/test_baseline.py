@@ -147,7 +147,7 @@ def test_a_file_that_is_no_report_is_refused_in_one_line(tmp_path: Path, text: s
 
 
 def result(*lines: CheckLine, missing: bool = False) -> SimpleNamespace:
-    planned = SimpleNamespace(required=missing)
+    planned = SimpleNamespace(required=missing, profile=SimpleNamespace(missing=""))
     cell = SimpleNamespace(
         substituted="gone" if missing else "", written=SimpleNamespace(planned=planned), lines=lines
     )

@@ -150,7 +150,7 @@ def test_edited_suite_is_a_finding_with_the_command_that_makes_it_again():
         line(check_name=name, outcome=Outcome.PASSED, error_type="", **edited) for name in ("builds", "backward")
     ]
     (finding,) = diagnose(checks)
-    assert (finding.error_type, finding.severity) == ("suite_edited", Severity.WARNING)
+    assert (finding.error_type, finding.severity) == ("suite_edited", Severity.ERROR)
     assert finding.checks == ("builds", "backward")
     assert "--model bert --task fill-mask --device cuda --force --run`" in finding.recommendations[0]
     assert "file of your own" in finding.recommendations[1]

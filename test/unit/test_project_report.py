@@ -66,7 +66,9 @@ def outcome_of(matches: Outcome, today: date = date(2026, 1, 1)) -> tuple[Projec
         ),
     )
     level = Level.UNSUPPORTED if failed else Level.HIGH
-    verdict = Verdict(cell=CELL, level=level, basis=Basis.MEASURED, evidence_ids=("r1/x",))
+    verdict = Verdict(
+        cell=CELL, level=level, basis=Basis.MEASURED, evidence_ids=tuple(line.evidence_id for line in lines)
+    )
     project = parse_project(TEXT, Path("hwcompat.toml"))
     runs = {CELL: CellRun(verdict=verdict, lines=lines)}
     return judge_project(project, runs, today, words=reason_text), lines
