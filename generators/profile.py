@@ -42,6 +42,11 @@ class Profile:
         """Whether a model type was named: nothing but its library decides what its suite is."""
         return not (self.folder or self.stands_in_for or self.missing) and self.recipe.subject == "tiny"
 
+    def precision(self, asked: str) -> str:
+        """The precision that a cell has: that of a graph file if the file itself is in half precision."""
+        own = self.recipe.computes_in if isinstance(self.recipe, GivenRecipe) else "float32"
+        return asked if own == "float32" else own
+
     def memory_needed(self, precision: str) -> int:
         """Bytes of the parameters alone in a precision: a lower bound of what running takes."""
         return self.recipe.parameters * _BYTES[precision]
@@ -77,6 +82,7 @@ def profile_of(
                 classification=classification,
                 recipe=recipe,
                 folder=folder,
+                note="; ".join(recipe.remarks),
             )
     known_type = classification.model == classification.model_type and classification.path is None
     recipe = recipe_for(classification.model_type, task)
@@ -128,6 +134,7 @@ def _brought(name: str, kind: str, task: str | None, classification: Classificat
     recipe = given_in_child(kind, name)
     _check_task(task, recipe.task, name)
     runs = f"{name} is your own code: it was run to make this suite, and runs again with each of its checks"
+    half = f"{name} computes in {recipe.computes_in}, and is tested in that precision"
     return Profile(
         asked=name,
         cell_model=(
@@ -138,7 +145,7 @@ def _brought(name: str, kind: str, task: str | None, classification: Classificat
         classification=classification,
         recipe=recipe,
         folder=Path(name).expanduser().resolve().parent if kind == "graph" else None,
-        note=runs if kind == "module" else "",
+        note=runs if kind == "module" else half if recipe.computes_in != "float32" else "",
     )
 
 

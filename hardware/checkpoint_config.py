@@ -7,16 +7,26 @@ wherever their file says.
 
 from __future__ import annotations
 
+import functools
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .errors import BrokenInput, echo
+from .errors import BrokenInput, ModelRefused, echo
 from .untrusted import is_plain_file, read_json, reason_of
 
 _LARGEST_CONFIG = 10 * 2**20
 _ADAPTER = "adapter_config.json"
 _IMPLEMENTATIONS = frozenset({"attn_implementation", "experts_implementation"})
+_QUANTIZATION = ("quantization_config", "compression_config")
+"""Settings of a configuration that say how weights are quantized."""
+_QUANTIZATION_FILES = {
+    "quantize_config.json": "gptq",
+    "quant_config.json": "awq",
+    "hf_quant_config.json": "modelopt",
+}
+"""Files beside config.json that older tools say it in, and what they stand for unless they name a method."""
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
@@ -46,7 +56,7 @@ def refuse_foreign(folder: Path, config: Mapping[str, Any]) -> None:
             why=f"it is an adapter: {_ADAPTER} names another model, and that one would be loaded",
             fix="Merge the adapter into its model, and save that.",
         )
-    for name, value in _settings(config):
+    for name, value in settings_of(config):
         if name.strip("_").removesuffix("_internal") in _IMPLEMENTATIONS and "/" in str(value):
             raise BrokenInput(
                 f"the checkpoint {where} is refused",
@@ -55,12 +65,52 @@ def refuse_foreign(folder: Path, config: Mapping[str, Any]) -> None:
             )
 
 
-def _settings(config: Any) -> Iterator[tuple[str, Any]]:
+def refuse_quantized(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raises `ModelRefused` where the weights are quantized: a suite compares plain numbers with float64."""
+    method, where = quantization_of(folder, config)
+    if not method:
+        return
+    facts = _quantization_methods().get(method)
+    needs = (
+        f"transformers loads it with {' and '.join(facts['packages'])}" if facts else "transformers doesn't load it"
+    )
+    needs += ", on a GPU" if facts and facts.get("gpu") else ""
+    raise ModelRefused(
+        f"the checkpoint {echo(str(folder))} is quantized with {echo(method)}",
+        why=f"{where} says so; {needs}, and there is no float64 reference of quantized weights here",
+        fix="Test the checkpoint that it was quantized from.",
+        error_type="unsupported_format",
+    )
+
+
+def quantization_of(folder: Path, config: Mapping[str, Any]) -> tuple[str, str]:
+    """The method that a checkpoint's weights are quantized with, and which file says so; empty where they aren't."""
+    for name, value in settings_of(config):
+        if name in _QUANTIZATION and isinstance(value, Mapping) and value:
+            return _method_in(value), f"{name} in config.json"
+    for file, method in _QUANTIZATION_FILES.items():
+        if is_plain_file(folder / file):
+            return method, file
+    return "", ""
+
+
+def _method_in(said: Mapping[str, Any]) -> str:
+    if any(said.get(name) for name in ("load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit")):
+        return "bitsandbytes"
+    return str(said.get("quant_method") or said.get("method") or "a method that isn't named")
+
+
+@functools.cache
+def _quantization_methods() -> Mapping[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("quantization.toml").read_text(encoding="utf-8"))
+
+
+def settings_of(config: Any) -> Iterator[tuple[str, Any]]:
     """All names with their values in a configuration and those inside it."""
     if isinstance(config, Mapping):
         for name, value in config.items():
             yield str(name), value
-            yield from _settings(value)
+            yield from settings_of(value)
     elif isinstance(config, list):
         for value in config:
-            yield from _settings(value)
+            yield from settings_of(value)

@@ -49,6 +49,19 @@ class BrokenInput(UsageError):
     """A file that was handed in is corrupt, truncated, or of a kind that is refused."""
 
 
+class ModelRefused(BrokenInput):
+    """A checkpoint that can't be run as it is: its files or configuration are wrong, or need what isn't used here.
+
+    `error_type` is the name of what is wrong (`hardware/evidence/error_types.toml`).
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "", error_type: str = "corrupt_checkpoint") -> None:
+        super().__init__(what, why=why, fix=fix)
+        self.error_type = error_type
+
+
 class OutputError(HwCompatError):
     """The output folder can't be written."""
 

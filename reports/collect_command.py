@@ -152,7 +152,9 @@ def _answer(request: Request, reporter: HardwareCompatibilityReporter, name: str
     if answer.measured.level is not Level.UNKNOWN or answer.findings:
         return answer
     target = answer.measured.cell.split("/")[2]
-    if request.device not in (None, "auto") and answer.absent:
+    if answer.refused:
+        text, kind, severity = f"{answer.measured.cell}: {answer.cause}", answer.refused, "error"
+    elif request.device not in (None, "auto") and answer.absent:
         text, kind, severity = f"{target} was asked for and is not here: {answer.absent}", answer.absence, "error"
     else:
         text, kind, severity = f"{answer.measured.cell}: {answer.cause}", "not_measured", "warning"

@@ -12,18 +12,22 @@ from generators.compatibility.judge import judge, strongest_of
 from generators.compatibility.rules import load_rules, predict
 from generators.compatibility.second_opinion import second_opinions
 from generators.compatibility.selection import Suggestion, select, suggest
-from generators.compatibility.verdict import Basis, Level, Reason, Verdict
+from generators.compatibility.verdict import Basis, Fault, Level, Reason, Verdict
+from generators.derivation.child import given_in_child
+from generators.derivation.on_demand import check_checkpoint
 from generators.models.architectures import UNKNOWN
 from generators.models.checkpoint import read_checkpoint
 from generators.models.classifier import Classification, classify
+from generators.models.given import GivenRecipe
 from generators.models.recipe import Recipe
 from generators.models.refusal import Refusal
+from generators.models.sources import kind_of
 from generators.models.store import load_recipe, refusal_of, stored_recipes
 from generators.profile import checkpoint_slug, why_missing
 from hardware.backends.factory import resolve_target
 from hardware.cell import Cell, model_of_weights
 from hardware.detection import targets
-from hardware.errors import HwCompatError
+from hardware.errors import BrokenInput, HwCompatError, ModelError, ModelRefused
 from hardware.plain_text import one_line
 from hardware.target import Target
 from hardware.testing.checkpoints import weights_hash
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "checkpoint"
 NOTHING = "nothing was measured"
+REFUSED = "the model: its files can't be run as they are"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +57,7 @@ class ModelCheck:
     `cause` says why the level is what it is, `change` what to do next, `command` what measures it. `absent` is the
     reason why the target isn't on this machine, empty where it may be, and `absence` the error type that it shows.
     `suggestion` is what to try instead, where the pair is rated low or none. `memory` says whether it fits,
-    where that was asked.
+    where that was asked. `refused` is the error type if `--run` refuses the model.
     """
 
     model: str
@@ -68,6 +73,7 @@ class ModelCheck:
     notes: tuple[str, ...] = ()
     memory: MemoryCheck | None = None
     nothing_measured: bool = False
+    refused: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -89,8 +95,9 @@ class ModelCheck:
         basis = "" if verdict.level is Level.UNKNOWN else f" ({verdict.basis})"
         first = f"{verdict.cell}: {verdict.level}{basis}. Cause: {self.cause} Change: {self.change}"
         lines = [one_line(first, longest=1200)]
-        lines += [f"fault: {FAULT_WORDS[verdict.fault]}"] if verdict.fault else []
-        if verdict.level is Level.UNKNOWN:
+        refused = self.refused
+        lines += [f"fault: {REFUSED if refused else FAULT_WORDS[verdict.fault]}"] if verdict.fault else []
+        if verdict.level is Level.UNKNOWN and not refused:
             said = str(predicted.level)
             said += "" if predicted.level is Level.UNKNOWN else f" ({predicted.basis})"
             lines.append(f"rules say: {said}: {'; '.join(texts(predicted.reasons))}")
@@ -119,38 +126,38 @@ def check_model(
     Raises `ModelError` for an unknown model and `UsageError` for an unknown device.
     """
     found = classify(name)
-    statuses = targets(inventory)
-    is_checkpoint = found.path is not None or found.confidence == "low"
-    model = _checkpoint_model(name, found) if is_checkpoint else found.model_type
-    known, rules = _stored_recipe(found) or found, load_rules()
+    statuses, rules, files = targets(inventory), load_rules(), _files_of(name, found)
+
+    def cell_on(target: Target) -> Cell:
+        return Cell(model=files.cell_model, task=found.task, target=target, precision=files.precision)
 
     def predicted_on(target: Target) -> Verdict:
-        asked = Cell(model=model, task=found.task, target=target)
-        return predict(asked, facts_here(known, asked, inventory), rules)
+        asked = cell_on(target)
+        if files.refused:
+            return _refused_verdict(asked, files.refused)
+        return predict(asked, facts_here(files.known, asked, inventory), rules)
 
     needed = memory.estimate.total if memory and memory.estimate else None
     target, notes = _target(device, found, statuses, needed, predicted_on)
-    cell = Cell(model=model, task=found.task, target=target)
-    facts = facts_here(known, cell, inventory)
-    predicted = predicted_on(target)
+    cell, predicted = cell_on(target), predicted_on(target)
     checks, others = _of_these_weights(found, cell, latest.checks)
-    asked = {cell.id: CHECKPOINT if is_checkpoint else ""}  # of a type those of the newest plan
+    asked = {cell.id: CHECKPOINT if files.is_checkpoint else ""}  # of a type those of the newest plan
     (measured,) = judge(replace(latest, checks=tuple(checks)), inventory, weights_asked=asked, cells=[cell.id])
     own = [line for line in checks if line.cell_id == cell.id]
-    findings = _most_telling_first(
-        measured, target.name, diagnose(own, before_of(latest.versions, {cell.id: predicted.to_dict()}))
-    )
+    found_out = diagnose(own, before_of(latest.versions, {cell.id: predicted.to_dict()}))
+    findings = _most_telling_first(measured, target.name, found_out)
     absent = next((s.reason for s in statuses if s.target == target.name and not s.expected), "")
-    planned = bool(own) or cell.id in latest.plans
     command = measuring_command(name, device or str(target))
-    refusal = None if is_checkpoint or planned else refusal_of(found.model_type)
-    present = strongest_of(measured, predicted)
+    planned = bool(own) or cell.id in latest.plans
+    refusal = None if files.is_checkpoint or planned else refusal_of(found.model_type)
     settled = bool(refusal or findings or (planned and measured.reasons))
     nothing = measured.level is Level.UNKNOWN and not settled
-    cause = _cause(measured, findings, absent, nothing, refusal)
+    if refused := files.refused if measured.level is Level.UNKNOWN else None:
+        measured, nothing = _refused_verdict(cell, refused), False
+    cause = _cause(measured, findings, absent, nothing, refusal, files)
     change = _change(measured, findings, str(target), absent, command, found.family, refusal)
-    if nothing and is_checkpoint and not _has_weights(found):
-        cause, change = "its weights are not here.", why_missing(name, "", found)
+    change = refused.fix or change if refused else files.missing if files.missing and nothing else change
+    present, facts = strongest_of(measured, predicted), facts_here(files.known, cell, inventory)
     poor = present.level in (Level.LOW, Level.UNSUPPORTED)
     return ModelCheck(
         model=name,
@@ -164,9 +171,59 @@ def check_model(
         absence=_absence(absent).error_type if absent else "",
         command=command,
         suggestion=suggest(present, facts, rules, predicted_on, stored_recipes()) if poor else None,
-        notes=(*notes, *_notes(name, found, others), *_opinions(latest, inventory, cell)),
+        notes=(*notes, *_notes(name, found, others), *files.remarks, *_opinions(latest, inventory, cell)),
         memory=memory,
+        refused=_error_type_of(refused) if refused else "",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Files:
+    """What `--run` would find of a model: what cells call it, `missing` weights, why it's `refused`, and remarks."""
+
+    cell_model: str
+    known: Classification | Recipe | GivenRecipe
+    is_checkpoint: bool = True
+    precision: str = "float32"
+    missing: str = ""
+    refused: HwCompatError | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def _files_of(name: str, found: Classification) -> _Files:
+    """Ask of a model's files what `--run` asks before it computes: the same functions refuse them."""
+    known = _stored_recipe(found) or found
+    if kind_of(name) == "graph":
+        return _graph_file(name, found)
+    if found.path is None or not _has_weights(found):
+        is_checkpoint = found.path is not None or found.confidence == "low"
+        own_code = kind_of(name) == "module"
+        return _Files(
+            cell_model=checkpoint_slug(name) if is_checkpoint else found.model_type,
+            known=known,
+            is_checkpoint=is_checkpoint,
+            missing=why_missing(name, "", found) if is_checkpoint and not own_code else "",
+        )
+    try:
+        remarks, refused = check_checkpoint(found.path), None
+    except (BrokenInput, ModelError) as error:
+        remarks, refused = (), error
+    return _Files(cell_model=_checkpoint_model(name, found), known=known, refused=refused, remarks=remarks)
+
+
+def _graph_file(name: str, found: Classification) -> _Files:
+    slug = checkpoint_slug(Path(name).name)
+    try:
+        recipe = given_in_child("graph", name)
+    except (BrokenInput, ModelError) as error:
+        return _Files(cell_model=slug, known=found, refused=error)
+    return _Files(
+        cell_model=model_of_weights(slug, str(recipe.weights_hash)), known=recipe, precision=recipe.computes_in
+    )
+
+
+def _error_type_of(error: HwCompatError) -> str:
+    return error.error_type if isinstance(error, ModelRefused) else "config_invalid"
 
 
 def _checkpoint_model(name: str, found: Classification) -> str:
@@ -178,6 +235,12 @@ def _checkpoint_model(name: str, found: Classification) -> str:
         return slug
 
 
+def _refused_verdict(cell: Cell, error: HwCompatError) -> Verdict:
+    """The verdict of a model that `--run` refuses, with its words."""
+    reason = Reason.of("model_refused", message=f"{error.what}: {error.why}" if error.why else error.what)
+    return Verdict(cell=cell.id, level=Level.UNKNOWN, basis=Basis.PREDICTED, fault=Fault.MODEL, reasons=(reason,))
+
+
 def _has_weights(found: Classification) -> bool:
     return found.path is not None and any(Path(found.path).glob("*.safetensors"))
 
@@ -185,7 +248,7 @@ def _has_weights(found: Classification) -> bool:
 def _notes(name: str, found: Classification, others: int) -> Iterator[str]:
     if others:
         yield f"{others} lines of evidence are of another configuration with these weights"
-    if found.confidence == "low":
+    if found.confidence == "low" and not kind_of(name):
         yield f"{name} is not in the local cache and was classified by its name alone ({found.source})"
 
 
@@ -265,8 +328,17 @@ def _absence(absent: str) -> Diagnosis:
 
 
 def _cause(
-    measured: Verdict, findings: Sequence[Finding], absent: str, nothing: bool, refusal: Refusal | None
+    measured: Verdict,
+    findings: Sequence[Finding],
+    absent: str,
+    nothing: bool,
+    refusal: Refusal | None,
+    files: _Files,
 ) -> str:
+    if files.refused and measured.level is Level.UNKNOWN:
+        return f"{reason_text(measured.reasons[0])}."
+    if files.missing and nothing:
+        return "its weights are not here."
     if refusal:
         return f"{refusal.cause}."
     if findings and measured.level is not Level.HIGH:

@@ -19,7 +19,7 @@ from typing import Any
 
 from generators.models.given import GivenRecipe
 from generators.models.recipe import Recipe
-from hardware.errors import BrokenInput, HwCompatError, ModelError, echo
+from hardware.errors import BrokenInput, HwCompatError, ModelError, ModelRefused, echo
 
 from .operator_calls import Call
 
@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 """The folder that the product is imported from."""
 
 _KINDS: dict[str, type[HwCompatError]] = {"BrokenInput": BrokenInput, "ModelError": ModelError}
+"""Kinds of errors that the child reports; `ModelRefused` has an error type beside."""
 
 
 def derive_in_child(kind: str, name: str, task: str | None = None) -> Recipe:
@@ -55,6 +56,14 @@ def real_calls_in_child(model_type: str) -> tuple[Call, ...]:
     Raises `ModelError` where the type's code can't be run on shapes alone, or no answer comes in ten minutes.
     """
     return tuple(Call.from_dict(one) for one in _ask("real-operators", model_type, None, _LONGEST_S)["calls"])
+
+
+def checked_in_child(folder: str) -> tuple[str, ...]:
+    """What is to be said of a checkpoint that can be loaded, from a child that reads no numbers of it.
+
+    Raises as `derive_in_child` does where `checkpoint` would raise it before anything is computed.
+    """
+    return tuple(_ask("check-checkpoint", folder, None, _LONGEST_S)["remarks"])
 
 
 def memory_in_child(name: str, task: str | None, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,7 +115,10 @@ def _ask(
         found: dict[str, Any] = said["made"]
         return found
     failure = said["error"]
-    raise _KINDS.get(failure["class"], ModelError)(failure["what"], why=failure["why"], fix=failure["fix"])
+    words = {name: failure[name] for name in ("why", "fix")}
+    if failure["error_type"]:
+        raise ModelRefused(failure["what"], **words, error_type=failure["error_type"])
+    raise _KINDS.get(failure["class"], ModelError)(failure["what"], **words)
 
 
 def _derive(kind: str, name: str, task: str | None) -> Recipe | GivenRecipe:
@@ -134,6 +146,10 @@ def _made(asked: Mapping[str, Any]) -> dict[str, Any]:
 
         logging.disable(logging.CRITICAL)  # what torch logs of operators that it can't size comes back as a reason
         return memory_of(name, task, asked["request"])
+    if kind == "check-checkpoint":
+        from .derive import open_checkpoint
+
+        return {"remarks": open_checkpoint(Path(name), empty=True).remarks}
     if kind == "real-operators":
         from .real_operators import real_calls
 
@@ -158,7 +174,9 @@ def _answer(question: str) -> None:
     try:
         said: dict[str, Any] = {"made": _made(asked)}
     except HwCompatError as error:
-        said = {"error": {"class": type(error).__name__, "what": error.what, "why": error.why, "fix": error.fix}}
+        error_type = error.error_type if isinstance(error, ModelRefused) else ""
+        words = {"what": error.what, "why": error.why, "fix": error.fix, "error_type": error_type}
+        said = {"error": {"class": type(error).__name__, **words}}
     Path(asked["answer"]).write_text(json.dumps(said), encoding="utf-8")
 
 

@@ -7,13 +7,13 @@ import inspect
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from generators.models.architectures import UNKNOWN
 from generators.models.catalog import TaskClass, TaskEntry, installed_version, load_catalog
-from generators.models.checkpoint import hash_of_config, read_checkpoint
+from generators.models.checkpoint import Checkpoint, hash_of_config, largest_token, read_checkpoint
 from generators.models.classifier import Classification, classify_folder, classify_type
 from generators.models.diffusion import LIBRARY as DIFFUSERS
 from generators.models.diffusion import denoised, installed_diffusers
@@ -23,7 +23,7 @@ from generators.models.recipe import HERE, Recipe
 from generators.models.store import load_recipe, shipped_recipes
 from hardware.compare import ReferenceNotFinite
 from hardware.errors import ModelError, echo
-from hardware.testing.checkpoints import load_checkpoint
+from hardware.testing.checkpoints import open_model
 from hardware.testing.loud_weights import BETWEEN, GAINS, fill
 from hardware.testing.reference import as_reference, float64_outputs, gradient_summary
 from hardware.testing.widened import copy_over
@@ -276,8 +276,22 @@ def _shortest(reasons: list[str]) -> str:
     return nearest if len(reasons) == 1 else f"{nearest}; and no better with {len(reasons) - 1} others"
 
 
-def derive_checkpoint(folder: Path) -> Recipe:
-    """Derive the recipe of a real checkpoint from its folder. See `on_demand.derive_checkpoint`."""
+@dataclass(frozen=True, kw_only=True)
+class OpenedCheckpoint:
+    """A checkpoint whose files and configuration make the model of a task; `remarks` say what isn't tested of it."""
+
+    checkpoint: Checkpoint
+    what: Classification
+    entry: TaskEntry
+    model: Any
+    remarks: tuple[str, ...]
+
+
+def open_checkpoint(folder: Path, *, empty: bool = False) -> OpenedCheckpoint:
+    """Open a checkpoint as its suite will; `empty` reads no weights, only their names and shapes.
+
+    Raises `BrokenInput` or `ModelError` where it can't be run as it is.
+    """
     checkpoint = read_checkpoint(folder, needs_weights=True)
     what = classify_folder(folder, str(folder))
     entries = load_catalog().tasks_of_class(what.model_class)
@@ -286,9 +300,33 @@ def derive_checkpoint(folder: Path) -> Recipe:
         raise ModelError(f"{what.model_type} has no class for any task", why="it is a part of other models")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice of the library to users; nothing that a recipe could say
-        model = load_checkpoint(class_of(what.model_class), checkpoint.folder)
+        model, remarks = open_model(class_of(what.model_class), checkpoint.folder, empty=empty)
+    remarks = (*remarks, *_tokens_without_rows(model, folder))
+    return OpenedCheckpoint(checkpoint=checkpoint, what=what, entry=entry, model=model, remarks=remarks)
+
+
+def _tokens_without_rows(model: Any, folder: Path) -> Iterator[str]:
+    """Whether the tokenizer beside the weights gives ids beyond the rows of the model's embedding."""
+    try:
+        rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    except (NotImplementedError, AttributeError):  # it takes no tokens
+        return
+    last = largest_token(folder)
+    if rows is not None and last >= rows:
+        yield (
+            f"the tokenizer has ids up to {last}, and the model has {rows} rows: a text with such a token fails with "
+            "an index error, and no check uses one; call resize_token_embeddings, and save the model"
+        )
+
+
+def derive_checkpoint(folder: Path) -> Recipe:
+    """Derive the recipe of a real checkpoint from its folder. See `on_demand.derive_checkpoint`."""
+    opened = open_checkpoint(folder)
+    checkpoint, what, entry, model = opened.checkpoint, opened.what, opened.entry, opened.model
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         found = measured(model, entry, what)
         plain = json.loads(json.dumps(model.config.to_diff_dict(), default=str))
         config = {k: v for k, v in plain.items() if k not in _NOT_ARGUMENTS}
         recipe = _recipe(model, found, what, entry, config=config, gain=None, weights_hash=checkpoint.weights_hash)
-    return replace(recipe, subject="checkpoint", config_hash=checkpoint.config_hash)
+    return replace(recipe, subject="checkpoint", config_hash=checkpoint.config_hash, remarks=opened.remarks)

@@ -11,7 +11,7 @@ from pathlib import Path
 from generators.models.recipe import Recipe
 from generators.models.store import keep_recipe, load_recipe
 
-from .child import ROOT, derive_in_child
+from .child import ROOT, checked_in_child, derive_in_child
 
 
 def recipe_for(model_type: str, task: str | None = None) -> Recipe:
@@ -35,6 +35,15 @@ def derive_checkpoint(folder: Path | str) -> Recipe:
     Raises `BrokenInput` or `ModelError` where the folder can't be read or run. Takes seconds, in a child process.
     """
     return derive_in_child("checkpoint", str(folder))
+
+
+def check_checkpoint(folder: Path | str) -> tuple[str, ...]:
+    """What is to be said of a checkpoint before it runs, such as weights that its class doesn't take.
+
+    Raises `BrokenInput` or `ModelError` where `derive_checkpoint` refuses the folder without computing anything.
+    Takes seconds, in a child process that reads the headers of the weights alone.
+    """
+    return checked_in_child(str(folder))
 
 
 def derive_missing(model_types: Sequence[str], *, all_tasks: bool) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hardware.checkpoint_config import read_config, refuse_foreign
+from hardware.checkpoint_config import read_config, refuse_foreign, refuse_quantized
 from hardware.errors import BrokenInput, ModelError, echo
 from hardware.testing.checkpoints import weight_files, weights_hash
+from hardware.untrusted import is_plain_file, read_json
 
+_LONGEST_TOKENIZER = 128 * 2**20
 _PICKLES = frozenset({".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib"})
 
 
@@ -46,8 +48,8 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     """What lies in a folder. Reads config.json and lists files; opens no weights.
 
     Raises `BrokenInput` where there is no readable config.json, where the weights are pickles only, where loading
-    would take code or weights from elsewhere, or, with `needs_weights`, where there are none or some are missing;
-    `ModelError` where the configuration names no model type.
+    would take code or weights from elsewhere, or, with `needs_weights`, where there are none, some are missing or
+    they are quantized; `ModelError` where the configuration names no model type.
     """
     where = echo(str(folder))
     config = read_config(folder)
@@ -74,6 +76,7 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
         )
     if needs_weights:
         weight_files(folder)  # raises where shards are missing
+        refuse_quantized(folder, config)
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not model_type:
         raise ModelError(
@@ -86,3 +89,35 @@ def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:
     return Checkpoint(
         folder=folder, config=config, model_type=model_type, architectures=architectures, weights=weights
     )
+
+
+def largest_token(folder: Path) -> int:
+    """The largest id that the tokenizer in a folder gives; -1 where there is none that can be read."""
+    return max(_token_ids(folder), default=-1)
+
+
+def _token_ids(folder: Path) -> Iterator[int]:
+    """The ids of the files that tokenizers of transformers are saved in; a file that can't be read tells none."""
+    for name, keys in (
+        ("tokenizer.json", ("added_tokens", "model")),
+        ("tokenizer_config.json", ("added_tokens_decoder",)),
+        ("added_tokens.json", ()),
+        ("vocab.json", ()),
+    ):
+        if not is_plain_file(folder / name):
+            continue
+        try:
+            said = read_json(folder / name, longest=_LONGEST_TOKENIZER)
+            yield from _ids_in({key: said[key] for key in keys if key in said} if keys else {"vocab": said})
+        except (OSError, ValueError, TypeError):
+            continue
+
+
+def _ids_in(said: Mapping[str, Any]) -> Iterator[int]:
+    vocabulary = said.get("model", said).get("vocab", {})
+    if isinstance(vocabulary, Mapping):
+        yield from (one for one in vocabulary.values() if type(one) is int)
+    elif isinstance(vocabulary, list):  # of Unigram: tokens with their scores, in the order of their ids
+        yield len(vocabulary) - 1
+    yield from (one["id"] for one in said.get("added_tokens", ()) if type(one.get("id")) is int)
+    yield from (int(key) for key in said.get("added_tokens_decoder", {}) if str(key).isdigit())

@@ -21,9 +21,9 @@ SHIPPED_ORIGIN = "shipped"
 SHIPPED = Path(__file__).parent / "recipes"
 """The recipes that come with the product."""
 
-_WHERE_SAID = frozenset({"dimensions", "left_out", "trains_only", "without_cache", "diffusers_version"})
+_WHERE_SAID = frozenset({"dimensions", "left_out", "trains_only", "without_cache", "diffusers_version", "remarks"})
 """Fields that are written only where they say something."""
-_TUPLES = ("traits", "operators", "outputs")
+_TUPLES = ("traits", "operators", "outputs", "remarks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,8 @@ class Recipe:
     for them. `sensitivity` is relative to the output's scale. `gain` is null for the subject `checkpoint`,
     `weights_hash` for any but it. `dimensions` says what is real in the subject `config`, and
     `left_out` what no check can ask of this model, and why. `generate` is `none`,
-    `causal` or `seq2seq`, and `without_cache` says that each token is decoded from the whole text.
+    `causal` or `seq2seq`, and `without_cache` says that each token is decoded from the whole text. `remarks` are what
+    is said of a checkpoint's files when it runs, such as weights that its class doesn't take.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -77,6 +78,7 @@ class Recipe:
     trains_only: bool = False
     without_cache: bool = False
     diffusers_version: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def library(self) -> str:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ..cell import Cell
-from ..errors import BrokenInput, ModelMissing, echo
+from ..errors import BrokenInput, ModelMissing, ModelRefused, echo
 from ..untrusted import check_not_sparse, is_folder, is_plain_file, opened, read_json, reason_of
+from .opening import open_files
 from .widened import copy_over
 
 if TYPE_CHECKING:
@@ -33,12 +34,12 @@ Stamp = tuple[tuple[str, int, int, int, int, int], ...]
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a folder in the order of their names, and the index of those that are shards.
 
-    Raises `BrokenInput` where one of them is no regular file, and where the index names a file that isn't there, or
+    Raises `ModelRefused` where one of them is no regular file, and where the index names a file that isn't there, or
     that isn't one of the folder's own.
     """
     files = sorted(folder.glob("*.safetensors"))
     if strange := [path.name for path in files if not is_plain_file(path)]:
-        raise BrokenInput(
+        raise ModelRefused(
             f"the checkpoint {echo(str(folder))} cannot be read",
             why=f"{echo(strange[0])} is no regular file, or a link to nowhere",
             fix="Fetch the whole checkpoint.",
@@ -49,16 +50,16 @@ def weight_files(folder: Path) -> list[Path]:
     try:
         named = set(read_json(index, longest=_LARGEST_INDEX)["weight_map"].values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BrokenInput(
+        raise ModelRefused(
             f"the checkpoint {echo(str(folder))} cannot be read",
             why=f"{_INDEX} is corrupt: {type(error).__name__}",
             fix="Fetch it again.",
         ) from error
     if missing := sorted(str(name) for name in named - {path.name for path in files}):
-        raise BrokenInput(
+        raise ModelRefused(
             f"the checkpoint {echo(str(folder))} is not complete",
             why=f"{_INDEX} names {len(missing)} file(s) that aren't there, the first is {echo(missing[0])}",
-            fix="Fetch the whole checkpoint.",
+            fix="Fetch the whole checkpoint: hf download NAME --local-dir FOLDER goes on where it ended.",
         )
     return [*files, index]
 
@@ -135,8 +136,9 @@ def _cached(hub_id: str) -> Path | None:
 class _Opened:
     """A checkpoint's model, kept to make copies over its weights; `writes` counts what was ever written into them."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, remarks: tuple[str, ...]) -> None:
         self.model = model
+        self.remarks = remarks
         self.at_first = self.writes()
 
     def writes(self) -> int:
@@ -151,50 +153,31 @@ def load_checkpoint(model_class: type[Any], folder: Path) -> Any:
     """The model of transformers' `model_class` with all its weights in float32, on CPU, in evaluation mode.
 
     What the files hold in float32 is mapped into memory and not copied; a second build shares the memory of the
-    first, unless somebody has written into it. Nothing is fetched and no own code is run. Raises `BrokenInput` where
-    the files can't be used or don't hold every weight.
+    first, unless somebody has written into it. Nothing is fetched and no own code is run. Raises `ModelRefused` where
+    the files can't be used, don't hold every weight, or don't fit config.json.
     """
+    return open_model(model_class, folder)[0]
+
+
+def open_model(model_class: type[Any], folder: Path, *, empty: bool = False) -> tuple[Any, tuple[str, ...]]:
+    """What `load_checkpoint` gives, and what is to be said of the files: see `opening.open_files`.
+
+    With `empty` the weights have names and shapes and no numbers. Raises as `load_checkpoint`.
+    """
+    if empty:
+        return open_files(model_class, folder, weight_files(folder), empty=True)
     stamp = _stamp([*weight_files(folder), *sorted(folder.glob("*config.json"))])
     key = (model_class, str(folder), stamp)
     found = _opened.get(key)
     if found is None or found.writes() != found.at_first:
         _opened.clear()  # one checkpoint at a time: the last one's memory goes back
-        found = _opened[key] = _Opened(_load(model_class, folder))
+        found = _opened[key] = _Opened(*open_files(model_class, folder, weight_files(folder)))
     model = copy_over(found.model)
     _revisions[model] = (found, weights_hash(folder))
-    return model
+    return model, found.remarks
 
 
 def revision_of(model: torch.nn.Module) -> str:
     """The hash of the files whose weights a model has; empty where it was made otherwise or written into since."""
     found, revision = _revisions.get(model, (None, ""))
     return revision if found is not None and found.writes() == found.at_first else ""
-
-
-def _load(model_class: type[Any], folder: Path) -> torch.nn.Module:
-    import torch
-
-    where = echo(str(folder))
-    try:
-        model, info = model_class.from_pretrained(
-            str(folder),
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            dtype=torch.float32,
-            output_loading_info=True,
-        )
-    except Exception as error:  # loaders raise their own classes; each means that the files can't be used
-        raise BrokenInput(
-            f"the checkpoint {where} cannot be loaded as {model_class.__name__}",
-            why=f"{type(error).__name__}: {' '.join(str(error).split())[:300]}",
-            fix="Fetch it again.",
-        ) from error
-    missing = sorted(map(str, info["missing_keys"]))
-    if missing:
-        raise BrokenInput(
-            f"the checkpoint {where} is not complete",
-            why=f"{len(missing)} weights of {model_class.__name__} are missing, the first is {echo(missing[0])}",
-        )
-    loaded: torch.nn.Module = model.eval()
-    return loaded

@@ -21,7 +21,7 @@ import pytest
 from ..backends.base import Unsupported
 from ..changes import current_changes
 from ..compare import ReferenceNotFinite
-from ..errors import BrokenInput, ModelMissing
+from ..errors import BrokenInput, ModelMissing, ModelRefused
 from ..evidence.error_types import current_name, type_of_exception
 from ..evidence.record import EDITED, CheckLine, Origin, Outcome, RunLine, Stage
 from ..evidence.writer import EvidenceWriter, new_run_id, now
@@ -79,6 +79,8 @@ def _error_type(error: BaseException, check: str, measured: Measurement) -> str:
         return error.error_type
     if isinstance(error, ModelMissing):
         return "weights_missing"
+    if isinstance(error, ModelRefused):
+        return error.error_type
     if isinstance(error, ReferenceNotFinite):
         return "reference_not_finite"
     if isinstance(error, ImportError):

@@ -1,0 +1,205 @@
+"""A checkpoint whose files can't be run as they are: `--run` and `--check-model` refuse it with the same words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from generators.derivation.derive import open_checkpoint
+from generators.derivation.on_demand import derive_checkpoint
+from hardware.errors import ModelRefused
+from hardware.testing.checkpoints import load_checkpoint
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    """A small causal model in one file, with a tokenizer's files of as many tokens as it has rows."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    folder = tmp_path_factory.mktemp("saved")
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0, "z": 95}}, "added_tokens": []}))
+    return folder
+
+
+@pytest.fixture
+def folder(saved, tmp_path) -> Path:
+    for path in saved.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def edit(folder: Path, name: str = "config.json", drop: str = "", **new: object) -> None:
+    said = json.loads((folder / name).read_text())
+    said.pop(drop, None)
+    (folder / name).write_text(json.dumps(said | new))
+
+
+def rename_weights(folder: Path, *, drop: str = "", **more: tuple[int, ...]) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model.safetensors"
+    weights = {name: one for name, one in load_file(path).items() if not drop or drop not in name}
+    weights |= {name: torch.ones(shape) for name, shape in more.items()}
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def refusal(folder: Path) -> ModelRefused:
+    """What refuses a folder, which is the same whether its numbers are read (`--run`) or not (`--check-model`)."""
+    found = []
+    for empty in (True, False):
+        with pytest.raises(ModelRefused) as caught:
+            open_checkpoint(folder, empty=empty)
+        found.append((str(caught.value), caught.value.error_type))
+    assert found[0] == found[1]
+    assert caught.value.exit_code == 1
+    return caught.value
+
+
+def test_a_sound_checkpoint_is_taken_without_a_remark(folder):
+    assert [open_checkpoint(folder, empty=empty).remarks for empty in (True, False)] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("setting", "size", "weight"),
+    [("vocab_size", 100, "lm_head.weight"), ("intermediate_size", 48, "mlp"), ("num_key_value_heads", 4, "k_proj")],
+)
+def test_weights_of_other_sizes_than_the_configuration_are_named_with_both(folder, setting, size, weight):
+    edit(folder, **{setting: size})
+    error = refusal(folder)
+    assert error.error_type == "config_invalid"
+    assert weight in error.why
+    assert "in the file" in error.why
+    if setting == "vocab_size":
+        assert "(96, 32) in the file, (100, 32) by config.json (vocab_size 100)" in error.why
+
+
+def test_layers_that_the_files_do_not_hold_are_missing(folder):
+    edit(folder, num_hidden_layers=2)
+    assert "model.layers.1" in refusal(folder).why
+
+
+@pytest.mark.parametrize(
+    ("said", "method", "needs"),
+    [
+        ({"quant_method": "gptq", "bits": 4}, "gptq", "gptqmodel"),
+        ({"quant_method": "awq", "bits": 4}, "awq", "gptqmodel"),
+        ({"load_in_4bit": True}, "bitsandbytes", "bitsandbytes"),
+        ({"quant_method": "fp8"}, "fp8", "accelerate"),
+        ({"quant_method": "eetq"}, "eetq", "on a GPU"),
+        ({"quant_method": "tomorrow"}, "tomorrow", "transformers doesn't load it"),
+    ],
+)
+def test_quantized_weights_are_refused_with_the_method_and_what_it_needs(folder, said, method, needs):
+    edit(folder, quantization_config=said)
+    error = refusal(folder)
+    assert f"quantized with '{method}'" in error.what
+    assert needs in error.why
+    assert error.error_type == "unsupported_format"
+
+
+def test_quantization_that_another_file_or_a_part_of_the_configuration_tells_counts(folder):
+    (folder / "quantize_config.json").write_text('{"bits": 4}')
+    assert "'gptq'" in refusal(folder).what
+    (folder / "quantize_config.json").unlink()
+    edit(folder, text_config={"quantization_config": {"quant_method": "awq"}})
+    assert "'awq'" in refusal(folder).what
+
+
+def test_quantized_weights_are_known_by_their_names(folder):
+    rename_weights(folder, drop="q_proj", **{"model.layers.0.self_attn.q_proj.qweight": (4, 32)})
+    assert "quantized" in refusal(folder).why
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"rope_scaling": {"rope_type": "linear"}}, "rope_scaling"),
+        ({"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}}, "rope_type"),
+        ({"attn_implementation": "no_such_attention"}, "attn_implementation"),
+        ({"hidden_size": "wide"}, "hidden_size"),
+    ],
+)
+def test_a_configuration_that_makes_no_model_is_named_by_its_field(folder, settings, field):
+    edit(folder, drop="rope_parameters", **settings)
+    error = refusal(folder)
+    assert error.error_type == "config_invalid"
+    assert field in error.why
+    assert field in error.fix
+
+
+def test_a_pointer_of_git_lfs_is_no_file_of_weights(folder):
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:a\nsize 1\n")
+    assert "git lfs pull" in refusal(folder).fix
+
+
+@pytest.mark.parametrize("name", ["flash_attention_2", "flash_attention_3", "flex_attention"])
+def test_an_attention_that_the_reference_lacks_is_replaced_and_said(folder, name):
+    edit(folder, _attn_implementation=name, attn_implementation=name)
+    opened = open_checkpoint(folder)
+    assert opened.model.config._attn_implementation in ("sdpa", "eager")
+    (remark,) = opened.remarks
+    assert f"attn_implementation to '{name}'" in remark
+    assert open_checkpoint(folder, empty=True).remarks == opened.remarks
+    assert load_checkpoint(type(opened.model), folder).config._attn_implementation in ("sdpa", "eager")
+
+
+def test_weights_that_the_class_does_not_take_are_named(folder):
+    rename_weights(folder, **{"v_head.summary.weight": (1, 32), "v_head.summary.bias": (1,)})
+    (remark,) = open_checkpoint(folder, empty=True).remarks
+    assert "2 weight(s)" in remark
+    assert "v_head.summary.bias, v_head.summary.weight" in remark
+    assert open_checkpoint(folder).remarks == (remark,)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tokenizer.json", {"model": {"vocab": {"a": 0}}, "added_tokens": [{"id": 103, "content": "<new>"}]}),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"103": {"content": "<new>"}}}),
+        ("added_tokens.json", {"<new>": 103}),
+        ("vocab.json", {"a": 0, "<new>": 103}),
+    ],
+)
+def test_tokens_beyond_the_rows_of_the_model_are_said(folder, name, said):
+    (folder / name).write_text(json.dumps(said))
+    (remark,) = open_checkpoint(folder, empty=True).remarks
+    assert "ids up to 103" in remark
+    assert "96 rows" in remark
+    assert "resize_token_embeddings" in remark
+
+
+def test_check_model_and_run_refuse_with_the_same_reason(folder, tmp_path_factory, monkeypatch, capsys):
+    from front_doors import reporter
+
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
+    edit(folder, vocab_size=100)
+    assert reporter.main(["--check-model", str(folder), "--device", "cpu", "--without-memory"]) == 1
+    checked = capsys.readouterr().out
+    with pytest.raises(ModelRefused) as caught:
+        derive_checkpoint(folder)  # what --run begins with
+    ran = str(caught.value)
+    reason = "'lm_head.weight': (96, 32) in the file, (100, 32) by config.json (vocab_size 100)"
+    assert reason in checked
+    assert reason in ran
+    assert "fault: the model" in checked
+    assert "high" not in checked
+
+
+def test_check_model_repeats_the_remarks(folder, tmp_path_factory, monkeypatch, capsys):
+    from front_doors import reporter
+
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
+    rename_weights(folder, **{"v_head.summary.bias": (1,)})
+    assert reporter.main(["--check-model", str(folder), "--device", "cpu", "--without-memory"]) == 0
+    assert "note: 1 weight(s) of the checkpoint aren't used" in capsys.readouterr().out
