@@ -113,7 +113,8 @@ def predicted_for(
     """What rules say of a model, by target."""
 
     def predicted(target: Target) -> Verdict:
-        cell = Cell(model=profile.cell_model, task=profile.recipe.task, target=target.kind, precision=precision)
+        own = profile.precision(precision)
+        cell = Cell(model=profile.cell_model, task=profile.recipe.task, target=target.kind, precision=own)
         return predict(cell, facts_here(profile.recipe, cell, inventory), rules)
 
     return predicted
@@ -135,7 +136,8 @@ def plan_suite(
     `tolerance_for` gives the tolerance that a repository states for a cell, `suites` is the folder that the suite
     will lie in.
     """
-    cell = Cell(model=profile.cell_model, task=profile.recipe.task, target=choice.target, precision=precision)
+    own = profile.precision(precision)
+    cell = Cell(model=profile.cell_model, task=profile.recipe.task, target=choice.target, precision=own)
     if profile.missing:
         return _missing(profile, cell, choice)
     verdict = predicted_for(profile, precision, rules, inventory)(choice.target)

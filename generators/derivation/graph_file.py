@@ -58,6 +58,7 @@ def derive_graph(name: str) -> GivenRecipe:
         operators=(),  # predictions know torch's operators only
         outputs=tuple(outputs),
         weights_hash=graph_hash(file),
+        computes_in=evaluator.computes_in,
         reference=evaluator.said,
     )
 

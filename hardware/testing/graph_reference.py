@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..backends._onnx import COMPUTE
+from ..backends.base import coarsest
 from ..compare import Array, ReferenceNotFinite
 from ..errors import BrokenInput, ModelError, echo
 
@@ -24,9 +26,11 @@ _RANDOM = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLi
 
 
 class GraphReference(ABC):
-    """A graph file that can be evaluated. `said` names what its reference isn't, `parameters` is a count."""
+    """A graph file that can be evaluated. `said` names what its reference isn't, `parameters` is a count, and
+    `computes_in` is the precision that the file itself asks for: that of its products, or of its numbers."""
 
     said: str = ""
+    computes_in: str = "float32"
     parameters: int
 
     @abstractmethod
@@ -76,6 +80,7 @@ class OnnxReference(GraphReference):
                 why=f"onnx cannot evaluate it: {' '.join(str(error).split())[:200]}",
             ) from error
         self._names = [output.name for output in self._model.graph.output]
+        self.computes_in = _precision_of(self._model)
 
     def inputs(self) -> dict[str, tuple[str, tuple[int | str, ...], int]]:
         from onnx import helper
@@ -117,6 +122,29 @@ def _narrowed(outputs: Mapping[str, Array]) -> str:
 _FLOATING = (1, 10, 11, 16)
 """FLOAT, FLOAT16, DOUBLE and BFLOAT16 in onnx.TensorProto.DataType."""
 _DOUBLE = 11
+
+
+_HALF = {10: "float16", 16: "bfloat16"}
+"""FLOAT16 and BFLOAT16: precisions that are a file's own, where float32 and float64 are both asked for as float32."""
+
+
+def _precision_of(model: Any) -> str:
+    """The coarsest precision of a file's products; of its inputs, outputs and weights where it has none."""
+    import onnx
+
+    graph = model.graph
+    try:
+        known = onnx.shape_inference.infer_shapes(model).graph.value_info
+    except ValueError:  # more than 2 GB
+        known = graph.value_info
+    kinds = {one.name: one.type.tensor_type.elem_type for one in (*known, *graph.input, *graph.output)}
+    weights = {one.name: one.data_type for one in graph.initializer}
+    products = [node for node in graph.node if node.op_type in COMPUTE]
+    found = {kinds.get(node.output[0], 0) for node in products if node.output}
+    found |= {weights[name] for node in products for name in node.input if name in weights}
+    if not products:
+        found = {*kinds.values(), *weights.values()}
+    return coarsest(_HALF[kind] for kind in found if kind in _HALF) or "float32"
 
 
 def _checked(file: Path) -> Any:

@@ -269,3 +269,58 @@ def test_an_ir_whose_input_may_have_any_rank_is_refused_by_its_name(tmp_path):
     openvino.save_model(openvino.Model([opset13.relu(given)], [given]), file)
     with pytest.raises(ModelError, match="the input 'given' may have any number of dimensions"):
         open_reference(file).inputs()
+
+
+def half(file: Path, kept: int, given: int = TensorProto.FLOAT) -> Path:
+    """A product whose weights are kept in the type `kept`, with inputs and outputs of the type `given`."""
+    inside = [helper.make_node("Cast", ["x"], ["narrow"], to=kept)] if kept != given else []
+    product = helper.make_node("MatMul", ["narrow" if inside else "x", "matrix"], ["wide" if inside else "y"])
+    outside = [helper.make_node("Cast", ["wide"], ["y"], to=given)] if inside else []
+    weights = helper.make_tensor("matrix", kept, MATRIX.shape, MATRIX.astype(np.float32).ravel())
+    graph = helper.make_graph(
+        [*inside, product, *outside],
+        "graph",
+        [helper.make_tensor_value_info("x", given, ["batch", 16])],
+        [helper.make_tensor_value_info("y", given, ["batch", 5])],
+        [weights],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(file))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("kept", "given", "precision"),
+    [
+        (TensorProto.FLOAT16, TensorProto.FLOAT16, "float16"),
+        (TensorProto.FLOAT16, TensorProto.FLOAT, "float16"),
+        (TensorProto.BFLOAT16, TensorProto.FLOAT, "bfloat16"),
+        (TensorProto.FLOAT, TensorProto.FLOAT, "float32"),
+    ],
+)
+def test_a_file_is_tested_in_the_precision_that_it_computes_in(tmp_path, kept, given, precision):
+    from generators.compatibility.rules import load_rules
+    from generators.plan import Choice, plan_suite
+    from generators.profile import profile_of
+    from hardware.basic_detection import inventory_here
+
+    file = half(tmp_path / "half.onnx", kept, given)
+    assert OnnxReference(file).computes_in == precision
+    profile = profile_of(str(file))
+    choice = Choice(target=Target(name="cpu"), required=True)
+    suite = plan_suite(profile, choice, "float32", load_rules(), inventory_here())
+    assert suite.cell.precision == precision
+    assert (precision in profile.note) == (precision != "float32")
+    assert ('execution.dtype in ("float16", "float32")' in suite.text) == (precision == "float16")
+
+
+@pytest.mark.parametrize("target", ["cpu", "openvino"])
+def test_a_runtime_widens_a_float16_file_and_never_narrows_it(tmp_path, target):
+    from hardware.backends.base import FileSubject
+    from hardware.backends.factory import get_backend
+
+    file = half(tmp_path / "half.onnx", TensorProto.FLOAT16, TensorProto.FLOAT16)
+    inputs = {"x": RNG.normal(size=(3, 16)).astype(np.float16)}
+    runnable = get_backend(target).load_file(FileSubject(file=file), inputs, "float16")
+    assert runnable.execution().dtype in ("float16", "float32")
+    assert np.abs(runnable(**inputs)["y"] - OnnxReference(file)(inputs)["y"]).max() < 0.02
+    runnable.close()
