@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from generators.models.code_facts import ANY_LENGTH, NOT_TRACED, OWN_SIZES, CodeFacts
-from generators.models.inputs import OTHER_DRAWS, make_inputs
+from generators.models.inputs import make_inputs, other_draws
 from generators.models.recipe import Recipe
 from hardware.backends.base import ModelSubject, Unsupported
 from hardware.compare import Array, compare
@@ -125,7 +125,8 @@ def with_onnx(facts: CodeFacts, recipe: Recipe) -> CodeFacts:
 
 def _draws(recipe: Recipe) -> Iterator[dict[str, Array]]:
     yield _inputs(recipe)
-    for seed, lengths in OTHER_DRAWS if recipe.mask_input else OTHER_DRAWS[:-1]:
+    draws = other_draws(recipe.recorded["lengths"])
+    for seed, lengths in draws if recipe.mask_input else draws[:-1]:
         yield make_inputs(recipe.inputs, seed, lengths or recipe.recorded["lengths"])
 
 

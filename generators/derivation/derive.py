@@ -17,7 +17,7 @@ from generators.models.checkpoint import Checkpoint, hash_of_config, largest_tok
 from generators.models.classifier import Classification, classify_folder, classify_type
 from generators.models.diffusion import LIBRARY as DIFFUSERS
 from generators.models.diffusion import denoised, installed_diffusers
-from generators.models.inputs import OTHER_DRAWS, make_inputs
+from generators.models.inputs import make_inputs, other_draws
 from generators.models.libraries import catalog_of, require
 from generators.models.recipe import HERE, Recipe
 from generators.models.store import load_recipe, shipped_recipes
@@ -108,7 +108,7 @@ def _unheard(model: Any, found: Measured) -> list[str]:
 
 
 def _unsteady(model: Any, found: Measured) -> list[str]:
-    draws = [make_inputs(found.specs, seed, lengths or found.lengths) for seed, lengths in OTHER_DRAWS]
+    draws = [make_inputs(found.specs, seed, lengths or found.lengths) for seed, lengths in other_draws(found.lengths)]
     return measure.unsteady(model, [found.inputs, *draws], found.masked_by, found.mask_input)
 
 

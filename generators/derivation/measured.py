@@ -89,7 +89,8 @@ def _measure(model: Any, entry: TaskEntry, what: Classification, side: str, *, p
     reference = float64_outputs(exact, inputs)
     if all(is_whole(one) for one in reference.values()):
         raise ModelError(f"{type(model).__name__} gives no floating tensor")
-    shorter = (lengths[0] - _SHORTER, lengths[1] - _SHORTER)
+    less = min(_SHORTER, lengths[1] - 1)
+    shorter = (lengths[0] - less, lengths[1] - less)
     other = float64_outputs(exact, make_inputs(specs, SEED + 1, shorter))
     columns = (shorter[0] + placeholders(specs), lengths[0] + placeholders(specs))
     masked_by = measure.masked_outputs(other, reference, columns, specs)

@@ -10,6 +10,7 @@ from typing import Any
 from generators.models.catalog import TaskEntry, load_catalog
 from generators.models.inputs import DRAWN, LENGTHS, make_inputs
 from hardware.errors import ModelError
+from hardware.model.positions import positions_of
 
 from . import measure
 from .modalities import modality_spec
@@ -19,6 +20,8 @@ from .scenes import scene_spec
 from .scopes import attribute_of, special_tokens, text_config
 from .sound import SOUND_MASKS, SOUNDS, chosen_layout, sound_layouts
 
+_DECODED = 6
+"""Tokens that suites decode, where a model has positions for them behind its inputs."""
 _DECODER_LENGTH = 7
 """Length of an encoder-decoder's second sequence where the first one has the mask; differs from `LENGTHS`."""
 
@@ -207,8 +210,11 @@ def _referred(value: Any, text: Any, config: Any) -> Any:
 
 
 def lengths_of(model: Any) -> tuple[int, int]:
-    """`LENGTHS`, or shorter ones where the positions of the model end before."""
-    names = ("max_position_embeddings", "n_positions", "max_target_positions", "max_text_positions")
-    most = attribute_of(text_config(model.config), *names)
-    longest = min(LENGTHS[0], most) if isinstance(most, int) and most > 1 else LENGTHS[0]
-    return (longest, min(LENGTHS[1], longest - longest // 3))
+    """`LENGTHS`, or shorter ones where the positions of the model end before: decoding needs some for new tokens."""
+    most = positions_of(model)
+    if most is None:
+        return LENGTHS
+    decodes = hasattr(model, "generate") and not model.config.is_encoder_decoder
+    left = max(most - _DECODED, most // 2) if decodes else most
+    longest = min(LENGTHS[0], max(left, 1))
+    return (longest, min(LENGTHS[1], max(longest - max(longest // 3, 1), 1)))

@@ -84,6 +84,12 @@ OTHER_DRAWS: tuple[tuple[int, tuple[int, ...] | None], ...] = ((1, None), (2, (5
 """Seeds and lengths (None: the recipe's own) with which a suite compares as well; the last has no padding."""
 
 
+def other_draws(lengths: Sequence[int]) -> tuple[tuple[int, tuple[int, ...] | None], ...]:
+    """`OTHER_DRAWS` for a recipe with these lengths: as much shorter as its own are."""
+    share = max(lengths) / LENGTHS[0]
+    return tuple((seed, rows and tuple(max(1, int(length * share)) for length in rows)) for seed, rows in OTHER_DRAWS)
+
+
 def padding_mask(lengths: Sequence[int], side: str) -> Array:
     """1 where a row holds a token and 0 where it is padded on `side`: int64 (batch, longest)."""
     import numpy as np

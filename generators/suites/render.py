@@ -17,7 +17,7 @@ from typing import Any
 import jinja2
 
 from generators.models.given import GivenInput
-from generators.models.inputs import OTHER_DRAWS, covered_by, placeholders
+from generators.models.inputs import covered_by, other_draws, placeholders
 from generators.models.recipe import HERE, Recipe
 from generators.template_folder import TEMPLATES
 from hardware.backends.factory import backend_class
@@ -268,6 +268,7 @@ def render(
     )
     masked = covered_by(recipe.mask_input, recipe.inputs) if recipe.mask_input else ""
     uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
+    draws = other_draws(recipe.recorded["lengths"])
     checkpoint = recipe.subject == "checkpoint"
     nested = [value for value in recipe.config.values() if isinstance(value, Mapping)]
     values = {
@@ -293,7 +294,7 @@ def render(
         "lengths": tuple(recipe.recorded["lengths"]),
         "checks": checks,
         "uses_mask": uses_mask,
-        "other_draws": OTHER_DRAWS if uses_mask else OTHER_DRAWS[:-1],
+        "other_draws": draws if uses_mask else draws[:-1],
         "places": placeholders(recipe.inputs),
         "is_composed": not checkpoint and any("model_type" in value for value in nested),
         "masked": masked,

@@ -13,6 +13,7 @@ from ..export.compressing import with_int8_weights
 from ..export.exported import EXPORTER, Exported
 from ..export.openvino import export_openvino
 from ..export.verification import held_inputs
+from ..model.positions import steps_within
 from ._openvino_calls import CHOICES, OPENVINO_OPTIONS, beside_graphs, inferences
 from ._openvino_model import OpenedModel, open_model
 from ._torch import listed, what_raises
@@ -138,7 +139,8 @@ class OpenVINORunnable(Runnable):
                 lambda: said.append(what_raises("decoding", lambda: self.generate(self.example, steps=STEPS)))
             )
             unseen = listed(unseen, *said)
-            asked, beside = min(asked, tokens // STEPS) if not any(said) else asked, beside + decoding
+            steps = steps_within(self.subject.model, self.example, STEPS)
+            asked, beside = min(asked, tokens // steps) if not any(said) else asked, beside + decoding
         if not asked:
             return replace(placed, native={}, offloaded={**placed.native, **placed.offloaded, **beside})
         return replace(placed, offloaded={**placed.offloaded, **beside}, unseen=unseen)

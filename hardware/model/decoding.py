@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from .positions import steps_within
 from .tensors import to_arrays
 from .types import Generation
 
@@ -28,7 +29,8 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     decodes from documents, without the question) starts in its own way, and knows the whole length only. One whose
     forward takes no cache (BLIP) decodes with a part of it, in its own way too; one without a way of its own (Evolla)
     decodes without a cache. One that lets the model inside it decode (Kosmos-2) does so. Without a cache, what is
-    told of each token is told of the new one as of the last.
+    told of each token is told of the new one as of the last. Where a model has positions for fewer tokens, it decodes
+    as many as it has positions for.
     """
     import torch
     from transformers import GenerationMixin
@@ -43,6 +45,7 @@ def greedy(model: Any, tensors: Mapping[str, torch.Tensor], *, steps: int, use_c
     generate = (
         GenerationMixin.generate if complete and cached and not _lets_text_decode(model) else type(model).generate
     )
+    steps = steps_within(model, tensors, steps)
     use_cache = use_cache and (cached or generate is not GenerationMixin.generate)
     limit = {"max_new_tokens": steps} if complete else {"max_length": steps + 1}
     with torch.no_grad(), nullcontext() if use_cache else _whole_passes(model, prompt), _widths(model) as widths:
