@@ -38,7 +38,9 @@ def larger(model_type: str) -> tuple[Any, dict[str, Array], str]:
     if recipe is None or recipe.gain is None:
         raise ModelError(f"no recipe ships for {model_type}")
     config = next(tiny_configs(model_type, load_catalog(), chosen.task, divisions=_divisions))
-    model = fill(build(recipe.config_class, recipe.model_class, config), gain=recipe.gain)
+    model = fill(
+        build(recipe.config_class, recipe.model_class, config), gain=recipe.gain, zero_centered=recipe.zero_centered
+    )
     side = next((spec["side"] for spec in recipe.inputs.values() if spec["kind"] == "mask"), "right")
     places = [count for scope in tree(model.config) for count in numbers(role_of(scope, "positions"))]
     length = min([LENGTH, *places])

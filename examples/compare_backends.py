@@ -26,7 +26,11 @@ from hardware.testing.loud_weights import fill
 
 
 def _model(recipe: Recipe) -> Any:
-    return fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain or 1.0)
+    return fill(
+        build(recipe.config_class, recipe.model_class, recipe.config),
+        gain=recipe.gain or 1.0,
+        zero_centered=recipe.zero_centered,
+    )
 
 
 _STAND_INS = {"emulator", "stands_in"}

@@ -52,7 +52,11 @@ def subject_of(model_type: str) -> tuple[ModelSubject, dict[str, Any], Any]:
     """A tiny model of a type with loud weights, its example inputs, and its recipe."""
     recipe = recipe_for(model_type)
     assert recipe.gain is not None, f"the recipe of {model_type} has weights of its own"
-    model = fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain)
+    model = fill(
+        build(recipe.config_class, recipe.model_class, recipe.config),
+        gain=recipe.gain,
+        zero_centered=recipe.zero_centered,
+    )
     subject = ModelSubject(
         model=model,
         task=recipe.task,
@@ -74,7 +78,11 @@ def loaded(request: pytest.FixtureRequest, backend: BaseBackend) -> Iterator[tup
 
 def exact(recipe: Any) -> Any:
     """The same model in float64 on the CPU."""
-    model = fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain)
+    model = fill(
+        build(recipe.config_class, recipe.model_class, recipe.config),
+        gain=recipe.gain,
+        zero_centered=recipe.zero_centered,
+    )
     return reference.as_reference(model)
 
 

@@ -132,7 +132,7 @@ def _draws(recipe: Recipe) -> Iterator[dict[str, Array]]:
 
 def _model(recipe: Recipe) -> Any:
     made = build(recipe.config_class, recipe.model_class, recipe.config).float()  # OneFormer makes itself in float64
-    return fill(made, gain=recipe.gain or 1.0)
+    return fill(made, gain=recipe.gain or 1.0, zero_centered=recipe.zero_centered)
 
 
 def _inputs(recipe: Recipe) -> dict[str, Array]:

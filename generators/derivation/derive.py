@@ -35,6 +35,7 @@ from .gradients import lost_gradients
 from .heads import head_arguments
 from .left_out import left_out, run_whole
 from .measured import SEED, Measured, generates, measured
+from .norms import zero_centered_weights
 from .overrides import overrides
 from .scopes import children
 from .tiny import tiny_configs
@@ -80,6 +81,15 @@ def _recipe(model: Any, found: Measured, what: Classification, entry: TaskEntry,
     )
 
 
+def _filled(
+    config_class: str, model_class: str, config: Mapping[str, Any], gain: float
+) -> tuple[Any, tuple[str, ...]]:
+    """A new model with its seeded test weights, and which of its norms add 1."""
+    model = build(config_class, model_class, config)
+    centered = zero_centered_weights(model)
+    return fill(model, gain=gain, zero_centered=centered), centered
+
+
 def _origin(model_type: str) -> str:
     """What vouches for numbers that are recorded here: a shipped recipe of the type that they agree with.
 
@@ -89,7 +99,11 @@ def _origin(model_type: str) -> str:
     for recipe in shipped_recipes(model_type):
         try:
             model = as_reference(
-                fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain or 1.0)
+                fill(
+                    build(recipe.config_class, recipe.model_class, recipe.config),
+                    gain=recipe.gain or 1.0,
+                    zero_centered=recipe.zero_centered,
+                )
             )
             inputs = make_inputs(recipe.inputs, recipe.recorded["seed"], recipe.recorded["lengths"])
             output = float64_outputs(model, inputs)[recipe.recorded["output"]]
@@ -145,7 +159,7 @@ def _loudest(
     for gain in gains:
         if gain in BETWEEN and any(heard and holds for heard, holds, *_ in accepted):
             break
-        model = fill(build(config_class, chosen.model_class, config), gain=gain)
+        model, _ = _filled(config_class, chosen.model_class, config, gain)
         try:
             found = measured(model, chosen.entry, what, pad_senses=pad_senses)
         except ReferenceNotFinite as error:  # too loud for it
@@ -162,7 +176,7 @@ def _loudest(
             loud = figures["attention_x1.1"] / noise
             accepted.append((not found.is_deaf, measure.holds_half_precision(figures), loud, gain, found))
     for *_, gain, found in sorted(accepted, key=lambda one: one[:4], reverse=True):
-        model = fill(build(config_class, chosen.model_class, config), gain=gain)
+        model, _ = _filled(config_class, chosen.model_class, config, gain)
         reasons = _unsteady(model, found)
         if not reasons:
             return gain, found
@@ -264,8 +278,9 @@ def loudest_recipe(
                 continue
             if isinstance(best, tuple):
                 gain, found = best
-                model = fill(build(config_class, chosen.model_class, config), gain=gain)
-                return _recipe(model, found, what, chosen.entry, config=config, gain=gain, weights_hash=None)
+                model, centered = _filled(config_class, chosen.model_class, config, gain)
+                own = {"config": config, "gain": gain, "zero_centered": centered, "weights_hash": None}
+                return _recipe(model, found, what, chosen.entry, **own)
             refused = ModelError(f"no {which} makes faults audible", why=_shortest(best))
     raise refused
 

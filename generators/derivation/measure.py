@@ -22,6 +22,7 @@ from hardware.compare import (
 )
 from hardware.output_masks import masks_of
 from hardware.target import Target
+from hardware.testing.loud_weights import ROUTING_BIASES
 from hardware.testing.reference import as_reference, float64_outputs
 from hardware.testing.tolerances import loosest_limit, tolerance_for
 from hardware.testing.widened import copy_over
@@ -128,7 +129,8 @@ def sensitivity_of(
     mask_input: str | None,
 ) -> tuple[dict[str, float], tuple[Outputs, ...]]:
     """How far numerics and faults move the outputs, relative to their scale; `_FARTHEST` where one isn't finite, or
-    has another shape, as speech has that got longer. And the outputs under the two small faults.
+    has another shape, as speech has that got longer. And the outputs under the two small faults, and without the
+    biases of its routers if it has any.
 
     `model` is float32 and is left as it is. Raises `ReferenceNotFinite`.
     """
@@ -175,7 +177,18 @@ def sensitivity_of(
         without = {**inputs, mask_input: np.ones_like(inputs[mask_input])}
         measured["mask_dropped"] = moved(lambda _: None, without)
     figures = {name: float(f"{min(value, _FARTHEST):.3g}") for name, value in measured.items()}
-    return figures, (louder, swapped)
+    unbiased = (changed_outputs(_drop_routing_biases),) if _routing_biases(model) else ()
+    return figures, (louder, swapped, *unbiased)
+
+
+def _routing_biases(model: torch.nn.Module) -> list[torch.Tensor]:
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return [tensor for name, tensor in named if name.rpartition(".")[2] in ROUTING_BIASES]
+
+
+def _drop_routing_biases(model: torch.nn.Module) -> None:
+    for bias in _routing_biases(model):
+        bias.data.zero_()
 
 
 def _in_bfloat16(moved: Callable[..., float]) -> dict[str, float]:

@@ -58,7 +58,9 @@ def localize(cell: Cell, progress: Progress) -> Localization:
 def built(recipe: Recipe) -> torch.nn.Module:
     """A recipe's tiny model with its loud weights."""
     model = build(recipe.config_class, recipe.model_class, recipe.config)
-    return model.eval() if recipe.gain is None else fill(model, gain=recipe.gain)
+    if recipe.gain is None:
+        return model.eval()
+    return fill(model, gain=recipe.gain, zero_centered=recipe.zero_centered)
 
 
 def subject_of(recipe: Recipe) -> ModelSubject:

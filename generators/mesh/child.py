@@ -81,6 +81,7 @@ def subject(name: str, precision: str, real: bool) -> dict[str, Any]:
         model_class=recipe.model_class,
         config=json.loads(json.dumps(enlarged(config, recipe.config))),
         gain=recipe.gain,
+        zero_centered=recipe.zero_centered,
         masked_by=recipe.masked_by,
     )
     whole = built(tiny)

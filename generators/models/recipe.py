@@ -21,9 +21,11 @@ SHIPPED_ORIGIN = "shipped"
 SHIPPED = Path(__file__).parent / "recipes"
 """The recipes that come with the product."""
 
-_WHERE_SAID = frozenset({"dimensions", "left_out", "trains_only", "without_cache", "diffusers_version", "remarks"})
+_WHERE_SAID = frozenset(
+    {"dimensions", "left_out", "trains_only", "without_cache", "diffusers_version", "zero_centered", "remarks"}
+)
 """Fields that are written only where they say something."""
-_TUPLES = ("traits", "operators", "outputs", "remarks")
+_TUPLES = ("traits", "operators", "outputs", "zero_centered", "remarks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +45,9 @@ class Recipe:
     for them. `sensitivity` is relative to the output's scale. `gain` is null for the subject `checkpoint`,
     `weights_hash` for any but it. `dimensions` says what is real in the subject `config`, and
     `left_out` what no check can ask of this model, and why. `generate` is `none`,
-    `causal` or `seq2seq`, and `without_cache` says that each token is decoded from the whole text. `remarks` are what
-    is said of a checkpoint's files when it runs, such as weights that its class doesn't take.
+    `causal` or `seq2seq`, and `without_cache` says that each token is decoded from the whole text. `zero_centered`
+    names the weights of normalizations to which the code adds 1, with `*` for the number of a layer. `remarks` are
+    what is said of a checkpoint's files when it runs, such as weights that its class doesn't take.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -78,6 +81,7 @@ class Recipe:
     trains_only: bool = False
     without_cache: bool = False
     diffusers_version: str = ""
+    zero_centered: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
     @property
@@ -114,8 +118,13 @@ class Recipe:
 
     @functools.cached_property
     def digest(self) -> str:
-        """A hash of all that it says: 64 hexadecimal digits."""
-        return hashlib.sha256(json.dumps(self.to_dict()).encode()).hexdigest()  # in ASCII, whatever it holds
+        """A hash of all that it says: 64 hexadecimal digits.
+
+        Without `zero_centered`: with other weights the recorded numbers are others too, and evidence from before it
+        was written down was measured with the same weights.
+        """
+        said = {name: value for name, value in self.to_dict().items() if name != "zero_centered"}
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()  # in ASCII, whatever it holds
 
     def to_json(self) -> str:
         """The text of a recipe's file: the same bytes for the same recipe."""

@@ -83,6 +83,15 @@ def _double_quoted(text: str) -> str:
     return quoted
 
 
+def _names(value: Sequence[str], indent: int) -> _Code:
+    """A tuple of names as a keyword argument at `indent`: on its line, or one a line if they are many."""
+    flat = _literal(tuple(value))
+    if len(flat) < _WIDTH // 2:
+        return flat
+    inside = " " * (indent + 4)
+    return _Code("(\n" + "".join(f"{inside}{_literal(one)},\n" for one in value) + " " * indent + ")")
+
+
 def _inline(value: Mapping[str, str]) -> _Code:
     return _Code("{" + ", ".join(f"{_literal(k)}: {_literal(v)}" for k, v in value.items()) + "}")
 
@@ -182,6 +191,7 @@ def environment(template_folder: Path | None = None) -> jinja2.Environment:
     made.filters |= {
         "literal": _literal,
         "inline": _inline,
+        "names": _names,
         "identifier": _identifier,
         "variable": _variable,
         "shape": _shape,

@@ -30,7 +30,9 @@ def built(model: MeshModel, *, loud: bool = True) -> torch.nn.Module:
     the library draws."""
     config = transformers_class(model.config_class)(**copy.deepcopy(dict(model.config)))
     made = transformers_class(model.model_class)(config).eval()
-    return fill(made, gain=model.gain) if loud and model.gain is not None else made
+    if not loud or model.gain is None:
+        return made
+    return fill(made, gain=model.gain, zero_centered=model.zero_centered)
 
 
 def split_by_tensor(model: MeshModel, folder: Path, mesh: Any) -> torch.nn.Module:

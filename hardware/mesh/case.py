@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -24,13 +24,15 @@ TORCH_AXES = ("pp", "dp", "tp")
 @dataclass(frozen=True, kw_only=True)
 class MeshModel:
     """A model of transformers as its classes take it: names of classes, constructor arguments, the gain of its loud
-    weights, and for outputs with a row for each token the input that says which rows mean something."""
+    weights with the names of those of norms that it adds 1 to, and for outputs with a row for each token the input
+    that says which rows mean something."""
 
     name: str
     config_class: str
     model_class: str
     config: Mapping[str, Any]
     gain: float | None
+    zero_centered: Sequence[str] = ()
     masked_by: Mapping[str, str] = field(default_factory=dict)
 
 

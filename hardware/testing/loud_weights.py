@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import torch
 
 GAINS = (1.5, 1.0, 0.7, 0.5)
@@ -32,7 +34,11 @@ _CODE_TABLES = frozenset({"embed", "embed_sum"})
 """Buffers that hold the codes of a codec, one in a row: learned as averages, not by gradients."""
 _DRAWN_TABLES = frozenset({"positional_embedding"})
 """Buffers that a constructor draws anew each time: the frequencies of positions in SAM 2."""
+ROUTING_BIASES = frozenset({"e_score_correction_bias", "expert_bias"})
+"""Vectors that decide with a token's scores which experts it gets, and that a library starts at 0: buffers in some
+models (DeepSeek-V3, LFM2), parameters in others (ERNIE 4.5)."""
 
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 _BRANCH_SCALE = re.compile(r"lambda_?\d|(ffn_)?gamma(_\d)?|layer_scale(_\d|_parameter)?|scale")
 """Names of vectors that scale what a layer or a part of it adds to the stream."""
 
@@ -69,31 +75,9 @@ def _is_scale(name: str, of_norm: bool) -> bool:
     return _BRANCH_SCALE.fullmatch(own) is not None or lowered.endswith(_PERIODS)
 
 
-def _added_to_one(model: torch.nn.Module) -> frozenset[str]:
-    """Names of the weights of root mean square normalisations to which the code adds 1 (Gemma, Qwen3-Next).
-
-    Around 1 they would double every stream, and scores of normalised queries and keys would be four times as large.
-    """
-    return frozenset(
-        f"{name}.weight"
-        for name, module in model.named_modules()
-        if "RMSNorm" in type(module).__name__ and getattr(module, "weight", None) is not None
-        if _passes_at_zero(module)
-    )
-
-
-def _passes_at_zero(norm: Any) -> bool:
-    """Whether a normalisation lets anything through where its weight is 0."""
-    import torch
-
-    kept = norm.weight.detach().clone()
-    try:
-        norm.weight.zero_()
-        return bool(norm(torch.ones(1, *kept.shape, dtype=kept.dtype)).any())
-    except Exception:  # it takes something besides, such as a gate, and nobody knows what it does without
-        return False
-    finally:
-        norm.weight.copy_(kept)
+def without_numbers(name: str) -> str:
+    """The name of a parameter with `*` for the number of each layer: `layers.*.norm.weight`."""
+    return _NUMBER.sub("*", name)
 
 
 def _modules_of_experts(model: torch.nn.Module) -> frozenset[str]:
@@ -131,20 +115,33 @@ def _tables(owner: str, module: torch.nn.Module, gain: float, seed: str) -> dict
     return values
 
 
+def _routing_biases(owner: str, module: torch.nn.Module, seed: str) -> dict[str, npt.NDArray[np.float64]]:
+    """Values for the biases of a router that are buffers: the same as for those that are parameters."""
+    return {
+        name: _JITTER * _generator(seed, f"{owner}.{name}").standard_normal(tuple(buffer.shape))
+        for name, buffer in module.named_buffers(recurse=False)
+        if name in ROUTING_BIASES
+    }
+
+
 def has_codes(model: torch.nn.Module) -> bool:
     """Whether a model holds the codes of a codec, through which only what makes another code is heard."""
     return any(name.rpartition(".")[2] in _CODE_TABLES for name, buffer in model.named_buffers() if buffer.ndim == 2)
 
 
-def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch.nn.Module:
+def fill(
+    model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0", zero_centered: Collection[str] = ()
+) -> torch.nn.Module:
     """Set every parameter of `model` in place by its qualified name, and return it in evaluation mode.
 
-    Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1, or around 0
-    where the code adds 1.
+    Matrices are N(0, gain / sqrt(fan_in)); vectors are jittered around 0, normalisation weights around 1. Those that
+    are `zero_centered` are jittered around 0, since the code adds 1: around 1 they would double every stream. Their
+    names, with `*` for a layer's number, come from the recipe and not from the code, or a model that lost its 1 would
+    get weights that make up for it.
     Tied parameters are set once, under the first of their names. Numbers come from NumPy's Philox generator
     in float64 and are rounded to the parameter's dtype. A table that the model computes for itself and never saves
     stays as it is. The statistics of batch normalisation are set too, since a mean of 0 and a variance of 1 hide
-    faults, and so are tables that a model keeps as buffers, as the codes of a codec.
+    faults, and so are tables that a model keeps as buffers, as the codes of a codec, and the biases of routers.
     The variance is jittered around 1, not around what the gain makes of it: an activation leaves about half of it,
     and without a gain nothing of the image would come through thirty layers that have no way around them.
     What a library makes in half precision whatever the model is in (the activation of Apertus in transformers 4.57)
@@ -152,12 +149,12 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
     """
     import torch
 
+    zero_centered = frozenset(zero_centered)
     computed = getattr(model, "_keys_to_ignore_on_save", None) or ()
     experts = _modules_of_experts(model)
     norms = {owner for owner, module in model.named_modules() if "norm" in type(module).__name__.lower()}
     done: set[int] = set()
     with torch.no_grad():
-        from_zero = _added_to_one(model)
         for name, parameter in model.named_parameters(remove_duplicate=False):
             if id(parameter) in done or name in computed:
                 continue
@@ -168,11 +165,12 @@ def fill(model: torch.nn.Module, *, gain: float = 1.0, seed: str = "0") -> torch
                 value = noise * (gain / math.sqrt(max(1, fan_in)))
             else:
                 of_norm = name.rpartition(".")[0] in norms
-                scales = _is_scale(name, of_norm) and name not in from_zero
+                scales = _is_scale(name, of_norm) and zero_centered.isdisjoint((name, without_numbers(name)))
                 value = (1.0 if scales else 0.0) + _JITTER * noise
             parameter.copy_(torch.as_tensor(np.asarray(value)).to(parameter.dtype))
         for owner, module in model.named_modules():
             buffers = _batch_statistics(owner, module, seed) | _tables(owner, module, gain, seed)
+            buffers |= _routing_biases(owner, module, seed)
             for name, value in buffers.items():
                 getattr(module, name).copy_(torch.as_tensor(value))
         _widen_what_is_narrower(model)

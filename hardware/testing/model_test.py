@@ -44,9 +44,10 @@ class ModelTest:
     has); `inputs` are the example arrays; `masked_by` names, for outputs with a row for each token, the input
     that says which rows mean something; `outputs` must be among what the target gives. `dimensions` says what is real
     of a model whose weights aren't; `left_out` what no check can ask of it, and why; `trains_only` that it has
-    gradients in training mode alone. `recorded_by` says so where nothing but the installation that made them stands
-    behind the recorded numbers. `tolerance` is a repository's own limit, which counts on the cell's target instead of
-    the product's; `tolerance_reason` says whose it is and why.
+    gradients in training mode alone; `zero_centered` names the weights of normalizations to which the model adds 1.
+    `recorded_by` says so where nothing but the installation that made them stands behind the recorded numbers.
+    `tolerance` is a repository's own limit, which counts on the cell's target instead of the product's;
+    `tolerance_reason` says whose it is and why.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class ModelTest:
         dimensions: str = "",
         left_out: str = "",
         trains_only: bool = False,
+        zero_centered: tuple[str, ...] = (),
         recorded_by: str = "",
         tolerance: float | None = None,
         tolerance_reason: str = "",
@@ -78,6 +80,7 @@ class ModelTest:
         self.dimensions = dimensions
         self.left_out = left_out
         self.trains_only = trains_only
+        self.zero_centered = zero_centered
         self.measured = Measurement()
         self.recorded_by = recorded_by
         self._own_tolerance = tolerance
@@ -138,7 +141,7 @@ class ModelTest:
     def _build(self) -> torch.nn.Module:
         self.measured.stage = Stage.BUILD
         model = self.make_model()
-        return model.eval() if self.gain is None else fill(model, gain=self.gain)
+        return model.eval() if self.gain is None else fill(model, gain=self.gain, zero_centered=self.zero_centered)
 
     def _changed(self) -> torch.nn.Module:
         return with_attention(self._build(), current_changes().attention)

@@ -60,7 +60,11 @@ def recipe_for(model_type: str) -> Recipe:
 
 
 def filled(recipe: Recipe) -> Any:
-    return fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain)
+    return fill(
+        build(recipe.config_class, recipe.model_class, recipe.config),
+        gain=recipe.gain,
+        zero_centered=recipe.zero_centered,
+    )
 
 
 @contextmanager

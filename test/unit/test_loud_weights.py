@@ -178,23 +178,16 @@ def test_the_statistics_of_batch_normalisation_are_loud_too(frozen):
     assert np.array_equal(numbers(again.norm.running_var), variance)
 
 
-def test_a_normalisation_whose_code_adds_one_is_jittered_around_zero() -> None:
+def test_a_zero_centered_weight_is_jittered_around_zero_whatever_the_layer() -> None:
     import torch
 
-    class AddingRMSNorm(torch.nn.Module):
-        def __init__(self, one: float) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.full((64,), 7.0))
-            self.one = one
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * (self.one + self.weight)
-
-    model = torch.nn.ModuleDict({"a": AddingRMSNorm(1.0), "b": AddingRMSNorm(0.0)})
-    for _ in range(2):  # what was there before does not matter
-        fill(model)
-        assert abs(float(model["a"].weight.detach().mean())) < 0.2
-        assert abs(float(model["b"].weight.detach().mean()) - 1) < 0.2
+    norms = torch.nn.ModuleList([torch.nn.RMSNorm(64), torch.nn.RMSNorm(64)])
+    model = torch.nn.ModuleDict({"layers": norms, "norm": torch.nn.RMSNorm(64)})
+    fill(model, zero_centered=("layers.*.weight",))
+    assert all(abs(float(norm.weight.detach().mean())) < 0.2 for norm in norms)
+    assert abs(float(model["norm"].weight.detach().mean()) - 1) < 0.2
+    fill(model, zero_centered=("layers.1.weight",))
+    assert [round(float(norm.weight.detach().mean())) for norm in norms] == [1, 0]
 
 
 def test_what_is_narrower_than_the_rest_keeps_its_numbers_and_is_widened():

@@ -143,7 +143,11 @@ def test_what_a_model_writes_into_its_prompt_stays_out_of_the_inputs() -> None:
     from hardware.testing.loud_weights import fill
 
     recipe = read_recipe(SHIPPED / "5.5.4" / "blip.json")
-    model = fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain or 1.0)
+    model = fill(
+        build(recipe.config_class, recipe.model_class, recipe.config),
+        gain=recipe.gain or 1.0,
+        zero_centered=recipe.zero_centered,
+    )
     inputs = make_inputs(recipe.inputs)
     before = {name: array.copy() for name, array in inputs.items()}
     found = greedy(model, to_tensors(inputs, "cpu", torch.float32), steps=2, use_cache=True)

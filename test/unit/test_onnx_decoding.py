@@ -31,7 +31,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def decoder(model_type: str) -> tuple[ModelSubject, dict[str, Any]]:
     recipe = load_recipe(model_type)
-    model = fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain)
+    model = fill(
+        build(recipe.config_class, recipe.model_class, recipe.config),
+        gain=recipe.gain,
+        zero_centered=recipe.zero_centered,
+    )
     subject = ModelSubject(
         model=model,
         task=recipe.task,

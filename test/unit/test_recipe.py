@@ -46,7 +46,11 @@ def model_of(recipe: Recipe) -> Any:
     from hardware.testing.loud_weights import fill
 
     assert recipe.gain is not None
-    return fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain)
+    return fill(
+        build(recipe.config_class, recipe.model_class, recipe.config),
+        gain=recipe.gain,
+        zero_centered=recipe.zero_centered,
+    )
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def test_a_fault_at_any_site_is_heard(model_type: str) -> None:
     from hardware.testing.loud_weights import fill
 
     recipe = recipe_for(model_type)
-    model = fill(model_of(model_type), gain=recipe.gain or 1.0)
+    model = fill(model_of(model_type), gain=recipe.gain or 1.0, zero_centered=recipe.zero_centered)
     inputs = make_inputs(recipe.inputs)
     masks, clean = masks_of(recipe.masked_by, inputs), run(model, inputs)
     for site in attention_sites(model):

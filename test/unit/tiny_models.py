@@ -27,7 +27,11 @@ def _built(model_type: str) -> tuple[Any, Any]:
     if recipe is None:
         pytest.skip(f"no recipe ships for transformers {installed_version()}")
     assert recipe.gain is not None
-    return fill(build(recipe.config_class, recipe.model_class, recipe.config), gain=recipe.gain), recipe
+    return fill(
+        build(recipe.config_class, recipe.model_class, recipe.config),
+        gain=recipe.gain,
+        zero_centered=recipe.zero_centered,
+    ), recipe
 
 
 def tiny(model_type: str) -> tuple[Any, dict[str, Any], Any]:
