@@ -48,7 +48,7 @@ def test_matrix_and_explain_agree_with_the_run(missing: Ran, command_line: Comma
     evidence = ("--evidence", missing.folder / "evidence")
     ran = command_line.run(missing.folder, "--hardware-compatibility", "--format", "json", *evidence)
     rows = json.loads(ran.out)["models"]
-    assert rows["acme--distilbert-ranker/fill-mask/float32"]["cpu"]["level"] == "unknown"
+    assert rows["acme--distilbert-ranker/fill-mask/float32"]["compatibility"]["cpu"]["level"] == "unknown"
     ran = command_line.run(missing.folder, "--explain", CELL, *evidence)
     assert ran.code == 0 or "not in the local cache" in ran.err
 
