@@ -14,6 +14,7 @@ from hardware.cell import PRECISIONS
 from hardware.errors import BrokenInput, UsageError, echo
 from hardware.evidence.address import Address
 from hardware.evidence_place import EvidencePlace, split_place
+from hardware.front_door import PrecisionChoice
 from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_REPORTS, DEFAULT_SUITES
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ _OPTIONS = (
         "--model",
         "models",
         multiple=True,
-        help="A type, checkpoint folder or Hub id; '-' reads a list. Of the matrix: its rows, separated by commas.",
+        help="A type, checkpoint folder or Hub id; '-' reads a list. With the matrix: show only these models "
+        "(comma-separated).",
     ),
     click.option(
         "--priority", type=click.Choice(PRIORITIES), help="Types of a priority; medium: OpenVINO exports them."
@@ -95,7 +97,7 @@ _OPTIONS = (
         "precisions",
         multiple=True,
         envvar="HWCOMPAT_PRECISION",
-        type=click.Choice(PRECISIONS),
+        type=PrecisionChoice(PRECISIONS),
         help="Default: float32.",
     ),
     click.option("--select", multiple=True, help="Keep only cells that fit, such as 'bert/*/cpu/*'."),
@@ -109,7 +111,7 @@ _OPTIONS = (
         metavar="[CELL]",
         help="Say what each prediction and choice rests on, of the selection or of one cell; write nothing.",
     ),
-    click.option("--run", is_flag=True, help="Run the suites and conclude."),
+    click.option("--run", is_flag=True, help="Run the suites and report the verdicts."),
     click.option(
         "--timeout",
         type=click.FloatRange(min=0.1),
@@ -230,8 +232,10 @@ _OPTIONS = (
     ),
     click.option("--format", "format_", type=click.Choice(FORMATS), default="table", show_default=True),
     click.option("--place", is_flag=True, help="Say which device each model goes on, by memory, speed and rules."),
-    click.option("--pin", multiple=True, metavar="MODEL=DEVICE", help="With --place: there and nowhere else."),
-    click.option("--forbid", multiple=True, metavar="MODEL=DEVICE", help="With --place: not there."),
+    click.option(
+        "--pin", multiple=True, metavar="MODEL=DEVICE", help="With --place: put this model on this device only."
+    ),
+    click.option("--forbid", multiple=True, metavar="MODEL=DEVICE", help="With --place: not on this device."),
     click.option(
         "--inventory",
         multiple=True,

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from .errors import UsageError, echo
+from .errors import UsageError, did_you_mean, echo
 from .target import Target
 
 PRECISIONS = ("float32", "tf32", "float16", "bfloat16", "float8", "int8", "int4")
@@ -66,7 +66,9 @@ class Cell:
         if not _TASK.fullmatch(self.task):
             raise UsageError(f"{echo(self.task)} is not the name of a task")
         if self.precision not in PRECISIONS:
-            raise UsageError(f"{echo(self.precision)} is not a precision", fix=f"Known: {', '.join(PRECISIONS)}.")
+            hint = did_you_mean(self.precision, PRECISIONS)
+            fix = f"{hint} Known: {', '.join(PRECISIONS)}.".strip()
+            raise UsageError(f"{echo(self.precision)} is not a precision", fix=fix)
         object.__setattr__(self, "target", self.target.kind)
 
     @classmethod

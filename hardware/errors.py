@@ -107,9 +107,16 @@ def echo(name: str) -> str:
     return f"{shown[: _LONGEST_ECHO // 3]}…{shown[-(_LONGEST_ECHO - _LONGEST_ECHO // 3 - 1) :]}"
 
 
+_PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16", "fp8": "float8"}
+"""Other names of precisions, and ours."""
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`Did you mean 'bert'?`, or the empty string where nothing is close."""
+    known = sorted(known)
     if len(name) > _LONGEST_ECHO:
         return ""
-    close = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6)
+    if (usual := _PRECISIONS.get(name.lower())) in known:
+        return f"Did you mean {usual!r}?"
+    close = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.6)
     return f"Did you mean {' or '.join(repr(c) for c in close)}?" if close else ""

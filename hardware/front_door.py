@@ -8,10 +8,11 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
-from .errors import HwCompatError, echo
+from .errors import HwCompatError, did_you_mean, echo
 from .own_commands import as_runnable
 from .plain_text import one_line, printable
 
@@ -66,6 +67,18 @@ def _guarded(run: Callable[[], object], debug: bool) -> int:
             return USAGE
         _say(f"internal error: {type(error).__name__}: {error}. Run it again with --debug to see where.", debug)
         return INTERNAL
+
+
+class PrecisionChoice(click.Choice[str]):
+    """A precision by its name; another usual name of one, such as fp16, is refused with ours."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The precision's name. Raises `click.BadParameter`."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            hint = did_you_mean(str(value), self.choices)
+            raise click.BadParameter(f"{error.message} {hint}".rstrip(), ctx=ctx, param=param) from error
 
 
 def note(*texts: str) -> None:

@@ -12,6 +12,7 @@ import click
 from hardware.errors import UsageError, did_you_mean, echo
 from hardware.evidence.address import Address
 from hardware.evidence_place import EvidencePlace, split_place
+from hardware.front_door import PrecisionChoice
 from hardware.paths import DEFAULT_EVIDENCE, DEFAULT_SUITES
 
 _EXAMPLE = "python hardware_compatibility_reporter.py --collect-all --matrix"
@@ -131,8 +132,8 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--device", metavar="TARGET", help="Target for --check-model; without it, the best that is here."),
     click.option(
         "--precision",
-        type=click.Choice(["float32", "bfloat16", "float16"]),
-        help="Precision of the model whose memory is told; without it, what its config.json names, or float32.",
+        type=PrecisionChoice(["float32", "bfloat16", "float16"]),
+        help="Precision for the memory estimate; default: what its config.json names, or float32.",
     ),
     click.option("--batch", type=click.IntRange(1, 2**20), metavar="N", help="Examples at once, for its memory."),
     click.option("--context", type=click.IntRange(8, 2**24), metavar="N", help="Tokens of a text, for its memory."),
@@ -260,7 +261,7 @@ def _refuse_places(request: Request) -> None:
         raise UsageError(
             f"nothing is done to the evidence in {request.remote}",
             why="--merge, --compact and --publish start from a folder",
-            fix=f"Take it home first: --merge {request.remote} --evidence FOLDER",
+            fix=f"Copy it to this machine first: --merge {request.remote} --evidence FOLDER",
         )
     if request.published is not None and not isinstance(request.published, Address):
         raise UsageError(

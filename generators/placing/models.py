@@ -128,7 +128,7 @@ def _seconds(
         assert newest.latency_ms is not None
         return Figure(value=newest.latency_ms / 1000, source=f"measured ({newest.evidence_id})")
     if answer is None:
-        return Figure(reason="nobody measured it there, and its size isn't known")
+        return Figure(reason="not measured there; model size unknown")
     return at_best(answer.estimates[0], answer.anatomy.parameters, device, family)
 
 
@@ -140,10 +140,12 @@ def at_best(estimate: MemoryEstimate, parameters: int, device: Device, family: s
     request = estimate.request
     rate, bandwidth = device.tflops.get(request.precision, Figure()), device.bandwidth_gbps
     if family not in _WITH_TOKENS:
-        return Figure(reason="nobody measured it there, and its operations aren't told by its parameters")
+        return Figure(reason="not measured there; operation count can't be estimated")
     if rate.value is None:
-        fix = f"python -m hardware stress {device.name} --keep"
-        return Figure(reason=f"nobody measured it there, nor the device's speed in {request.precision} ({fix})")
+        machine = device.name.rpartition("/")[0]
+        fix = f"python -m hardware stress {device.selector} --keep"
+        fix = f"on {machine}: {fix}, then write its inventory again" if machine else fix
+        return Figure(reason=f"not measured there; device speed in {request.precision} unknown ({fix})")
     operations = _OPERATIONS * parameters * request.batch * request.context
     found = operations / (rate.value * 1e12)
     told = f"{operations / 1e12:.3g} 10^12 operations at {rate.value:.3g} TFLOPS ({rate.source})"

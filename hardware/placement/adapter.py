@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import UsageError, did_you_mean, echo
 from ..target import HardwareVendor, vendor_named
 from .device import Device, Figure
 from .devices import PRECISIONS, devices_of, free_now
@@ -100,14 +100,15 @@ class HardwareAdapter:
         """The fastest device with so much free memory (2^30 bytes) and so many TFLOPS in a precision.
 
         Vendors that are preferred come first, in their order, and others after them; of one vendor the accelerators
-        before the processor. A speed that nobody knows meets
-        no requirement but 0: it isn't guessed, and the reason says how to measure it. Raises `UsageError`.
+        before the processor. An unknown speed meets no
+        requirement but 0: it isn't guessed, and the reason says how to measure it. Raises `UsageError`.
         """
         _check(memory_requirement_gb, compute_requirement_tflops, precision)
         wanted = [vendor_named(one) for one in preferred_vendors or ()]
         reasons: dict[str, str] = {}
         fitting: list[Device] = []
-        for device in self.discover_devices():
+        devices = self.discover_devices()
+        for device in devices:
             why = why_not(device, memory_requirement_gb * GB, compute_requirement_tflops, precision)
             if why:
                 reasons[device.name] = why
@@ -126,7 +127,7 @@ class HardwareAdapter:
             vendor=_vendor(chosen),
             capabilities=_capabilities(chosen),
             reasons=reasons,
-            why=_why(chosen, wanted, precision),
+            why=_absent(wanted, devices) + _why(chosen, wanted, precision),
         )
 
     def get_optimal_device_placement(
@@ -214,7 +215,8 @@ def _check(memory_gb: float, tflops: float, precision: str) -> None:
         if not 0 <= value < float("inf"):
             raise UsageError(f"{value!r} is no requirement of {what}", fix="Give a number from 0 on.")
     if precision not in PRECISIONS:
-        raise UsageError(f"{precision!r} is no precision of a rate", fix=f"Known: {', '.join(PRECISIONS)}.")
+        fix = f"{did_you_mean(precision, PRECISIONS)} Known: {', '.join(PRECISIONS)}.".strip()
+        raise UsageError(f"{echo(precision)} is no precision of a rate", fix=fix)
 
 
 def _order(device: Device, wanted: Sequence[HardwareVendor], precision: str) -> tuple[int, bool, float, float, str]:
@@ -227,15 +229,22 @@ def _order(device: Device, wanted: Sequence[HardwareVendor], precision: str) -> 
 def _why(device: Device, wanted: Iterable[HardwareVendor], precision: str) -> str:
     speed = device.tflops.get(precision, Figure())
     fast = f"{speed.value:.3g} TFLOPS in {precision} ({speed.source})" if speed.value else "its speed isn't known"
-    liked = "of a vendor that is preferred; " if _vendor(device) in set(wanted) else ""
+    liked = "of a preferred vendor; " if _vendor(device) in set(wanted) else ""
     return f"{liked}{(room_of(device) or 0) / GB:.1f} GiB free, {fast}"
+
+
+def _absent(wanted: Iterable[HardwareVendor], devices: Iterable[Device]) -> str:
+    """Which preferred vendors have no device here."""
+    here = {_vendor(one) for one in devices}
+    missing = [str(one) for one in wanted if one not in here]
+    return f"no device of the preferred vendor {' or '.join(missing)} is here; " if missing else ""
 
 
 def _why_after(chosen: Device, other: Device, wanted: Sequence[HardwareVendor], precision: str) -> str:
     """Why a device that fits isn't the one: by the first of what decides in which they differ."""
     before, after = _order(chosen, wanted, precision), _order(other, wanted, precision)
     told = (
-        f"{chosen.name} is of a vendor that is preferred",
+        f"{chosen.name} is of a preferred vendor",
         f"{chosen.name} is an accelerator",
         f"{chosen.name} is faster" if other.tflops.get(precision, Figure()).value else "its speed isn't known",
         f"{chosen.name} has more memory",

@@ -94,7 +94,11 @@ def test_a_vendor_that_is_preferred_comes_first_and_others_after_it() -> None:
     assert chosen.vendor is HardwareVendor.NVIDIA
     other = found.get_optimal_device_hal(0, 0, [HardwareVendor.INTEL, HardwareVendor.AMD])
     assert other.vendor in (HardwareVendor.INTEL, HardwareVendor.AMD)
-    assert any("of a vendor that is preferred" in why for why in other.reasons.values())
+    assert any("of a preferred vendor" in why for why in other.reasons.values())
+    assert "of a preferred vendor" in chosen.why
+    absent = found.get_optimal_device_hal(0, 0, [HardwareVendor.GROQ])
+    assert absent.device is not None
+    assert "no device of the preferred vendor groq is here" in absent.why
 
 
 def test_without_the_layer_only_torchs_own_devices_are_looked_at() -> None:

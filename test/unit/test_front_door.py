@@ -122,6 +122,7 @@ def test_each_front_door_answers_help(program):
         (["--model", "brt", "--list"], 4, "Did you mean 'bert'"),
         (["--model", "bert", "--device", "cdua", "--list"], 4, "Did you mean 'cuda'"),
         (["--model", "bert", "--precision", "float33"], 4, "float33"),
+        (["--model", "bert", "--precision", "fp16"], 4, "Did you mean 'float16'?"),
         (["--model", "bert", "--device", "cpu", "--select", "gpt2/*", "--list"], 5, "bert/fill-mask/cpu/float32"),
         (["--model", "\x1b[31m", "--device", "cpu"], 4, "\\x1b[31m"),
         (["--check", "no-such-folder"], 4, "no folder of suites"),
