@@ -70,8 +70,8 @@ cells. `--machine NAME` keeps to one machine's runs, `--evidence DIR` names the 
 - **worse** (error): was green and isn't, another check fails, or nothing is known any more.
 - **flaky** (warning): green and failed by turns, at least twice, in runs between which nothing that is recorded
   differs, whatever the last one showed. The newest 12 of such runs are looked at.
-- **slower** (warning): as green as before, and a subject of real size (config or checkpoint).
-- **changed** (warning): the same state with fewer checks, a smaller subject, a wider tolerance, a lower level, or
+- **slower** (warning): as green as before, and weights of real size (config or checkpoint).
+- **changed** (warning): the same state with fewer checks, smaller weights, a wider tolerance, a lower level, or
   another error.
 - **never green**: with `last-green`, not green in any run of this machine.
 - **better**, **new**, **gone** (a warning): green again; planned in the second alone; planned in the first alone.
@@ -88,14 +88,14 @@ Candidates are the versions on which evidence of the cell's target depends ([EXP
 weights, tolerance, device, precision, conditions of the run, the machine and what it has. What follows from another
 candidate stands with it: the configuration of another suite, the tolerance of other code of ours. Where there is
 one candidate, it is named as the only one; versions that the target doesn't declare to depend on are no candidates,
-and are told where there is none. Where nothing differs, that is said: one more run tells whether it is flaky. A
-candidate is no proof: what nobody records (a temperature, a library of the system, a file that was edited in place)
+and are listed if there is none. If nothing differs, the report says so: one more run shows whether it is flaky. A
+candidate is no proof: what isn't recorded (a temperature, a library of the system, a file that was edited in place)
 can't be named.
 
 With `last-green` the two runs compared are the last green one and the first after it that showed what is so now, so
 that what moved later isn't blamed.
 
-A forward pass is timed once a run. Something is said of speed only where five runs of each side are there between
+A forward pass is timed once a run. Speed is judged only if five runs of each side are there between
 which nothing differs, one suite at a time (`--jobs 1`), and every one of the newest five took longer than every one
 of the five before. Of two single runs nothing is ever said.
 

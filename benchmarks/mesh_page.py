@@ -40,8 +40,8 @@ python run_test_generation.py --mesh pipeline=2 --model llama --device cpu --dev
 
 The plan is of the real model: its bytes are counted on a model without data, of the library's default configuration
 or of a checkpoint's `config.json`. The check runs the tiny model of the type, made large enough for four ranks, with
-loud weights, in float32. What is planned: parameters. Activations, caches, optimisers and links aren't counted; a
-tenth of each device's memory is left for them. A figure that nobody tells isn't guessed: the plan then says that it
+seeded test weights, in float32. What is planned: parameters. Activations, caches, optimisers and links aren't
+counted; a tenth of each device's memory is left for them. An unknown figure isn't guessed: the plan then says that it
 isn't shown to fit. Exit code 1: a check failed, a rank died, or nothing fits; 4: no such split can be.
 
 A split model is another condition than a cell has, so that this is no evidence and makes no level: the result is a

@@ -40,7 +40,7 @@ def refuse_together(asked: Options, *, format_given: bool, address_given: bool =
     if asked.resume and not (asked.run or asked.refresh):
         raise UsageError("--resume goes with --run or --refresh", fix="Add one of them.")
     if asked.dry_run and not asked.refresh:
-        raise UsageError("--dry-run goes with --refresh", fix="Add --refresh; what --run would do is told by --list.")
+        raise UsageError("--dry-run goes with --refresh", fix="Add --refresh; --list shows what --run would do.")
     if asked.update_expected and not (asked.config and asked.run):
         raise UsageError("--update-expected goes with --config FILE and --run", fix="Add what is missing.")
 
@@ -62,7 +62,7 @@ def _refuse_format(asked: Options) -> None:
         raise UsageError(f"--format doesn't go with {other}", fix="Leave it out.")
     if asked.format_ not in ("table", "text", "json"):
         raise UsageError(
-            f"suites are told as a table or as json, not as {asked.format_}",
+            f"suites are printed as a table or as json, not as {asked.format_}",
             fix="A run leaves its report in every format in the folder of --report-dir."
             if asked.run
             else "Leave --format out, or ask for --format json.",
@@ -134,7 +134,7 @@ def _refuse_beside_a_host(asked: Options) -> None:
     if asked.pytest_arguments:
         raise UsageError(
             "what follows -- is for pytest here, and doesn't go with --host",
-            fix="--select and --skip choose cells; --timeout and --jobs are handed on.",
+            fix="--select and --skip choose cells; --timeout and --jobs are passed.",
         )
 
 
@@ -217,6 +217,5 @@ def _refuse_two_jobs(asked: Options) -> None:
         if whole and given:
             raise UsageError(
                 f"{option} doesn't go with {whole[0]}, which is about all that is known",
-                fix="Leave it out; of one cell --explain CELL tells; of the matrix --model chooses rows, --targets "
-                "columns.",
+                fix="Leave it out. Use --explain CELL for one cell; filter the matrix with --model and --targets.",
             )

@@ -180,17 +180,19 @@ def capabilities_command(format_: str, output: Path | None) -> int:
     return 0
 
 
-@click.command("fit", short_help="Name the best device with so much memory and speed.")
+@click.command("fit", short_help="Name the best device with at least this much memory and speed.")
 @click.option("--memory-gb", type=_SECONDS, default=0.0, show_default=True, help="Free memory, in 2^30 bytes.")
 @click.option("--tflops", type=_SECONDS, default=0.0, show_default=True, help="Speed; 0 asks for none.")
 @click.option("--precision", default="float32", show_default=True, help="Of the speed.")
-@click.option("--vendor", "vendors", multiple=True, help="Preferred, the first most. Repeatable.")
+@click.option(
+    "--vendor", "vendors", multiple=True, help="Preferred vendor, not a filter. Repeatable, most preferred first."
+)
 @_formats("table", "json")
 @_OUTPUT
 def fit_command(
     memory_gb: float, tflops: float, precision: str, vendors: tuple[str, ...], format_: str, output: Path | None
 ) -> int:
-    """Name the best device with so much memory and speed, and say of each other why it isn't it.
+    """Name the best device with at least this much memory and speed, and say why each of the others was not chosen.
 
     \b
     Examples:

@@ -197,7 +197,7 @@ def _storage(inventory: HardwareInfo) -> tuple[Row, ...]:
 
 def _disk(number: int, device: StorageDeviceInfo) -> list[tuple[str, str]]:
     """Labels and values of a device; what isn't known stands in one row for each reason."""
-    rows = [(f"[{number}]", device.device_type or "of a kind that isn't told")]
+    rows = [(f"[{number}]", device.device_type or "of unknown kind")]
     rows += [("  Device", device.device_path), ("  Model", device.model or "unknown")]
     rows += [("  Bus", device.bus_type or "unknown")]
     if device.capacity_bytes is not None:

@@ -228,5 +228,7 @@ def _why_silent(backend: AcceleratorBackend, index: int) -> str:
     """Why a device that is asked tells nothing: what its vendor says of it, or of the driver, now."""
     for device in backend.list_devices():
         if device.index == index:
-            return str(device.extra_info.get("reason") or f"{backend.VENDOR_NAME} tells no metric of this device")
+            return str(
+                device.extra_info.get("reason") or f"{backend.VENDOR_NAME} doesn't report any metric of this device"
+            )
     return backend.facts().reason or "the driver doesn't list it any more"

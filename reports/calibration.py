@@ -151,9 +151,9 @@ def _lines(found: Calibration, *, markdown: bool) -> Iterator[str]:
     yield f"\n{head}Rules\n"
     yield _table([("rule", "right", "wrong", ""), *(_rule(one) for one in found.rules)], markdown)
     sections: tuple[tuple[str, bool | None], ...] = (
-        ("Said to work, and fails", True),
-        ("Said to fail, and works", False),
-        ("Nothing was said", None),
+        ("Predicted to work, and fails", True),
+        ("Predicted to fail, and works", False),
+        ("No prediction", None),
     )
     for title, said in sections:
         cells = found.wrong(said=said)

@@ -222,7 +222,7 @@ def _message(first: _Sighting, group: Sequence[_Sighting]) -> str:
     # What ran on the host is listed behind it anyway.
     head = kind.says + (f" ({named})" if named and kind.name != "silent_offload" else "")
     head += _stage(first)
-    if kind.name == "suite_edited":
+    if kind.name == "suite_edited" or detail == kind.says:
         return head
     return one_line(f"{head}: {detail or 'no message'}", longest=600)
 

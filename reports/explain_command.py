@@ -67,8 +67,8 @@ def _refuse_unknown(cell: Cell) -> None:
     found = classify(cell.model)
     if found.confidence == "low":
         raise UsageError(
-            f"{echo(cell.model)} is no model type that is known",
-            why="rules speak of types; a checkpoint is explained by --model NAME --explain",
+            f"{echo(cell.model)} is not a known model type",
+            why="rules apply to model types; use --model NAME --explain for a checkpoint",
         )
     recipe = load_recipe(cell.model, cell.task)
     if recipe is None and (primary := load_recipe(cell.model)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from generators.compatibility.rules import RuleSet
+from generators.models.classifier import Classification
 from generators.models.given import GivenRecipe
 from generators.models.recipe import Recipe
 from generators.plan import PlannedSuite
@@ -15,9 +16,9 @@ def explanation(suite: PlannedSuite, rules: RuleSet, *, width: int = WIDTH) -> s
     """Lines of a label and a text for one suite, without a line break at the end."""
     recipe, found = suite.profile.recipe, suite.profile.classification
     said = [
-        ("Model", f"{found.model_type}: {', '.join([found.family, found.architecture, *found.traits])}"),
+        ("Model", f"{found.model_type}: {_kind(found)}"),
         ("Known from", f"{found.source} ({found.confidence} confidence)"),
-        ("Subject", f"{recipe.subject}, {recipe.parameters:,} parameters" + _made(recipe)),
+        ("Weights", f"{recipe.subject}, {recipe.parameters:,} parameters" + _made(recipe)),
     ]
     if suite.profile.note:
         said.append(("Note", suite.profile.note))
@@ -34,6 +35,12 @@ def explanation(suite: PlannedSuite, rules: RuleSet, *, width: int = WIDTH) -> s
     if not suite.verdict.rule_ids:
         said.append(("Rule", "no rule applies, so nothing is predicted"))
     return "\n".join([suite.cell.id, *labelled(said, width=width)])
+
+
+def _kind(found: Classification) -> str:
+    """`family text, architecture encoder-only`, and the traits if the type has any."""
+    traits = f", {', '.join(found.traits)}" if found.traits else ""
+    return f"family {found.family}, architecture {found.architecture}{traits}"
 
 
 def _made(recipe: Recipe | GivenRecipe) -> str:

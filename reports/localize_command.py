@@ -34,7 +34,7 @@ def report_localization(request: Request, cell: str) -> int:
     if request.format not in ("markdown", "json"):
         raise UsageError(f"--localize gives no {request.format}", fix="Take --format markdown or json.")
     checked = checked_cell(cell)
-    note(f"localizing {checked.id}: some seconds to a minute")
+    note(f"localizing {checked.id}: a few seconds to a minute")
     found = localize_cell(checked.id)
     text = localization_json(found, now()) if request.format == "json" else localization_markdown(found)
     print_or_write(text + "\n", request.output_dir, f"localization.{SUFFIXES[request.format]}")

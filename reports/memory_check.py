@@ -103,5 +103,5 @@ def _rooms(device: str | None, statuses: Iterable[TargetStatus]) -> Iterable[Roo
         if not named and (device not in (None, "auto") or not status.expected):
             continue
         label = f"{status.target} ({status.device_name})" if status.device_name else status.target
-        why = status.reason if not status.expected else "nothing here tells how much memory it has"
+        why = status.reason if not status.expected else "device memory unknown"
         yield Room(name=label, available=status.memory_bytes, why_unknown=why, is_host=status.target == LAST_RESORT)

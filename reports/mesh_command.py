@@ -49,14 +49,14 @@ def report_mesh(asked: Options, text: str) -> int:
         raise UsageError("--mesh gives text or json", fix="Leave --format out.")
     inventory = inventory_here()
     devices = devices_for(asked.devices, inventory, wanted)
-    note("building the model without data to count its bytes: some seconds")
+    note("building the model without data to count its bytes: a few seconds")
     subject = mesh_subject(asked.models[0], asked.precision)
     plan, refused = _real_plan(subject, devices, wanted)
     split = wanted or (plan.mesh.split if plan else None)
     result, tiny = None, None
     if split is not None and split.size > 1:
         tiny = plan_mesh(devices, subject.tiny_figures, split)
-        note(f"checking {split} with {split.size} processes: some ten seconds")
+        note(f"checking {split} with {split.size} processes: about ten seconds")
         result = run_check(subject, tiny, asked.timeout or DEADLINE_S)
     report = report_of(asked.models[0], subject, plan, refused, tiny, result)
     _keep(asked, report)

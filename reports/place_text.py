@@ -51,7 +51,7 @@ def _judged(found: Placement, planned_in_s: float) -> str:
     how = "all loaded at once" if found.mode is Mode.TOGETHER else "one after the other"
     text = f"Placed {len(found.assignments)} of {len(found.assignments) + len(found.misfits)} ({how}), {found.method}"
     if found.gap is None:
-        return f"{text}; nothing here takes a known time. Planned in {planned_in_s:.2f} s."
+        return f"{text}; no times are known. Planned in {planned_in_s:.2f} s."
     return (
         f"{text}: the longest device takes {found.makespan_s:.3g} s, no placement takes less than "
         f"{found.bound_s:.3g} s ({100 * found.gap:.1f} % above the bound). Planned in {planned_in_s:.2f} s."

@@ -170,7 +170,7 @@ class HardwareCompatibilityReporter:
     def collect_resource_pool_errors(self) -> list[Finding]:
         """What this process's resource pool met: low-memory mode (info), memory pressure, and loads that failed.
 
-        Nothing where nobody asked the pool for anything: then there is nothing to tell of.
+        Nothing if the pool wasn't used.
         """
         return [self.add_error(**vars(problem), component="resource_pool") for problem in pool_problems()]
 

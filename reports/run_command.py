@@ -171,7 +171,7 @@ def _run_on(
 
     if project and project.timeouts and not asked.timeout:
         raise UsageError(
-            "the project file's timeouts aren't handed on to another machine",
+            "the project file's timeouts aren't passed to another machine",
             fix="Name one for all checks with --timeout S, which comes before them.",
         )
     return run_in_lab(

@@ -30,6 +30,9 @@ FAULT_WORDS: Mapping[Fault, str] = {
     Fault.HARNESS: "the set-up: a package, a download or a limit",
 }
 
+_TOLERANCE_STATED = "; the tolerance is "
+"""A message with these words has the figures already."""
+
 _OUTCOMES = {"timeout": "ran out of time", "out_of_memory": "ran out of memory"}
 _NAMES_OF_ORIGINS = {"transformers": "upstream's tests"}
 
@@ -82,7 +85,8 @@ def check_words(reason: Reason) -> str:
     words += f" at {values['stage']}" if "stage" in values else ""
     words += f": {values['message']}" if "message" in values else ""
     error, tolerance = values.get("error"), values.get("tolerance")
-    if error is not None and tolerance is not None:
+    is_stated = _TOLERANCE_STATED in str(values.get("message", ""))
+    if error is not None and tolerance is not None and not is_stated:
         words += f" (error {_number(error)}, tolerance {_number(tolerance)})"
     return words
 

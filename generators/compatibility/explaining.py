@@ -124,7 +124,8 @@ def _changes(target: Target, facts: Facts, rules: RuleSet, found: Reasoning) -> 
             f"{' and '.join(asked.text for asked in _asked(rule, facts))} [{rule.id}]" for rule in found.binding
         ]
         level, _ = combined(found.winners, rest)
-        yield f"{level} if it weren't that {', nor that '.join(without)}"
+        which = "all of these" if len(without) > 1 else "this"
+        yield f"{level} if {which} stopped applying: {'; '.join(without)}"
     near = []
     for rule in rules.of(target):
         unmet = [asked for asked in _asked(rule, facts) if not asked.holds]

@@ -23,7 +23,7 @@ def recipe_for(model_type: str, task: str | None = None) -> Recipe:
     if stored is not None:
         return stored
     # Seconds of silence look like a hang.
-    print(f"deriving a recipe of {model_type}: some seconds, once a version", file=sys.stderr, flush=True)
+    print(f"deriving a recipe of {model_type}: a few seconds, once per version", file=sys.stderr, flush=True)
     recipe = derive_in_child("type", model_type, task)
     keep_recipe(recipe, primary=task is None)
     return recipe

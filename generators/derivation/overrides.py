@@ -44,7 +44,7 @@ def _require_known(name: str, entry: Mapping[str, Any]) -> None:
         raise BrokenInput(f"the overrides of {name} have no reason")
     not_asked = set(entry.get("not_asked", ()))
     if not not_asked <= _CANNOT_BE_ASKED:
-        raise BrokenInput(f"the overrides of {name} leave out a check that nobody may leave out")
+        raise BrokenInput(f"the overrides of {name} leave out a check that is required")
     if not_asked and "left_out" not in entry:
         raise BrokenInput(f"the overrides of {name} leave out a check and don't say why")
 

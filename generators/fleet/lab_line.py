@@ -39,7 +39,7 @@ _REASONS = (
      "Find out why before you connect to it: it may be another machine."),
     ("Host key verification failed", "its key isn't known here",
      "Connect once by hand and look at the key: ssh {name}"),
-    ("Permission denied", "it lets nobody in without a password",
+    ("Permission denied", "it needs a password",
      "This must work first: ssh -o BatchMode=yes {name} true (ssh-copy-id, ssh-agent or ssh's configuration)."),
     ("Could not resolve hostname", "no machine is known by that name", "Look at the name, or at the configuration."),
     ("Connection refused", "nothing listens there", "Is sshd running there, and on that port?"),

@@ -175,7 +175,7 @@ class _LabRun:
             self._note(f"this was cut off on {self._name}; what is left of it runs")
             self._start(again=True)
         elif state.state == "ended" and not state.collected:
-            self._note(f"this ended on {self._name} and nobody fetched it; nothing runs again")
+            self._note(f"this ended on {self._name} and wasn't fetched yet; nothing runs again")
         else:
             self._start(again=False)
             self._note(f"{len(self._written)} suite(s) run on {self._name}, whether this line holds or not")

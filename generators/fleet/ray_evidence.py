@@ -76,7 +76,7 @@ def _checked(
         if planned[cell].suite_hash != suite.suite_hash or planned[cell].checks != suite.checks:
             raise BrokenInput(f"the node's evidence of {cell} is refused", why="another suite ran than the one sent")
         if planned[cell].verdict != sealed[cell]:
-            raise BrokenInput(f"the node's evidence of {cell} is refused", why="its prediction isn't the sealed one")
+            raise BrokenInput(f"the node's evidence of {cell} is refused", why="its prediction isn't the stored one")
         if {line.check_name for line in lines.get(cell, ())} != set(suite.checks):
             raise BrokenInput(f"the node's evidence of {cell} is refused", why="not every check has a line")
     return run.run_id, lines

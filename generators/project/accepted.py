@@ -66,8 +66,8 @@ def _judge(
             return _finding(
                 entry,
                 Kind.RAN_OUT,
-                f"{shown}. It was accepted until {entry.until}, and that day is over: {entry.reason}",
-                f"Mend it, or decide anew and change `until` ({where}, {entry.link}).",
+                f"{shown}. It was accepted until {entry.until}, which has passed: {entry.reason}",
+                f"Fix it, or review it and change `until` ({where}, {entry.link}).",
                 covered,
             )
         more = len(_after(covered, own))

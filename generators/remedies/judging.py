@@ -120,7 +120,7 @@ def judge_try(
 def _left_out(step: Step, run: Run) -> tuple[str, ...]:
     planned = run.plan.checks if run.plan else ()
     return tuple(
-        f"{name} isn't asked: it asks for what is given up" for name in step.remedy.leaves_out if name in planned
+        f"{name} was skipped: this fix gives up what it checks" for name in step.remedy.leaves_out if name in planned
     )
 
 

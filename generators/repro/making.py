@@ -42,7 +42,7 @@ def refuse(cell: Cell) -> None:
     if name not in TARGETS:
         raise UsageError(
             f"{cell} cannot be shown by a script yet",
-            why=f"nothing is known here of how {name} is called without our worker or plug-in",
+            why=f"nothing is known here of how {name} is called without our worker or plugin",
             fix=f"Known: {', '.join(TARGETS)}.",
         )
     if cell.task in (GRAPH_TASK, MODULE_TASK):

@@ -68,24 +68,24 @@ class AmdSmiSource(_AmdTool):
     def temperature(self, index: int) -> Reading[float]:
         group = _table(self._metric(index), "temperature")
         found = (celsius(group.get(name)) for name in ("edge", "hotspot", "mem"))
-        return given(next((one for one in found if one is not None), None), "amd-smi tells no temperature")
+        return given(next((one for one in found if one is not None), None), "amd-smi doesn't report temperature")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
         group = _table(self._metric(index), "mem_usage")
         card = self._placed(self.describe(index))
         kind = "gtt" if card.memory_bytes and card.memory_bytes == card.extra_info.get("gtt_bytes") else "vram"
         used = _bytes(group.get(f"used_{kind}"), least=0)
-        return given(share(_bytes(group.get(f"total_{kind}")), used), "amd-smi tells no used memory")
+        return given(share(_bytes(group.get(f"total_{kind}")), used), "amd-smi doesn't report used memory")
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:
         group = _table(self._metric(index), "usage")
         compute, memory = percent(group.get("gfx_activity")), percent(group.get("umc_activity"))
-        return rates(compute, memory, "amd-smi tells no load")
+        return rates(compute, memory, "amd-smi doesn't report load")
 
     def power(self, index: int) -> Reading[float]:
         group = _table(self._metric(index), "power")
         found = (drawn(group.get(name)) for name in ("socket_power", "current_socket_power", "average_socket_power"))
-        return given(next((one for one in found if one is not None), None), "amd-smi tells no power")
+        return given(next((one for one in found if one is not None), None), "amd-smi doesn't report power")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
         metric = self._metric(index)
@@ -95,7 +95,7 @@ class AmdSmiSource(_AmdTool):
             return Reading(value=tuple(dict.fromkeys(active)))
         status = (text(_table(metric, "power").get("throttle_status")) or "").upper()
         known: dict[str, tuple[str, ...]] = {"UNTHROTTLED": (), "THROTTLED": ("reason_not_told",)}
-        return given(known.get(status), "amd-smi tells no throttling")
+        return given(known.get(status), "amd-smi doesn't report throttling")
 
     def close(self) -> None:
         self._facts.forget()
@@ -170,7 +170,7 @@ class RocmSmiSource(_AmdTool):
     def temperature(self, index: int) -> Reading[float]:
         card = self._static(index)
         found = (celsius(card.get(f"temperature (sensor {name}) (c)")) for name in ("edge", "junction", "memory"))
-        return given(next((one for one in found if one is not None), None), "rocm-smi tells no temperature")
+        return given(next((one for one in found if one is not None), None), "rocm-smi doesn't report temperature")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
         card = self._static(index)
@@ -178,19 +178,19 @@ class RocmSmiSource(_AmdTool):
         kind = "gtt" if info.memory_bytes and info.memory_bytes == info.extra_info.get("gtt_bytes") else "vram"
         used = number(card.get(f"{kind} total used memory (b)"))
         total = size(card.get(f"{kind} total memory (b)"))
-        return given(share(total, None if used is None else int(used)), "rocm-smi tells no used memory")
+        return given(share(total, None if used is None else int(used)), "rocm-smi doesn't report used memory")
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:
         card = self._static(index)
         # "GPU Memory Allocated (VRAM%)" says how full the memory is, not how busy.
         memory = percent(card.get("gpu memory read/write activity (%)"))
-        return rates(percent(card.get("gpu use (%)")), memory, "rocm-smi tells no load")
+        return rates(percent(card.get("gpu use (%)")), memory, "rocm-smi doesn't report load")
 
     def power(self, index: int) -> Reading[float]:
         card = self._static(index)
         names = ("current socket graphics package power (w)", "average graphics package power (w)")
         found = (drawn(card.get(name)) for name in names)
-        return given(next((one for one in found if one is not None), None), "rocm-smi tells no power")
+        return given(next((one for one in found if one is not None), None), "rocm-smi doesn't report power")
 
     def close(self) -> None:
         self._tool.forget()

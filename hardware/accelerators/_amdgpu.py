@@ -263,14 +263,14 @@ class AmdgpuSource(Source):
         which = pool(self.machine, card)
         total = size(self.machine.text(f"{card.path}/mem_info_{which}_total"))
         used = number(self.machine.text(f"{card.path}/mem_info_{which}_used"))
-        return given(share(total, None if used is None else int(used)), "amdgpu tells no used memory")
+        return given(share(total, None if used is None else int(used)), "amdgpu doesn't report used memory")
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:
         card = self._card(index).value
         if card is None:
             return Reading(value=None, reason=f"device {index} isn't there any more")
         compute, memory = (percent(self.machine.text(f"{card.path}/{name}_busy_percent")) for name in ("gpu", "mem"))
-        return rates(compute, memory, "amdgpu tells no load of this card")
+        return rates(compute, memory, "amdgpu doesn't report the load of this card")
 
     def power(self, index: int) -> Reading[float]:
         card = self._card(index).value
@@ -294,7 +294,7 @@ class AmdgpuSource(Source):
             extra["power_limit_w"] = cap / 1e6
         vram = size(read(f"{card.path}/mem_info_vram_total"))
         if vram is None:
-            extra["reason"] = "amdgpu tells no memory of this card"
+            extra["reason"] = "amdgpu doesn't report the memory of this card"
         info = AcceleratorInfo(
             vendor="AMD",
             device_type="gpu",

@@ -197,7 +197,7 @@ class IntelGpuFiles(_Files):
             return self._gone(index)
         total, free = self._memory(card), number(self.machine.text(f"{card.path}/lmem_avail_bytes"))
         used = None if total is None or free is None else int(total - free)
-        return given(share(total, used), f"{card.driver} tells no used memory in its files")
+        return given(share(total, used), f"{card.driver} doesn't report used memory in its files")
 
     def power(self, index: int) -> Reading[float]:
         card = self.card(index)
@@ -207,7 +207,7 @@ class IntelGpuFiles(_Files):
         return given(drawn(None if microjoules is None else microjoules / 1e6), "the driver counts no energy for it")
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:
-        return Reading(value=None, reason="i915 and xe tell no load in their files; Level Zero does, to root")
+        return Reading(value=None, reason="i915 and xe don't report load in their files; Level Zero does, to root")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
         card = self.card(index)
@@ -219,7 +219,7 @@ class IntelGpuFiles(_Files):
             if any(state is not None for state in states.values()):
                 active = (THROTTLE_FILES[name] for name, state in states.items() if state == 1)
                 return Reading(value=tuple(dict.fromkeys(active)))
-        return Reading(value=None, reason=f"{card.driver} tells no throttling of it")
+        return Reading(value=None, reason=f"{card.driver} doesn't report its throttling")
 
     def _memory(self, card: Card) -> int | None:
         return size(self.machine.text(f"{card.path}/lmem_total_bytes"))
@@ -235,7 +235,7 @@ class IntelGpuFiles(_Files):
         if memory is None and "reason" not in extra:
             own = "it has no memory of its own and uses the machine's"
             extra["reason"] = (
-                own if card.integrated else f"{card.driver} tells no memory in its files; Level Zero does"
+                own if card.integrated else f"{card.driver} doesn't report memory in its files; Level Zero does"
             )
         return AcceleratorInfo(
             vendor="Intel",
@@ -268,7 +268,7 @@ class IntelNpuFiles(_Files):
             return self._gone(index)
         busy = _growth(self.machine, f"{card.path}/device/npu_busy_time_us")
         compute = None if busy is None else min(100.0, busy / 1e6 * 100)
-        return rates(compute, None, "this version of intel_vpu tells no load (Linux 6.11 and later do)")
+        return rates(compute, None, "this version of intel_vpu doesn't report load (Linux 6.11 and later do)")
 
     def describe(self, index: int) -> AcceleratorInfo:
         card = self.card(index)

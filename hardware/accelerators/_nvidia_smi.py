@@ -64,7 +64,7 @@ class NvidiaSmiSource(Source):
         found = {name: _mib(_first(gpu.value, f"fb_memory_usage/{name}"), least=0) for name in names}
         total, used, free = (found[name] for name in names)
         if total is None or used is None or free is None or used + free > total:
-            return given(share(total, used), f"{self.NAME} tells no memory of device {index}")
+            return given(share(total, used), f"{self.NAME} doesn't report the memory of device {index}")
         # What the driver keeps for itself is neither used nor free.
         return Reading(value={"total": total, "used": used, "free": free})
 
@@ -73,7 +73,7 @@ class NvidiaSmiSource(Source):
         if gpu.value is None:
             return gpu
         compute, memory = (percent(_first(gpu.value, f"utilization/{name}_util")) for name in ("gpu", "memory"))
-        return rates(compute, memory, f"{self.NAME} tells no utilization of device {index}")
+        return rates(compute, memory, f"{self.NAME} doesn't report the utilization of device {index}")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
         gpu = self._gpu(index)
@@ -84,7 +84,7 @@ class NvidiaSmiSource(Source):
             if any(text(state) for state in states.values()):
                 active = [_ELEMENTS[name] for name, state in states.items() if (text(state) or "") == "Active"]
                 return Reading(value=tuple(dict.fromkeys(active)))
-        return Reading(value=None, reason=f"{self.NAME} tells no throttling of device {index}")
+        return Reading(value=None, reason=f"{self.NAME} doesn't report the throttling of device {index}")
 
     def close(self) -> None:
         self._tool.forget()
@@ -143,7 +143,7 @@ class NvidiaSmiSource(Source):
             return gpu
         found = (meaning(_first(gpu.value, path)) for path in paths)
         value = next((one for one in found if one is not None), None)
-        return given(value, f"{self.NAME} tells no {paths[0].partition('/')[0]} of device {index}")
+        return given(value, f"{self.NAME} doesn't report the {paths[0].partition('/')[0]} of device {index}")
 
 
 def _without_definitions(log: str) -> str:

@@ -128,7 +128,7 @@ class Source(ABC):
         """Give back what it holds."""
 
     def _silent(self, what: str) -> Reading[Any]:
-        return Reading(value=None, reason=f"{self.NAME} doesn't tell {what}")
+        return Reading(value=None, reason=f"{self.NAME} doesn't report {what}")
 
 
 class LibrarySource(Source):

@@ -72,22 +72,22 @@ class XpuSmiSource(Source):
 
     def temperature(self, index: int) -> Reading[float]:
         found = [value for one in self._figures(index, "GPU_CORE_TEMPERATURE") if (value := celsius(one)) is not None]
-        return given(max(found, default=None), "xpu-smi tells no temperature")
+        return given(max(found, default=None), "xpu-smi doesn't report temperature")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
         used, total = self._figures(index, "MEMORY_USED"), self.describe(index).memory_bytes
-        return given(share(total, int(sum(used) * _MIB) if used else None), "xpu-smi tells no used memory")
+        return given(share(total, int(sum(used) * _MIB) if used else None), "xpu-smi doesn't report used memory")
 
     def utilization(self, index: int) -> Reading[dict[str, float | None]]:
         compute, memory = (
             percent(sum(found) / len(found)) if (found := self._figures(index, name)) else None
             for name in ("GPU_UTILIZATION", "MEMORY_BANDWIDTH")
         )
-        return rates(compute, memory, "xpu-smi tells no load")
+        return rates(compute, memory, "xpu-smi doesn't report load")
 
     def power(self, index: int) -> Reading[float]:
         found = self._figures(index, "POWER")
-        return given(drawn(sum(found)) if found else None, "xpu-smi tells no power")
+        return given(drawn(sum(found)) if found else None, "xpu-smi doesn't report power")
 
     def close(self) -> None:
         for tool in (self._list, *self._details.values(), *self._stats.values()):

@@ -240,7 +240,7 @@ class AmdsmiSource(LibrarySource):
         told = self._table("amdsmi_get_gpu_activity", index)
         activity = told.value or {}
         compute, memory = percent(activity.get("gfx_activity")), percent(activity.get("umc_activity"))
-        return rates(compute, memory, told.reason or "the device tells no load")
+        return rates(compute, memory, told.reason or "the device doesn't report load")
 
     def power(self, index: int) -> Reading[float]:
         told = self._table("amdsmi_get_power_info", index)
@@ -261,7 +261,9 @@ class AmdsmiSource(LibrarySource):
             return Reading(value=("reason_not_told",) if status else ())
         if isinstance(status, int):
             return Reading(value=throttle_reasons(status))
-        return Reading(value=None, reason=metrics.reason or violations.reason or "the device tells no throttling")
+        return Reading(
+            value=None, reason=metrics.reason or violations.reason or "the device doesn't report throttling"
+        )
 
     def is_simulated(self) -> bool:
         return "simulated" in str((self._table("amdsmi_get_gpu_driver_info", 0).value or {}).get("driver_version"))

@@ -86,11 +86,11 @@ class AppleAccelerators(ListedAccelerators):
 
     def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float | None]]:
         if device.device_type == _NEURAL_ENGINE:
-            return Reading(value=None, reason="macOS tells no utilization of the Neural Engine")
+            return Reading(value=None, reason="macOS doesn't report the utilization of the Neural Engine")
         told = self.tool(*_REGISTRY, "AGXAccelerator").text()
         compute = percent(_property("Device Utilization %", told.value))
         if compute is None:
-            return Reading(value=None, reason=told.reason or "ioreg tells no utilization")
+            return Reading(value=None, reason=told.reason or "ioreg doesn't report utilization")
         return Reading(value={"compute": compute})
 
     def memory(self, device: AcceleratorInfo) -> Reading[dict[str, int]]:
@@ -105,7 +105,7 @@ class AppleAccelerators(ListedAccelerators):
         return Reading(value={"total": total, "used": used, "free": free})
 
     def temperature(self, device: AcceleratorInfo) -> Reading[float]:
-        return Reading(value=None, reason="macOS tells no temperature of the GPU or the Neural Engine")
+        return Reading(value=None, reason="macOS doesn't report the temperature of the GPU or the Neural Engine")
 
     def power(self, device: AcceleratorInfo) -> Reading[float]:
         told = self.tool(*_POWER).text()

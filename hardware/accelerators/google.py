@@ -174,7 +174,7 @@ class GoogleAccelerators(ListedAccelerators):
         may_open = self.machine.may_open(chip.node) if chip.node else None
         extra: Extra = {
             "family": CLOUD,
-            "sizes": "from a table, google_tpus.toml: libtpu tells them to a program only",
+            "sizes": "from a table, google_tpus.toml: libtpu reports them to a running program only",
         }
         if address:
             extra["pci_address"] = address

@@ -148,7 +148,7 @@ class LevelZeroSource(LibrarySource):
         shares = {kind: share for kind, share in told.value or [] if share is not None}
         found = shares.get(_ENGINES_COMPUTE, shares.get(_ENGINES_ALL))
         compute = None if found is None else percent(100 * min(1.0, found))
-        return self._or_files(index, rates(compute, None, told.reason or "no engine is told"), "utilization")
+        return self._or_files(index, rates(compute, None, told.reason or "no engine is reported"), "utilization")
 
     def power(self, index: int) -> Reading[float]:
         told = self.library.ask("power", index)
@@ -158,7 +158,7 @@ class LevelZeroSource(LibrarySource):
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
         told = self.library.ask("throttle", index)
         reasons = throttle_reasons(told.value) if isinstance(told.value, int) else None
-        return self._or_files(index, given(reasons, told.reason or "no clock is told"), "throttle")
+        return self._or_files(index, given(reasons, told.reason or "no clock is reported"), "throttle")
 
     def close(self) -> None:
         super().close()

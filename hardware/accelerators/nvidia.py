@@ -186,7 +186,7 @@ class NvmlSource(LibrarySource):
 
     def temperature(self, index: int) -> Reading[float]:
         told = self.read(index, "nvmlDeviceGetTemperature", 0)
-        return given(celsius(told.value), told.reason or "NVML tells no temperature that can be")
+        return given(celsius(told.value), told.reason or "NVML reports no plausible temperature")
 
     def memory(self, index: int) -> Reading[dict[str, int]]:
         told = self.read(index, "nvmlDeviceGetMemoryInfo")
@@ -202,12 +202,12 @@ class NvmlSource(LibrarySource):
         if told.value is None:
             return told
         compute, memory = percent(told.value["gpu"]), percent(told.value["memory"])
-        return rates(compute, memory, "NVML tells no load that can be")
+        return rates(compute, memory, "NVML reports no plausible load")
 
     def power(self, index: int) -> Reading[float]:
         told = self.read(index, "nvmlDeviceGetPowerUsage")
         watts = milliwatts(told.value)
-        return given(watts, told.reason or "NVML tells no power that can be")
+        return given(watts, told.reason or "NVML reports no plausible power")
 
     def throttle(self, index: int) -> Reading[tuple[str, ...]]:
         told = self.read(index, "nvmlDeviceGetCurrentClocksEventReasons")

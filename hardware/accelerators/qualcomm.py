@@ -134,7 +134,7 @@ class QualcommAccelerators(ListedAccelerators):
         block = self._block(str(device.extra_info.get("pci_address")))
         total, free = _megabytes(block, "Dram Total:"), _megabytes(block, "Dram Free:")
         if total is None or free is None or free > total:
-            return Reading(value=None, reason="qaic-util tells no memory of this card")
+            return Reading(value=None, reason="qaic-util doesn't report the memory of this card")
         return Reading(value={"total": total, "used": total - free, "free": free})
 
     def utilization(self, device: AcceleratorInfo) -> Reading[dict[str, float | None]]:

@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from ..target import Target
     from .base import Array, Inputs
 
-UNSEEN = (
-    "what a plug-in does inside one node; transfers between host and device; what Python does around graphs, and "
-    "whether it hands on what they gave, but for products of torch"
-)
+UNSEEN = "computation inside one node; host–device copies; Python code around the graph, except products of torch"
 
 _LONGEST_REASON = 400
 _COMPUTE_LAYERS = {"FullyConnected", "MatMul", "Convolution", "GroupConvolution", "ScaledDotProductAttention"}

@@ -292,7 +292,7 @@ class BaseBackend(ABC):
         return value
 
     def synchronize(self) -> None:  # noqa: B027 - an optional hook
-        """Wait until the device has done what it was told to."""
+        """Wait until the device has finished its work."""
 
     def empty_cache(self) -> None:  # noqa: B027 - an optional hook
         """Give memory back that the runtime keeps for later."""

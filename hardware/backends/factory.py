@@ -126,13 +126,13 @@ def backend_class(name: str) -> type[BaseBackend]:
         loaded = point.load()
     except Exception as error:  # a plug-in may raise anything
         raise BrokenPlugin(
-            f"the plug-in {echo(name)} ({point.value}) can't be imported",
+            f"the plugin {echo(name)} ({point.value}) can't be imported",
             why=f"{type(error).__name__}: {error}",
-            fix="Mend its package, or uninstall it.",
+            fix="Fix or uninstall the plugin.",
         ) from error
     if not (isinstance(loaded, type) and issubclass(loaded, BaseBackend)):
         raise BrokenPlugin(
-            f"the plug-in {echo(name)} ({point.value}) is no backend",
+            f"the plugin {echo(name)} ({point.value}) is no backend",
             why=f"it gave {loaded!r}, no class of BaseBackend",
         )
     return loaded

@@ -204,9 +204,12 @@ def _what_to_do(title: str, findings: Sequence[Finding]) -> list[str]:
         return []
     lines = [title, "-" * len(title)]
     for one in findings:
-        lines += folded("", f"{one.name}: {one.reason or one.health}")
+        reason = one.reason
+        for remedy in one.remedies:  # the command stands below
+            reason = reason.removesuffix(f": {remedy.command}")
+        lines += folded("", f"{one.name}: {reason or one.health}")
         if not one.remedies:
-            lines.append("  Nobody has written down what to do here.")
+            lines.append("  No remedy is known.")
         for remedy in one.remedies:
             lines.append(f"    {printable(remedy.command)}")  # never folded: it is to be copied
             if remedy.note:

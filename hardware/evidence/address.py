@@ -52,7 +52,7 @@ def parse_address(text: str) -> Address:
     if "?" in rest or "#" in rest or ":" in user or (at and protocol not in _CONTAINER_BEFORE_HOST):
         raise UsageError(
             f"the address {shown(text)} holds more than a place",
-            why="credentials and signatures don't belong into it: it is told in notes, and commands are kept",
+            why="credentials and signatures don't belong in it: notes show it, and commands are kept",
             fix="Give them to the store's own variables or files, for example AWS_PROFILE or AWS_ACCESS_KEY_ID.",
         )
     parts = rest.split("/")

@@ -298,7 +298,7 @@ def missing_result(run_id: str, started_at: str, planned: PlannedCell, check: st
         started_at=started_at,
         duration_s=0.0,
         error_type="not_reached",
-        error_message="no line of evidence tells what became of it",
+        error_message="no result was recorded",
     )
 
 

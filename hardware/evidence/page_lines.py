@@ -92,17 +92,17 @@ def _check_run(run: Line, page: Line, seal: Line) -> None:
     sealed: Line = seal["run"]
     for key, value in sealed.items():
         if key != "versions" and run.get(key) != value:
-            raise WrongLine(f"its {key} is another than the one that was sealed")
+            raise WrongLine(f"its {key} isn't the one recorded in the page")
     versions = _mapping(run.get("versions"))
     if {key: one for key, one in versions.items() if key != BROWSER_OF_PAGE} != sealed["versions"]:
-        raise WrongLine("its versions are others than those that were sealed")
+        raise WrongLine("its versions aren't those recorded in the page")
     if not versions.get(BROWSER_OF_PAGE):
         raise WrongLine("it doesn't say in which browser the page was opened")
     if run.get("resumes"):
         raise WrongLine("a page goes on with no run")
     hashes = _mapping(page.get("hashes"))
     if hashes and (changed := sorted(name for name, one in _hashes(seal).items() if hashes.get(name) != one)):
-        raise WrongLine(f"the page's files weren't those that were sealed: {', '.join(changed)}")
+        raise WrongLine(f"the page's files aren't those recorded in it: {', '.join(changed)}")
     if more := sorted(set(hashes) - set(_hashes(seal))):
         raise WrongLine(f"the page has no file {echo(more[0])}")
     started_at = str(run["started_at"])
@@ -130,7 +130,7 @@ def _check_moment(text: str, sealed_at: str) -> None:
     if moment is None or not _MOMENT.fullmatch(text):
         raise WrongLine(f"{echo(text)} is no moment in UTC")
     if moment < sealed - _CLOCK_BEHIND:
-        raise WrongLine(f"it is dated {text}, before the page was sealed")
+        raise WrongLine(f"it is dated {text}, before the page was made")
     if moment > datetime.datetime.now(datetime.UTC) + _CLOCK_AHEAD:
         raise WrongLine(f"it is dated {text}, which is yet to come by the clock of this machine")
 
@@ -140,19 +140,19 @@ def _check_check(line: Line, seal: Line) -> None:
         raise WrongLine(f"a line of kind {echo(str(line['kind']))} stands where a check's belongs")
     for key, value in seal["check"].items():
         if line.get(key) != value:
-            raise WrongLine(f"its {key} is {echo(str(line.get(key)))}, and the sealed one is {echo(str(value))}")
+            raise WrongLine(f"its {key} is {echo(str(line.get(key)))}, and the page records {echo(str(value))}")
     if line.get("outcome") not in _OUTCOMES:
         raise WrongLine(f"no page ends a check as {echo(str(line.get('outcome')))}")
     if line.get("substitution_reason"):
         raise WrongLine("a page substitutes no target")
     _check_moment(str(line["started_at"]), str(seal["sealed_at"]))
     if line.get("actual_dtype") not in (None, seal["check"]["precision"]):
-        raise WrongLine(f"it ran in {echo(str(line['actual_dtype']))}, not in the precision that was sealed")
+        raise WrongLine(f"it ran in {echo(str(line['actual_dtype']))}, not in the precision recorded in the page")
     if line["outcome"] == "not_run" and (line.get("actual_target"), line.get("actual_dtype")) != (None, None):
         raise WrongLine("it names where it ran, and says that it didn't")
     given = [(one.get("batch"), one.get("sequence_length")) for one in seal["passes"]]
     if (line.get("batch"), line.get("sequence_length")) not in [(None, None), *given]:
-        raise WrongLine("its inputs have another batch or length than any that was sealed")
+        raise WrongLine("its inputs have a batch or length that the page doesn't record")
 
 
 def _check_pass(line: Line, seal: Line) -> None:
@@ -162,7 +162,7 @@ def _check_pass(line: Line, seal: Line) -> None:
     if line.get("actual_target") != seal["check"]["requested_target"]:
         raise WrongLine("a pass says on which target")
     if line.get("actual_dtype") != seal["check"]["precision"] or line.get("error_type"):
-        raise WrongLine("a pass is in the precision that was sealed, and has no error")
+        raise WrongLine("a pass is in the precision recorded in the page, and has no error")
     offloaded = _mapping(line.get("offloaded_ops"))
     if beyond := sorted(set(offloaded) - set(seal["target"]["host_allowed"])):
         raise WrongLine(f"it passed, and {echo(', '.join(beyond))} ran on the host")
@@ -197,13 +197,13 @@ def _check_numbers(line: Line, steps: Sequence[Line], limit: float) -> None:
         if not _is_number(value):
             raise WrongLine(f"it passed with {echo(str(value))}, which is no error")
         if not (value <= step["at_most"] if "at_most" in step else value > step["more_than"]):
-            raise WrongLine(f"it passed with {value:g}, which isn't what was sealed: {_said(step)}")
+            raise WrongLine(f"it passed with {value:g}, which isn't what the page requires: {_said(step)}")
     held = [value for value, step in zip(measured, comparing, strict=True) if step["what"] != "difference"]
     error = line.get("max_rel_error")
     if not held and error is None:
         return  # it asks whether something is heard, and nothing is held against a reference
     if not _is_number(error) or not error <= limit or line.get("tolerance") != limit:
-        raise WrongLine(f"it passed with an error of {echo(str(error))}, and the sealed tolerance is {limit:g}")
+        raise WrongLine(f"it passed with an error of {echo(str(error))}, and the recorded tolerance is {limit:g}")
     if error != max(held, default=None):
         raise WrongLine("its error isn't the largest of those that it measured")
 

@@ -108,7 +108,7 @@ class Subject(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedCell:
-    """One suite of a plan: its cell, its checks in file order, its file's name and hash, and what is sealed.
+    """One suite of a plan: its cell, its checks in file order, its file's name and hash, and its prediction.
 
     `selection` is how `auto` came to the target, step by step. `recipe` is the digest of the recipe that the suite
     was made from, if it is kept; plans from before revisions were declared have `made_from` instead, a hash of the
@@ -130,7 +130,7 @@ class PlannedCell:
 
 @dataclass(frozen=True, kw_only=True)
 class RunLine:
-    """Written before the first child starts: machine, versions, plan and the sealed predictions.
+    """Written before the first child starts: machine, versions, plan and the stored predictions.
 
     `resumes` names the runs, newest first, that this one goes on with: the plan holds only what it runs itself.
     `jobs` is how many children ran at a time: with several, latencies were measured beside other work. A run of

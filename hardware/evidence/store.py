@@ -114,7 +114,7 @@ def evidence_files(folder: Path) -> tuple[dict[str, Path], list[BrokenLine]]:
 
 
 def sealed_off(path: Path, altered: Mapping[Path, str]) -> tuple[list[Line], list[BrokenLine]]:
-    """Of a file that isn't what its run sealed, no line, and the reason."""
+    """Return no line of a file that isn't what its run recorded, and the reason."""
     return [], [BrokenLine(file=path.name, number=1, reason=altered[path])]
 
 

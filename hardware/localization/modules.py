@@ -211,7 +211,7 @@ def _notes(outputs_error: float, ordinary: Comparer, tolerance: float) -> tuple[
     watched = max(outputs, default=0.0)
     if outputs and (outputs_error <= tolerance) is not (watched <= tolerance) and np.isfinite(watched):
         return (
-            f"watched, the outputs are off by {watched:.2e}, and by {outputs_error:.2e} where nobody watches: "
-            "hooks switch fused paths of torch off",
+            f"the outputs are off by {watched:.2e} with hooks, and by {outputs_error:.2e} without: "
+            "hooks switch off fused paths of torch",
         )
     return ()

@@ -17,7 +17,7 @@ AXES = ("pipeline", "data", "tensor")
 """From the slowest to the fastest in the numbering of ranks."""
 AUTO = "auto"
 MOST_RANKS = 4096
-"""More is a slip of the pen: a plan of so many devices is read by nobody."""
+"""More is a slip of the pen: no one reads a plan of so many devices."""
 
 
 @dataclass(frozen=True, kw_only=True)

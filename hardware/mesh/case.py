@@ -23,9 +23,9 @@ TORCH_AXES = ("pp", "dp", "tp")
 
 @dataclass(frozen=True, kw_only=True)
 class MeshModel:
-    """A model of transformers as its classes take it: names of classes, constructor arguments, the gain of its loud
-    weights with the names of those of norms that it adds 1 to, and for outputs with a row for each token the input
-    that says which rows mean something."""
+    """A model of transformers as its classes take it: names of classes, constructor arguments, the gain of its seeded
+    test weights with the names of those of norms that it adds 1 to, and for outputs with a row for each token the
+    input that says which rows mean something."""
 
     name: str
     config_class: str

@@ -54,7 +54,7 @@ def group_of(axis: str, ranks: Sequence[int], devices: Sequence[Device]) -> Grou
         backend = names.get(target, COLLECTIVES[target])
         return Group(axis=axis, ranks=tuple(ranks), backend=backend, why=f"all are {kinds[0]}")
     if len(kinds) == 1:
-        why = f"no backend of torch.distributed speaks for {target}"
+        why = f"no backend of torch.distributed supports {target}"
     else:
-        why = f"{' and '.join(kinds)} have no collectives in common; stages only hand tensors on"
+        why = f"{' and '.join(kinds)} have no collectives in common; stages only pass tensors"
     return Group(axis=axis, ranks=tuple(ranks), backend=HOST, why=why)

@@ -91,7 +91,7 @@ def _outline(model: torch.nn.Module, calls: list[tuple[str, Any, Any]], started:
         as_tuple = isinstance(outputs[0], tuple | list)
         firsts = [one[0] if as_tuple else one for one in outputs]
         if as_tuple and any(isinstance(one, torch.Tensor) for output in outputs for one in output[1:]):
-            reasons.append(f"the layers of {layers} hand on more than one tensor")
+            reasons.append(f"the layers of {layers} pass more than one tensor to the next")
             continue
         if any(one[1] is not handed for one, handed in zip(own[1:], firsts, strict=False)):
             reasons.append(f"what a layer of {layers} gives isn't what the next one takes")

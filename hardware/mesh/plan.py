@@ -1,7 +1,7 @@
 """Plans a mesh: which device is which rank, which layers it holds, whether they fit, and why not where it can't be.
 
-Pure: figures in, a plan or a refusal out. A figure of a device that nobody knows is never guessed: the plan then says
-that it isn't shown to fit.
+Pure: figures in, a plan or a refusal out. An unknown figure of a device is never guessed: the plan then says that it
+isn't shown to fit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DoesntFit(MeshRefused):
 class RankPlan:
     """One rank: its device, where it stands on `AXES`, its layers [first, stop), and whether it holds what runs in
     front of the layers and behind them. `parameter_bytes` is what it holds, `room_bytes` what its device has for
-    parameters; None where nobody knows."""
+    parameters; None if unknown."""
 
     rank: int
     device: Device
@@ -306,7 +306,7 @@ def _reasons(
             f"machines: {' and '.join(filter(None, machines))}; how fast the links between them are isn't known"
         )
     for one in unknown:
-        why = one.memory_total.reason or "nobody tells"
+        why = one.memory_total.reason or "not reported"
         reasons.append(f"memory of {one.name} isn't known ({why}): it isn't shown that its part fits")
     if not unknown:
         reasons.append(

@@ -117,8 +117,8 @@ def _accelerator(
     total = usable if isinstance(usable, int) else accelerator.memory_bytes
     if accelerator.memory_type == "unified" and inventory.memory.usable_bytes is not None:
         total = min(total or inventory.memory.usable_bytes, inventory.memory.usable_bytes)
-    silent = f"neither driver nor bus tells how much memory {accelerator.model} has"
-    unasked = "its driver doesn't tell how much of its memory is free"
+    silent = f"neither driver nor bus reports the memory of {accelerator.model}"
+    unasked = "its driver doesn't report how much of its memory is free"
     hidden = accelerator.extra_info.get("hidden_by")
     seen = "" if accelerator.seen_by != "bus" else "only the bus shows it: no driver lists it"
     return Device(

@@ -37,8 +37,8 @@ def place(
 ) -> Placement:
     """Put as many workloads as possible on devices, in as short a time as possible.
 
-    What counts, in this order: how many are placed; how few of them in doubt (a speed that nobody knows, or a device
-    of which nothing is known); the makespan; the devices that are preferred. `pinned` says for a workload its device,
+    What counts, in this order: how many are placed; how few of them in doubt (unknown speed, or unknown
+    device); the makespan; the devices that are preferred. `pinned` says for a workload its device,
     `forbidden` lists pairs of workload and device. Questions of at most `small` pairs are solved exactly. The same
     question gives the same placement. Raises `UsageError`.
     """
@@ -112,7 +112,7 @@ def _placement(
                 workload=workload.name,
                 device=device.name,
                 memory_bytes=workload.memory_bytes or 0,
-                seconds=workload.seconds.get(device.name, Figure(reason="nobody measured it there")),
+                seconds=workload.seconds.get(device.name, Figure(reason="not measured there")),
                 reason=_why(problem, column, row, pinned),
             )
         )
@@ -120,9 +120,9 @@ def _placement(
     makespan = max((one.seconds for one in loads), default=0.0)
     told = list(remarks)
     if unknown := sum(one.seconds.value is None for one in assignments):
-        told.append(f"Of {unknown} workload(s) nobody knows how long they take where they are: no time counts them.")
+        told.append(f"Duration unknown for {unknown} workload(s); totals exclude them.")
     if misfits and method == "greedy":
-        told.append("A heuristic placed these: what is nowhere may still have a place.")
+        told.append("Placed by a heuristic; a workload left out may still fit.")
     return Placement(
         mode=problem.mode,
         method=method,
@@ -173,7 +173,7 @@ def _why(problem: Problem, column: Array, row: int, pinned: Mapping[str, str]) -
         return "pinned there"
     others = [number for number in problem.allowed[row].nonzero()[0] if number != chosen]
     if not others:
-        return "nowhere else may it be"
+        return "no other device is eligible"
     if device in workload.doubtful:
         return f"in doubt: {workload.doubtful[device]}"
     own = problem.seconds[row, chosen]

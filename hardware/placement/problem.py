@@ -123,9 +123,9 @@ def _why_not(
     if why := workload.forbidden.get(device.name):
         return why
     if workload.memory_bytes is None:
-        return "nobody knows how much memory it takes"
+        return "memory need unknown"
     if room is None:
-        return f"nothing tells how much memory {device.name} has"
+        return f"device memory of {device.name} unknown"
     if workload.memory_bytes > room:
         return (
             f"{size_text(workload.memory_bytes - room)} missing: it takes {size_text(workload.memory_bytes)} of "

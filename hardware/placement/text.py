@@ -40,7 +40,7 @@ def capabilities_text(devices: Sequence[Device]) -> str:
         if device.unusable:
             lines += folded("  can't be used: ", device.unusable, indent=4)
         for name, figure in _figures(device).items():
-            told = f"{figure.source}" if figure.value is not None else f"unknown: {figure.reason or 'nobody tells'}"
+            told = f"{figure.source}" if figure.value is not None else f"unknown: {figure.reason or 'not reported'}"
             lines += folded(f"  {name}: ", told, indent=4)
     return "".join(f"{printable(line)}\n" for line in lines)
 

@@ -21,9 +21,10 @@ class Mode(StrEnum):
 class Workload:
     """One thing to place. Everything is by the name of a device.
 
-    `memory_bytes` is what it takes at its peak, `None` where nobody knows. `seconds` is how long it takes there, as a
-    figure: `None` in it is an unknown speed. `forbidden` says why it may not run on a device, `doubtful` why nothing
-    is known of whether it works there: it goes there only if nowhere else. `rank` prefers devices, the least first.
+    `memory_bytes` is what it takes at its peak, `None` if unknown. `seconds` is how long it takes there, as a
+    figure: `None` in it is an unknown speed. `forbidden` says why it may not run on a device, `doubtful` why it
+    is unknown whether it works there: it goes there only if no other device is left. `rank` prefers devices, the
+    least first.
     """
 
     name: str
@@ -47,7 +48,7 @@ class Assignment:
 
 @dataclass(frozen=True, kw_only=True)
 class Misfit:
-    """A workload that is nowhere, with the reason for each device: how much is missing, or what forbids it."""
+    """A workload that fits no device, with the reason for each: how much is missing, or what forbids it."""
 
     workload: str
     reasons: Mapping[str, str]
@@ -91,7 +92,7 @@ class Placement:
 
     @property
     def unknown_speeds(self) -> int:
-        """Assignments whose time nobody knows: the makespan leaves them out."""
+        """The number of assignments of unknown duration: the makespan leaves them out."""
         return sum(one.seconds.value is None for one in self.assignments)
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from .state import Entry
 T = TypeVar("T")
 
 Ending = Callable[[Entry, int], None]
-"""What is told of a lease's end: the resource, and the thread that asked for it."""
+"""What a lease's end calls, with the resource and the thread that asked for it."""
 
 
 class Lease(Generic[T]):

@@ -214,7 +214,7 @@ def _no_room(state: State, load: Load, account: Account, *, waited: bool) -> Out
         f"{fullness(account)}: {leased} of {len(entries)} resources have leases, and the others are still referred to"
     )
     if waited:
-        why += f"; nobody let go in {state.settings.wait_s:g} s"
+        why += f"; none was released in {state.settings.wait_s:g} s"
     return OutOfMemory(
         f"there is no room for {load.wanted.key}",
         why=why,

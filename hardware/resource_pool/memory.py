@@ -49,7 +49,7 @@ def read_device(device: str) -> Reading:
 def _host() -> Reading:
     memory = read_memory()
     if memory.usable_bytes is None or memory.available_bytes is None:
-        return Reading(reason=memory.reason or "the system doesn't tell how much memory is free")
+        return Reading(reason=memory.reason or "the system doesn't report how much memory is free")
     free = memory.available_bytes
     if memory.cgroup_limit_bytes is not None and memory.cgroup_used_bytes is not None:
         left = memory.cgroup_limit_bytes - memory.cgroup_used_bytes + cgroup_files_bytes()
@@ -60,14 +60,14 @@ def _host() -> Reading:
 def _of_torch(device: str) -> Reading:
     module, index = _torch_module(device)
     if module is None:
-        return Reading(reason=f"the runtime of {device} doesn't tell how much memory it has")
+        return Reading(reason=f"the runtime of {device} doesn't report how much memory it has")
     if hasattr(module, "mem_get_info"):
         free, total = module.mem_get_info(index)
         return Reading(total_bytes=int(total), free_bytes=int(free))
     if hasattr(module, "recommended_max_memory"):  # mps
         total = int(module.recommended_max_memory())
         return Reading(total_bytes=total, free_bytes=max(0, total - int(module.driver_allocated_memory())))
-    return Reading(reason=f"torch doesn't tell how much memory {device} has")
+    return Reading(reason=f"torch doesn't report how much memory {device} has")
 
 
 def _torch_module(device: str) -> tuple[Any, int]:

@@ -34,7 +34,7 @@ class ResourcePool:
     """Resources by what they are called, one load each however many threads ask.
 
     `budgets` are bytes by device (`cpu`, `cuda:1`; `cuda` is each of its kind); a device that isn't named gets
-    `fraction` of its memory, and none where nobody tells how much it has. The promise, for each device: without one
+    `fraction` of its memory, and none if its size is unknown. The promise, for each device: without one
     of the resources that are there or being loaded, all others fit its budget. What is idle goes, the least recently
     used first, from `low_memory` of a budget or of the device's memory on.
 
@@ -213,7 +213,7 @@ class ResourcePool:
     # Letting go
 
     def cleanup_unused_resources(self, max_age_minutes: float = 30) -> int:
-        """Release what nobody uses and nobody has asked for in so many minutes. Returns how many went."""
+        """Release what is unused and wasn't requested for this many minutes. Return how many were released."""
         if not (isinstance(max_age_minutes, int | float) and max_age_minutes >= 0):
             raise UsageError(f"max_age_minutes is {echo(str(max_age_minutes))}", why="it is in minutes, 0 or more")
         self._take_up_forgotten()

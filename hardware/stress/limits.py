@@ -59,7 +59,7 @@ def processor_limit(cpu: CPUInfo, precision: str) -> Limit:
     cores = min(one for one in (cpu.cores, cpu.usable_threads) if one) if cpu.cores else None
     frequency = cpu.boost_frequency_mhz or cpu.current_frequency_mhz
     if cores is None or frequency is None:
-        return Limit(reason="the system doesn't tell cores and frequency")
+        return Limit(reason="the system doesn't report the cores and frequency")
     which = "boost frequency" if cpu.boost_frequency_mhz else "frequency that the system tells, which may be exceeded"
     value = entry["float32_per_cycle"] * cores * frequency * 1e6 / 1e12
     source = (
@@ -77,7 +77,7 @@ def memory_limit(memory: MemoryInfo) -> Limit:
     """10^9 bytes a second of main memory: channels x transfers x 8 bytes."""
     if memory.speed_mts is None or memory.channels is None:
         return Limit(
-            reason="the firmware doesn't tell speed and channels of the memory (a virtual machine seldom does)"
+            reason="the firmware doesn't report the speed and channels of the memory (a virtual machine seldom does)"
         )
     value = memory.channels * memory.speed_mts * _BYTES_OF_CHANNEL / 1000
     return Limit(

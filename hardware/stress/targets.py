@@ -65,7 +65,7 @@ def chosen_devices(names: Sequence[str], inventory: HardwareInfo) -> tuple[Chose
         if base not in known or (index and not index.isdecimal()) or (index and base in HOST):
             hint = did_you_mean(base, [*known, *ALIASES, ALL])
             fix = f"{hint} Known: {', '.join(known)}, {ALL}; accelerators take an index: cuda:0."
-            raise UsageError(f"{echo(name)} is nothing that has a load", fix=fix.strip())
+            raise UsageError(f"unknown target {echo(name)} for a stress test", fix=fix.strip())
         _add(found, _devices(base, int(index) if index else None, statuses, inventory, named=True))
     return tuple(found.values())
 

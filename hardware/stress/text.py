@@ -78,7 +78,7 @@ def _sustained(result: DeviceResult) -> Iterator[str]:
         )
         rows.append(("Stability", f"{varies}{sags}, over {result.stability.slices} pieces"))
     why = result.telemetry_reasons
-    everything = why.get("all", "the device doesn't tell")
+    everything = why.get("all", "the device doesn't report it")
     if result.processor_share is not None and result.processor_share < _OWN_SHARE:
         share = f"the load got {100 * result.processor_share:.0f} % of the processor: other programs compete for it"
         rows.append(("Disturbed", share))

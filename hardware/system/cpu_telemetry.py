@@ -84,7 +84,7 @@ class CpuTelemetryReader:
         ]
         if found:
             return Reading(value=round(sum(found) / len(found), 1))
-        return Reading(value=None, reason="the system tells no frequency")
+        return Reading(value=None, reason="the system doesn't report the frequency")
 
     def _temperature(self) -> Reading[float]:
         """The hottest reading of the processor's own sensor."""

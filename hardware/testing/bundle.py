@@ -89,7 +89,7 @@ def chosen(
             raise NothingMatched(
                 f"this bundle has no suite for {device}",
                 why=f"its suites are for {', '.join(sorted(map(str, there)))}",
-                fix="Pack one at home: run_test_generation.py --device NAME --bundle suite.zip",
+                fix="Make one on your machine: run_test_generation.py --device NAME --bundle suite.zip",
             )
     kinds = {device.kind for device in devices} or there
     by_id = {one.suite.cell.id: one for one in carried if one.suite.cell.target in kinds}
@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--machine", default="", metavar="NAME", help="a name for this machine in the evidence")
     parser.add_argument("--on-request", action="store_true", help="run what is asked for on standard input (a fleet)")
     parser.add_argument(
-        "--result", type=Path, metavar="FILE.json", help="say in a file which run speaks for each cell"
+        "--result", type=Path, metavar="FILE.json", help="write to a file which run's result counts for each cell"
     )
     return parser
 
@@ -193,7 +193,7 @@ def _run(kept: Sequence[Carried], asked: argparse.Namespace, command: str, evide
     lines = read_cells(evidence, runs, also=[session.run_id]).checks
     for one in kept:
         print(_said(one.suite, [line for line in lines if line.cell_id == one.suite.cell.id]))
-    print(f"Evidence    {evidence}: carry it home and read it with --merge")
+    print(f"Evidence    {evidence}: copy it to your machine and import it with --merge")
     if session.interrupted:
         raise KeyboardInterrupt
     required = {one.suite.cell.id for one in kept if one.required or asked.device}

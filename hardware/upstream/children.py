@@ -73,7 +73,7 @@ class FileRun:
 
     def _not_run(self, name: str) -> UpstreamTest:
         if self.interrupted:
-            kind, why = "interrupted", "the run was interrupted before it"
+            kind, why = "interrupted", "the run was interrupted"
         elif self.given_up:
             kind, why = "device_lost", f"left out after {MOST_BREAKDOWNS} tests that ended the process"
         else:

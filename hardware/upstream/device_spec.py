@@ -68,7 +68,7 @@ def torch_backend(target: Target) -> type[TorchBackend]:
         )
     if target.index:
         raise UsageError(
-            f"transformers' tests can't be told to take {target}",
+            f"transformers' tests can't select {target}",
             why="they know a device by its type, without an index",
             fix=f"Show the process that device alone, and name {target.kind}.",
         )

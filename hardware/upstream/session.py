@@ -23,7 +23,7 @@ from .children import FileRun, UpstreamTest, run_file
 TASK = "upstream-tests"
 """Stands for a task in the ids of cells: transformers tests all classes of a type in one file."""
 
-UNSEEN = "where it computed: transformers' tests prove no placement; they were told the device, and read it"
+UNSEEN = "where it computed: transformers' tests don't prove placement; they only read which device to use"
 
 _RAN = frozenset({Outcome.PASSED, Outcome.FAILED})
 

@@ -171,7 +171,7 @@ def _worth_less(old: RunSummary, new: RunSummary) -> Iterable[str]:
 
 def _remarks(before: Side, now: Side) -> Iterable[str]:
     if moment_of(before.runs[0]) > moment_of(now.runs[0]):
-        yield "the first is later than the second: what is worse here may be what was mended since"
+        yield "the first run is later than the second: what is worse here may have been fixed since"
     for side in (before, now):
         if len(side.runs) > 1:
             yield (

@@ -55,11 +55,11 @@ class Counts:
 
     @property
     def share(self) -> str:
-        """`412 of 456 that can be built (90.4 %), of 499 types (82.6 %)`: those that passed without a condition."""
+        """Types that passed without a condition: `412 of the 456 types that can be built (90.4 %); of all 499 …`."""
         passed = self[Standing.PASSED]
         return (
-            f"{passed} of {self.buildable} that can be built ({in_percent(passed, self.buildable)}), "
-            f"of {self.types} types ({in_percent(passed, self.types)})"
+            f"{passed} of the {self.buildable} types that can be built ({in_percent(passed, self.buildable)}); "
+            f"of all {self.types} types, {in_percent(passed, self.types)}"
         )
 
     def to_dict(self) -> dict[str, float | None]:

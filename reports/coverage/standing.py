@@ -22,7 +22,7 @@ from ..wording import folded
 from .facts import Coverage, Result, Standing, TargetCoverage, TypeFacts
 
 _UNKNOWN = "unknown"
-NOBODY_TRIED = "nobody has tried to build it: it has neither a recipe nor a refusal"
+NOBODY_TRIED = "never tried: no recipe and no refusal"
 
 
 def coverage(

@@ -144,7 +144,7 @@ def _remarks(conditional: int, untried: int) -> str:
     if conditional:
         said.append(f"Under a condition that is stated, {conditional} more passed.")
     if untried:
-        said.append(f"Whether {untried} of the types can be built nobody has tried; they count as if they could.")
+        said.append(f"{untried} types were never tried; they count as buildable.")
     return " ".join(said)
 
 

@@ -98,7 +98,7 @@ def device_view(device: Mapping[str, Any]) -> DeviceView:
             if one["throttle_reasons"]
         ),
         seconds=f"{end:.0f} s",
-        missing=f"Not told by the device: {', '.join(untold)}." if points and untold else "",
+        missing=f"Not reported by the device: {', '.join(untold)}." if points and untold else "",
     )
 
 
@@ -113,7 +113,7 @@ def _facts(device: Mapping[str, Any]) -> Facts:
         ("throttled", stress.throttling(device)),
         ("efficiency", "–" if efficiency is None else f"{efficiency:g} GFLOPS/W"),
     ]
-    return [*facts, ("not told", reasons)] if reasons else facts
+    return [*facts, ("not reported", reasons)] if reasons else facts
 
 
 def _rates(device: Mapping[str, Any]) -> Sequence[tuple[str, ...]]:

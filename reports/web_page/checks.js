@@ -150,7 +150,7 @@ async function runAll(sealText, tell) {
   const [browser, told] = [await browserTold(), await deviceTold(seal.target)];
   const files = told.reason ? { bytes: {}, hashes: {}, changed: [] } : await opened(seal);
   const model = new Model(seal, files);
-  const changed = `not what was sealed: ${files.changed.join(", ")}`;
+  const changed = `not what the page records: ${files.changed.join(", ")}`;
   const asked = [];
   let why = told.reason ? { errorType: "device_absent", message: told.reason } : null;
   if (files.changed.length) why = { errorType: "suite_edited", message: `the page's files are ${changed}` };

@@ -72,13 +72,13 @@ def write_web_page(
     write_page(path, name, text)
     click.echo(f"{path}  ({name}, {len(text) / 2**20:.1f} MiB; prediction stored: {one.verdict.level})")
     note(
-        f"Open it where the device is. What the page saves there comes home by: "
+        "Open it on the device. Copy the file that the page saves to your machine and import it with: "
         f"python hardware_compatibility_reporter.py --merge FILE --evidence {asked.evidence} --collect-all"
     )
     if unasked := page.sealed["not_captured"]:
         note(
-            f"no page can ask {', '.join(unasked)} ({'; '.join(dict.fromkeys(unasked.values()))}): whatever passes "
-            f"there, {one.cell.id} stays unknown until a run asks them"
+            f"a page can't run {', '.join(unasked)} ({'; '.join(dict.fromkeys(unasked.values()))}): whatever passes "
+            f"there, {one.cell.id} stays unknown until a run includes them"
         )
     if asked.serve:
         serve(text)

@@ -38,7 +38,7 @@ SCRIPTS = (
 
 _EXPORT = re.compile(r"^export ", re.MULTILINE)
 _STYLES = (_FOLDER.parent / "html" / "style.css", _FOLDER / "page.css")
-_BUILDS = "the model's files are those that were sealed, and the runtime makes sessions of them on this device"
+_BUILDS = "the model's files are those recorded in the page, and the runtime makes sessions of them on this device"
 
 
 def render(page: SealedPage) -> str:

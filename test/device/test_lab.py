@@ -171,7 +171,7 @@ def test_what_ended_unseen_is_fetched_and_not_run_again(command_line: CommandLin
     lab.line.down = False
     ran = command_line.run(tmp_path, *lab.words(*THREE, "--host-patience", "1"), env=lab.ssh())
     assert ran.code == 0, ran.err
-    assert "nobody fetched it; nothing runs again" in ran.err
+    assert "wasn't fetched yet; nothing runs again" in ran.err
     evidence = _same(lab, ran)
     assert len(evidence.runs) == 1
     _all_passed(evidence)
@@ -285,7 +285,7 @@ def test_a_machine_that_is_not_ready_is_told_before_anything_is_copied(
     ("options", "words", "said"),
     [
         (["-o", "UserKnownHostsFile=/dev/null"], [], "lab cannot be used: its key isn't known here"),
-        (["-o", "IdentityFile={}/other_key"], [], "lab cannot be used: it lets nobody in without a password"),
+        (["-o", "IdentityFile={}/other_key"], [], "lab cannot be used: it needs a password"),
         ([], ["--host-python", "no/such/python"], "lab cannot be used: there is no such Python"),
     ],
 )

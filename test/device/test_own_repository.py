@@ -153,7 +153,7 @@ def test_an_acceptance_ends_with_its_day_and_covers_no_other_failure(repository:
     repository.accept(date.today() - timedelta(days=1))
     over = repository.ci(*ONE_CELL, env=BROKEN)
     assert over.code == 1
-    assert "that day is over" in over.says("ran out")
+    assert "which has passed" in over.says("ran out")
 
     text = repository.project.read_text()
     repository.project.write_text(text.replace(f"until = {date.today() - timedelta(days=1)}", "until = 2999-12-31"))

@@ -215,7 +215,7 @@ def test_a_page_that_was_changed_after_it_was_sealed_runs_nothing_and_its_eviden
     code, _, err = report(command_line, made, found["file"], tmp_path)
     assert not found["overlaps"]
     assert code != 0
-    assert "weren't those that were sealed: model-0" in err
+    assert "aren't those recorded in it: model-0" in err
 
 
 def test_what_somebody_edits_in_the_file_is_refused(made: Made, command_line: CommandLine, tmp_path: Path) -> None:

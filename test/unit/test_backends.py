@@ -165,7 +165,7 @@ def test_a_plug_in_is_a_target_like_the_others(plugged):
 def test_a_plug_in_that_is_no_backend_is_named(monkeypatch):
     point = importlib.metadata.EntryPoint("odd", "pathlib:Path", factory.ENTRY_POINT_GROUP)
     monkeypatch.setattr(factory, "_entry_points", lambda: {"odd": point})
-    with pytest.raises(BrokenPlugin, match=r"plug-in 'odd' \(pathlib:Path\) is no backend"):
+    with pytest.raises(BrokenPlugin, match=r"plugin 'odd' \(pathlib:Path\) is no backend"):
         backend_class("odd")
 
 

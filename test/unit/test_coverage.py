@@ -62,7 +62,7 @@ def test_every_type_has_a_standing_and_none_is_left_without_a_reason(tmp_path, m
     assert result(coverage, "albert").reason == "no factor worked"
     assert result(coverage, "electra").reason == "ImportError: detectron2"
     assert result(coverage, "t5").reason == "there is no evidence"
-    assert "nothing but this installation vouches for" in result(coverage, "vit").reason
+    assert "nothing independent confirms them" in result(coverage, "vit").reason
     assert [(one.model_type, one.obstacle) for one in coverage.excluded] == [("electra", "missing_dependency")]
 
 
@@ -70,7 +70,7 @@ def test_both_denominators(tmp_path, monkeypatch, found):
     seven_types(monkeypatch, refusal("electra", Obstacle.NO_CLASS), refusal("albert", Obstacle.NOT_DERIVED))
     write_run(tmp_path, BERT)
     counts = Counts.of(found().targets[0].results)
-    assert counts.share == "1 of 6 that can be built (16.7 %), of 7 types (14.3 %)"
+    assert counts.share == "1 of the 6 types that can be built (16.7 %); of all 7 types, 14.3 %"
 
 
 def test_a_failure_has_its_level_its_error_type_and_its_words(tmp_path, found):

@@ -91,9 +91,9 @@ def test_every_format_says_both_denominators_and_names_what_did_not_pass(evidenc
         code, out, _ = ask("--format", format)
         assert code == 0
         flat = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", out)).split())
-        assert "passed 1 of 6 that can be built (16.7 %), of 7 types (14.3 %)" in flat
+        assert "passed 1 of the 6 types that can be built (16.7 %); of all 7 types, 14.3 %" in flat
         assert "1 of 7 types (14.3 %) can't be built here as they come: 1 missing dependency" in flat
-        assert "Whether 2 of the types can be built nobody has tried" in flat
+        assert "2 types were never tried; they count as buildable" in flat
         assert "numerical mismatch" in flat
         assert all(name in flat for name in ("electra", "gpt2", "clip", "machine-", "torch"))
 
@@ -213,7 +213,7 @@ def test_without_evidence_the_report_is_shown_not_kept_and_the_code_is_5(ask, tm
     (tmp_path / "evidence").mkdir()
     code, out, err = ask()
     assert code == 5
-    assert "passed 0 of 6 that can be built (0.0 %), of 7 types (0.0 %)" in out
+    assert "passed 0 of the 6 types that can be built (0.0 %); of all 7 types, 0.0 %" in out
     assert err.startswith("error: nothing was measured: there is no evidence in evidence.")
     assert not (tmp_path / "reports").exists()
 
@@ -223,7 +223,7 @@ def test_too_few_that_passed_break_the_build(evidence, ask, percent, code):
     found, out, err = ask("--fail-under", percent)
     assert found == code
     assert out.startswith("Coverage of transformers")
-    assert ("error: cpu: 1 of 6 that can be built (16.7 %)" in err) is bool(code)
+    assert ("error: cpu: 1 of the 6 types that can be built (16.7 %)" in err) is bool(code)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,11 @@ def test_error_that_is_allowed_is_not_given_as_the_cause():
     assert diagnose([wrong])[0].message == "the results are wrong: AssertionError: assert 42 == 41"
 
 
+def test_an_interruption_is_stated_once():
+    cut = line(outcome=Outcome.NOT_RUN, error_type="interrupted", error_message="the run was interrupted")
+    assert diagnose([cut])[0].message == "the run was interrupted"
+
+
 def test_infinity_beside_wrong_numbers_names_the_one_root_cause():
     nan = line(check_name="matches_reference", error_type="non_finite", max_rel_error=float("inf"), tolerance=1e-5)
     wrong = line(check_name="backward", error_type="numerical_mismatch", max_rel_error=2.0, tolerance=1e-5)

@@ -64,7 +64,7 @@ class Saying(ReplayedMachine):
             "sleeps",
         ),
         ("[]", "printed no JSON"),
-        ("{}", "tells no status"),
+        ("{}", "doesn't report a status"),
     ],
 )
 def test_smartctl_that_tells_nothing_is_a_reason(said: str, reason: str) -> None:

@@ -24,7 +24,7 @@ from hardware.doctor.diagnosis import (
     diagnosis_text,
     with_probes,
 )
-from hardware.doctor.remedies import ANY, TARGET_STATES, VENDOR_STATES, entries, kinds_of, remedies_for
+from hardware.doctor.remedies import ANY, TARGET_STATES, VENDOR_STATES, Remedy, entries, kinds_of, remedies_for
 from hardware.expected_targets import TargetStatus, why_absent
 from hardware.front_door import open_door
 from hardware.machine import LiveMachine
@@ -276,7 +276,7 @@ def test_a_finding_without_a_remedy_says_so() -> None:
     nothing = replace(found, findings=(), checked=False)
     assert diagnosis_text(nothing) == "Nothing that is present is unusable; nothing was computed.\n"
     assert diagnosis_text(replace(nothing, checked=True)) == "Everything that is expected here works.\n"
-    assert "Nobody has written down" in diagnosis_text(replace(found, checked=False))
+    assert "No remedy is known" in diagnosis_text(replace(found, checked=False))
 
 
 @pytest.mark.parametrize(
@@ -303,6 +303,15 @@ def test_a_variant_may_need_less_than_its_target(target: str, package: str) -> N
     assert why_absent(variant, here) == ""
     assert why_absent(Target(name=variant.name), here)
     assert f"{package} has no environment here: make setup-" in why_absent(variant, machine(packages={}))
+
+
+def test_a_command_that_a_reason_names_too_is_printed_once() -> None:
+    remedy = Remedy(command="make setup-qnn", source="docs/QNN.md")
+    reason = "onnxruntime-qnn has no environment here: make setup-qnn"
+    found = Finding(kind="target", name="qnn", health=Health.OPTIONAL, reason=reason, remedies=(remedy,))
+    added = diagnosis_text(Diagnosis(findings=(found,), checked=True)).partition("What could be added")[2]
+    assert added.count("make setup-qnn") == 1
+    assert "qnn: onnxruntime-qnn has no environment here\n" in added
 
 
 def test_vendors_and_targets_are_each_listed_once_under_their_title() -> None:

@@ -41,7 +41,7 @@ def test_the_level_without_a_single_limit_is_the_claim():
     found = chain("qnn", onnx_operators=("onnx.Transpose[6]", "onnx.MatMul"))
     assert found.level is Level.UNSUPPORTED
     asked = "onnx_operators has onnx.Transpose[6] (here onnx.Transpose[6] of 2)"
-    wanted = f"medium if it weren't that {asked} [qnn.six_axes]"
+    wanted = f"medium if this stopped applying: {asked} [qnn.six_axes]"
     assert found.changes[0] == wanted
 
 

@@ -113,7 +113,7 @@ def test_what_a_node_saw_is_taken_in_as_it_is(tmp_path: Path) -> None:
         ({"end": False}, "isn't that of one finished run"),
         ({"checks": ("builds",)}, "not every check has a line"),
         ({"node": "node-2"}, "of another node"),
-        ({"plan": (suite_of().planned({"level": "none"}),)}, "isn't the sealed one"),
+        ({"plan": (suite_of().planned({"level": "none"}),)}, "isn't the stored one"),
         ({"plan": (replace(suite_of(), suite_hash="other").planned(VERDICT),)}, "another suite ran"),
         ({"plan": (suite_of().planned(VERDICT), suite_of(OTHER).planned(VERDICT))}, "of other cells"),
     ],

@@ -336,7 +336,7 @@ def test_a_run_leaves_a_page_beside_its_other_reports(tmp_path, ended):
     page = Page((tmp_path / "r" / "r1.html").read_text(encoding="utf-8"))
     row = next(text for text in page.find("tr") if text.startswith("backward"))
     assert row.startswith("backward passed" if ended else "backward not run")
-    assert any(text.startswith("not run no line of evidence") for text in page.find("tr")) is not ended
+    assert any(text.startswith("not run no result was recorded") for text in page.find("tr")) is not ended
     assert f"`{run_line().command}`" in written.read_text(encoding="utf-8")
 
 

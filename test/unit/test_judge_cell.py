@@ -60,6 +60,11 @@ def test_a_core_failure_counts_though_the_rest_was_never_reached():
 def test_the_figures_of_a_wrong_number_are_in_the_reason():
     verdict = with_change("matches_reference", Outcome.FAILED, max_rel_error=0.32, tolerance=2e-5)
     assert "(error 0.32, tolerance 2e-05)" in texts(verdict.reasons)[0]
+    message = "off by 3.20e-01 of the output's scale; the tolerance is 2e-05"
+    verdict = with_change(
+        "matches_reference", Outcome.FAILED, max_rel_error=0.32, tolerance=2e-5, error_message=message
+    )
+    assert texts(verdict.reasons)[0].endswith("; the tolerance is 2e-05"), "each figure is there once"
 
 
 @pytest.mark.parametrize("check", ["backward", "cache_matches", "save_reload"])

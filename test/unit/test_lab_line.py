@@ -136,7 +136,7 @@ def test_what_the_other_side_refuses_is_told_as_text(monkeypatch):
             "another one",
             "another",
         ),
-        ("u@lab: Permission denied (publickey).", "without a password", "BatchMode=yes"),
+        ("u@lab: Permission denied (publickey).", "needs a password", "BatchMode=yes"),
         ("ssh: Could not resolve hostname lab: Name or service not known", "no machine", "name"),
         ("sh: 1: python3: command not found", "no such Python", "--host-python"),
         ("\x1b[2Jsomething else", "x1b[2Jsomething else", "must work first"),

@@ -55,7 +55,7 @@ def refused(*arguments: str) -> str:
         (("--mesh", "data=2", "--model", "bert", "--device", "cuda:63"), "'cuda:63' isn't here"),
         (("--mesh", "data=2", "--model", "bert", "--format", "html"), "--mesh gives text or json"),
         (("--model", "bert", "--bundle", "x.zip", "--format", "json"), "--format doesn't go with --bundle"),
-        (("--model", "bert", "--list", "--format", "csv"), "told as a table or as json, not as csv"),
+        (("--model", "bert", "--list", "--format", "csv"), "printed as a table or as json, not as csv"),
         (("--model", "bert", "--run", "--format", "html"), "in the folder of --report-dir"),
     ],
 )

@@ -52,7 +52,7 @@ def test_what_an_entry_is_like_counts_and_its_own_words_come_last(folder: Path) 
         ("[a]\nconfig = {}", "no reason"),
         ('[a]\nreason = "r"\nlike = "b"\n[b]\nreason = "r"\nlike = "a"', "is like it"),
         ('[a]\nreason = "r"\nlike = "b"', "has no entry"),
-        ('[a]\nreason = "r"\nnot_asked = ["backward"]\nleft_out = "l"', "nobody may leave out"),
+        ('[a]\nreason = "r"\nnot_asked = ["backward"]\nleft_out = "l"', "a check that is required"),
         ('[a]\nreason = "r"\nnot_asked = ["padding"]', "don't say why"),
     ],
 )

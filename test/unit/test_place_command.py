@@ -83,7 +83,7 @@ def test_the_table_shows_bound_method_and_source() -> None:
     result = place("--model", "bert")
     assert result.return_value == 0
     assert "Placed 1 of 1 (all loaded at once), exact" in result.stdout
-    assert "nobody measured it there" in result.stdout, "no speed is kept here, and none is invented"
+    assert "not measured there" in result.stdout, "no speed is kept here, and none is invented"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +153,8 @@ def test_a_pass_takes_at_best_what_the_device_can_do() -> None:
     unknown = at_best(estimate, 10**9, Device(name="d", target="cuda"), "text_generation")
     assert unknown.value is None
     assert "stress d --keep" in unknown.reason
+    elsewhere = at_best(estimate, 10**9, Device(name="lab1/cuda:0", target="cuda"), "text_generation")
+    assert "on lab1: python -m hardware stress cuda:0 --keep, then write its inventory" in elsewhere.reason
 
 
 def test_a_placement_fits_a_terminal_of_80_columns() -> None:

@@ -198,7 +198,7 @@ def test_it_holds_up_to_and_with_its_day(today, code):
     outcome = judged(LOCK + entry(), run("unsupported", wrong()), today=today)
     assert outcome.exit_code == code
     if code:
-        assert "accepted until 2026-12-31, and that day is over" in only(outcome, Kind.RAN_OUT).message
+        assert "accepted until 2026-12-31, which has passed" in only(outcome, Kind.RAN_OUT).message
         assert not outcome.accepted
 
 

@@ -257,7 +257,7 @@ def test_a_check_that_still_fails_is_told_and_none_is_left_out_unsaid(tmp_path, 
     without = replace(step, remedy=replace(step.remedy, leaves_out=("backward",)))
     came = judge_try(without, run_in(tmp_path), Level.LOW, "backward", evidence="", seconds=1, words=reason_text)
     assert came.state is State.TURNED
-    assert came.conditions[-1].startswith("backward isn't asked")
+    assert came.conditions[-1].startswith("backward was skipped")
 
 
 def test_a_target_that_is_not_asked_what_failed_turns_nothing(tmp_path):

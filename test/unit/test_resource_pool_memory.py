@@ -106,7 +106,7 @@ def test_a_driver_that_raises_and_a_runtime_that_tells_nothing_are_reasons(monke
     monkeypatch.setattr(torch, "cuda", SimpleNamespace(mem_get_info=lost, memory_allocated=lost))
     assert read_device("cuda:0") == Reading(reason="RuntimeError: device lost")
     assert allocated_bytes("cuda:0") is None
-    assert "doesn't tell" in read_device("openvino:NPU").reason
+    assert "doesn't report" in read_device("openvino:NPU").reason
     assert allocated_bytes("cpu") is None
     give_back("cpu")
     assert (resident_bytes() or 0) > 10**6

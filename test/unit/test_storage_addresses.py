@@ -27,7 +27,7 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(text, capsys):
     said = "".join(capsys.readouterr())
     assert "secret" not in said.replace("AWS_SECRET", "")
     assert "key:" not in said
-    assert "credentials and signatures don't belong into it" in said
+    assert "credentials and signatures don't belong in it" in said
 
 
 @pytest.mark.parametrize("text", ["zip://x::s3://bucket/y", "s3://", "s3:///x", "s3://bucket/../other", "s3://b\nb"])

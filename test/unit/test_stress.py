@@ -329,7 +329,7 @@ def test_the_page_draws_rate_heat_power_and_marks_throttling(tmp_path: Path) -> 
     assert [one.name for one in view.phases] == ["warm-up", "sustained", "short"]
     assert page.count("<svg") == 3
     assert page.count('class="throttled"') == 6
-    assert "Not told by the device: use." in page
+    assert "Not reported by the device: use." in page
     assert "40 TFLOPS" in stress_markdown(load_stress(file))
 
 

@@ -50,7 +50,7 @@ def test_a_choice_is_explained_in_lines(tmp_path: Path) -> None:
     told = dict(line.strip().split("  ", 1) for line in done.stdout.splitlines() if "  " in line.strip())
     assert done.stdout.startswith(f"{BERT}\n")
     assert told["Predicted"].strip() == "high (predicted)"
-    assert told["Subject"].strip().startswith("tiny, 90,416 parameters, recipe of transformers")
+    assert told["Weights"].strip().startswith("tiny, 90,416 parameters, recipe of transformers")
     assert told["Rule"].strip() == "torch_cpu.float32, see docs/ARCHITECTURE.md#predictions-for-the-cpu"
 
 

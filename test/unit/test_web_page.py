@@ -185,12 +185,12 @@ def test_whoever_makes_a_page_hears_what_it_cannot_ask(
     monkeypatch.setattr(making, "runtime_of", lambda _: RUNTIME)
     monkeypatch.setattr(making, "seal", lambda *_, **_words: made_page())
     write_web_page(asked(evidence=tmp_path), tmp_path / "p.zip", [planned()], detect(), "python made.py")
-    assert "no page can ask honours_mask (it looks into outputs itself)" in capsys.readouterr().err
+    assert "a page can't run honours_mask (it looks into outputs itself)" in capsys.readouterr().err
     whole = {**captured().asked, "not_captured": {}}
     whole["steps"] = {**whole["steps"], "honours_mask": whole["steps"]["matches_reference"]}
     monkeypatch.setattr(making, "seal", lambda *_, **_words: made_page(suite=replace(captured(), asked=whole)))
     write_web_page(asked(evidence=tmp_path), tmp_path / "p.zip", [planned()], detect(), "python made.py")
-    assert "no page can ask" not in capsys.readouterr().err
+    assert "a page can't run" not in capsys.readouterr().err
 
 
 def test_all_reasons_of_what_was_known_stand_in_the_page() -> None:

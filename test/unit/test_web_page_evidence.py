@@ -98,8 +98,8 @@ def forgotten(lines: Lines) -> None:
 
 REFERENCE = "matches_reference"
 TAMPERED = {
-    "the prediction": (prediction, "its plan is another"),
-    "an unknown check in the plan": (more_checks, "its plan is another"),
+    "the prediction": (prediction, "its plan isn't the one recorded"),
+    "an unknown check in the plan": (more_checks, "its plan isn't the one recorded"),
     "an unknown check": (edit(REFERENCE, check_name="feels_right"), "is of no planned check"),
     "another cell": (other_cell, "is of no planned check"),
     "a page without its page": (without_page, "'page' is a required property"),
@@ -112,10 +112,10 @@ TAMPERED = {
     "no browser": (lambda lines: lines[0]["versions"].pop(BROWSER_OF_PAGE), "in which browser"),
     "an error beyond the tolerance": (
         edit(REFERENCE, max_rel_error=0.5, steps=[0.5]),
-        "isn't what was sealed: at most 2e-05",
+        "isn't what the page requires: at most 2e-05",
     ),
     "an error that hides behind its step": (edit(REFERENCE, max_rel_error=0.5), "an error of '0.5'"),
-    "a wider tolerance": (edit(REFERENCE, tolerance=1.0), "the sealed tolerance is 2e-05"),
+    "a wider tolerance": (edit(REFERENCE, tolerance=1.0), "the recorded tolerance is 2e-05"),
     "a number that is a text": (edit(REFERENCE, max_rel_error="nan", steps=["nan"]), "which is no error"),
     "a number that isn't there": (edit(REFERENCE, max_rel_error=None), "an error of 'None'"),
     "a negative error": (edit(REFERENCE, max_rel_error=-1.0, steps=[-1.0]), "no error"),
@@ -149,7 +149,7 @@ TAMPERED = {
     "another count": (lambda lines: lines[-1].update(counts={"passed": 5}), "counts other outcomes"),
     "a moment before the seal": (
         edit(REFERENCE, started_at="2020-01-01T00:00:00.000000+00:00"),
-        "before the page was sealed",
+        "before the page was made",
     ),
     "a moment to come": (edit(REFERENCE, started_at="2199-01-01T00:00:00.000000+00:00"), "yet to come"),
     "no moment": (edit(REFERENCE, started_at="yesterday"), "no moment"),

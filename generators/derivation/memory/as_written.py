@@ -51,7 +51,7 @@ def declared_precision(config: Any) -> tuple[str, str]:
     declared = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
     if declared in PRECISIONS:
         return declared, ""
-    return "float32", f"its configuration names {declared}, in which nothing is counted here: float32 is told"
+    return "float32", f"its configuration names {declared}, which isn't counted here: figures are for float32"
 
 
 def quantised(config: Any) -> Quantised | None:
@@ -84,15 +84,15 @@ def weights_of_another(folder: Path, parameters: int) -> str:
     count = 0
     for file in sorted(folder.glob("*.safetensors")):
         if not is_plain_file(file):
-            return f"{file.name} is no regular file: what is told is of config.json alone"
+            return f"{file.name} is not a regular file: figures come from config.json alone"
         try:
             with safe_open(str(file), "numpy") as opened:  # type: ignore[no-untyped-call]
                 count += sum(prod(opened.get_slice(name).get_shape()) for name in opened.keys())  # noqa: SIM118
         except (OSError, SafetensorError) as error:
-            return f"{file.name} can't be read ({error}): what is told is of config.json alone"
+            return f"{file.name} can't be read ({error}): figures come from config.json alone"
     if not count or abs(count - parameters) <= _APART * parameters:
         return ""
     return (
         f"its weight files hold {count:,} numbers, and its configuration makes a model of {parameters:,}: "
-        "what is told is of the configuration"
+        "figures come from the configuration"
     )

@@ -81,7 +81,7 @@ def _described(
         filesystem=" + ".join(known) or None,
     )
     asked = dict.fromkeys(("temperature_celsius", "wear_level_percent", "power_on_hours"), _NO_SMART)
-    usb = {"device_type": "a USB bridge doesn't tell what is behind it"} if bus == "usb" else {}
+    usb = {"device_type": "a USB bridge doesn't report what is behind it"} if bus == "usb" else {}
     return with_reasons(device, asked | usb | {"health_status": f"macOS says {state or 'nothing'!r}"})
 
 

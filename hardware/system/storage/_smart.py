@@ -165,4 +165,4 @@ def _why_nothing(data: Mapping[str, Any]) -> str:
         return f"needs root: smartctl says {messages[0]!r}"
     if messages:
         return f"smartctl says {messages[0]!r}"
-    return "smartctl tells no status"
+    return "smartctl doesn't report a status"

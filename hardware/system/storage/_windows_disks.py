@@ -78,7 +78,7 @@ def _described(
         mount_points=points,
         filesystem=" + ".join(unique(kind for point in points if (kind := kinds.get(point)))) or None,
     )
-    asked = dict.fromkeys(SMART_FIELDS, reason or "the disk doesn't tell")
+    asked = dict.fromkeys(SMART_FIELDS, reason or "the disk doesn't report it")
     return with_reasons(device, asked | {"device_type": f"Windows calls its medium {str(one.get('MediaType'))!r}"})
 
 

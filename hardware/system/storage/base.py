@@ -160,7 +160,9 @@ def with_reasons(device: StorageDeviceInfo, reasons: Mapping[str, str] | None = 
     """`device` with a reason for each field that is `None`: the given one, or that the system doesn't tell."""
     given = dict.fromkeys(_MEASURED, NOT_MEASURED) | dict(reasons or {}) | dict(device.reasons)
     fields = (*_TOLD, *_MEASURED, *SMART_FIELDS)
-    missing = {name: given.get(name, "the system doesn't tell") for name in fields if getattr(device, name) is None}
+    missing = {
+        name: given.get(name, "the system doesn't report it") for name in fields if getattr(device, name) is None
+    }
     kept = {name: reason for name, reason in device.reasons.items() if name not in missing}
     return replace(device, reasons=missing | kept)
 

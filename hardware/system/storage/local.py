@@ -151,7 +151,7 @@ def _described(machine: Machine, block: Block, mounts: tuple[Mount, ...], *, sma
         from ._smart import read_smart
 
         told = read_smart(machine, f"/dev/{block.name}")
-        health, asked = told.over(health), dict.fromkeys(reasons, told.reason or "smartctl doesn't tell")
+        health, asked = told.over(health), dict.fromkeys(reasons, told.reason or "smartctl doesn't report it")
         model, serial, firmware = told.model or model, told.serial or serial, told.firmware or firmware
         kind = kind or ({True: "hdd", False: "ssd"}.get(told.rotates) if told.rotates is not None else None)
     elif block.name.startswith("mmcblk"):
@@ -221,9 +221,9 @@ def _kind(machine: Machine, block: Block) -> tuple[str | None, str | None, str]:
     is_ata = vendor == "ATA" or re.search(r"/ata\d+/", block.link)
     bus = "sata" if is_ata else "sas" if re.search(r"/end_device-|/sas_", block.link) else None
     if shown is not None:
-        return bus, None, f"{shown['what']}: which disks are behind it isn't told"
+        return bus, None, f"{shown['what']}: which disks are behind it is unknown"
     if rotates is None:
-        return bus, None, "the kernel doesn't tell whether it rotates"
+        return bus, None, "the kernel doesn't report whether it rotates"
     return bus, "hdd" if rotates else "sata_ssd" if bus == "sata" else "ssd", ""
 
 
@@ -232,7 +232,7 @@ def _usb_kind(block: Block, rotates: bool | None) -> tuple[str | None, str]:
     speed = first_number(block.udev.get("ID_ATA_ROTATION_RATE_RPM"))
     if speed is not None:
         return ("hdd" if speed else "ssd"), ""
-    return ("ssd", "") if rotates is False else (None, "a USB bridge doesn't tell what is behind it")
+    return ("ssd", "") if rotates is False else (None, "a USB bridge doesn't report what is behind it")
 
 
 def _virtual_disks() -> list[dict[str, str]]:

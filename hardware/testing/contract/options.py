@@ -13,7 +13,7 @@ from ...errors import HwCompatError
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Names of what is asked; each may be repeated."""
-    group = parser.getgroup("hwcompat", "contracts of plug-ins")
+    group = parser.getgroup("hwcompat", "contracts of plugins")
     group.addoption("--accelerator", action="append", default=[], help="A vendor's file that is asked.")
     group.addoption(
         "--machines", action="append", default=[], help="A recorded machine, or a folder of them: --machines=DIR."

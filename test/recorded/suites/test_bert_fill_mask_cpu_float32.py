@@ -1,7 +1,7 @@
 """bert/fill-mask/cpu/float32
 
 Made by   python run_test_generation.py --model bert --device cpu
-Subject   tiny: 90,416 parameters, weights set by name; no download
+Weights   tiny: 90,416 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -145,4 +145,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 8c9822ddb08ece31
+# generated: sha256 4dc32bb272409827

@@ -1,7 +1,7 @@
 """bert/fill-mask/cuda/float32
 
 Made by   python run_test_generation.py --model bert --device cuda
-Subject   tiny: 90,416 parameters, weights set by name; no download
+Weights   tiny: 90,416 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -145,4 +145,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 b0f09fce9f07c339
+# generated: sha256 a077bb89afff6905

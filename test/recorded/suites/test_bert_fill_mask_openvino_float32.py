@@ -1,7 +1,7 @@
 """bert/fill-mask/openvino/float32
 
 Made by   python run_test_generation.py --model bert --device openvino
-Subject   tiny: 90,416 parameters, weights set by name; no download
+Weights   tiny: 90,416 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -138,4 +138,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 d283af69c0e09d5b
+# generated: sha256 191c97a72535a3d3

@@ -1,7 +1,7 @@
 """clip/zero-shot-image-classification/cpu/float32
 
 Made by   python run_test_generation.py --model clip --device cpu
-Subject   tiny: 251,937 parameters, weights set by name; no download
+Weights   tiny: 251,937 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 9f11631cf5155837
+# generated: sha256 d9594216c8d59453

@@ -1,7 +1,7 @@
 """clip/zero-shot-image-classification/openvino/float32
 
 Made by   python run_test_generation.py --model clip --device openvino
-Subject   tiny: 251,937 parameters, weights set by name; no download
+Weights   tiny: 251,937 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -142,4 +142,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 d00526c27b7db125
+# generated: sha256 82f2757bbf18d3b1

@@ -1,7 +1,7 @@
 """clip/zero-shot-image-classification/simulated/float32
 
 Made by   python run_test_generation.py --model clip --device simulated
-Subject   tiny: 251,937 parameters, weights set by name; no download
+Weights   tiny: 251,937 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 1c1e4e6886d685d5
+# generated: sha256 b23672f376f4cca2

@@ -1,7 +1,7 @@
 """gpt2/text-generation/cpu/float32
 
 Made by   python run_test_generation.py --model gpt2 --device cpu
-Subject   tiny: 87,360 parameters, weights set by name; no download
+Weights   tiny: 87,360 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -162,4 +162,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 3951e67d4274fbba
+# generated: sha256 15474247fc0ff075

@@ -1,7 +1,7 @@
 """gpt2/text-generation/openvino/float32
 
 Made by   python run_test_generation.py --model gpt2 --device openvino
-Subject   tiny: 87,360 parameters, weights set by name; no download
+Weights   tiny: 87,360 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -155,4 +155,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 ce25625bad44f135
+# generated: sha256 1222e5fd9fbe4e42

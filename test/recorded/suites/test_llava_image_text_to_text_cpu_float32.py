@@ -1,7 +1,7 @@
 """llava/image-text-to-text/cpu/float32
 
 Made by   python run_test_generation.py --model llava --device cpu
-Subject   tiny: 592,640 parameters, weights set by name; no download
+Weights   tiny: 592,640 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -187,4 +187,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 8fbda1cf7a335c3a
+# generated: sha256 93ba4367e0fcc2b2

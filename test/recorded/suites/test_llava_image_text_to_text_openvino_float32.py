@@ -1,7 +1,7 @@
 """llava/image-text-to-text/openvino/float32
 
 Made by   python run_test_generation.py --model llava --device openvino
-Subject   tiny: 592,640 parameters, weights set by name; no download
+Weights   tiny: 592,640 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -180,4 +180,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 0bba9b4ccba16626
+# generated: sha256 541f4ac28773439d

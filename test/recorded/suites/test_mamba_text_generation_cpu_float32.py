@@ -1,7 +1,7 @@
 """mamba/text-generation/cpu/float32
 
 Made by   python run_test_generation.py --model mamba --device cpu
-Subject   tiny: 64,080 parameters, weights set by name; no download
+Weights   tiny: 64,080 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -159,4 +159,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 8cf81b60aca33d39
+# generated: sha256 5dad28e872d8249b

@@ -1,7 +1,7 @@
 """mamba/text-generation/cuda/float32
 
 Made by   python run_test_generation.py --model mamba --device cuda
-Subject   tiny: 64,080 parameters, weights set by name; no download
+Weights   tiny: 64,080 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -159,4 +159,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 ad1ad6d95677675f
+# generated: sha256 2abe75a63c58dbf9

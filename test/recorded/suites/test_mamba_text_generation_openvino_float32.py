@@ -1,7 +1,7 @@
 """mamba/text-generation/openvino/float32
 
 Made by   python run_test_generation.py --model mamba --device openvino
-Subject   tiny: 64,080 parameters, weights set by name; no download
+Weights   tiny: 64,080 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -152,4 +152,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 36b9a8dea3c04379
+# generated: sha256 bbe69b52c458d1b7

@@ -1,7 +1,7 @@
 """mixtral/text-generation/cuda/float32
 
 Made by   python run_test_generation.py --model mixtral --device cuda
-Subject   tiny: 430,912 parameters, weights set by name; no download
+Weights   tiny: 430,912 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -165,4 +165,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 8ab9b71711d1afeb
+# generated: sha256 80b7dcab756d67fc

@@ -1,7 +1,7 @@
 """mixtral/text-generation/openvino/float32
 
 Made by   python run_test_generation.py --model mixtral --device openvino
-Subject   tiny: 430,912 parameters, weights set by name; no download
+Weights   tiny: 430,912 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -158,4 +158,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 d18f9d9ca4964c1f
+# generated: sha256 d70682a73a177d76

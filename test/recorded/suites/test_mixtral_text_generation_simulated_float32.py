@@ -1,7 +1,7 @@
 """mixtral/text-generation/simulated/float32
 
 Made by   python run_test_generation.py --model mixtral --device simulated
-Subject   tiny: 430,912 parameters, weights set by name; no download
+Weights   tiny: 430,912 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -165,4 +165,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 a5bb825ec708c46b
+# generated: sha256 90bb36fc47f2254d

@@ -1,7 +1,7 @@
 """patchtst/time-series-classification/openvino/float32
 
 Made by   python run_test_generation.py --model patchtst --device openvino
-Subject   tiny: 26,826 parameters, weights set by name; no download
+Weights   tiny: 26,826 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -116,4 +116,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 ab01483ec4044b86
+# generated: sha256 9da52ac8c0de67c2

@@ -1,7 +1,7 @@
 """resnet/image-classification/cpu/float32
 
 Made by   python run_test_generation.py --model resnet --device cpu
-Subject   tiny: 34,286 parameters, weights set by name; no download
+Weights   tiny: 34,286 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -119,4 +119,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 0fbdbdf2b5e0ff4a
+# generated: sha256 3877bc9ca3ef9f66

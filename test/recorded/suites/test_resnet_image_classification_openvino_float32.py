@@ -1,7 +1,7 @@
 """resnet/image-classification/openvino/float32
 
 Made by   python run_test_generation.py --model resnet --device openvino
-Subject   tiny: 34,286 parameters, weights set by name; no download
+Weights   tiny: 34,286 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -112,4 +112,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 56b0903e3d26d89b
+# generated: sha256 561db2919c712afe

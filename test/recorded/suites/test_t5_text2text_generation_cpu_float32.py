@@ -1,7 +1,7 @@
 """t5/text2text-generation/cpu/float32
 
 Made by   python run_test_generation.py --model t5 --device cpu
-Subject   tiny: 74,240 parameters, weights set by name; no download
+Weights   tiny: 74,240 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -165,4 +165,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 7ceb68ace782fa43
+# generated: sha256 02674204f476f98e

@@ -1,7 +1,7 @@
 """t5/text2text-generation/cuda/float32
 
 Made by   python run_test_generation.py --model t5 --device cuda
-Subject   tiny: 74,240 parameters, weights set by name; no download
+Weights   tiny: 74,240 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -165,4 +165,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 324f9f2b622aecd8
+# generated: sha256 be61da71818be644

@@ -1,7 +1,7 @@
 """t5/text2text-generation/openvino/float32
 
 Made by   python run_test_generation.py --model t5 --device openvino
-Subject   tiny: 74,240 parameters, weights set by name; no download
+Weights   tiny: 74,240 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -158,4 +158,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 e3c270a5698eca50
+# generated: sha256 1c7f8b17174855d1

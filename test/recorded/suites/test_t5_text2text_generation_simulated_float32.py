@@ -1,7 +1,7 @@
 """t5/text2text-generation/simulated/float32
 
 Made by   python run_test_generation.py --model t5 --device simulated
-Subject   tiny: 74,240 parameters, weights set by name; no download
+Weights   tiny: 74,240 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -165,4 +165,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 2d4f5778c6038708
+# generated: sha256 ccfbe7831154b031

@@ -1,7 +1,7 @@
 """vit/image-classification/cpu/float32
 
 Made by   python run_test_generation.py --model vit --device cpu
-Subject   tiny: 94,906 parameters, weights set by name; no download
+Weights   tiny: 94,906 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -121,4 +121,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 091c80998d8453b1
+# generated: sha256 1d788d794d1ca0a8

@@ -1,7 +1,7 @@
 """vit/image-classification/cuda/float32
 
 Made by   python run_test_generation.py --model vit --device cuda
-Subject   tiny: 94,906 parameters, weights set by name; no download
+Weights   tiny: 94,906 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -121,4 +121,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 7b5506865dc281fa
+# generated: sha256 4e84f6e2b4e3ef8d

@@ -1,7 +1,7 @@
 """vit/image-classification/openvino/float32
 
 Made by   python run_test_generation.py --model vit --device openvino
-Subject   tiny: 94,906 parameters, weights set by name; no download
+Weights   tiny: 94,906 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -114,4 +114,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 c160d5d6745a7250
+# generated: sha256 0541db7ca6a63628

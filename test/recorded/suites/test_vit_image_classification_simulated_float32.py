@@ -1,7 +1,7 @@
 """vit/image-classification/simulated/float32
 
 Made by   python run_test_generation.py --model vit --device simulated
-Subject   tiny: 94,906 parameters, weights set by name; no download
+Weights   tiny: 94,906 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -121,4 +121,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 eb402858536e3208
+# generated: sha256 e41043374a4d2deb

@@ -1,7 +1,7 @@
 """wav2vec2/automatic-speech-recognition/cpu/float32
 
 Made by   python run_test_generation.py --model wav2vec2 --device cpu
-Subject   tiny: 95,280 parameters, weights set by name; no download
+Weights   tiny: 95,280 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -130,4 +130,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 d10118799c8e56c2
+# generated: sha256 704ab0a2593508b5

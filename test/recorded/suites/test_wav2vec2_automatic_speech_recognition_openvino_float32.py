@@ -1,7 +1,7 @@
 """wav2vec2/automatic-speech-recognition/openvino/float32
 
 Made by   python run_test_generation.py --model wav2vec2 --device openvino
-Subject   tiny: 95,280 parameters, weights set by name; no download
+Weights   tiny: 95,280 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -123,4 +123,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 0d8a6df75b3cf4e5
+# generated: sha256 e69fb1858880567f

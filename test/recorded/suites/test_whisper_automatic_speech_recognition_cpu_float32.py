@@ -1,7 +1,7 @@
 """whisper/automatic-speech-recognition/cpu/float32
 
 Made by   python run_test_generation.py --model whisper --device cpu
-Subject   tiny: 253,248 parameters, weights set by name; no download
+Weights   tiny: 253,248 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 6f9d2359c30718b0
+# generated: sha256 ef471e18fc477bc3

@@ -1,7 +1,7 @@
 """whisper/automatic-speech-recognition/cuda/float32
 
 Made by   python run_test_generation.py --model whisper --device cuda
-Subject   tiny: 253,248 parameters, weights set by name; no download
+Weights   tiny: 253,248 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 bf87bc857e504f33
+# generated: sha256 987b28d746e6c9e8

@@ -1,7 +1,7 @@
 """whisper/automatic-speech-recognition/openvino/float32
 
 Made by   python run_test_generation.py --model whisper --device openvino
-Subject   tiny: 253,248 parameters, weights set by name; no download
+Weights   tiny: 253,248 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -142,4 +142,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 33784143576152f0
+# generated: sha256 7d3dae94c8ffde36

@@ -1,7 +1,7 @@
 """whisper/automatic-speech-recognition/simulated/float32
 
 Made by   python run_test_generation.py --model whisper --device simulated
-Subject   tiny: 253,248 parameters, weights set by name; no download
+Weights   tiny: 253,248 parameters, weights set by name; no download
 Recipe    transformers 5.5.4
 Rules     golden.first, golden.second
 """
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 8559a2fd70d12d89
+# generated: sha256 94e00592f48cf6c5
