@@ -90,6 +90,7 @@ lint: $(VENV)/.ready-dev
 	$(OWN) -m mypy
 	$(VENV)/bin/lint-imports --no-logo
 	$(OWN) -m hardware.evidence.revisions check
+	$(OWN) -m benchmarks.wording
 
 mutants: $(VENV)/.ready-dev
 	$(OWN) -m benchmarks.mutants $(ARGS)
