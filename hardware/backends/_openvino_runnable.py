@@ -84,6 +84,8 @@ class OpenVINORunnable(Runnable):
     def _open(self, exported: Exported) -> None:
         self.opened = self._open_one(exported)
         self.can = frozenset({"save", "generate"} if self.opened.generates else {"save"})
+        if exported.why_no_cache:
+            self.failed = {"generate": Unsupported(exported.why_no_cache, error_type=exported.no_cache_error)}
         self._said = {**exported.conditions(), "optimisation": "O0"}
         placed = self._placement()
         if self.backend.target.variant in CHOICES:

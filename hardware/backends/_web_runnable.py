@@ -56,6 +56,7 @@ class WebRunnable(ExportedRunnable):
             return {name: self.prepared(file, {}) for name, file in files.items()}
         except Unsupported as error:
             self.conditions = {**self.conditions, "why_no_cache": str(error)}
+            self.failed = {"generate": error}
             return {}
 
     def generate(self, inputs: Inputs, *, steps: int) -> Generation:

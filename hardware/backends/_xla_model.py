@@ -101,6 +101,7 @@ class XLARunnable(Runnable):
                 found.add("generate")
             except Unsupported as error:
                 self.conditions = {**self.conditions, "why_no_cache": str(error)}
+                self.failed = {"generate": error}
         return frozenset(found)
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:

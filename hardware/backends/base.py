@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ..errors import BackendUnavailable
@@ -69,6 +70,9 @@ class Runnable(ABC):
 
     gives_all: bool = False
     """Whether it gives every output that the model itself does; a runtime's own class may leave some out."""
+
+    failed: Mapping[str, Unsupported] = MappingProxyType({})
+    """Abilities that the runnable hasn't got because an export or a conversion failed, and how."""
 
     actual_dtype: str
     conditions: Mapping[str, str]

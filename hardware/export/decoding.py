@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..model.types import ModelSubject
+from ..evidence.record import Stage
+from ..model.types import ModelSubject, Unsupported
 from .caches import growing_caches
 from .exported import ENCODER, PROMPT, STEP, Exported
 from .tracing import convert, traceable
@@ -164,7 +165,7 @@ def recorded_calls(
 ) -> tuple[list[tuple[Any, str, Any]], list[Any]]:
     """What the library calls its encoder with, where there is one, and its decoder for each of `steps` tokens.
 
-    Raises `ValueError` where the calls can't be told apart.
+    Raises `Unsupported` as not applicable where the calls can't be told apart.
     """
     from ..model.decoding import greedy
 
@@ -178,7 +179,11 @@ def recorded_calls(
         greedy(model, tensors, steps=steps, use_cache=True)
     prepared = [(encoder, ENCODER, call) for encoder, calls in encoded for call in calls]
     if len(seen) < steps or len(prepared) > 1:
-        raise ValueError(f"{type(model).__name__} decodes in a way of its own, whose calls can't be told apart")
+        raise Unsupported(
+            f"{type(model).__name__} decodes in a way of its own, whose calls can't be told apart",
+            error_type="not_applicable",
+            stage=Stage.EXPORT,
+        )
     return prepared, seen
 
 

@@ -32,7 +32,8 @@ class Exported:
     `exporter_limit` is the newest version of transformers that the exporter allows, where it had to be told to go
     beyond it. With `static` the model is right for the shapes of its example only: tracing froze loops over the
     length. Inputs that are `held` (names with commas between) are constants in it, so that it is right for their
-    values only. `decodes` says whether the model decodes with a cache; `why_no_cache` why one that could doesn't.
+    values only. `decodes` says whether the model decodes with a cache; `why_no_cache` why one that could doesn't, and
+    `no_cache_error` the error type of that.
     """
 
     folder: Path
@@ -43,6 +44,7 @@ class Exported:
     held: str = ""
     decodes: bool = False
     why_no_cache: str = ""
+    no_cache_error: str = ""
 
     def facts(self) -> dict[str, Any]:
         """Everything but the folder, as plain JSON values."""

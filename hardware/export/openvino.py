@@ -103,5 +103,5 @@ def _proven_trace(made: Exported, proof: Proof, open_on_cpu: Opener) -> tuple[Ex
             for part in (made.folder / file, (made.folder / file).with_suffix(".bin")):
                 part.unlink(missing_ok=True)
         reason = problem if isinstance(problem, Unsupported) else export_failure(problem, _OPERATORS)
-        return replace(made, why_no_cache=str(reason)), error
+        return replace(made, why_no_cache=str(reason), no_cache_error=reason.error_type), error
     return decodes, error

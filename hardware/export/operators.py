@@ -198,6 +198,8 @@ def counts_of(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float 
     import torch
 
     values = tensor.flatten()
+    if max == min:  # as torch does, for one expert
+        min, max = min - 1, max + 1
     place = torch.floor((values - min) * (bins / (max - min))).clamp(max=bins - 1)
     place = torch.where((values >= min) & (values <= max), place, torch.full_like(place, -1))
     numbers = torch.arange(bins, device=tensor.device, dtype=place.dtype)

@@ -91,7 +91,8 @@ class Proof:
 
         if self.decoded is None:
             why = f": {self.why_not_decoded}" if self.why_not_decoded else ""
-            raise self._wrong(f"torch decodes nothing to hold the {made.method} export against{why}")
+            what = f"torch decodes nothing to hold the {made.method} export against{why} ({self.runtime})"
+            raise Unsupported(what, error_type="unknown", stage=Stage.RUN)  # the model's own failure
         try:
             got = opened.generate(self.example, steps=self.decoded.tokens.shape[1])
         except Exception as error:

@@ -189,6 +189,7 @@ def test_graphs_that_decode_wrongly_are_left_out_with_the_reason(ways: None, mon
     made = export({"optimum-intel": Runs(3), "convert_model": DecodesWrongly(2)}, generates="causal")
     assert not made.decodes
     assert "decodes with other numbers" in made.conditions()["why_no_cache"]
+    assert made.no_cache_error == "conversion_wrong"
     assert not list(made.folder.glob("*step*"))
 
 

@@ -39,6 +39,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "diff with a beginning": lambda: torch.diff(WHOLE, prepend=WHOLE[:, :1]),
     "diff of diff": lambda: torch.diff(X, n=2),
     "histc": lambda: torch.histc(WHOLE.float(), bins=6, min=-2, max=7),
+    "histc of one value": lambda: torch.histc(torch.zeros(5), bins=1, min=0, max=0),
     "nan_to_num": lambda: BAD.nan_to_num(),
     "nan_to_num by others": lambda: torch.nan_to_num(BAD, nan=2.0, posinf=9.0, neginf=-9.0),
     "floor division": lambda: WHOLE // 3,

@@ -114,6 +114,7 @@ def test_graphs_that_nobody_asks_to_run_prove_nothing(generates):
     runnable = object.__new__(OpenVINORunnable)
     runnable.backend, runnable.precision = get_backend("openvino"), "float32"
     runnable.exported, runnable.example = SimpleNamespace(static=False), {}
+    runnable.subject = SimpleNamespace(model=None)
     runnable.opened = Opened([compiled_on(["CPU"])], asks=False, generates=generates)
     runnable.can, runnable._by_shape = frozenset({"generate"} if generates else ()), {}
     proof = runnable.execution()
@@ -131,6 +132,7 @@ def test_a_cache_in_fewer_bits_than_asked_for_is_part_of_the_dtype():
     compiled = compiled_on(["CPU"])
     told = {"EXECUTION_DEVICES": ["CPU"], "KV_CACHE_PRECISION": SimpleNamespace(get_type_name=lambda: "u8")}
     compiled.get_property = told.get
+    runnable.subject = SimpleNamespace(model=None)
     runnable.opened, runnable.can = Opened([compiled], generates=True), frozenset({"generate"})
     assert runnable.execution().dtype == "float32, its cache in u8"
 
