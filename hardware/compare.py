@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,12 +53,19 @@ class Comparison:
     finite: bool = True
 
     def __str__(self) -> str:
+        if not self.finite:
+            return f"inf: the device gave NaN or infinity in {self.worst}, and the reference is finite"
         return f"{self.max_rel_error:.2e} of the output's scale (absolute {self.max_abs_error:.2e}, in {self.worst})"
 
 
-def _infinite(worst: str, *, finite: bool = True) -> Comparison:
+def _infinite(worst: str) -> Comparison:
     """The comparison of what can't be compared."""
-    return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=worst, finite=finite)
+    return Comparison(max_rel_error=math.inf, max_abs_error=math.inf, worst=worst)
+
+
+def not_finite(worst: str) -> Comparison:
+    """The comparison of an output of the device that holds NaN or infinity where the reference doesn't."""
+    return replace(_infinite(worst), finite=False)
 
 
 def compare(
@@ -102,12 +109,12 @@ def _compare_one(name: str, got: Array, want: Array, mask: Array | None) -> Comp
         actual, reference = actual[keep], reference[keep]
     ruled_out = np.isneginf(reference)
     if not np.array_equal(ruled_out, np.isneginf(actual)):
-        return _infinite(f"{name} (not finite elsewhere)", finite=False)
+        return not_finite(name)
     actual, reference = actual[~ruled_out], reference[~ruled_out]
     if reference.size == 0 or not np.isfinite(reference).all():
         raise ReferenceNotFinite(f"the reference is empty or not finite in {name}: nothing can be concluded")
     if not np.isfinite(actual).all():
-        return _infinite(f"{name} (not finite)", finite=False)
+        return not_finite(name)
     absolute = float(np.abs(actual - reference).max())
     scale = scale_of(reference)
     return Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=name)
@@ -146,7 +153,7 @@ def compare_gradients(got: Outputs, want: Outputs) -> Comparison:
         if not np.isfinite(reference).all():
             raise ReferenceNotFinite(f"the reference gradient of {name} is not finite: nothing can be concluded")
         if not np.isfinite(actual).all():
-            return _infinite("gradients (not finite)", finite=False)
+            return not_finite("gradients")
         difference = actual - reference
         distance += float(difference @ difference)
         length += float(reference @ reference)

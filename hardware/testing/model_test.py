@@ -16,7 +16,7 @@ from ..backends.base import STEPS, BaseBackend, Execution, Generation, ModelSubj
 from ..backends.factory import get_backend
 from ..cell import Cell
 from ..changes import current_changes
-from ..compare import Array, Comparison, compare, compare_gradients
+from ..compare import Array, Comparison, compare, compare_gradients, is_meant, not_finite
 from ..errors import BackendUnavailable
 from ..evidence.record import Stage, Subject
 from ..output_masks import masks_of
@@ -289,7 +289,8 @@ class ModelTest:
         return self._kept(absolute, scale, output)
 
     def _kept(self, absolute: float, scale: float, worst: str) -> float:
-        self._keep(Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=worst))
+        comparison = Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=worst)
+        self._keep(comparison if math.isfinite(absolute) else not_finite(worst))
         return absolute / scale
 
     def execution(self) -> Execution:
@@ -337,6 +338,10 @@ class ModelTest:
     def _able(self, ability: str) -> Runnable:
         runnable = self.runnable
         if ability not in runnable.can:
+            failed = runnable.failed.get(ability)
+            if failed is not None and failed.error_type != "not_applicable":
+                self.measured.stage = failed.stage or (Stage.RUN if failed.error_type == "unknown" else Stage.CONVERT)
+                raise failed
             why = runnable.conditions.get("why_no_cache", "")
             raise NotApplicable(f"this model cannot {ability} on {self.actual_target}" + (f": {why}" if why else ""))
         return runnable
@@ -360,6 +365,8 @@ class ModelTest:
     def different_tokens(self, got: Generation, want: Generation) -> list[str]:
         """Where both chose different tokens; raises `Ambiguous` where float64 itself doesn't decide."""
         self.measured.stage = Stage.COMPARE
+        if not is_meant(got.logits):
+            self._keep(not_finite("logits"))
         return different_tokens(got, want, self.tolerance)
 
     def logits_error(self, got: Generation, want: Generation) -> float:
@@ -372,8 +379,8 @@ class ModelTest:
         return comparison.max_rel_error
 
     def replay_error(self, generated: Generation) -> float:
-        """Error of the logits decoded step by step against one pass over the whole sequence on the target."""
-        whole = self.run(replay_inputs(self.inputs, generated, self.generates)).arrays["logits"]
+        """Error of the logits decoded step by step on the target against one pass of float64 over all of them."""
+        whole = self.reference(replay_inputs(self.inputs, generated, self.generates)).arrays["logits"]
         steps = generated.tokens.shape[1]
         want = whole[:, -steps:] if self.generates == "seq2seq" else whole[:, -steps - 1 : -1]
         return self._logits_error(generated, want)

@@ -137,7 +137,7 @@ def test_generates_like_reference(case: ModelTest) -> None:
 
 
 def test_cache_matches(case: ModelTest) -> None:
-    """Logits decoded step by step are those of one pass over the whole sequence."""
+    """Logits decoded step by step are float64's over the whole sequence."""
     generated = case.generate()
     assert generated.used_cache, "every step was given the whole sequence"
     assert case.replay_error(generated) <= case.tolerance
@@ -158,4 +158,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 1c7f8b17174855d1
+# generated: sha256 35a393d98d02ca0a

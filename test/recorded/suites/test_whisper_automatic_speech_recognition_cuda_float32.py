@@ -121,7 +121,7 @@ def test_generates_like_reference(case: ModelTest) -> None:
 
 
 def test_cache_matches(case: ModelTest) -> None:
-    """Logits decoded step by step are those of one pass over the whole sequence."""
+    """Logits decoded step by step are float64's over the whole sequence."""
     generated = case.generate()
     assert generated.used_cache, "every step was given the whole sequence"
     assert case.replay_error(generated) <= case.tolerance
@@ -149,4 +149,4 @@ def test_runs_natively(case: ModelTest) -> None:
     assert execution.dtype == "float32"
 
 
-# generated: sha256 987b28d746e6c9e8
+# generated: sha256 2311ca2e299657d3
