@@ -92,7 +92,8 @@ def measured_verdict(asked: Options, cell: Cell, inventory: HardwareInfo) -> Ver
         return None
     limits = read_project(asked.config).limits_of([cell.id]) if asked.config else {}
     verdicts = judge(read_latest(asked.evidence), inventory, own_limits=limits, cells=[cell.id])
-    return next((one for one in verdicts if one.level is not Level.UNKNOWN or is_final(one)), None)
+    said = (one for one in verdicts if one.level is not Level.UNKNOWN or one.fault is not None or is_final(one))
+    return next(said, None)
 
 
 def _dict(cell: Cell, predicted: Verdict, measured: Verdict | None, chain: Chain) -> dict[str, Any]:

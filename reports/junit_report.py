@@ -139,6 +139,8 @@ def _verdict_case(suite: ElementTree.Element, cell_id: str, cell: CellReport | N
         return
     if any(case.find(tag) is not None for case in suite.findall("testcase") for tag in ("failure", "error")):
         return
+    if any(line.outcome is Outcome.PASSED_ON_FALLBACK for line in cell.lines):  # --allow-fallback lets it pass
+        return
     message = one_line(f"unknown: {'; '.join(explained(cell.verdict)[0])}", longest=600)
     ElementTree.SubElement(
         _case(suite, cell_id, "verdict", 0.0, None), "error", {"type": "unknown", "message": xml(message)}

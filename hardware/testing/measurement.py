@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..backends.base import Execution
-from ..compare import Array, Comparison
+from ..compare import Array, Comparison, not_finite
 from ..evidence.record import Stage
 
 
@@ -33,6 +35,12 @@ class Outputs:
         """The outputs of each pass."""
         return (self.arrays,) if self.watched is None else (self.arrays, self.watched)
 
+    def furthest(
+        self, compare: Callable[[Mapping[str, Array]], Comparison]
+    ) -> tuple[Comparison, Mapping[str, Array]]:
+        """The comparison of the pass that is furthest off, with its outputs."""
+        return max(((compare(arrays), arrays) for arrays in self.passes), key=lambda one: one[0].max_rel_error)
+
 
 @dataclass(kw_only=True)
 class Measurement:
@@ -48,3 +56,21 @@ class Measurement:
     latency_ms: float | None = None
     batch: int | None = None
     sequence_length: int | None = None
+
+    def keep(self, comparison: Comparison) -> None:
+        """Remember a comparison, unless a larger error is known already."""
+        before = self.comparison
+        if before is None or not comparison.max_rel_error <= before.max_rel_error:
+            self.comparison = comparison
+
+    def keep_error(self, absolute: float, scale: float, worst: str) -> float:
+        """Remember an absolute error, in `worst`, and return it relative to `scale`."""
+        comparison = Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=worst)
+        self.keep(comparison if math.isfinite(absolute) else not_finite(worst))
+        return absolute / scale
+
+
+def absolute_error(got: Any, want: float) -> float:
+    """How far a number is from another; infinity if it isn't finite."""
+    value = abs(float(got) - want)
+    return value if math.isfinite(value) else math.inf

@@ -25,7 +25,7 @@ from ..target import Target
 from . import recording, reference
 from .changed_model import load, with_attention
 from .loud_weights import fill
-from .measurement import Ambiguous, Measurement, NotApplicable, Outputs
+from .measurement import Ambiguous, Measurement, NotApplicable, Outputs, absolute_error
 from .passes import WatchedPasses
 from .replay import replay_inputs
 from .room import require_room
@@ -243,23 +243,18 @@ class ModelTest:
 
     def difference(self, got: Outputs, want: Outputs) -> float:
         """How far apart two outputs are, relative to the scale of `want`, where `want` means something."""
-        return self._worst(got, want)[0].max_rel_error
+        return got.furthest(lambda arrays: self._compare(arrays, want))[0].max_rel_error
 
     def error(self, got: Outputs, want: Outputs) -> float:
         """The same as `difference`, recorded as this check's error (the largest of several).
 
         Raises `Ambiguous` where whole numbers differ, and only those that float64 itself doesn't decide.
         """
-        comparison, arrays = self._worst(got, want)
+        comparison, arrays = got.furthest(lambda arrays: self._compare(arrays, want))
         if math.isinf(comparison.max_rel_error) and self._is_undecided(arrays, want):
             raise Ambiguous(f"{comparison.worst}: float64 gives others for inputs that differ as little")
-        self._keep(comparison)
+        self.measured.keep(comparison)
         return comparison.max_rel_error
-
-    def _worst(self, got: Outputs, want: Outputs) -> tuple[Comparison, Mapping[str, Array]]:
-        """The comparison of the pass that is further from `want`, with its outputs."""
-        compared = [(self._compare(arrays, want), arrays) for arrays in got.passes]
-        return max(compared, key=lambda one: one[0].max_rel_error)
 
     def _compare(self, got: Mapping[str, Array], want: Outputs) -> Comparison:
         self.measured.stage = Stage.COMPARE
@@ -273,25 +268,17 @@ class ModelTest:
             return False
         return are_undecided(got, want, self.reference, self.tolerance)
 
-    def _keep(self, comparison: Comparison) -> None:
-        before = self.measured.comparison
-        if before is None or not comparison.max_rel_error <= before.max_rel_error:
-            self.measured.comparison = comparison
-
     def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float], scale: float) -> float:
         """Error of single elements of one output against numbers that were recorded with the recipe, relative to the
         `scale` that the output had then."""
         passes = self.run(self.inputs).passes
         self.measured.stage = Stage.COMPARE
         absolute = max(
-            _absolute(arrays[output][position], value) for arrays in passes for position, value in recorded.items()
+            absolute_error(arrays[output][position], value)
+            for arrays in passes
+            for position, value in recorded.items()
         )
-        return self._kept(absolute, scale, output)
-
-    def _kept(self, absolute: float, scale: float, worst: str) -> float:
-        comparison = Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=worst)
-        self._keep(comparison if math.isfinite(absolute) else not_finite(worst))
-        return absolute / scale
+        return self.measured.keep_error(absolute, scale, output)
 
     def execution(self) -> Execution:
         """The target's own record of where one forward pass ran."""
@@ -323,7 +310,7 @@ class ModelTest:
             self._reference_model, self.inputs, self.masked_by, training=self.trains_only
         )
         self.measured.stage = Stage.COMPARE
-        self._keep(comparison := compare_gradients(got, want))
+        self.measured.keep(comparison := compare_gradients(got, want))
         return comparison.max_rel_error
 
     def gradient_count(self) -> int:
@@ -333,7 +320,9 @@ class ModelTest:
     def gradient_norm_error(self, recorded: float) -> float:
         """Error of the length of all gradients that `gradient_error` compared, against that recorded with the recipe:
         a branch that lost its gradient on the target and in the reference shows."""
-        return self._kept(_absolute(self._gradient_norm, recorded), recorded, "length of gradients")
+        return self.measured.keep_error(
+            absolute_error(self._gradient_norm, recorded), recorded, "length of gradients"
+        )
 
     def _able(self, ability: str) -> Runnable:
         runnable = self.runnable
@@ -345,8 +334,6 @@ class ModelTest:
             why = runnable.conditions.get("why_no_cache", "")
             raise NotApplicable(f"this model cannot {ability} on {self.actual_target}" + (f": {why}" if why else ""))
         return runnable
-
-    # Decoding
 
     @cached_property
     def _generated(self) -> Generation:
@@ -366,16 +353,14 @@ class ModelTest:
         """Where both chose different tokens; raises `Ambiguous` where float64 itself doesn't decide."""
         self.measured.stage = Stage.COMPARE
         if not is_meant(got.logits):
-            self._keep(not_finite("logits"))
+            self.measured.keep(not_finite("logits"))
         return different_tokens(got, want, self.tolerance)
 
-    def logits_error(self, got: Generation, want: Generation) -> float:
+    def logits_error(self, got: Generation, want: Generation | Array) -> float:
         """Error of the logits of all steps, for two generations that chose the same tokens."""
-        return self._logits_error(got, want.logits)
-
-    def _logits_error(self, got: Generation, want: Array) -> float:
         self.measured.stage = Stage.COMPARE
-        self._keep(comparison := compare({"logits": got.logits}, {"logits": want}))
+        wanted = want.logits if isinstance(want, Generation) else want
+        self.measured.keep(comparison := compare({"logits": got.logits}, {"logits": wanted}))
         return comparison.max_rel_error
 
     def replay_error(self, generated: Generation) -> float:
@@ -383,7 +368,7 @@ class ModelTest:
         whole = self.reference(replay_inputs(self.inputs, generated, self.generates)).arrays["logits"]
         steps = generated.tokens.shape[1]
         want = whole[:, -steps:] if self.generates == "seq2seq" else whole[:, -steps - 1 : -1]
-        return self._logits_error(generated, want)
+        return self.logits_error(generated, want)
 
     # For the plug-in
 
@@ -413,8 +398,3 @@ class ModelTest:
             "subject": str(self.subject),
             "conditions": self._conditions(loaded),
         }
-
-
-def _absolute(got: Any, want: float) -> float:
-    value = abs(float(got) - want)
-    return value if math.isfinite(value) else math.inf

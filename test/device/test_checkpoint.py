@@ -43,7 +43,7 @@ def _cell(measured: Ran, target: str) -> str:
 def test_real_weights_pass(measured: Ran, target: str) -> None:
     assert measured.code == 0, measured.err + measured.out
     cell = _cell(measured, target)
-    assert cell.startswith(f"{NAME}/")
+    assert cell.startswith(f"{NAME}@")
     assert measured.verdict(cell) in ("high", "medium")
     assert set(measured.outcomes(cell).values()) == {Outcome.PASSED}
 

@@ -17,10 +17,12 @@ from generators.derivation.graph_file import derive_graph
 from generators.models.given import draw_inputs
 from hardware.backends.base import FileSubject
 from hardware.backends.factory import get_backend
+from hardware.cell import model_of_weights
 from hardware.evidence.record import Outcome
 from hardware.target import Target
 from hardware.testing import GraphTest
 from hardware.testing.graph_files import open_reference
+from hardware.testing.graph_weights import graph_hash
 
 pytestmark = pytest.mark.slow
 
@@ -73,22 +75,27 @@ def as_openvino(file: Path) -> Path:
     return target
 
 
+def cell_of(file: Path, device: str) -> str:
+    """A graph file's cell: its name, and the hash of its weights."""
+    return f"{model_of_weights(file.name, graph_hash(file))}/graph-forward/{device}/float32"
+
+
 def test_an_onnx_file_passes_on_cpu_and_openvino(command_line: CommandLine, net: Path, tmp_path: Path) -> None:
     ran = command_line.run(tmp_path, "--model", net, "--device", "cpu", "--device", "openvino", "--run")
     assert ran.code == 0
     for device in ("cpu", "openvino"):
-        cell = f"net.onnx/graph-forward/{device}/float32"
+        cell = cell_of(net, device)
         assert set(ran.outcomes(cell).values()) == {Outcome.PASSED}
         assert ran.verdict(cell) == "high"
         assert ran.lines(cell)["matches_reference"].subject == "checkpoint"
-    assert "onnx.Conv" in ran.lines("net.onnx/graph-forward/cpu/float32")["runs_natively"].native_ops
+    assert "onnx.Conv" in ran.lines(cell_of(net, "cpu"))["runs_natively"].native_ops
 
 
 def test_a_target_that_reads_no_such_file_says_so(command_line: CommandLine, net: Path, tmp_path: Path) -> None:
     ran = command_line.run(tmp_path, "--model", net, "--device", "simulated", "--run")
-    line = ran.lines("net.onnx/graph-forward/simulated/float32")["matches_reference"]
+    line = ran.lines(cell_of(net, "simulated"))["matches_reference"]
     assert (ran.code, line.outcome, line.error_type) == (1, Outcome.FAILED, "unsupported_format")
-    assert ran.verdict("net.onnx/graph-forward/simulated/float32") == "unsupported"
+    assert ran.verdict(cell_of(net, "simulated")) == "unsupported"
 
 
 @pytest.mark.parametrize("which", [pytest.param("net", marks=pytest.mark.extended), "text"])
@@ -97,12 +104,13 @@ def test_an_openvino_file_is_held_against_plain_kernels_and_says_that_they_are_f
 ) -> None:
     if which == "text":
         net = exported(tmp_path / "text.onnx", Text(), torch.zeros(1, 6, dtype=torch.int64), "ids")
-    ran = command_line.run(tmp_path, "--model", as_openvino(net), "--device", "openvino", "--device", "cpu", "--run")
-    cell = f"{which}.xml/graph-forward/openvino/float32"
+    file = as_openvino(net)
+    ran = command_line.run(tmp_path, "--model", file, "--device", "openvino", "--device", "cpu", "--run")
+    cell = cell_of(file, "openvino")
     assert set(ran.outcomes(cell).values()) == {Outcome.PASSED}
     assert ran.verdict(cell) == "medium"
     assert "plain kernels" in ran.lines(cell)["matches_reference"].conditions["reference"]
-    assert ran.verdict(f"{which}.xml/graph-forward/cpu/float32") == "unsupported"
+    assert ran.verdict(cell_of(file, "cpu")) == "unsupported"
 
 
 @pytest.mark.parametrize("which", ["net", "text"])
@@ -169,7 +177,7 @@ def test_a_runtime_that_computes_another_graph_is_heard(
         return plain(self, FileSubject(file=loaded), example, precision)
 
     monkeypatch.setattr(backend, "load_file", other)
-    cell = f"net.onnx/graph-forward/{device}/float32"
+    cell = cell_of(net, device)
     with GraphTest(cell, lambda: net, inputs, gain=None, outputs=recipe.outputs, subject="checkpoint") as case:
         error = case.error(case.run(inputs), case.reference(inputs))
         assert (error <= case.tolerance) == (how == "right")
