@@ -178,8 +178,8 @@ def _watch_decoding(recorder: Recorder) -> None:
             failed(case, want.logits, want.tokens, None, said)
         return found
 
-    def logits(before: Any, case: ModelTest, got: Any, want: Any) -> Any:
-        found = before(case, got, want)
+    def logits(before: Any, case: ModelTest, got: Any, want: Any, *more: Any) -> Any:
+        found = before(case, got, want, *more)
         if not found <= case.tolerance:
             failed(case, want, got.tokens, found)
         return found

@@ -104,6 +104,7 @@ class TorchRunnable(Runnable):
         self.precision = precision
         self.dtype = torch_dtype(precision)
         self.device = backend.torch_device()
+        self.on_host = self.device.type == "cpu"
         if self.device.type != backend.DEVICE_TYPE:
             raise BackendUnavailable(f"{backend.target} can't be used", why=f"its device is {self.device}")
         self.model = in_dtype(subject.model.to(device=self.device), self.dtype).eval()
@@ -144,8 +145,6 @@ class TorchRunnable(Runnable):
         return self._beyond_forward(self._proof(trace), tensors)
 
     def watched(self, inputs: Inputs) -> tuple[dict[str, Array], Mapping[str, int]]:
-        if self.device.type == "cpu":
-            return self(**inputs), {}
         trace = operator_trace(self.device.type)
         tensors = self._tensors(inputs)
         found: dict[str, torch.Tensor] = {}

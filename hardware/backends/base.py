@@ -74,6 +74,9 @@ class Runnable(ABC):
     failed: Mapping[str, Unsupported] = MappingProxyType({})
     """Abilities that the runnable hasn't got because an export or a conversion failed, and how."""
 
+    on_host: bool = False
+    """Whether its target is the host, so that there is nothing to watch."""
+
     actual_dtype: str
     conditions: Mapping[str, str]
 

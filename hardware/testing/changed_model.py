@@ -65,7 +65,7 @@ class RowByRow(Runnable):
     def __init__(self, inner: Runnable) -> None:
         self.inner = inner
         self.can = inner.can - {"backward"}  # gradients of a batch aren't those of its rows
-        self.gives_all = inner.gives_all
+        self.gives_all, self.on_host = inner.gives_all, inner.on_host
         self._take_facts()
 
     def _take_facts(self) -> None:

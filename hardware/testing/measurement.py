@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..backends.base import Execution
 from ..compare import Array, Comparison, not_finite
 from ..evidence.record import Stage
+from .choices import Choice
 
 
 class Ambiguous(Exception):
@@ -29,6 +30,8 @@ class Outputs:
     masks: Mapping[str, Array]
     inputs: Mapping[str, Array]
     watched: Mapping[str, Array] | None = None
+    choices: Sequence[Choice] = ()
+    """Those that the target made by its largest scores, if they were observed."""
 
     @property
     def passes(self) -> tuple[Mapping[str, Array], ...]:
@@ -57,20 +60,22 @@ class Measurement:
     batch: int | None = None
     sequence_length: int | None = None
 
-    def keep(self, comparison: Comparison) -> None:
-        """Remember a comparison, unless a larger error is known already."""
+    def keep(self, comparison: Comparison) -> float:
+        """Remember a comparison, unless a larger error is known already, and return its error."""
         before = self.comparison
         if before is None or not comparison.max_rel_error <= before.max_rel_error:
             self.comparison = comparison
-
-    def keep_error(self, absolute: float, scale: float, worst: str) -> float:
-        """Remember an absolute error, in `worst`, and return it relative to `scale`."""
-        comparison = Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=worst)
-        self.keep(comparison if math.isfinite(absolute) else not_finite(worst))
-        return absolute / scale
+        return comparison.max_rel_error
 
 
 def absolute_error(got: Any, want: float) -> float:
-    """How far a number is from another; infinity if it isn't finite."""
+    """How far a number is from another; infinite if it isn't finite."""
     value = abs(float(got) - want)
     return value if math.isfinite(value) else math.inf
+
+
+def comparison_of(absolute: float, scale: float, worst: str) -> Comparison:
+    """The comparison of a result, `worst`, that is off by so much."""
+    if not math.isfinite(absolute):
+        return not_finite(worst)
+    return Comparison(max_rel_error=absolute / scale, max_abs_error=absolute, worst=worst)

@@ -4,19 +4,18 @@ reference, and remembers what each check measured."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
-from ..backends.base import STEPS, BaseBackend, Execution, Generation, ModelSubject, Runnable, Unsupported
+from ..backends.base import BaseBackend, Execution, ModelSubject, Runnable, Unsupported
 from ..backends.factory import get_backend
 from ..cell import Cell
 from ..changes import current_changes
-from ..compare import Array, Comparison, compare, compare_gradients, is_meant, not_finite
+from ..compare import Array, Comparison, compare
 from ..errors import BackendUnavailable
 from ..evidence.record import Stage, Subject
 from ..output_masks import masks_of
@@ -24,12 +23,12 @@ from ..paths import cache_folder
 from ..target import Target
 from . import recording, reference
 from .changed_model import load, with_attention
+from .choices import Choice
+from .half_precision import HalfPrecision
 from .loud_weights import fill
-from .measurement import Ambiguous, Measurement, NotApplicable, Outputs, absolute_error
+from .measurement import Ambiguous, Measurement, Outputs, absolute_error, comparison_of
+from .more_checks import MoreChecks
 from .passes import WatchedPasses
-from .replay import replay_inputs
-from .room import require_room
-from .tokens import different_tokens
 from .tolerances import NO_CONDITIONS, tolerance_for
 from .whole_numbers import are_undecided, with_whole_numbers_of
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class ModelTest:
+class ModelTest(MoreChecks):
     """One cell under test, used as a context manager by a suite's `case` fixture.
 
     `make_model` builds the model in float32 on CPU; `gain` fills it with loud weights (None keeps the weights it
@@ -87,6 +86,8 @@ class ModelTest:
         self._tolerance_reason = tolerance_reason
         self._load_failure: tuple[Exception, Stage] | None = None
         self._passes = WatchedPasses()
+        self._conditions_of_check: dict[str, str] = {}
+        self._choices_of_tokens: Sequence[Choice] = ()
         self._gradient_count = 0
         self._gradient_norm = 0.0
 
@@ -221,15 +222,31 @@ class ModelTest:
 
     def _run(self, runnable: Runnable, inputs: Mapping[str, Array]) -> Outputs:
         with self._at(Stage.RUN):
-            done = self._passes.run(runnable, inputs)
+            with self._observed(runnable, passes=1) as choices:
+                done = self._passes.run(runnable, inputs)
             self.measured.latency_ms = done.latency_ms
             self.measured.left_to_host |= done.left
         first = next(iter(inputs.values()))
         self.measured.batch = int(first.shape[0]) if first.ndim else None
         tokens = inputs.get("input_ids")
         self.measured.sequence_length = None if tokens is None or tokens.ndim < 2 else int(tokens.shape[1])
-        masks = masks_of(self.masked_by, inputs)
-        return Outputs(arrays=done.outputs, watched=done.watched, masks=masks, inputs=inputs)
+        return Outputs(
+            arrays=done.outputs,
+            watched=done.watched,
+            masks=masks_of(self.masked_by, inputs),
+            inputs=inputs,
+            choices=tuple(choices),
+        )
+
+    @cached_property
+    def _half(self) -> HalfPrecision:
+        return HalfPrecision(
+            self.cell.precision,
+            self._product_tolerance,
+            exact=lambda: self._reference_model,
+            build=self._build,
+            natural=lambda inputs: self.reference(inputs).arrays,
+        )
 
     def reference(self, inputs: Mapping[str, Array]) -> Outputs:
         """The same on CPU in float64, from the store of references where it is kept."""
@@ -250,16 +267,20 @@ class ModelTest:
 
         Raises `Ambiguous` where whole numbers differ, and only those that float64 itself doesn't decide.
         """
-        comparison, arrays = got.furthest(lambda arrays: self._compare(arrays, want))
+        natural, arrays = got.furthest(lambda arrays: self._compare(arrays, want))
+        comparison = self._settled(
+            natural, lambda: self._half.settle_outputs(replace(got, arrays=arrays), want, self._required(want))
+        )
         if math.isinf(comparison.max_rel_error) and self._is_undecided(arrays, want):
             raise Ambiguous(f"{comparison.worst}: float64 gives others for inputs that differ as little")
-        self.measured.keep(comparison)
-        return comparison.max_rel_error
+        return self.measured.keep(comparison)
 
     def _compare(self, got: Mapping[str, Array], want: Outputs) -> Comparison:
         self.measured.stage = Stage.COMPARE
-        required = tuple(want.arrays) if self.runnable.gives_all else self.required
-        return compare(got, want.arrays, masks=want.masks, required=required)
+        return compare(got, want.arrays, masks=want.masks, required=self._required(want))
+
+    def _required(self, want: Outputs) -> tuple[str, ...]:
+        return tuple(want.arrays) if self.runnable.gives_all else self.required
 
     def _is_undecided(self, got: Mapping[str, Array], want: Outputs) -> bool:
         """Whether all that is wrong with `got` are whole numbers that float64 doesn't decide."""
@@ -271,14 +292,18 @@ class ModelTest:
     def recorded_error(self, output: str, recorded: Mapping[tuple[int, ...], float], scale: float) -> float:
         """Error of single elements of one output against numbers that were recorded with the recipe, relative to the
         `scale` that the output had then."""
-        passes = self.run(self.inputs).passes
+        got = self.run(self.inputs)
         self.measured.stage = Stage.COMPARE
-        absolute = max(
-            absolute_error(arrays[output][position], value)
-            for arrays in passes
-            for position, value in recorded.items()
+
+        def compared(arrays: Mapping[str, Array]) -> Comparison:
+            errors = (absolute_error(arrays[output][position], value) for position, value in recorded.items())
+            return comparison_of(max(errors), scale, output)
+
+        natural, arrays = got.furthest(compared)
+        one = replace(got, arrays=arrays)
+        return self.measured.keep(
+            self._settled(natural, lambda: self._half.settle_recorded(one, output, recorded, scale))
         )
-        return self.measured.keep_error(absolute, scale, output)
 
     def execution(self) -> Execution:
         """The target's own record of where one forward pass ran."""
@@ -298,89 +323,18 @@ class ModelTest:
         finally:
             again.close()
 
-    def gradient_error(self) -> float:
-        """Error of all gradients together, relative to the scale of all gradients."""
-        runnable = self._able("backward")
-        require_room(reference.bytes_for_gradients(self._reference_model), "comparing the gradients")
-        with self._at(Stage.RUN):
-            got = runnable.gradients(self.inputs)
-        self._gradient_count = len(got)
-        self._gradient_norm = math.sqrt(sum(float(np.square(one, dtype=np.float64).sum()) for one in got.values()))
-        want = reference.float64_gradients(
-            self._reference_model, self.inputs, self.masked_by, training=self.trains_only
-        )
-        self.measured.stage = Stage.COMPARE
-        self.measured.keep(comparison := compare_gradients(got, want))
-        return comparison.max_rel_error
-
-    def gradient_count(self) -> int:
-        """How many parameters got a gradient on the target when `gradient_error` was measured."""
-        return self._gradient_count
-
-    def gradient_norm_error(self, recorded: float) -> float:
-        """Error of the length of all gradients that `gradient_error` compared, against that recorded with the recipe:
-        a branch that lost its gradient on the target and in the reference shows."""
-        return self.measured.keep_error(
-            absolute_error(self._gradient_norm, recorded), recorded, "length of gradients"
-        )
-
-    def _able(self, ability: str) -> Runnable:
-        runnable = self.runnable
-        if ability not in runnable.can:
-            failed = runnable.failed.get(ability)
-            if failed is not None and failed.error_type != "not_applicable":
-                self.measured.stage = failed.stage or (Stage.RUN if failed.error_type == "unknown" else Stage.CONVERT)
-                raise failed
-            why = runnable.conditions.get("why_no_cache", "")
-            raise NotApplicable(f"this model cannot {ability} on {self.actual_target}" + (f": {why}" if why else ""))
-        return runnable
-
-    @cached_property
-    def _generated(self) -> Generation:
-        runnable = self._able("generate")
-        with self._at(Stage.RUN):
-            return runnable.generate(self.inputs, steps=STEPS)
-
-    def generate(self) -> Generation:
-        """Greedy tokens and logits from the target, with its cache."""
-        return self._generated
-
-    def reference_generate(self) -> Generation:
-        """Greedy tokens and logits from float64 on CPU, without a cache."""
-        return reference.float64_generation(self._reference_model, self.inputs, steps=STEPS)
-
-    def different_tokens(self, got: Generation, want: Generation) -> list[str]:
-        """Where both chose different tokens; raises `Ambiguous` where float64 itself doesn't decide."""
-        self.measured.stage = Stage.COMPARE
-        if not is_meant(got.logits):
-            self.measured.keep(not_finite("logits"))
-        return different_tokens(got, want, self.tolerance)
-
-    def logits_error(self, got: Generation, want: Generation | Array) -> float:
-        """Error of the logits of all steps, for two generations that chose the same tokens."""
-        self.measured.stage = Stage.COMPARE
-        wanted = want.logits if isinstance(want, Generation) else want
-        self.measured.keep(comparison := compare({"logits": got.logits}, {"logits": wanted}))
-        return comparison.max_rel_error
-
-    def replay_error(self, generated: Generation) -> float:
-        """Error of the logits decoded step by step on the target against one pass of float64 over all of them."""
-        whole = self.reference(replay_inputs(self.inputs, generated, self.generates)).arrays["logits"]
-        steps = generated.tokens.shape[1]
-        want = whole[:, -steps:] if self.generates == "seq2seq" else whole[:, -steps - 1 : -1]
-        return self.logits_error(generated, want)
-
     # For the plug-in
 
     def take_measurement(self) -> Measurement:
         """What the check that just ended measured; the next one starts afresh."""
         taken, self.measured = self.measured, Measurement(stage=self.measured.stage)
+        self._conditions_of_check = self._half.take_conditions() if "_half" in self.__dict__ else {}
         return taken
 
     def _conditions(self, loaded: Runnable | None) -> dict[str, str]:
         found = dict(loaded.conditions) if loaded is not None else {}
         said = {"dimensions": self.dimensions, "left_out": self.left_out, "recorded": self.recorded_by}
-        found |= {name: text for name, text in said.items() if text}
+        found |= {name: text for name, text in said.items() if text} | self._conditions_of_check
         own = self._own_tolerance
         if own is not None and not self.substitution_reason and not own <= self._product_tolerance:
             found["tolerance"] = f"{own:g} of {self._tolerance_reason or 'the suite, without a reason'}"

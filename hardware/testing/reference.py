@@ -83,15 +83,21 @@ def as_reference(model: torch.nn.Module, *, large: int = LARGE) -> torch.nn.Modu
     """
     import torch
 
-    for module in model.modules():
-        config = getattr(module, "config", None)
-        if config is not None and hasattr(config, "_experts_implementation"):
-            config._experts_implementation = "eager"
+    for module in with_eager_experts(model).modules():
         for name, value in vars(module).items():  # what modelling code keeps beside parameters and buffers
             if isinstance(value, torch.Tensor) and value.is_floating_point():
                 setattr(module, name, value.double())
     in_float64 = 8 * sum(parameter.numel() for parameter in model.parameters())
     return (widen(model) if in_float64 >= large else model.double()).eval()
+
+
+def with_eager_experts(model: torch.nn.Module) -> torch.nn.Module:
+    """`model`, in place, with experts computed one by one."""
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if config is not None and hasattr(config, "_experts_implementation"):
+            config._experts_implementation = "eager"
+    return model
 
 
 def bytes_for_gradients(model: torch.nn.Module) -> int:

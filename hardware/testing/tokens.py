@@ -12,8 +12,8 @@ from .measurement import Ambiguous
 def different_tokens(got: Generation, want: Generation, tolerance: float) -> list[str]:
     """Where `got` first chose another token than `want`, which float64 decoded, in words: one for each row.
 
-    Raises `Ambiguous` where they part only at steps at which float64 found its two best tokens closer together than
-    the tolerance: either choice is right there.
+    Raises `Ambiguous` where they part only at steps at which float64 found the two tokens closer together than the
+    tolerance: either choice is right there.
     """
     if got.tokens.shape != want.tokens.shape:
         return [f"tokens of shape {got.tokens.shape}, float64's {want.tokens.shape}"]
@@ -24,10 +24,9 @@ def different_tokens(got: Generation, want: Generation, tolerance: float) -> lis
     found = []
     for row in np.flatnonzero(different.any(axis=1)):
         step = int(np.flatnonzero(different[row])[0])
-        best = np.sort(want.logits[row, step])[-2:]
-        if (best[1] - best[0]) / scale > 2 * tolerance:
-            chosen, right = int(got.tokens[row, step]), int(want.tokens[row, step])
+        chosen, right = int(got.tokens[row, step]), int(want.tokens[row, step])
+        if not (want.logits[row, step, right] - want.logits[row, step, chosen]) / scale <= 2 * tolerance:
             found.append(f"row {row}, step {step}: token {chosen}, float64's {right}")
     if different.any() and not found:
-        raise Ambiguous("tokens differ where float64's two best are closer together than the tolerance")
+        raise Ambiguous("tokens differ where float64's logits of both are closer together than the tolerance")
     return found

@@ -32,6 +32,17 @@ class Tolerance:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rounding:
+    """Between which multiples of the limit an error that rounding makes is allowed for in half precision, and how
+    many times as much it may be as in a pass in float64 with rounded results; the `reason` of all three."""
+
+    least: float
+    most: float
+    spread: float
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class OwnTolerance:
     """A `limit` that a repository states for itself, the reason, and the name of the file that says so."""
 
@@ -66,6 +77,12 @@ def tolerance_for(target: Target, precision: str, conditions: Mapping[str, str] 
         why="without one a comparison would mean nothing",
         fix=f"Precisions with one: {', '.join(sorted({t.precision for t in load_tolerances()}))}.",
     )
+
+
+@functools.cache
+def rounding() -> Rounding:
+    """What a comparison in half precision allows for rounding."""
+    return Rounding(**tomllib.loads(_FILE.read_text(encoding="utf-8"))["rounding"])
 
 
 def loosest_limit() -> float:

@@ -41,7 +41,19 @@ def test_a_choice_that_float64_does_not_make_is_undecided_unless_another_is_wron
     want = Generation(tokens=logits.argmax(axis=-1), logits=logits, start=np.zeros((2, 1), dtype=np.int64))
     tokens = want.tokens.copy()
     tokens[0, 0] = 5
-    with pytest.raises(Ambiguous, match="two best"):
+    with pytest.raises(Ambiguous, match="logits of both"):
         different_tokens(generation(tokens.tolist(), logits), want, 1e-5)
     tokens[1, 2] = (tokens[1, 2] + 1) % 8
     assert len(different_tokens(generation(tokens.tolist(), logits), want, 1e-5)) == 1
+
+
+def test_a_token_far_below_two_that_are_equally_good_is_wrong() -> None:
+    logits = LOGITS.copy()
+    logits[0, 0] = 0.0
+    logits[0, 0, 3] = logits[0, 0, 5] = 4.0
+    want = Generation(tokens=logits.argmax(axis=-1), logits=logits, start=np.zeros((2, 1), dtype=np.int64))
+    tokens = want.tokens.copy()
+    tokens[0, 0] = 1
+    assert different_tokens(generation(tokens.tolist(), logits), want, 1e-5) == [
+        "row 0, step 0: token 1, float64's 3"
+    ]

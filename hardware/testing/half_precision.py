@@ -1,0 +1,280 @@
+"""What is left of an error in half precision beyond what the precision's own rounding explains.
+
+A right result in bfloat16 may be farther from float64 than the tolerance for two reasons. A choice by the largest
+score, as a router's, is another one if two scores lie closer together than rounding; then everything behind it is
+another number. And some models make a rounding error larger in every layer. Both are computed here without the
+target: float64 with the target's choices, if rounding may have made them, and the same pass with every operator exact
+and rounded once. Only what is beyond has to be within the tolerance, and the cell is at most `medium`, with the
+reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..backends._torch import loss_gradients
+from ..backends.base import STEPS, Generation
+from ..compare import Array, Comparison, compare, compare_gradients, is_whole
+from ..model.calls import forward, in_dtype, torch_dtype
+from ..model.decoding import greedy
+from ..model.tensors import to_arrays, to_tensors
+from .choices import Choice, choices_of_whole_passes, hold_choices, undecided
+from .measurement import Outputs
+from .reference import (
+    as_reference,
+    float64_generation,
+    float64_gradients,
+    float64_outputs,
+    with_eager_experts,
+)
+from .rounded import exact_operators, rounded_results
+from .tolerances import rounding
+
+if TYPE_CHECKING:
+    import torch
+
+HALF = frozenset({"bfloat16", "float16"})
+CHOICES, ROUNDING = "choices", "rounding"
+"""Conditions of a run, in `levels.toml`."""
+
+_LOGITS = "logits"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explained:
+    """A pass without the target, with the choices that the target made: `exact` in float64, and twice with exact
+    operators whose results are rounded once, of the model in the precision (`narrow`) and of the model in float64
+    (`wide`). `changed` says that the choices aren't those of float64.
+    """
+
+    exact: Mapping[str, Array]
+    narrow: Mapping[str, Array]
+    wide: Mapping[str, Array]
+    changed: bool
+
+    def radius(self, compared: Callable[[Mapping[str, Array], Mapping[str, Array]], Comparison]) -> float:
+        """How far rounding moves the result. A branch of the model's code for half precision that computes something
+        else has no part in the pass in float64, so that it doesn't excuse itself."""
+        narrow, wide = (compared(one, self.exact).max_rel_error for one in (self.narrow, self.wide))
+        return min(narrow, rounding().spread * wide)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """What is beyond rounding, by how much rounding was allowed to move the result relative to its scale, and whether
+    choices weren't float64's."""
+
+    comparison: Comparison
+    rounding: float
+    changed: bool
+
+
+class HalfPrecision:
+    """Passes of one model in one half precision, on the CPU.
+
+    `exact` gives the model in float64, `build` a new one in float32, `natural` float64's outputs for inputs with its
+    own choices; `limit` is the tolerance.
+    """
+
+    def __init__(
+        self,
+        precision: str,
+        limit: float,
+        *,
+        exact: Callable[[], torch.nn.Module],
+        build: Callable[[], torch.nn.Module],
+        natural: Callable[[Mapping[str, Array]], Mapping[str, Array]],
+    ) -> None:
+        self._precision = precision
+        self._limit = limit
+        self._exact = exact
+        self._build = build
+        self._natural = natural
+        self._generation: Explained | None = None
+        self._rounding = 0.0
+        self._changed = False
+
+    # Passes without the target
+
+    def _explain(
+        self, choices: Sequence[Choice], exact: Callable[[Any], Any], narrow: Callable[[Any], Any]
+    ) -> Explained | None:
+        """None if rounding doesn't explain the choices, or if such a pass can't be made. `exact` runs a model in
+        float64, `narrow` one in the precision."""
+        dtype = torch_dtype(self._precision)
+        try:
+            with hold_choices(choices) as held:
+                first = exact(self._exact())
+            model = with_eager_experts(in_dtype(self._build(), dtype)).eval()
+            with hold_choices(choices) as near, exact_operators():
+                second = narrow(model)
+            with hold_choices(choices) as nearer, rounded_results(dtype):
+                third = exact(as_reference(model))
+        except Exception:  # whatever it is, nothing is explained, and the target's error stands
+            return None
+        if not undecided(held, (near, nearer)):
+            return None
+        return Explained(exact=first, narrow=second, wide=third, changed=held.changed)
+
+    def _tensors(self, inputs: Mapping[str, Array]) -> dict[str, torch.Tensor]:
+        return to_tensors(inputs, "cpu", torch_dtype(self._precision))
+
+    def _outputs(self, got: Outputs) -> Explained | None:
+        """The forward pass that gave `got`."""
+        import torch
+
+        def rounded(model: torch.nn.Module) -> dict[str, Array]:
+            with torch.no_grad():
+                return to_arrays(forward(model, self._tensors(got.inputs)))
+
+        return self._explain(got.choices, lambda model: float64_outputs(model, got.inputs), rounded)
+
+    def explains_generation(
+        self, inputs: Mapping[str, Array], choices: Sequence[Choice], generated: Generation
+    ) -> bool:
+        """Decode without a cache the tokens that the target chose, and say whether rounding explains them."""
+        rows = len(generated.tokens)
+        given = choices_of_whole_passes(choices, rows, STEPS) if generated.used_cache else choices
+        if given is None:
+            return False
+
+        def arrays(one: Generation) -> dict[str, Array]:
+            return {_LOGITS: one.logits}
+
+        self._generation = self._explain(
+            given,
+            lambda model: arrays(float64_generation(model, inputs, steps=STEPS)),
+            lambda model: arrays(greedy(model, self._tensors(inputs), steps=STEPS, use_cache=False)),
+        )
+        return self._generation is not None
+
+    # What is left of an error
+
+    def settle_outputs(self, got: Outputs, want: Outputs, required: Sequence[str]) -> Settled | None:
+        """Outputs against those of float64, which are moved by what the target's choices change there."""
+        explained = self._outputs(got) if all(name in got.arrays for name in required) else None
+        if explained is None:
+            return None
+        natural = self._natural(got.inputs) if explained.changed else explained.exact
+        pairs = {}
+        for name in (name for name in want.arrays if name in got.arrays):
+            exact, wanted = explained.exact[name], want.arrays[name]
+            if explained.changed and exact.shape == wanted.shape:
+                wanted = exact if is_whole(wanted) else wanted + (exact - natural[name])
+            pairs[name] = got.arrays[name], wanted
+        return self._settle_arrays([explained], pairs, want.masks)
+
+    def settle_recorded(
+        self, got: Outputs, output: str, recorded: Mapping[tuple[int, ...], float], scale: float
+    ) -> Settled | None:
+        """Single numbers of an output against those of the recipe, moved likewise."""
+        explained = self._outputs(got)
+        if explained is None:
+            return None
+        moved = got.arrays[output] - (explained.exact[output] - self._natural(got.inputs)[output])
+        absolute = max(abs(float(moved[position]) - value) for position, value in recorded.items())
+        radius = explained.radius(_of_one(output, got.masks))
+        return self._settle([explained], {output: (absolute / scale, absolute, radius)})
+
+    def settle_gradients(
+        self,
+        got: Mapping[str, Array],
+        inputs: Mapping[str, Array],
+        choices: Sequence[Choice],
+        masked_by: Mapping[str, str],
+        *,
+        training: bool,
+    ) -> Settled | None:
+        """All gradients as one vector."""
+        explained = self._explain(
+            choices,
+            lambda model: float64_gradients(model, inputs, masked_by, training=training),
+            lambda model: loss_gradients(model, self._tensors(inputs), masked_by, training=training),
+        )
+        if explained is None:
+            return None
+        one = compare_gradients(got, explained.exact)
+        radius = explained.radius(compare_gradients)
+        return self._settle([explained], {one.worst: (one.max_rel_error, one.max_abs_error, radius)})
+
+    def settle_generation(self, got: Generation) -> Settled | None:
+        """Logits of all steps against float64's for the same tokens."""
+        explained = self._generation
+        if explained is None:
+            return None
+        return self._settle_arrays([explained], {_LOGITS: (got.logits, explained.exact[_LOGITS])}, {})
+
+    def _settle_arrays(
+        self,
+        passes: Sequence[Explained],
+        pairs: Mapping[str, tuple[Array, Array]],
+        masks: Mapping[str, Array],
+    ) -> Settled | None:
+        found = {}
+        for name, (got, want) in pairs.items():
+            one = compare({name: got}, {name: want}, masks=masks)
+            radius = passes[0].radius(_of_one(name, masks))
+            found[name] = one.max_rel_error, one.max_abs_error, radius
+        return self._settle(passes, found)
+
+    def _settle(
+        self, passes: Sequence[Explained], errors: Mapping[str, tuple[float, float, float]]
+    ) -> Settled | None:
+        """The largest of `errors`, or beyond what rounding alone makes of an output if it isn't within the tolerance;
+        None if rounding drowns a fault.
+
+        Of each output: the error relative to its scale and absolute, and how far rounding moves it.
+        """
+        used = {
+            name: radius if error > self._limit and radius >= rounding().least * self._limit else 0.0
+            for name, (error, _, radius) in errors.items()
+        }
+        if not max(used.values()) <= rounding().most * self._limit:
+            return None
+        beyond = {name: max(0.0, error - used[name]) for name, (error, *_) in errors.items()}
+        worst = max(beyond, key=lambda name: beyond[name])
+        relative, absolute, _ = errors[worst]
+        share = beyond[worst] / relative if 0 < relative < math.inf else 1.0
+        return Settled(
+            comparison=Comparison(max_rel_error=beyond[worst], max_abs_error=absolute * share, worst=worst),
+            rounding=max(used.values()),
+            changed=any(one.changed for one in passes),
+        )
+
+    # What a check was decided under
+
+    def adopt(self, settled: Settled) -> None:
+        """Have the conditions say what was allowed for."""
+        self._rounding = max(self._rounding, settled.rounding)
+        self._changed |= settled.changed
+
+    def adopt_generation(self) -> None:
+        """The same for tokens that aren't float64's."""
+        if self._generation is not None:
+            self._changed |= self._generation.changed
+
+    def take_conditions(self) -> dict[str, str]:
+        """The conditions of the check that just ended; the next one starts afresh."""
+        found = {}
+        if self._changed:
+            found[CHOICES] = (
+                f"scores lie closer together than {self._precision} rounds, and the target chose another expert or "
+                "token than float64; the rest was compared under the same choices"
+            )
+        if self._rounding:
+            times = math.ceil(self._rounding / self._limit)
+            found[ROUNDING] = (
+                f"{self._precision} alone moves a result by up to {times * self._limit:g} of its scale, with every "
+                "operator exact; what is beyond was compared"
+            )
+        self._rounding, self._changed = 0.0, False
+        return found
+
+
+def _of_one(
+    name: str, masks: Mapping[str, Array]
+) -> Callable[[Mapping[str, Array], Mapping[str, Array]], Comparison]:
+    return lambda got, want: compare({name: got[name]}, {name: want[name]}, masks=masks)
