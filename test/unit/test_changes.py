@@ -64,6 +64,7 @@ def test_attention_that_changes_nothing_is_not_applicable():
 class Doubling:
     can = frozenset({"backward", "save"})
     gives_all = True
+    on_host = False
     conditions = MappingProxyType({})
     actual_dtype = "float32"
 
