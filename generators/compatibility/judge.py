@@ -167,10 +167,14 @@ def _latest_verdict(cell: Cell, context: _Context, weights_asked: str) -> Verdic
         required=required_checks(cell, context.load),
         references=functools.partial(context.references_for, cell),
     )
-    runs = context.flaky.get(cell.id)
-    if runs is None or verdict.level in (Level.UNSUPPORTED, Level.UNKNOWN):
+    lost, runs = latest.damaged.get(cell.id), context.flaky.get(cell.id)
+    if lost and verdict.level is not Level.UNSUPPORTED:
+        reason = Reason.of("evidence_damaged", runs=lost)
+    elif runs is None or verdict.level in (Level.UNSUPPORTED, Level.UNKNOWN):
         return verdict
-    return replace(verdict, level=Level.UNKNOWN, reasons=(Reason.of("flaky", runs=runs),), conditions=())
+    else:
+        reason = Reason.of("flaky", runs=runs)
+    return replace(verdict, level=Level.UNKNOWN, reasons=(reason,), conditions=())
 
 
 def judge_cell(

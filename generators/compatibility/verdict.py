@@ -284,7 +284,7 @@ def strongest(verdicts: Sequence[Verdict]) -> Verdict:
     return max(verdicts, key=lambda verdict: verdict.strength)
 
 
-_FINAL = frozenset({"flaky", "suite_edited", "modified_checker"})
+_FINAL = frozenset({"flaky", "suite_edited", "modified_checker", "evidence_damaged"})
 """Codes of the reasons that no weaker basis hides: the results can't be trusted, and no prediction replaces them."""
 
 

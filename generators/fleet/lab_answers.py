@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hardware.errors import BrokenInput, UsageError
-from hardware.evidence.merge import is_evidence_name
+from hardware.evidence.seals import is_evidence_name
 from hardware.plain_text import one_line, size_text
 
 from .lab_line import Answer

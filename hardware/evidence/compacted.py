@@ -18,10 +18,19 @@ from ..whole_file import one_at_a_time
 from .batches import batches, chosen_of, ended_runs, write_batch
 from .columns import connect
 from .joining import join_small, remove_leftovers
-from .partitions import SUFFIX, compacted_files, held, lines_in, owners
-from .seals import altered_files
+from .partitions import SUFFIX, compacted_files, held, lines_in, owners, packed_seals
+from .seals import Examined, examine, run_of
 
-__all__ = ["SUFFIX", "Compacted", "compact", "compacted_files", "compacted_lines", "no_evidence", "owned_lines"]
+__all__ = [
+    "SUFFIX",
+    "Compacted",
+    "compact",
+    "compacted_files",
+    "compacted_lines",
+    "examined_in",
+    "no_evidence",
+    "owned_lines",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +80,26 @@ def _lines(paths: Sequence[Path], run_id: str) -> Iterator[tuple[str, bytes]]:
             connection.close()
 
 
+def examined_in(folder: Path, files: Mapping[str, Path | bytes], run_id: str = "") -> Examined:
+    """Hold files of a folder against the ends of their runs, which may be compacted. Raises `BrokenInput`."""
+    paths = compacted_files(folder, run_id)
+    if not (paths and files):
+        return examine(files)
+    import duckdb
+
+    path = paths[0]
+    with tempfile.TemporaryDirectory() as temporary:
+        connection = connect(Path(temporary))
+        try:
+            names = {name for path in paths for name in held(connection, [path], run_id)[path]}
+            seals = packed_seals(connection, paths, {run_of(name) for name in files})
+        except (duckdb.Error, OSError) as error:
+            raise no_evidence(path, error) from error
+        finally:
+            connection.close()
+    return examine(files, packed=names, packed_seals=seals)
+
+
 def no_evidence(path: Path, error: Exception) -> BrokenInput:
     """The error for a Parquet file that holds something else."""
     why = str(error).splitlines()[0][:160]
@@ -104,11 +133,11 @@ def compact(folder: Path) -> Compacted:
 def _compacted(folder: Path) -> Compacted:
     paths = sorted(path for path in folder.glob("*.jsonl") if is_plain_file(path))
     ended = ended_runs(paths) | _ended_before(folder) if paths else set()
-    altered = altered_files(paths)
+    found = examined_in(folder, {path.name: path for path in paths if path.stat().st_size})
+    left = found.refused
     made: list[Path] = []
     files = lines = 0
-    left: dict[str, str] = {path.name: why for path, why in altered.items()}
-    for batch in batches([path for path in paths if path not in altered]):
+    for batch in batches([path for path in paths if path.name not in left]):
         sizes = {path: path.stat().st_size for path in batch}
         with tempfile.TemporaryDirectory() as temporary:
             connection = connect(Path(temporary))

@@ -7,7 +7,7 @@ about the rest. Evidence that is in memory already goes the same way.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from types import MappingProxyType
 from ..cell import Cell, label_of
 from ..errors import HwCompatError
 from ..software import is_installed
+from .damage import damaged_cells
 from .history import History, history_in
 from .record import CheckLine, Line, Origin, Outcome, PlannedCell, RunLine, latest_moment
 from .reduce import (
@@ -49,7 +50,8 @@ class Latest:
     planned: run, cell and check. `cells` are the ids of all cells that results or plans name, `plans` the newest plan
     of each, `other_modeling` the runs and cells that were planned with other modeling files than the newest plan.
     `versions` and `machines` are by run. `others` holds results of other people's tests, `imported` what
-    others measured. `broken` are the unreadable lines that were met. `alternating` are the results of checks that
+    others measured. `broken` are the lines that were met and can't be used. `damaged` are the cells of which results
+    are lost, each with their runs, unless a later run measured it whole. `alternating` are the results of checks that
     both passed and failed: some of them may be flaky. `ahead` says that something is dated in the future, so that
     the answer may differ tomorrow.
 
@@ -67,6 +69,7 @@ class Latest:
     others: Evidence = field(default_factory=Evidence)
     imported: tuple[CheckLine, ...] = ()
     broken: tuple[BrokenLine, ...] = ()
+    damaged: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     alternating: tuple[CheckLine, ...] = ()
     ahead: bool = False
     predictions: Mapping[str, Mapping[str, object]] = field(default_factory=lambda: MappingProxyType({}))
@@ -108,17 +111,14 @@ def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, det
     """
     others = _take_others(table)
     versions, machines = _runs(table)
-    for _ in range(_TRIES):
-        reduced = [row for row in reduce_checks(table.connection, SILENT, SETUP) if _wanted(row.where.cell_id, cells)]
-        wanted = [row.place for row in reduced if row.place is not None]
-        lines = table.lines(wanted)
-        if len(lines) == len(wanted):
-            break
-        table.remove_checks([place for place in wanted if place not in lines])
-    else:
-        raise UnusualEvidenceError("line upon line is broken")
-    plans = {cell: plan for cell, plan in newest_plans(table.connection).items() if _wanted(cell, cells)}
+
+    def is_wanted(cell: str) -> bool:
+        return cells is None or cell in cells
+
+    reduced, lines = _reduced(table, is_wanted)
+    plans = {cell: plan for cell, plan in newest_plans(table.connection).items() if is_wanted(cell)}
     named = {cell for (cell,) in table.connection.execute("SELECT DISTINCT cell_id FROM suites").fetchall()}
+    damaged = damaged_cells(table)
     checks = latest_results(_placed(table, reduced, lines))
     fetched = _fetched(checks)
     checks = tuple(line for line in checks if line.cell_id not in fetched)
@@ -126,7 +126,7 @@ def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, det
     planned = {(row.run_id, row.where.cell_id, row.where.check_name) for row in reduced if row.where.planned}
     perhaps = [line for _, line in sorted(table.lines(alternating_places(table.connection)).items())]
     found = Latest(
-        cells=frozenset(cell for cell in {*named, *plans} - fetched if _wanted(cell, cells)),
+        cells=frozenset(cell for cell in {*named, *plans, *damaged} - fetched if is_wanted(cell)),
         checks=checks,
         planned=frozenset(key for line in checks if (key := (line.run_id, line.cell_id, line.check_name)) in planned),
         plans=plans,
@@ -135,11 +135,25 @@ def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, det
         machines=machines,
         others=_of_origins(others, imported=False),
         imported=_of_origins(others, imported=True).other_checks,
-        broken=tuple(table.broken),
-        alternating=tuple(one for one in perhaps if isinstance(one, CheckLine) and _wanted(one.cell_id, cells)),
+        broken=tuple(dict.fromkeys(table.broken)),
+        damaged={cell: runs for cell, runs in damaged.items() if is_wanted(cell)},
+        alternating=tuple(one for one in perhaps if isinstance(one, CheckLine) and is_wanted(one.cell_id)),
         ahead=_is_ahead(table),
     )
     return _with_details(found, table) if details else found
+
+
+def _reduced(table: EvidenceTable, is_wanted: Callable[[str], bool]) -> tuple[list[Reduced], dict[int, Line]]:
+    """Return the results that may count, with their lines by place; what can't be believed leaves the tables."""
+    for _ in range(_TRIES):
+        reduced = [row for row in reduce_checks(table.connection, SILENT, SETUP) if is_wanted(row.where.cell_id)]
+        wanted = [row.place for row in reduced if row.place is not None]
+        lines = table.lines(wanted)
+        gone = [place for place in wanted if place not in lines]
+        if not gone:
+            return reduced, lines
+        table.remove_checks(gone)
+    raise UnusualEvidenceError("line upon line is broken")
 
 
 def _fetched(checks: Iterable[CheckLine]) -> frozenset[str]:
@@ -154,10 +168,6 @@ def _fetched(checks: Iterable[CheckLine]) -> frozenset[str]:
         elif line.model != key[0]:
             newest[key] = max(newest.get(key, ""), line.started_at)
     return frozenset(cell for key, (cell, moment) in missing.items() if newest.get(key, "") > moment)
-
-
-def _wanted(cell: str, cells: Collection[str] | None) -> bool:
-    return cells is None or cell in cells
 
 
 def _with_details(found: Latest, table: EvidenceTable) -> Latest:
@@ -220,6 +230,8 @@ def _take_others(table: EvidenceTable) -> Evidence:
         for name in ("runs", "checks")
     )
     found = table.lines([*runs, *checks])
+    others = {line.run_id for line in found.values() if isinstance(line, RunLine)}
+    table.damaged = [one for one in table.damaged if one.run_id not in others]
     table.connection.execute("DELETE FROM runs WHERE run_id IN (SELECT run_id FROM others)")
     table.remove_checks(checks)
     lines = [line for _, line in sorted(found.items())]

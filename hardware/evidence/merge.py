@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,22 +15,14 @@ from ..plain_text import one_line, size_text
 from ..untrusted import check_depth, finite_number, is_plain_file, no_number, read_bytes, reason_of
 from ..whole_file import write_whole
 from .columns import LONGEST_LINE, MOST_BRACKETS
-from .compacted import compacted_files, owned_lines
+from .compacted import compacted_files, examined_in, owned_lines
 from .page_lines import check_page, is_of_page
 from .record import CheckLine, EndLine, Origin, PlannedCell, RunLine, from_dict
-from .seals import CHANGED, altered_files, altered_texts
+from .seals import is_evidence_name, run_of
 
 _SCHEMA = Path(__file__).with_name("schemas") / "evidence.json"
 LARGEST_MERGE = 256 * 1024 * 1024
 """In bytes. A run of all types on one target comes to 10 MB."""
-
-_NAME = re.compile(r"(?P<run>[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6})-[0-9]+\.jsonl")
-
-
-def is_evidence_name(name: str) -> bool:
-    """Whether files of evidence are called so."""
-    return _NAME.fullmatch(name) is not None
-
 
 Lines = tuple[bytes, list[dict[str, Any]], bool]
 """Of a file the bytes of its whole lines, the objects in them, and whether the last line was cut off."""
@@ -60,9 +51,11 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
     """
     if source.is_file():
         data, objects, cut = whole_lines_of(source)
-        read = {_own_name(source, objects): (data, objects, cut)}
+        name = _own_name(source, objects)
+        read: dict[str, Lines] = {name: (data, objects, cut)}
+        files: dict[str, Path | bytes] = {name: source}
     elif source.is_dir():
-        read = _read_all(source)
+        read, files = _read_all(source)
     else:
         raise BrokenInput(
             f"{echo(str(source))}: no such file or folder",
@@ -73,18 +66,19 @@ def merge_evidence(source: Path, folder: Path) -> tuple[Merged, ...]:
         if is_of_page(objects):
             _check_alone(name, read)
             check_page(name, objects, folder)
+    _check_runs(read, files, folder)
     present = {name: _present(folder / name, data) for name, (data, _, _) in read.items()}
     return tuple(_take(name, data, cut, folder, present[name]) for name, (data, _, cut) in read.items())
 
 
-def _read_all(source: Path) -> dict[str, Lines]:
-    """The files of a folder, those that were compacted among them. Raises `BrokenInput`."""
+def _read_all(source: Path) -> tuple[dict[str, Lines], dict[str, Path | bytes]]:
+    """The files of a folder, those that were compacted among them, and what they are as a whole: where they lie, or
+    their bytes. Raises `BrokenInput`."""
     paths = sorted(source.glob("*.jsonl"))
     if not paths and not compacted_files(source):
         raise BrokenInput(f"{echo(str(source))} holds no evidence", why="there is no .jsonl file in it")
     _check_size(source, paths)
-    for path, why in altered_files(paths).items():
-        raise BrokenInput(f"{echo(path.name)} is refused", why=why)
+    files: dict[str, Path | bytes] = {path.name: path for path in paths}
     read = {_right_name(path): whole_lines_of(path) for path in paths}
     left = LARGEST_MERGE - sum(len(data) for data, _, _ in read.values())
     for name, rows in itertools.groupby(owned_lines(source), key=lambda row: row[0]):
@@ -98,9 +92,22 @@ def _read_all(source: Path) -> dict[str, Lines]:
                 raise _too_much(source, f"more than {size_text(LARGEST_MERGE)}")
         left -= len(data)
         read[name] = parsed_lines(name, data)
-    for name in altered_texts({name: data for name, (data, _, _) in read.items()}):
-        raise BrokenInput(f"{echo(name)} is refused", why=CHANGED)
-    return read
+        files[name] = data
+    return read, files
+
+
+def _check_runs(read: Read, files: Mapping[str, Path | bytes], folder: Path) -> None:
+    """Hold files against the ends of their runs, and against what `folder` has of them. Raises `BrokenInput`."""
+    runs = {run_of(name) for name in read}
+    there = {path.name: path for run_id in sorted(runs) for path in folder.glob(f"{run_id}-*.jsonl")}
+    longer = {name: path for name, path in there.items() if name not in files or _size(path) > _size(files[name])}
+    for name, why in examined_in(folder, {**files, **longer}).refused.items():
+        if name in read:
+            raise BrokenInput(f"{echo(name)} is refused", why=why)
+
+
+def _size(file: Path | bytes) -> int:
+    return len(file) if isinstance(file, bytes) else file.stat().st_size
 
 
 def _too_much(source: Path, size: str) -> BrokenInput:
@@ -127,18 +134,18 @@ def _check_alone(name: str, read: Mapping[str, object]) -> None:
 
 
 def _right_name(path: Path) -> str:
-    if path.is_symlink() or not _NAME.fullmatch(path.name):
+    if path.is_symlink() or not is_evidence_name(path.name):
         raise BrokenInput(f"{echo(path.name)} is not the name of an evidence file", fix="Take it out of the folder.")
     return path.name
 
 
 def _own_name(path: Path, objects: list[Any]) -> str:
     """The name that a file had when it was written: browsers and mail put something before or behind it."""
-    if _NAME.fullmatch(path.name):
+    if is_evidence_name(path.name):
         return path.name
     first = objects[0] if objects else None
     name = f"{first.get('run_id')}-1.jsonl" if isinstance(first, dict) else ""
-    if not _NAME.fullmatch(name):
+    if not is_evidence_name(name):
         raise BrokenInput(f"{echo(path.name)} is no file of evidence", why="its first line names no run")
     return name
 

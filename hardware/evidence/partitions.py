@@ -7,12 +7,14 @@ opens nothing else. By target nothing is divided: a run has lines of many, and w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BrokenInput, echo
 from ..untrusted import is_plain_file
+from .seals import Seal, as_end
 from .unpacked_size import check_unpacked
 
 if TYPE_CHECKING:
@@ -104,6 +106,31 @@ def lines_in(connection: duckdb.DuckDBPyConnection, path: Path, names: Iterable[
     )
     while rows := found.fetchmany(_AT_ONCE):
         yield from ((str(name), str(line).encode()) for name, line in rows)
+
+
+def packed_seals(
+    connection: duckdb.DuckDBPyConnection, paths: Iterable[Path], run_ids: Collection[str]
+) -> list[Seal]:
+    """The seals in some Parquet files that tell of some runs: their own ends, and those of the runs that resume them.
+
+    Raises `duckdb.Error`.
+    """
+    found = []
+    rows = f"FROM {PARQUET} WHERE kind ="
+    for path in paths if run_ids else ():
+        resuming = connection.execute(
+            f"SELECT run_id, coalesce(resumes, []), started_at {rows} 'run' "
+            "AND (list_has_any(resumes, ?::VARCHAR[]) OR list_contains(?::VARCHAR[], run_id))",
+            [str(path), sorted(run_ids), sorted(run_ids)],
+        ).fetchall()
+        runs = {run_id: {"resumes": tuple(resumes), "began": began} for run_id, resumes, began in resuming}
+        wanted = sorted({*run_ids, *runs})
+        ends = connection.execute(
+            f"SELECT run_id, file, line {rows} 'end' AND run_id IN (SELECT unnest(?::VARCHAR[]))", [str(path), wanted]
+        ).fetchall()
+        seals = ((run_id, Seal.of(file, as_end(str(line).encode()))) for run_id, file, line in ends)
+        found += [replace(seal, **runs.get(run_id, {})) for run_id, seal in seals if seal]
+    return found
 
 
 _AT_ONCE = 64

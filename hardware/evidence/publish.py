@@ -14,12 +14,12 @@ from ..untrusted import is_plain_file, read_bytes
 from .address import Address
 from .batches import ended_runs
 from .columns import connect, unusual_paths
-from .compacted import no_evidence
+from .compacted import examined_in, no_evidence
 from .merge import LARGEST_MERGE, Lines, check_lines, whole_lines_of
 from .mirror import mirror
 from .object_store import LARGEST_OBJECT, ObjectStore, StoredObject, is_name
 from .partitions import compacted_files, held, quoted
-from .seals import altered_files
+from .seals import run_of
 from .store import check_folder
 
 
@@ -72,12 +72,12 @@ def publish(folder: Path, address: Address) -> tuple[Published, ...]:
 def _finished(folder: Path) -> tuple[dict[str, Path], list[Published]]:
     """The files of JSON lines that can be published, and those that are left."""
     found = {path.name: path for path in sorted(folder.glob("*.jsonl")) if is_plain_file(path)}
-    altered = altered_files(list(found.values()))
+    refused = examined_in(folder, found).refused
     ended = ended_runs(found.values())
     left = []
     for name, path in list(found.items()):
-        why = altered.get(path) or ("it is a link" if path.is_symlink() else "")
-        why = why or ("" if name.rpartition("-")[0] in ended else "its run has no end")
+        why = refused.get(name) or ("it is a link" if path.is_symlink() else "")
+        why = why or ("" if run_of(name) in ended else "its run has no end")
         if why:
             left.append(Published(name=name, state="left", why=why))
             del found[name]

@@ -18,9 +18,9 @@ from typing import IO, Any
 from ..errors import BrokenInput, HwCompatError, UsageError
 from ..untrusted import DEEPEST, check_depth, is_plain_file, opened, reason_of
 from .columns import LONGEST_LINE, MOST_BRACKETS, every_column
-from .compacted import compacted_files, owned_lines
+from .compacted import compacted_files, examined_in, owned_lines
 from .record import CheckLine, EndLine, Line, Origin, RunLine, from_dict
-from .seals import altered_files
+from .seals import Examined, run_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,18 +33,32 @@ class BrokenLine:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Damage:
+    """A run of which something is lost that was written at `until` or before.
+
+    Lost are the results of all its planned cells and of `cells`; of `cells` alone, unless `whole`.
+    """
+
+    run_id: str
+    until: str
+    cells: frozenset[str] = frozenset()
+    whole: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evidence:
     """All that a folder holds, in the order of file names and lines.
 
     `runs` and `checks` are our own, of which verdicts are made. What others' tests showed, and ours under a changed
     condition, stands apart in `other_runs` and `other_checks`: nothing that reads evidence can take it for a
-    measurement.
+    measurement. `broken` is what can't be used, and `damaged` what is lost with it.
     """
 
     runs: tuple[RunLine, ...] = ()
     checks: tuple[CheckLine, ...] = ()
     ends: tuple[EndLine, ...] = ()
     broken: tuple[BrokenLine, ...] = ()
+    damaged: tuple[Damage, ...] = ()
     other_runs: tuple[RunLine, ...] = ()
     other_checks: tuple[CheckLine, ...] = ()
 
@@ -113,9 +127,26 @@ def evidence_files(folder: Path) -> tuple[dict[str, Path], list[BrokenLine]]:
     return plain, wrong
 
 
-def sealed_off(path: Path, altered: Mapping[Path, str]) -> tuple[list[Line], list[BrokenLine]]:
-    """Return no line of a file that isn't what its run recorded, and the reason."""
-    return [], [BrokenLine(file=path.name, number=1, reason=altered[path])]
+def lost(examined: Examined, files: Mapping[str, Path]) -> tuple[list[BrokenLine], list[Damage]]:
+    """What is wrong with the files of a folder, and what is lost with those that were changed or are missing."""
+    broken = [BrokenLine(file=name, number=1, reason=why) for name, why in sorted(examined.reasons.items())]
+    damaged = []
+    for name, seal in {**examined.missing, **examined.changed}.items():
+        lines = read_file(files[name])[0] if name in files else []
+        run_id = run_of(name)
+        damaged.append(Damage(run_id=run_id, until=seal.until(run_id), cells=_named(lines)))
+    return broken, damaged
+
+
+def _named(lines: Iterable[Line]) -> frozenset[str]:
+    """The cells that lines name."""
+    found = set()
+    for line in lines:
+        if isinstance(line, CheckLine):
+            found.add(line.cell_id)
+        elif isinstance(line, RunLine):
+            found |= {planned.cell_id for planned in line.plan}
+    return frozenset(found)
 
 
 def _read(texts: Iterable[bytes], name: str) -> tuple[list[Line], list[BrokenLine]]:
@@ -161,7 +192,7 @@ def read_folder(*folders: Path) -> Evidence:
     """All evidence in some folders. A folder that isn't there raises `BrokenInput`; an empty one is empty."""
     for folder in folders:
         check_folder(folder)
-    return _gather(read for folder in folders for read in _files(folder))
+    return _gather([read for folder in folders for read in _files(folder)])
 
 
 def check_folder(folder: Path) -> None:
@@ -176,37 +207,46 @@ def check_folder(folder: Path) -> None:
         )
 
 
-def _files(
-    folder: Path, run_id: str = "", reader: FileReader | None = None
-) -> Iterator[tuple[list[Line], list[BrokenLine]]]:
+@dataclass(frozen=True, kw_only=True)
+class _Read:
+    """What was read of one file, or found to be wrong with a folder."""
+
+    name: str = ""
+    lines: Sequence[Line] = ()
+    broken: Sequence[BrokenLine] = ()
+    damaged: Sequence[Damage] = ()
+
+
+def _files(folder: Path, run_id: str = "", reader: FileReader | None = None) -> Iterator[_Read]:
     """What each file of a folder holds, by name, whether it lies there itself or was compacted; of one run alone,
     if it is named. Of a file that is there in both forms the file itself counts, which may have grown; an empty
     one says nothing, and hides nothing. `reader` knows what was read already."""
     named = folder.glob(f"{glob.escape(run_id)}-*.jsonl" if run_id else "*.jsonl")
     raw = {path.name: path for path in named if not (is_plain_file(path) and not path.stat().st_size)}
-    altered = altered_files(list(raw.values()))
+    examined = examined_in(folder, raw, run_id)
+    if run_id:  # the files of the runs that it resumes weren't looked for
+        missing = {name: seal for name, seal in examined.missing.items() if run_of(name) == run_id}
+        examined = replace(examined, missing=missing)
 
     def read(path: Path) -> tuple[list[Line], list[BrokenLine]]:
-        if path in altered:
-            return sealed_off(path, altered)
         if reader is None or path.name in reader.broken:
             return read_file(path)
         lines = reader.read(path)
         return read_file(path) if path.name in reader.broken else (lines, [])
 
-    found = {name: read(path) for name, path in raw.items()}
+    broken, damaged = lost(examined, raw)
+    yield _Read(broken=broken, damaged=damaged)
+    found = {name: read(path) for name, path in raw.items() if name not in examined.refused}
     for name, rows in itertools.groupby(owned_lines(folder, run_id), key=lambda row: row[0]):
-        if name not in found:
+        if name not in raw:
             found[name] = _read((data for _, data in rows), name)
-    yield from (found[name] for name in sorted(found))
+    for name, (lines, bad) in sorted(found.items()):
+        yield _Read(name=name, lines=lines, broken=bad)
 
 
-def _gather(files: Iterable[tuple[list[Line], list[BrokenLine]]]) -> Evidence:
-    lines: list[Line] = []
-    broken: list[BrokenLine] = []
-    for found, bad in files:
-        lines += found
-        broken += bad
+def _gather(files: Iterable[_Read]) -> Evidence:
+    read = list(files)
+    lines = [line for one in read for line in one.lines]
     runs = [line for line in lines if isinstance(line, RunLine)]
     checks = [line for line in lines if isinstance(line, CheckLine)]
     foreign = {run.run_id for run in runs if run.origin is not Origin.HWCOMPAT}
@@ -215,7 +255,8 @@ def _gather(files: Iterable[tuple[list[Line], list[BrokenLine]]]) -> Evidence:
         runs=tuple(line for line in runs if line.run_id not in foreign),
         checks=tuple(line for line in checks if line.run_id not in foreign),
         ends=tuple(line for line in lines if isinstance(line, EndLine)),
-        broken=tuple(broken),
+        broken=tuple(line for one in read for line in one.broken),
+        damaged=tuple(damage for one in read for damage in one.damaged),
         other_runs=tuple(line for line in runs if line.run_id in foreign),
         other_checks=tuple(line for line in checks if line.run_id in foreign),
     )
@@ -243,6 +284,7 @@ def read_cells(
         checks=tuple(line for part in parts for line in part.checks),
         ends=tuple(end for part in parts for end in part.ends),
         broken=tuple(line for part in parts for line in part.broken),
+        damaged=tuple(damage for part in parts for damage in part.damaged),
     )
 
 
@@ -255,6 +297,7 @@ def _only(evidence: Evidence, cells: set[str]) -> Evidence:
         checks=tuple(line for line in evidence.checks if line.cell_id in cells),
         ends=evidence.ends,
         broken=evidence.broken,
+        damaged=evidence.damaged,
     )
 
 

@@ -21,10 +21,20 @@ from ..errors import HwCompatError
 from ..untrusted import opened
 from .columns import PLAN, PLAN_NAMES, connect, read_raw, unusual_paths
 from .compacted import no_evidence
-from .partitions import compacted_files, held, owners, quoted
+from .partitions import compacted_files, held, owners, packed_seals, quoted
 from .record import CheckLine, EndLine, Line, RunLine
-from .seals import altered_files
-from .store import BrokenLine, Evidence, check_folder, evidence_files, read_file, read_line, sealed_off, whole_lines
+from .seals import examine, run_of
+from .store import (
+    BrokenLine,
+    Damage,
+    Evidence,
+    check_folder,
+    evidence_files,
+    lost,
+    read_file,
+    read_line,
+    whole_lines,
+)
 
 _FILE = 1 << 40
 """A line's place in a folder is one number: its file's, by name, times this, and its own in that file."""
@@ -96,7 +106,7 @@ _LATEST = 8
 
 class EvidenceTable:
     """The tables `checks`, `runs` and `ended` of a folder in `connection`; `broken` are lines that were found broken
-    so far. `ended` names the runs that have an end.
+    so far, and `damaged` what is lost with them. `ended` names the runs that have an end.
 
     Used as a context. `source` is a folder, or evidence that is in memory; `known` holds lines of some files that
     were read already, by file name. Raises `BrokenInput` if there is no such folder or a Parquet file is of another
@@ -111,6 +121,7 @@ class EvidenceTable:
         self.source = source
         self.known = known
         self.broken: list[BrokenLine] = []
+        self.damaged: list[Damage] = []
         self._temporary = tempfile.TemporaryDirectory()
         self.connection = connect(Path(self._temporary.name))
         self._files: list[str] = []
@@ -148,6 +159,7 @@ class EvidenceTable:
         self._files = [""]
         self._make_tables()
         self.broken += evidence.broken
+        self.damaged += evidence.damaged
         lines: tuple[Line, ...] = (
             *evidence.runs,
             *evidence.other_runs,
@@ -170,7 +182,8 @@ class EvidenceTable:
         raw, broken = evidence_files(folder)
         self.broken += broken
         raw = {name: path for name, path in raw.items() if path.stat().st_size}
-        self._compacted = {name: path for name, path in owners(self._held(folder)).items() if name not in raw}
+        packed = owners(self._held(folder))
+        self._compacted = {name: path for name, path in packed.items() if name not in raw}
         self._files = sorted({*raw, *self._compacted})
         self.connection.execute("CREATE TABLE files (path VARCHAR, file VARCHAR, first BIGINT)")
         places = [str(self._compacted.get(name) or raw[name]) for name in self._files]
@@ -181,10 +194,12 @@ class EvidenceTable:
         )
         self._make_tables()
         checks, runs = ["SELECT * FROM own_checks"], ["SELECT * FROM own_runs"]
-        altered = altered_files(list(raw.values()))
-        for path in altered:
-            self.broken += sealed_off(path, altered)[1]
-            del raw[path.name]
+        seals = packed_seals(self.connection, sorted(set(packed.values())), {run_of(name) for name in raw})
+        examined = examine(raw, packed=packed, packed_seals=seals)
+        broken, damaged = lost(examined, raw)
+        self.broken += broken
+        self.damaged += damaged
+        raw = {name: path for name, path in raw.items() if name not in examined.refused}
         if raw:
             self._take_raw(raw)
             checks.append("SELECT * FROM raw_checks")
@@ -286,11 +301,10 @@ class EvidenceTable:
     def _run_lines(self) -> Iterator[dict[int, Line]]:
         if self._compacted:
             rows = self.connection.cursor().execute(
-                "SELECT one.file, line, files.first + number FROM "
-                f"{self._parquet()} AS one {_PLACED} WHERE kind = 'run'"
+                f"SELECT line, files.first + number FROM {self._parquet()} AS one {_PLACED} WHERE kind = 'run'"
             )
             while some := rows.fetchmany(_RUNS_AT_ONCE):
-                yield from (self._whole(name, place, str(text).encode()) for name, text, place in some)
+                yield from (self._whole(place, str(text).encode()) for text, place in some)
         places = self.connection.execute("SELECT place FROM runs ORDER BY place").fetchall()
         yield from (self.lines([place]) for (place,) in places if self._files[place // _FILE] not in self._compacted)
 
@@ -310,18 +324,22 @@ class EvidenceTable:
                 packed.setdefault(self._compacted[name], []).extend(left)
             elif left:
                 for place, data in self._raw_texts(name, [place - first for place in left]):
-                    found |= self._whole(name, first + place, data)
+                    found |= self._whole(first + place, data)
         for path, own in packed.items():
             for place, data in self._compacted_texts(path, own):
-                found |= self._whole(self._files[place // _FILE], place, data)
+                found |= self._whole(place, data)
         return found
 
-    def _whole(self, name: str, place: int, data: bytes) -> dict[int, Line]:
+    def _whole(self, place: int, data: bytes) -> dict[int, Line]:
         try:
             return {place: read_line(data)}
         except (ValueError, RecursionError, HwCompatError) as error:
-            self.broken.append(BrokenLine(file=name, number=place % _FILE + 1, reason=str(error)[:200]))
+            self.note(place, str(error))
             return {}
+
+    def note(self, place: int, why: str) -> None:
+        """Note that the line at a place is broken."""
+        self.broken.append(BrokenLine(file=self._files[place // _FILE], number=place % _FILE + 1, reason=why[:200]))
 
     def _raw_texts(self, name: str, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
         wanted = iter(numbers)
