@@ -31,6 +31,8 @@ __all__ = [
     "no_evidence",
     "owned_lines",
 ]
+_BESIDE = "another file of its run was changed, added or lost after the run had ended"
+"""Why a file is left: with its run's end in Parquet, nothing would tell any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +136,7 @@ def _compacted(folder: Path) -> Compacted:
     paths = sorted(path for path in folder.glob("*.jsonl") if is_plain_file(path))
     ended = ended_runs(paths) | _ended_before(folder) if paths else set()
     found = examined_in(folder, {path.name: path for path in paths if path.stat().st_size})
-    left = found.refused
+    left = {path.name: _BESIDE for path in paths if run_of(path.name) in found.runs} | found.refused
     made: list[Path] = []
     files = lines = 0
     for batch in batches([path for path in paths if path.name not in left]):
