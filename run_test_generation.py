@@ -333,6 +333,7 @@ def _key(asked: Options, inventory: HardwareInfo) -> str:
     )
     if any(more) or "-" in asked.models:
         return ""
+    from generators.models.recipe import DERIVED
     from generators.suites.manifest import generation_key
     from hardware.paths import cache_folder
 
@@ -350,7 +351,7 @@ def _key(asked: Options, inventory: HardwareInfo) -> str:
         "shard",
     )
     request = {name: getattr(asked, name) for name in parts}
-    return generation_key(request, inventory.to_dict(), [cache_folder("recipes")], asked.template_dir)
+    return generation_key(request, inventory.to_dict(), [cache_folder(DERIVED)], asked.template_dir)
 
 
 def _is_unchanged(asked: Options, key: str) -> bool:

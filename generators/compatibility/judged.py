@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from generators.models.recipe import DERIVED
 from hardware.detection import HardwareInfo
 from hardware.errors import HwCompatError, OutputError
 from hardware.evidence.latest import Latest, read_latest
@@ -99,7 +100,7 @@ def _place(folder: Path, inventory: HardwareInfo) -> Path | None:
             digest.update(f"{path.relative_to(folder)} {whole}\n".encode())
         digest.update(json.dumps(versions_of(inventory), sort_keys=True).encode())
         digest.update(modeling_stamp().encode())
-        roots = [*(_ROOT / name for name in _OURS), cache_folder("recipes")]
+        roots = [*(_ROOT / name for name in _OURS), cache_folder(DERIVED)]
         for line in sorted(line for root in roots for line in _files(root)):
             digest.update(line.encode())
         return cache_folder("verdicts") / f"{digest.hexdigest()}.json"

@@ -19,7 +19,7 @@ from hardware.paths import CACHE_VARIABLE, cache_folder
 from hardware.whole_file import one_at_a_time, write_whole
 
 from .libraries import catalog_of
-from .recipe import SHIPPED
+from .recipe import DERIVED, SHIPPED
 from .store import folder_name, folders
 
 ANY_LENGTH = "any_length"
@@ -96,14 +96,14 @@ def code_facts(model_type: str, task: str) -> CodeFacts | None:
 @functools.lru_cache(maxsize=4)
 def _known(_cache: str) -> Mapping[tuple[str, str], CodeFacts]:
     """All that is known; what ships comes first."""
-    roots = (cache_folder("recipes"), SHIPPED)
+    roots = (cache_folder(DERIVED), SHIPPED)
     return {key: one for root in roots for name in folders() for key, one in _read(_path(root, name)).items()}
 
 
 def keep_code_facts(found: CodeFacts, folder: Path | None = None) -> None:
     """Store in `folder` (by default this machine's own). Raises `OutputError`."""
     library = catalog_of(found.model_type)
-    path = _path(folder or cache_folder("recipes"), folder_name(library.library, library.version))
+    path = _path(folder or cache_folder(DERIVED), folder_name(library.library, library.version))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with one_at_a_time(path.parent):

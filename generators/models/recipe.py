@@ -21,6 +21,10 @@ SHIPPED_ORIGIN = "shipped"
 SHIPPED = Path(__file__).parent / "recipes"
 """The recipes that come with the product."""
 
+DERIVED = "recipes-2"
+"""The folder of the cache that holds recipes derived on this machine. The number is another one if weights are filled
+otherwise than before, since recorded numbers of older recipes are of other weights."""
+
 _WHERE_SAID = frozenset(
     {"dimensions", "left_out", "trains_only", "without_cache", "diffusers_version", "zero_centered", "remarks"}
 )

@@ -20,8 +20,8 @@ from hardware.whole_file import one_at_a_time, write_whole
 from .catalog import installed_version
 from .diffusion import LIBRARY, installed_diffusers
 from .libraries import catalog_of, diffusers_version
+from .recipe import DERIVED, Recipe, read_recipe, write_recipe
 from .recipe import SHIPPED as SHIPPED
-from .recipe import Recipe, read_recipe, write_recipe
 from .refusal import Refusal
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -51,7 +51,7 @@ def load_recipe(model_type: str, task: str | None = None) -> Recipe | None:
     Milliseconds: nothing is imported or built. Raises `BrokenInput` for a file that can't be read.
     """
     names = [_file_name(model_type, None)] + ([_file_name(model_type, task)] if task else [])
-    places = [root / folder for root in (SHIPPED, cache_folder("recipes")) for folder in folders()]
+    places = [root / folder for root in (SHIPPED, cache_folder(DERIVED)) for folder in folders()]
     return next(filter(None, (_find(place, names, task) for place in places)), None)
 
 
@@ -83,7 +83,7 @@ def stored_recipes() -> tuple[Recipe, ...]:
         return ()
     found: dict[str, Recipe] = {}
     installed = [transformers, diffusers] if installed_diffusers() else [transformers]
-    for folder in (root / name for root in (cache_folder("recipes"), SHIPPED) for name in installed):
+    for folder in (root / name for root in (cache_folder(DERIVED), SHIPPED) for name in installed):
         for path in sorted(folder.glob("*.json")):
             if "@" not in path.stem:
                 found[path.stem] = read_recipe(path)
@@ -95,7 +95,7 @@ def keep_recipe(recipe: Recipe, *, primary: bool, folder: Path | None = None) ->
 
     Raises `OutputError`.
     """
-    folder = folder or cache_folder("recipes")
+    folder = folder or cache_folder(DERIVED)
     name = _file_name(recipe.model_type, None if primary else recipe.task)
     write_recipe(recipe, folder / folder_name(recipe.library, recipe.library_version) / name)
 
@@ -123,7 +123,7 @@ def _all_refusals() -> dict[tuple[str, str], Refusal]:
 
 def _refused_paths() -> list[Path]:
     """The files that say why types have no recipe; what ships comes first."""
-    return [_refused_path(root, name) for root in (SHIPPED, cache_folder("recipes")) for name in folders()]
+    return [_refused_path(root, name) for root in (SHIPPED, cache_folder(DERIVED)) for name in folders()]
 
 
 def _refusals_in(path: Path) -> dict[tuple[str, str], Refusal]:
@@ -155,7 +155,7 @@ def keep_refusal(model_type: str, task: str | None, refusal: Refusal | None, fol
 
     Raises `OutputError`.
     """
-    folder = folder or cache_folder("recipes")
+    folder = folder or cache_folder(DERIVED)
     catalog = catalog_of(model_type)
     path = _refused_path(folder, folder_name(catalog.library, catalog.version))
     try:
