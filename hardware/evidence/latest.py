@@ -216,25 +216,16 @@ def _is_ahead(table: EvidenceTable) -> bool:
 
 def _take_others(table: EvidenceTable) -> Evidence:
     """The runs and checks that aren't our own tests, which leave the table."""
-    table.connection.execute(
-        "CREATE OR REPLACE TEMP TABLE others AS SELECT DISTINCT run_id FROM (SELECT run_id, origin FROM runs "
-        "UNION ALL SELECT run_id, origin FROM checks) WHERE origin <> 'hwcompat'"
-    )
-    runs, checks = (
-        [
-            place
-            for (place,) in table.connection.execute(
-                f"SELECT place FROM {name} SEMI JOIN others USING (run_id)"
-            ).fetchall()
-        ]
+    rows = [
+        table.connection.execute(f"SELECT place FROM {name} WHERE origin <> 'hwcompat'").fetchall()
         for name in ("runs", "checks")
-    )
-    found = table.lines([*runs, *checks])
-    others = {line.run_id for line in found.values() if isinstance(line, RunLine)}
-    table.damaged = [one for one in table.damaged if one.run_id not in others]
-    table.connection.execute("DELETE FROM runs WHERE run_id IN (SELECT run_id FROM others)")
+    ]
+    runs, checks = ([place for (place,) in places] for places in rows)
+    lines = [line for _, line in sorted(table.lines([*runs, *checks]).items())]
+    others = {line.run_id for line in lines if isinstance(line, RunLine)}
+    table.damaged = [one for one in table.damaged if not (one.whole and one.run_id in others)]
+    table.connection.execute("DELETE FROM runs WHERE origin <> 'hwcompat'")
     table.remove_checks(checks)
-    lines = [line for _, line in sorted(found.items())]
     return Evidence(
         other_runs=tuple(one for one in lines if isinstance(one, RunLine)),
         other_checks=tuple(one for one in lines if isinstance(one, CheckLine)),
@@ -251,7 +242,7 @@ def _of_origins(others: Evidence, *, imported: bool) -> Evidence:
 
 
 def _runs(table: EvidenceTable) -> tuple[dict[str, Mapping[str, str]], dict[str, str]]:
-    """Versions and machine of each run; of two lines of one run the last counts."""
+    """Versions and machine of each run; several lines of one run say the same."""
     rows = table.connection.execute("SELECT run_id, versions, machine FROM runs ORDER BY place").fetchall()
     versions: dict[str, Mapping[str, str]] = {}
     for run_id, text, _ in rows:

@@ -19,6 +19,7 @@ from .compacted import compacted_files, examined_in, owned_lines
 from .page_lines import check_page, is_of_page
 from .record import CheckLine, EndLine, Origin, PlannedCell, RunLine, from_dict
 from .seals import is_evidence_name, run_of
+from .store import Evidence, differing, read_run
 
 _SCHEMA = Path(__file__).with_name("schemas") / "evidence.json"
 LARGEST_MERGE = 256 * 1024 * 1024
@@ -104,6 +105,12 @@ def _check_runs(read: Read, files: Mapping[str, Path | bytes], folder: Path) -> 
     for name, why in examined_in(folder, {**files, **longer}).refused.items():
         if name in read:
             raise BrokenInput(f"{echo(name)} is refused", why=why)
+    own = [from_dict(line) for _, lines, _ in read.values() for line in lines if line["kind"] == "run"]
+    for run in own:
+        others = any(name not in read and run_of(name) == run.run_id for name in there)
+        home = read_run(folder, run.run_id) if others or compacted_files(folder, run.run_id) else Evidence()
+        if isinstance(run, RunLine) and differing([run, *home.runs, *home.other_runs]):
+            raise BrokenInput(f"run {run.run_id} is in {folder} already and is described otherwise there")
 
 
 def _size(file: Path | bytes) -> int:

@@ -10,7 +10,7 @@ import glob
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +20,7 @@ from ..untrusted import DEEPEST, check_depth, is_plain_file, opened, reason_of
 from .columns import LONGEST_LINE, MOST_BRACKETS, every_column
 from .compacted import compacted_files, examined_in, owned_lines
 from .record import CheckLine, EndLine, Line, Origin, RunLine, from_dict
-from .seals import Examined, run_of
+from .seals import Examined, is_evidence_name, run_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +149,12 @@ def _named(lines: Iterable[Line]) -> frozenset[str]:
     return frozenset(found)
 
 
+def is_foreign(run_id: str, name: str, runs: Collection[str]) -> bool:
+    """Whether a run's lines don't belong into the file of a name; `runs` are those that the folder's files are named
+    after. A file with a name of another kind may hold lines of any other run."""
+    return run_of(name) != run_id and (is_evidence_name(name) or run_id in runs)
+
+
 def _read(texts: Iterable[bytes], name: str) -> tuple[list[Line], list[BrokenLine]]:
     lines: list[Line] = []
     broken: list[BrokenLine] = []
@@ -236,6 +242,7 @@ def _files(folder: Path, run_id: str = "", reader: FileReader | None = None) -> 
 
     broken, damaged = lost(examined, raw)
     yield _Read(broken=broken, damaged=damaged)
+    yield from (_Read(name=name) for name in examined.reasons)
     found = {name: read(path) for name, path in raw.items() if name not in examined.refused}
     for name, rows in itertools.groupby(owned_lines(folder, run_id), key=lambda row: row[0]):
         if name not in raw:
@@ -244,21 +251,61 @@ def _files(folder: Path, run_id: str = "", reader: FileReader | None = None) -> 
         yield _Read(name=name, lines=lines, broken=bad)
 
 
+def differing(runs: Iterable[RunLine]) -> dict[str, list[RunLine]]:
+    """The runs that several lines describe differently, each with those lines.
+
+    Of a run on two targets two lines are kept (`kept.py`), each with its part of the plan: these are one run.
+    """
+    found: dict[str, list[RunLine]] = {}
+    for run in runs:
+        found.setdefault(run.run_id, []).append(run)
+    return {run_id: own for run_id, own in found.items() if len(own) > 1 and not _are_one(own)}
+
+
+def _are_one(runs: Sequence[RunLine]) -> bool:
+    first, *others = runs
+    for run in others:
+        both = {planned.cell_id for planned in first.plan} & {planned.cell_id for planned in run.plan}
+        shared = ([planned for planned in one.plan if planned.cell_id in both] for one in (first, run))
+        if replace(run, plan=first.plan) != first or next(shared) != next(shared):
+            return False
+    return True
+
+
 def _gather(files: Iterable[_Read]) -> Evidence:
+    """The evidence of some files, without the lines that can't be believed."""
     read = list(files)
-    lines = [line for one in read for line in one.lines]
+    names = {run_of(one.name) for one in read if one.name}
+    all_runs = [line for one in read for line in one.lines if isinstance(line, RunLine)]
+    doubtful, origins = differing(all_runs), {run.run_id: run.origin for run in all_runs}
+    lines: list[Line] = []
+    broken = [line for one in read for line in one.broken]
+    damaged = [damage for one in read for damage in one.damaged]
+    for one in read:
+        for number, line in enumerate(one.lines, start=1):
+            foreign = is_foreign(line.run_id, one.name, names)
+            if foreign:
+                why = f"it is of run {line.run_id}, and {one.name} isn't one of its files"
+            elif line.run_id in doubtful:
+                why = f"run {line.run_id} has several run lines, and they differ"
+            elif isinstance(line, CheckLine) and origins.get(line.run_id, line.origin) is not line.origin:
+                why = f"its origin is {line.origin}, and that of its run is {origins[line.run_id]}"
+            else:
+                lines.append(line)
+                continue
+            broken.append(BrokenLine(file=one.name, number=number, reason=why[:200]))
+            if not foreign and not isinstance(line, EndLine):  # its results may be lost, whatever its origin says
+                damaged.append(Damage(run_id=line.run_id, until=line.started_at, cells=_named([line]), whole=False))
     runs = [line for line in lines if isinstance(line, RunLine)]
     checks = [line for line in lines if isinstance(line, CheckLine)]
-    foreign = {run.run_id for run in runs if run.origin is not Origin.HWCOMPAT}
-    foreign |= {line.run_id for line in checks if line.origin is not Origin.HWCOMPAT}
     return Evidence(
-        runs=tuple(line for line in runs if line.run_id not in foreign),
-        checks=tuple(line for line in checks if line.run_id not in foreign),
+        runs=tuple(line for line in runs if line.origin is Origin.HWCOMPAT),
+        checks=tuple(line for line in checks if line.origin is Origin.HWCOMPAT),
         ends=tuple(line for line in lines if isinstance(line, EndLine)),
-        broken=tuple(line for one in read for line in one.broken),
-        damaged=tuple(damage for one in read for damage in one.damaged),
-        other_runs=tuple(line for line in runs if line.run_id in foreign),
-        other_checks=tuple(line for line in checks if line.run_id in foreign),
+        broken=tuple(broken),
+        damaged=tuple(damaged),
+        other_runs=tuple(line for line in runs if line.origin is not Origin.HWCOMPAT),
+        other_checks=tuple(line for line in checks if line.origin is not Origin.HWCOMPAT),
     )
 
 

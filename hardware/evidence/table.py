@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import json
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -29,7 +29,9 @@ from .store import (
     Damage,
     Evidence,
     check_folder,
+    differing,
     evidence_files,
+    is_foreign,
     lost,
     read_file,
     read_line,
@@ -211,6 +213,27 @@ class EvidenceTable:
         self.connection.execute(
             f"CREATE VIEW checks AS {' UNION ALL '.join(checks)}; CREATE TABLE runs AS {' UNION ALL '.join(runs)}"
         )
+        self._check_runs({run_of(name) for name in self._files} | examined.runs)
+
+    def _check_runs(self, runs: Collection[str]) -> None:
+        """Raise `UnusualEvidenceError` if lines are of another run than their file, or of another origin than their
+        run, or if two lines describe a run differently: `store.py` tells what then counts. `runs` are those that the
+        folder's files are named after."""
+        files = f"SELECT DISTINCT place // {_FILE}, run_id FROM (SELECT place, run_id FROM"
+        found = self.connection.execute(f"{files} checks UNION ALL SELECT place, run_id FROM runs)").fetchall()
+        if any(is_foreign(run_id, self._files[number], runs) for number, run_id in found):
+            raise UnusualEvidenceError("a file holds lines of another run")
+        (others,) = self.connection.execute(
+            "SELECT count(*) FROM checks JOIN (SELECT run_id, any_value(origin) AS its FROM runs GROUP BY run_id) "
+            "USING (run_id) WHERE origin <> its"
+        ).fetchone() or (1,)
+        if others:
+            raise UnusualEvidenceError("a line is of another origin than its run")
+        twice = self.connection.execute(
+            "SELECT place FROM runs WHERE run_id IN (SELECT run_id FROM runs GROUP BY run_id HAVING count(*) > 1)"
+        ).fetchall()
+        if differing(line for line in self.lines(place for (place,) in twice).values() if isinstance(line, RunLine)):
+            raise UnusualEvidenceError("two lines describe one run differently")
 
     def _held(self, folder: Path) -> dict[Path, dict[str, int]]:
         """The names that each Parquet file has lines of, and how many."""

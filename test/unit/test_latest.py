@@ -88,30 +88,35 @@ def a_folder(folder: Path, seed: int) -> None:
         own = draw.sample(cells, 9)
         tidy = draw.random() < 0.5
         lines: list[Line] = []
+        origin, at = Origin.HWCOMPAT, draw.randrange(1, 28)
         if draw.random() < 0.9:
             origin = Origin.TRANSFORMERS if draw.random() < 0.1 else Origin.HWCOMPAT
-            at = draw.randrange(1, 28)
             lines.append(run(run_id, *own, machine=draw.choice(("a", "b")), day=at, origin=origin))
         for cell in own[:-1]:
             for name in CHECKS if tidy else draw.choices((*CHECKS, "unplanned"), k=4):
-                changes = {} if tidy else odd(draw)
-                lines.append(
-                    check(run_id, cell if "/" in cell else cells[0], name, day=draw.randrange(1, 28), **changes)
-                )
+                cell = cell if "/" in cell else cells[0]
+                changes = {} if tidy else odd(draw, cell)
+                lines.append(check(run_id, cell, name, day=draw.randrange(at, 29), origin=origin, **changes))
         write(folder, run_id, *lines, end(run_id))
 
 
-def odd(draw: random.Random) -> dict[str, object]:
+def odd(draw: random.Random, cell: str) -> dict[str, object]:
     outcome = draw.choice(OUTCOMES)
     silent = outcome is Outcome.NOT_RUN
     return {
         "outcome": outcome,
         "error_type": draw.choice(("not_reached", "interrupted", "else")) if silent else "",
         "accelerator": draw.choice(("A", "B™", None, "")),
-        "requested_target": draw.choice(("cpu", "cuda:1")),
+        "requested_target": draw.choice(("cpu", "cpu:1") if "/cpu/" in cell else ("cuda", "cuda:1")),
         "substitution_reason": "" if silent else draw.choice(("", "", "it isn't here")),
         **({"started_at": "2999-01-01"} if draw.random() < 0.1 else {}),
     }
+
+
+def same(one: Latest, other: Latest) -> bool:
+    """Whether two are the same; of lines that are in memory it isn't known in which file they were."""
+    reasons = [{line.reason for line in found.broken} for found in (one, other)]
+    return reasons[0] == reasons[1] and replace(one, broken=()) == replace(other, broken=())
 
 
 @pytest.fixture(autouse=True)
@@ -129,12 +134,12 @@ def test_raw_and_compacted_say_what_objects_say(tmp_path, seed):
     a_folder(tmp_path, seed)
     wanted = read_latest(read_folder(tmp_path))
     assert len(wanted.checks) > 30
-    assert read_latest(tmp_path) == wanted
+    assert same(read_latest(tmp_path), wanted)
     done = compact(tmp_path)
     assert (done.files, done.left) == (7, ())
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == {tmp_path / ".lock", *done.paths}
-    assert read_latest(tmp_path) == wanted
-    assert read_latest(read_folder(tmp_path)) == wanted
+    assert same(read_latest(tmp_path), wanted)
+    assert same(read_latest(read_folder(tmp_path)), wanted)
 
 
 def test_what_a_later_run_replaces_is_left_out_before_it_is_an_object(tmp_path):
@@ -194,8 +199,8 @@ def test_a_folder_that_is_not_there_and_an_empty_one(tmp_path):
 
 def test_compacting_leaves_what_goes_on_and_what_is_broken(tmp_path):
     cell = "bert/fill-mask/cpu/float32"
+    write(tmp_path, "done", check("done", cell, "backward")).rename(tmp_path / "done-2.jsonl")
     write(tmp_path, "done", run("done", cell), check("done", cell), end("done"))
-    write(tmp_path, "child", check("done", cell, "backward"))
     write(tmp_path, "going", run("going", cell), check("going", cell))
     cut = write(tmp_path, "cut", run("cut", cell), end("cut"))
     cut.write_bytes(cut.read_bytes() + b'{"half')
@@ -208,8 +213,7 @@ def test_compacting_leaves_what_goes_on_and_what_is_broken(tmp_path):
     }
     assert read_folder(tmp_path) == before
     assert compact(tmp_path).files == 0
-    assert read_run(tmp_path, "done").checks == before.checks[1:2]
-    assert read_run(tmp_path, "child").checks == before.checks[:1]
+    assert [one.check_name for one in read_run(tmp_path, "done").checks] == ["builds", "backward"]
 
 
 def test_a_file_that_is_there_itself_counts_instead_of_its_compacted_copy(tmp_path):
@@ -263,7 +267,7 @@ def test_an_empty_file_in_the_place_of_a_compacted_one_takes_nothing_away(tmp_pa
     wanted = read_latest(tmp_path)
     (tmp_path / "r3-1.jsonl").touch()
     assert read_latest(tmp_path) == wanted
-    assert read_latest(read_folder(tmp_path)) == wanted
+    assert same(read_latest(read_folder(tmp_path)), wanted)
 
 
 @pytest.mark.parametrize("kind", ["check", "run", "end"])

@@ -137,6 +137,17 @@ def test_a_line_that_breaks_the_schema_names_the_field(lab, home, field, value):
         merge_evidence(lab, home)
 
 
+def test_a_second_run_line_of_a_run_that_is_there_is_refused(lab, home):
+    run = run_line()
+    put(home, run)
+    put(home, check(), check("backward"), pid=2)
+    path = put(lab, replace(run, versions={"torch": "99"}), pid=99999)
+    for source in (lab, path):
+        with pytest.raises(BrokenInput, match="is described otherwise"):
+            merge_evidence(source, home)
+    assert len(list(home.iterdir())) == 2
+
+
 def test_checks_without_their_plan_are_refused(lab, home):
     put(lab, check())
     with pytest.raises(BrokenInput, match="has no plan"):

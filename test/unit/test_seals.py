@@ -255,6 +255,14 @@ def test_an_end_that_is_dated_back_lets_no_older_pass_shine(two):
     assert judged(two) == "damaged"
 
 
+def test_a_line_elsewhere_of_a_run_whose_files_are_refused_is_broken(two):
+    edit(two / f"{BROKEN}-1.jsonl")
+    path = two / "more.jsonl"
+    path.write_text(json.dumps(to_dict(lines_of(a_run(BROKEN, 2))[1])) + "\n", encoding="utf-8")
+    assert {name for name, _ in reasons(two)} == {path.name, f"{BROKEN}-1.jsonl"}
+    assert judged(two) == "damaged"
+
+
 def test_a_later_whole_run_of_the_same_machine_settles_what_is_damaged(two):
     (two / f"{BROKEN}-1.jsonl").unlink()
     end = max(read_folder(two).ends, key=lambda one: one.ended_at)
