@@ -1,10 +1,14 @@
-"""Which cells lost results with files that were changed or are missing; after `reduce_checks`."""
+"""What of the tables of evidence can't be believed, and which cells lost results with it; after `reduce_checks`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from .record import latest_moment
+from ..errors import echo
+from .contradiction import cell_named, contradiction
+from .record import CheckLine, Line, latest_moment
+from .store import Damage
 
 if TYPE_CHECKING:
     from .table import EvidenceTable
@@ -48,3 +52,58 @@ def damaged_cells(table: EvidenceTable) -> dict[str, tuple[str, ...]]:
         "latest": latest_moment(),
     }
     return {cell: tuple(runs) for cell, runs in table.connection.execute(_DAMAGED, values).fetchall()}
+
+
+def wrong_ids(table: EvidenceTable) -> frozenset[str]:
+    """Return the ids that aren't written as a cell's id is: their lines are broken, and such a plan plans nothing."""
+    rows = table.connection.execute(
+        "SELECT cell_id, min(place) FROM (SELECT cell_id, place FROM checks UNION ALL "
+        "SELECT unnest(plan).cell_id, place FROM runs) GROUP BY cell_id ORDER BY cell_id"
+    ).fetchall()
+    wrong = {str(cell): place for cell, place in rows if cell_named(str(cell)) is None}
+    for cell, place in wrong.items():
+        table.note(place, f"{echo(cell)} is not the id of a cell")
+    return frozenset(wrong)
+
+
+def contradicting_places(
+    table: EvidenceTable, lines: Mapping[int, Line], is_wanted: Callable[[str], bool]
+) -> list[int]:
+    """Return the places of lines that contradict themselves, their cell or their run, and note what is lost.
+
+    `lines` are the results that may count. A cell of which one contradicts something is read whole, since others may
+    lie below it; so is one with a result that is dated before its run, which may lie below any.
+    """
+    dated_back = table.connection.execute(
+        f"SELECT DISTINCT cell_id FROM checks JOIN {_BEGAN} USING (run_id) WHERE started_at < began"
+    ).fetchall()
+    doubtful = {line.cell_id for _, line, _ in _contradicting(table, lines, "candidates USING (run_id, cell_id)")}
+    doubtful |= {cell for (cell,) in dated_back if is_wanted(cell)}
+    if not doubtful:
+        return []
+    table.connection.execute(
+        "CREATE OR REPLACE TEMP TABLE doubtful AS SELECT unnest(?::VARCHAR[]) AS cell_id", [sorted(doubtful)]
+    )
+    places = table.connection.execute("SELECT place FROM checks SEMI JOIN doubtful USING (cell_id)").fetchall()
+    found = list(_contradicting(table, table.lines(place for (place,) in places), "doubtful USING (cell_id)"))
+    for place, line, why in found:
+        table.note(place, f"{line.evidence_id}: {why}")
+        lost = Damage(run_id=line.run_id, until=line.started_at, cells=frozenset({line.cell_id}), whole=False)
+        table.damaged.append(lost)
+    return [place for place, _, _ in found]
+
+
+def _contradicting(
+    table: EvidenceTable, lines: Mapping[int, Line], which: str
+) -> Iterator[tuple[int, CheckLine, str]]:
+    """Yield the lines that contradict something, each with its place and the reason; `which` joins their plans."""
+    rows = table.connection.execute(
+        f"SELECT run_id, cell_id, min(subject), max(subject) FROM plans SEMI JOIN {which} GROUP BY run_id, cell_id"
+    ).fetchall()
+    planned = {(run_id, cell): weights for run_id, cell, *weights in rows}
+    began: dict[str, str] = dict(table.connection.execute(f"FROM {_BEGAN}").fetchall())
+    for place, line in lines.items():
+        if isinstance(line, CheckLine):
+            weights = planned.get((line.run_id, line.cell_id), ())
+            if why := contradiction(line, weights=weights, run_started_at=began.get(line.run_id, "")):
+                yield place, line, why

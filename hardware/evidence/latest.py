@@ -15,7 +15,7 @@ from types import MappingProxyType
 from ..cell import Cell, label_of
 from ..errors import HwCompatError
 from ..software import is_installed
-from .damage import damaged_cells
+from .damage import contradicting_places, damaged_cells, wrong_ids
 from .history import History, history_in
 from .record import CheckLine, Line, Origin, Outcome, PlannedCell, RunLine, latest_moment
 from .reduce import (
@@ -111,9 +111,10 @@ def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, det
     """
     others = _take_others(table)
     versions, machines = _runs(table)
+    wrong = wrong_ids(table)
 
     def is_wanted(cell: str) -> bool:
-        return cells is None or cell in cells
+        return cell not in wrong and (cells is None or cell in cells)
 
     reduced, lines = _reduced(table, is_wanted)
     plans = {cell: plan for cell, plan in newest_plans(table.connection).items() if is_wanted(cell)}
@@ -150,6 +151,7 @@ def _reduced(table: EvidenceTable, is_wanted: Callable[[str], bool]) -> tuple[li
         wanted = [row.place for row in reduced if row.place is not None]
         lines = table.lines(wanted)
         gone = [place for place in wanted if place not in lines]
+        gone += contradicting_places(table, lines, is_wanted)
         if not gone:
             return reduced, lines
         table.remove_checks(gone)

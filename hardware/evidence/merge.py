@@ -16,6 +16,7 @@ from ..untrusted import check_depth, finite_number, is_plain_file, no_number, re
 from ..whole_file import write_whole
 from .columns import LONGEST_LINE, MOST_BRACKETS
 from .compacted import compacted_files, examined_in, owned_lines
+from .contradiction import cell_named, contradiction
 from .page_lines import check_page, is_of_page
 from .record import CheckLine, EndLine, Origin, PlannedCell, RunLine, from_dict
 from .seals import is_evidence_name, run_of
@@ -228,8 +229,7 @@ def check_lines(read: Read) -> None:
         kind: jsonschema.Draft202012Validator({"$ref": f"#/$defs/{kind}", "$defs": schema["$defs"]})
         for kind in ("run", "check", "end")
     }
-    planned: dict[str, dict[str, PlannedCell]] = {}
-    origins: dict[str, Origin] = {}
+    runs: dict[str, RunLine] = {}
     lines: list[tuple[str, RunLine | CheckLine | EndLine]] = []
     for name, (_, objects, _) in read.items():
         for number, plain in enumerate(objects, start=1):
@@ -244,26 +244,32 @@ def check_lines(read: Read) -> None:
             if not name.startswith(f"{line.run_id}-"):
                 raise BrokenInput(f"{where} is of another run", why=f"it names {echo(line.run_id)}")
             if isinstance(line, RunLine):
-                if line.run_id in planned:
+                if line.run_id in runs:
                     raise BrokenInput(f"{where} plans a run for the second time", why=f"run {line.run_id}")
-                planned[line.run_id] = {cell.cell_id: cell for cell in line.plan}
-                origins[line.run_id] = line.origin
+                runs[line.run_id] = line
+                if ids := [cell.cell_id for cell in line.plan if cell_named(cell.cell_id) is None]:
+                    raise BrokenInput(f"{where} is broken", why=f"{echo(ids[0])} is not the id of a cell")
             lines.append((where, line))
+    planned = {run_id: {cell.cell_id: cell for cell in run.plan} for run_id, run in runs.items()}
     for where, line in lines:
-        if line.run_id not in planned:
+        if line.run_id not in runs:
             raise BrokenInput(f"{where} has no plan", why=f"no file holds the run line of {line.run_id}")
         if isinstance(line, CheckLine):
-            _check_planned(where, line, planned[line.run_id].get(line.cell_id))
-            if line.origin is not origins[line.run_id]:
-                why = f"the check is of {line.origin}, the run of {origins[line.run_id]}"
+            run = runs[line.run_id]
+            _check_planned(where, line, planned[run.run_id].get(line.cell_id), run)
+            if line.origin is not run.origin:
+                why = f"the check is of {line.origin}, the run of {run.origin}"
                 raise BrokenInput(f"{where} is of another origin than its run", why=why)
 
 
-def _check_planned(where: str, line: CheckLine, cell: PlannedCell | None) -> None:
+def _check_planned(where: str, line: CheckLine, cell: PlannedCell | None, run: RunLine) -> None:
     if cell is None or line.check_name not in cell.checks:
         raise BrokenInput(f"{where} is of no planned check", why=echo(f"{line.cell_id} {line.check_name}"))
     if line.suite_hash != cell.suite_hash:
         raise BrokenInput(f"{where} is of another suite than the one planned", why=f"{cell.suite} has another hash")
+    contradicts = contradiction(line, weights=[cell.subject], run_started_at=run.started_at)
+    if contradicts and run.origin is Origin.HWCOMPAT:
+        raise BrokenInput(f"{where} contradicts itself or its run", why=contradicts)
 
 
 def _reason(validators: Mapping[str, Any], plain: Any) -> str:

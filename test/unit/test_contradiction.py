@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 from made_runs import BERT, a_run, lines_of
 
+from benchmarks.calibration import kept_places
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Level
 from hardware.detection import detect
 from hardware.evidence.compacted import compact
+from hardware.evidence.contradiction import contradiction
+from hardware.evidence.kept import read_kept
 from hardware.evidence.latest import Latest, read_latest
-from hardware.evidence.record import Line, Origin, Outcome, to_dict
+from hardware.evidence.record import CheckLine, Line, Origin, Outcome, RunLine, Stage, to_dict
 from hardware.evidence.store import read_folder
 
 OLDER, NEWER, OTHER = "20260101T000000Z-aaaaaa", "20260102T000000Z-bbbbbb", "20260103T000000Z-cccccc"
@@ -125,3 +128,74 @@ def test_a_line_of_another_origin_than_its_run_is_broken_and_hides_no_failure(fo
     assert level(found) == "evidence_damaged"
     assert [line.number for line in found.broken] == [4]
     assert {line.run_id for line in found.checks} >= {NEWER}, "the other lines of the run count"
+
+
+@pytest.mark.parametrize("cell_id", ["bert/fill-mask/cpu:0/float32", "bert/fill-mask/cpu/float32/", "no cell"])
+def test_the_id_of_no_cell_is_broken_evidence(folder: Path, cell_id: str):
+    run = a_run(OTHER, 3)
+    put(folder, f"{OTHER}-1.jsonl", replace(run, plan=(replace(run.plan[0], cell_id=cell_id),)))
+    put(folder, f"{OTHER}-2.jsonl", *(replace(line, cell_id=cell_id) for line in lines_of(run)))
+    found = latest_of(folder)
+    assert [line.reason for line in found.broken] == [f"'{cell_id}' is not the id of a cell"]
+    assert found.cells == {BERT}
+    assert level(found) == "unsupported"
+
+
+CONTRADICTIONS: dict[str, dict[str, object]] = {
+    "a negative error": {"max_rel_error": -1.0},
+    "a pass with an error type": {"outcome": Outcome.PASSED, "error_type": "AssertionError"},
+    "a pass that stopped": {"outcome": Outcome.PASSED, "stage": Stage.COMPARE},
+    "a pass with a traceback": {"outcome": Outcome.PASSED, "traceback": "Traceback"},
+    "operators that never ran": {"native_ops": {"aten.mm": 0}},
+    "another precision": {"precision": "float16"},
+    "another model": {"model": "gpt2"},
+    "another task": {"task": "text-generation"},
+    "another target": {"requested_target": "cuda"},
+    "no target": {"requested_target": "-"},
+    "other weights": {"subject": "checkpoint"},
+    "a date before its run": {"started_at": "2026-01-01T23:59:59+00:00"},
+    "a date before all runs": {"started_at": "2010-01-01T00:00:00+00:00"},
+}
+
+
+@pytest.mark.parametrize("changes", CONTRADICTIONS.values(), ids=CONTRADICTIONS.keys())
+def test_a_line_that_contradicts_something_is_broken_and_lets_no_older_pass_shine(
+    folder: Path, changes: dict[str, object]
+):
+    run = a_run(NEWER, 2)
+    lines = lines_of(run, ("matches_reference",))
+    lines[1] = replace(lines[1], **changes)
+    assert contradiction(lines[1], weights=["tiny"], run_started_at=run.started_at)
+    put(folder, f"{NEWER}-2.jsonl", *lines)
+    found = latest_of(folder)
+    (broken,) = found.broken
+    assert broken.reason.startswith(lines[1].evidence_id)
+    assert level(found) == "evidence_damaged"
+    later = a_run(OTHER, 3)
+    put(folder, f"{OTHER}-1.jsonl", later, *lines_of(later))
+    assert read_latest(folder).damaged == {}, "a later whole run settles it"
+
+
+def test_contradictions_that_lie_below_each_other_all_go(tmp_path):
+    for day in range(1, 15):
+        run = a_run(f"202601{day:02}T000000Z-aaaaaa", day)
+        put(tmp_path, f"{run.run_id}-1.jsonl", run, *lines_of(run, max_rel_error=-1.0 if day > 1 else 1e-6))
+    found = latest_of(tmp_path)
+    assert len(found.damaged[BERT]) == 13
+    assert level(found) == "evidence_damaged"
+
+
+def test_the_target_of_a_line_may_name_the_device():
+    line = replace(lines_of(a_run(NEWER, 2, "bert/fill-mask/cuda/float32"))[0], requested_target="cuda:1")
+    assert contradiction(line) == ""
+
+
+def test_nothing_that_is_kept_contradicts_itself():
+    for place in kept_places():
+        lines = read_kept(place)
+        runs = {line.run_id: line for line in lines if isinstance(line, RunLine)}
+        weights = {(run.run_id, one.cell_id): [one.subject] for run in runs.values() for one in run.plan}
+        for line in lines:
+            if isinstance(line, CheckLine):
+                planned = weights.get((line.run_id, line.cell_id), ())
+                assert contradiction(line, weights=planned, run_started_at=runs[line.run_id].started_at) == ""

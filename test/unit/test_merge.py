@@ -117,6 +117,11 @@ BROKEN = {
     "a cell that was never planned": ([check(cell_id="gpt2/text-generation/cpu/float32")], "of no planned check"),
     "another suite": ([check(suite_hash="f" * 16)], "another suite than the one planned"),
     "a second plan": ([run_line()], "second time"),
+    "a negative error": ([check(max_rel_error=-1.0)], "its max_rel_error is -1.0"),
+    "a pass with an error": ([check(error_type="AssertionError")], "it passed, and its error_type"),
+    "other weights": ([check(subject="checkpoint")], "its run planned 'tiny'"),
+    "another precision than the cell's": ([check(precision="float16")], "its precision is 'float16'"),
+    "a date before its run": ([check(started_at="2010-01-01T00:00:00+00:00")], "before its run"),
 }
 
 
@@ -134,6 +139,13 @@ def test_what_is_wrong_is_refused_and_nothing_is_taken(lab, home, name):
 def test_a_line_that_breaks_the_schema_names_the_field(lab, home, field, value):
     put(lab, run_line(), json.dumps({**to_dict(check()), field: value}))
     with pytest.raises(BrokenInput, match=field):
+        merge_evidence(lab, home)
+
+
+def test_a_plan_of_no_cell_is_refused(lab, home):
+    plan = (replace(run_line().plan[0], cell_id="bert/fill-mask/cpu:0/float32"),)
+    put(lab, replace(run_line(), plan=plan))
+    with pytest.raises(BrokenInput, match="is not the id of a cell"):
         merge_evidence(lab, home)
 
 

@@ -84,7 +84,8 @@ def without_page(lines: Lines) -> None:
 
 
 def not_run_but_passed(lines: Lines) -> None:
-    of(lines, "honours_mask").update(outcome="passed", actual_target="webgpu", actual_dtype="float32")
+    changes = {"outcome": "passed", "actual_target": "webgpu", "actual_dtype": "float32", "error_type": ""}
+    of(lines, "honours_mask").update(changes)
     lines[-1]["counts"] = {"passed": 5}
 
 
@@ -118,7 +119,7 @@ TAMPERED = {
     "a wider tolerance": (edit(REFERENCE, tolerance=1.0), "the recorded tolerance is 2e-05"),
     "a number that is a text": (edit(REFERENCE, max_rel_error="nan", steps=["nan"]), "which is no error"),
     "a number that isn't there": (edit(REFERENCE, max_rel_error=None), "an error of 'None'"),
-    "a negative error": (edit(REFERENCE, max_rel_error=-1.0, steps=[-1.0]), "no error"),
+    "a negative error": (edit(REFERENCE, steps=[-1.0]), "no error"),
     "a truth for a number": (edit(REFERENCE, steps=[False]), "doesn't fit the schema"),
     "fewer numbers": (edit("matches_recorded", steps=[3e-6]), "1 of 2 numbers"),
     "a fault that isn't heard": (edit("matches_recorded", steps=[3e-6, 1e-9]), "more than 4e-05"),
@@ -148,8 +149,8 @@ TAMPERED = {
     "no end": (lambda lines: lines.pop(), "it was cut off"),
     "another count": (lambda lines: lines[-1].update(counts={"passed": 5}), "counts other outcomes"),
     "a moment before the seal": (
-        edit(REFERENCE, started_at="2020-01-01T00:00:00.000000+00:00"),
-        "before the page was made",
+        lambda lines: [line.update(started_at="2020-01-01T00:00:00.000000+00:00") for line in lines[:-1]],
+        "before the page was sealed",
     ),
     "a moment to come": (edit(REFERENCE, started_at="2199-01-01T00:00:00.000000+00:00"), "yet to come"),
     "no moment": (edit(REFERENCE, started_at="yesterday"), "no moment"),
