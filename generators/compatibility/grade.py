@@ -86,7 +86,7 @@ def _ran_partly(line: CheckLine) -> bool:
     or another check, whose numbers were right."""
     rules = level_rules()
     if line.check_name == rules.proof:
-        return bool(line.native_ops)
+        return any(line.native_ops.values())
     return line.error_type == rules.offloaded and bool(line.offloaded_ops)
 
 
@@ -95,7 +95,7 @@ def _unproven(cell: Cell, line: CheckLine, own_limit: float | None) -> Reason | 
     if line.check_name not in comparing_checks():
         return None
     error, limit = line.max_rel_error, line.tolerance
-    if error is None or limit is None or not error <= limit:
+    if error is None or limit is None or not 0 <= error <= limit:
         return Reason.of("pass_without_error", check=line.check_name, error=error, tolerance=limit)
     today = product_limit(cell, line) if own_limit is None else own_limit
     if today is None:
@@ -162,7 +162,7 @@ def _gaps(
             gaps.append((name, check_reason(own[-1]) if own else Reason.of("not_run", check=name)))
         elif unproven := [reason for line in passed if (reason := _unproven(cell, line, own_limit))]:
             gaps += [(name, reason) for reason in unproven]
-        elif name == rules.proof and not any(line.native_ops for line in passed):
+        elif name == rules.proof and not any(any(line.native_ops.values()) for line in passed):
             gaps.append((name, Reason.of("no_operator_seen", check=name)))
     return gaps
 

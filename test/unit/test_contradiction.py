@@ -10,8 +10,10 @@ import pytest
 from made_runs import BERT, a_run, lines_of
 
 from benchmarks.calibration import kept_places
+from generators.compatibility.grade import grade
 from generators.compatibility.judge import judge
 from generators.compatibility.verdict import Level
+from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.evidence.compacted import compact
 from hardware.evidence.contradiction import contradiction
@@ -199,3 +201,17 @@ def test_nothing_that_is_kept_contradicts_itself():
             if isinstance(line, CheckLine):
                 planned = weights.get((line.run_id, line.cell_id), ())
                 assert contradiction(line, weights=planned, run_started_at=runs[line.run_id].started_at) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [({}, Level.HIGH), ({"max_rel_error": -1.0}, Level.UNKNOWN), ({"native_ops": {"aten.mm": 0}}, Level.UNKNOWN)],
+    ids=["as it is", "a negative error", "operators that never ran"],
+)
+def test_a_grade_asks_for_an_error_and_for_operators(changes: dict[str, object], wanted: Level):
+    lines = lines_of(a_run(NEWER, 2))
+    shown = [
+        replace(line, **changes) if line.check_name in ("matches_reference", "runs_natively") else line
+        for line in lines
+    ]
+    assert grade(Cell.parse(BERT), [line.check_name for line in lines], shown).level is wanted
