@@ -150,7 +150,7 @@ TAMPERED = {
     "another count": (lambda lines: lines[-1].update(counts={"passed": 5}), "counts other outcomes"),
     "a moment before the seal": (
         lambda lines: [line.update(started_at="2020-01-01T00:00:00.000000+00:00") for line in lines[:-1]],
-        "before the page was sealed",
+        "before the page was made",
     ),
     "a moment to come": (edit(REFERENCE, started_at="2199-01-01T00:00:00.000000+00:00"), "yet to come"),
     "no moment": (edit(REFERENCE, started_at="yesterday"), "no moment"),
