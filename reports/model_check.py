@@ -114,11 +114,7 @@ class ModelCheck:
 
 
 def check_model(
-    name: str,
-    device: str | None,
-    latest: Latest,
-    inventory: HardwareInfo,
-    memory: MemoryCheck | None = None,
+    name: str, device: str | None, latest: Latest, inventory: HardwareInfo, memory: MemoryCheck | None = None
 ) -> ModelCheck:
     """The answer for a model on `device` (None or `auto`: the first of its list that is here and large enough).
 

@@ -279,8 +279,6 @@ def render(
     masked = covered_by(recipe.mask_input, recipe.inputs) if recipe.mask_input else ""
     uses_mask = any(spec["kind"] == "mask" for spec in recipe.inputs.values())
     draws = other_draws(recipe.recorded["lengths"])
-    checkpoint = recipe.subject == "checkpoint"
-    nested = [value for value in recipe.config.values() if isinstance(value, Mapping)]
     values = {
         "cell": cell,
         "recipe": recipe,
@@ -306,13 +304,18 @@ def render(
         "uses_mask": uses_mask,
         "other_draws": draws if uses_mask else draws[:-1],
         "places": placeholders(recipe.inputs),
-        "is_composed": not checkpoint and any("model_type" in value for value in nested),
+        "is_composed": recipe.subject != "checkpoint" and _is_composed(recipe.config),
         "masked": masked,
         "token_limit": recipe.inputs.get(masked, {}).get("high", 0),
         "computed_dtype": backend_class(cell.target.name).COMPUTES_IN.get(cell.precision, cell.precision),
     }
     body = fill_template(recipe.architecture, values, template_folder)
     return stamp(body.rstrip("\n") + "\n")
+
+
+def _is_composed(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration holds those of other models."""
+    return any("model_type" in value for value in config.values() if isinstance(value, Mapping))
 
 
 def fill_template(architecture: str, values: Mapping[str, Any], template_folder: Path | None) -> str:

@@ -42,7 +42,7 @@ def contradiction(line: CheckLine, *, weights: Collection[str] = (), run_started
             f"its requested_target is {line.requested_target!r}, and the target of its cell is {str(cell.target)!r}"
         )
     if weights and line.subject not in weights:
-        return f"its subject is {line.subject!r}, and its run planned {' or '.join(map(repr, sorted(weights)))}"
+        return f"its weights are {line.subject!r}, and its run planned {' or '.join(map(repr, sorted(weights)))}"
     for name, number in (("max_rel_error", line.max_rel_error), ("max_abs_error", line.max_abs_error)):
         if number is not None and number < 0:
             return f"its {name} is {number}, and none is negative"
