@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from hardware.cell import label_of
 from hardware.errors import BrokenInput, ModelError, OutputError, echo
 from hardware.paths import cache_folder
 from hardware.whole_file import one_at_a_time, write_whole
@@ -50,6 +51,8 @@ def load_recipe(model_type: str, task: str | None = None) -> Recipe | None:
 
     Milliseconds: nothing is imported or built. Raises `BrokenInput` for a file that can't be read.
     """
+    if label_of(model_type) != model_type:  # a checkpoint, of which no recipe is kept
+        return None
     names = [_file_name(model_type, None)] + ([_file_name(model_type, task)] if task else [])
     places = [root / folder for root in (SHIPPED, cache_folder(DERIVED)) for folder in folders()]
     return next(filter(None, (_find(place, names, task) for place in places)), None)

@@ -25,33 +25,27 @@ def cell_named(cell_id: str) -> Cell | None:
 def contradiction(line: CheckLine, *, weights: Collection[str] = (), run_started_at: str = "") -> str:
     """Return how a line contradicts itself, its cell or its run; empty if it doesn't.
 
-    `weights` are those that the run planned the cell with, empty if it planned none.
+    `weights` are those that its run planned, empty if that isn't known.
     """
     cell = cell_named(line.cell_id)
     if cell is None:
         return f"its cell_id {echo(line.cell_id)} is not the id of a cell"
-    for name, value, own in (
-        ("model", line.model, cell.model),
-        ("task", line.task, cell.task),
-        ("precision", line.precision, cell.precision),
-    ):
-        if value != own:
-            return f"its {name} is {value!r}, and that of its cell is {own!r}"
+    if line.model != cell.model:
+        return f"its model is {line.model!r}, and that of its cell is {cell.model!r}"
+    if line.task != cell.task:
+        return f"its task is {line.task!r}, and that of its cell is {cell.task!r}"
+    if line.precision != cell.precision:
+        return f"its precision is {line.precision!r}, and that of its cell is {cell.precision!r}"
     if not _means(line.requested_target, line.cell_id):
-        return (
-            f"its requested_target is {line.requested_target!r}, and the target of its cell is {str(cell.target)!r}"
-        )
+        return f"its requested_target is {line.requested_target!r}, and its cell's target is {str(cell.target)!r}"
     if weights and line.subject not in weights:
         return f"its weights are {line.subject!r}, and its run planned {' or '.join(map(repr, sorted(weights)))}"
-    for name, number in (("max_rel_error", line.max_rel_error), ("max_abs_error", line.max_abs_error)):
-        if number is not None and number < 0:
-            return f"its {name} is {number}, and none is negative"
+    if line.max_rel_error is not None and line.max_rel_error < 0:
+        return f"its max_rel_error is {line.max_rel_error}, and no error is negative"
     if line.native_ops and not any(line.native_ops.values()):
         return "its native_ops name operators, none of which ran"
-    if line.outcome is Outcome.PASSED:
-        for name in ("error_type", "stage", "traceback"):
-            if getattr(line, name):
-                return f"it passed, and its {name} is {one_line(getattr(line, name), longest=40)!r}"
+    if line.outcome is Outcome.PASSED and (error := line.error_type or line.stage or line.traceback):
+        return f"it passed, and has an error type, a stage or a traceback: {one_line(error, longest=40)}"
     if line.started_at < run_started_at:
         return f"it is dated {line.started_at}, before its run, which started at {run_started_at}"
     return ""

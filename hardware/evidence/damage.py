@@ -77,7 +77,7 @@ def contradicting_places(
     dated_back = table.connection.execute(
         f"SELECT DISTINCT cell_id FROM checks JOIN {_BEGAN} USING (run_id) WHERE started_at < began"
     ).fetchall()
-    doubtful = {line.cell_id for _, line, _ in _contradicting(table, lines, "candidates USING (run_id, cell_id)")}
+    doubtful = {line.cell_id for _, line, _ in _contradicting(table, lines)}
     doubtful |= {cell for (cell,) in dated_back if is_wanted(cell)}
     if not doubtful:
         return []
@@ -85,7 +85,7 @@ def contradicting_places(
         "CREATE OR REPLACE TEMP TABLE doubtful AS SELECT unnest(?::VARCHAR[]) AS cell_id", [sorted(doubtful)]
     )
     places = table.connection.execute("SELECT place FROM checks SEMI JOIN doubtful USING (cell_id)").fetchall()
-    found = list(_contradicting(table, table.lines(place for (place,) in places), "doubtful USING (cell_id)"))
+    found = list(_contradicting(table, table.lines(place for (place,) in places)))
     for place, line, why in found:
         table.note(place, f"{line.evidence_id}: {why}")
         lost = Damage(run_id=line.run_id, until=line.started_at, cells=frozenset({line.cell_id}), whole=False)
@@ -93,17 +93,21 @@ def contradicting_places(
     return [place for place, _, _ in found]
 
 
-def _contradicting(
-    table: EvidenceTable, lines: Mapping[int, Line], which: str
-) -> Iterator[tuple[int, CheckLine, str]]:
-    """Yield the lines that contradict something, each with its place and the reason; `which` joins their plans."""
-    rows = table.connection.execute(
-        f"SELECT run_id, cell_id, min(subject), max(subject) FROM plans SEMI JOIN {which} GROUP BY run_id, cell_id"
+def _contradicting(table: EvidenceTable, lines: Mapping[int, Line]) -> Iterator[tuple[int, CheckLine, str]]:
+    """Yield the lines that contradict something, each with its place and the reason."""
+    ask = table.connection.execute
+    began = dict(ask(f"FROM {_BEGAN}").fetchall())
+    least = "SELECT run_id, min(subject) AS least, max(subject) AS most FROM plans GROUP BY run_id"
+    by_run = {run_id: (one, other) for run_id, one, other in ask(least).fetchall()}
+    mixed = ask(  # plans with several weights are few, and those of all cells are many
+        "SELECT run_id, cell_id, min(subject), max(subject) FROM plans "
+        f"SEMI JOIN (FROM ({least}) WHERE least <> most) USING (run_id) GROUP BY run_id, cell_id"
     ).fetchall()
-    planned = {(run_id, cell): weights for run_id, cell, *weights in rows}
-    began: dict[str, str] = dict(table.connection.execute(f"FROM {_BEGAN}").fetchall())
+    by_cell = {(run_id, cell): (one, other) for run_id, cell, one, other in mixed}
     for place, line in lines.items():
         if isinstance(line, CheckLine):
-            weights = planned.get((line.run_id, line.cell_id), ())
+            weights = by_run.get(line.run_id, ())
+            if by_cell:
+                weights = by_cell.get((line.run_id, line.cell_id), weights)
             if why := contradiction(line, weights=weights, run_started_at=began.get(line.run_id, "")):
                 yield place, line, why

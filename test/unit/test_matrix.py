@@ -12,6 +12,7 @@ import pytest
 from generators.compatibility.matrix import SCHEMA, build_matrix
 from generators.compatibility.rules import load_rules
 from generators.compatibility.verdict import Basis, Level, Reason, Verdict, schema
+from generators.models.store import load_recipe
 from hardware.errors import UsageError
 from hardware.front_door import terminal_width
 from reports.matrix_text import CONSOLE_WIDTH, NOTES, matrix_text
@@ -395,3 +396,10 @@ def test_a_view_with_nothing_to_show_says_so(by):
     header, *rows = csv.reader(io.StringIO(matrix_text(matrix(), "csv", by=by)))
     assert header[0] == by
     assert rows == []
+
+
+def test_a_checkpoint_has_a_row_under_its_name_with_the_hash_and_under_its_label():
+    cell = "mine@1377e9af/text-generation/cpu/float32"
+    found = matrix(verdict(cell, Level.HIGH))
+    assert [row.id for row in found.of_models(["mine"]).rows] == ["mine@1377e9af/text-generation/float32"]
+    assert load_recipe("mine@1377e9af", "text-generation") is None

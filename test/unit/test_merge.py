@@ -118,7 +118,7 @@ BROKEN = {
     "another suite": ([check(suite_hash="f" * 16)], "another suite than the one planned"),
     "a second plan": ([run_line()], "second time"),
     "a negative error": ([check(max_rel_error=-1.0)], "its max_rel_error is -1.0"),
-    "a pass with an error": ([check(error_type="AssertionError")], "it passed, and its error_type"),
+    "a pass with an error": ([check(error_type="AssertionError")], "it passed, and has an error type"),
     "other weights": ([check(subject="checkpoint")], "its run planned 'tiny'"),
     "another precision than the cell's": ([check(precision="float16")], "its precision is 'float16'"),
     "a date before its run": ([check(started_at="2010-01-01T00:00:00+00:00")], "before its run"),
