@@ -13,7 +13,7 @@ from generators.models.libraries import lacking
 from generators.models.recipe import Recipe
 from generators.models.sources import kind_of
 from hardware.cell import model_of_weights
-from hardware.errors import ModelError, echo
+from hardware.errors import ModelError, ModelMissing, echo
 
 _BYTES = {"float32": 4, "tf32": 4, "float16": 2, "bfloat16": 2, "float8": 1, "int8": 1, "int4": 1}
 
@@ -111,7 +111,7 @@ def _at_real_widths(name: str, task: str | None, classification: Classification)
 
     known_type = classification.model == classification.model_type and classification.path is None
     if classification.path is None and not known_type:
-        raise ModelError(
+        raise ModelMissing(
             f"the real widths of {echo(name)} are not known",
             why="its config.json is not here",
             fix=f"Fetch it with: hf download {name} config.json",

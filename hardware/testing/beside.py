@@ -39,8 +39,9 @@ them. Not one that runs failed tests again, such as pytest-rerunfailures."""
 _OURS = ("_pytest", "pytest", "hardware.testing")
 _IMPORTS = frozenset({*sys.stdlib_module_names, "pytest", "numpy", "torch", "transformers", "diffusers"})
 """What a harmless conftest.py may import: the standard library, and what suites import themselves."""
-_FIXTURES = frozenset({"case", "tmp_path", "request"})
-"""Fixtures that suites use: a conftest.py that defines one of these changes what their checks see."""
+_FIXTURES = frozenset({"case", "fixture", "pytest", "request", "tmp_path", "tmp_path_factory"})
+"""Fixtures that suites use, and the names by which fixtures are made: a conftest.py that defines one of these changes
+what their checks see."""
 
 
 def unknown_plugins(manager: pytest.PytestPluginManager) -> tuple[str, ...]:
@@ -66,12 +67,13 @@ def _plain(distribution: str) -> str:
 def _is_known(module: ModuleType) -> bool:
     name = module.__name__
     in_package = any(name == known or name.startswith(f"{known}.") for known in _OURS)
-    return in_package or (module.__file__ or "").endswith(NAME)
+    return in_package or Path(module.__file__ or "").name == NAME
 
 
 def strange_conftests(suite: Path) -> tuple[Path, ...]:
-    """Return the conftest.py files beside the suite at `suite` and above it that pytest has loaded in this process
-    and that may change what a check means, nearest first.
+    """Return the conftest.py files that pytest has loaded in this process and that may change what a check of the
+    suite at `suite` means: those beside it and above it first, from the nearest, then those of other folders, whose
+    hooks hold for the whole session.
 
     Neither the generated one does, nor one without hooks, without fixtures that apply by themselves or that suites
     use, and without calls when it is imported. There are none where suites are isolated. pytest forgets the module of
@@ -81,8 +83,9 @@ def strange_conftests(suite: Path) -> tuple[Path, ...]:
     if not loaded:
         return ()
     folders = {Path(name).resolve() for name in sys.path if name}
-    above = (folder / NAME for folder in suite.resolve().parents)
-    return tuple(one for one in above if (one in loaded or one.parent in folders) and _is_strange(one))
+    above = [folder / NAME for folder in suite.resolve().parents]
+    near = [one for one in above if one in loaded or one.parent in folders]
+    return tuple(one for one in dict.fromkeys([*near, *sorted(loaded)]) if _is_strange(one))
 
 
 def _files_of_modules() -> list[str]:
@@ -122,7 +125,10 @@ def _run_when_imported(node: ast.AST) -> Iterator[ast.AST]:
             decorators = [one for one in child.decorator_list if not _is_plain_fixture(one)]
             yield from (ast.Call(func=one, args=[], keywords=[]) for one in decorators)
             yield from _run_when_imported(child.args)
-        elif not isinstance(child, ast.Lambda):
+            yield from _run_when_imported(ast.Expression(body=child.returns)) if child.returns else ()
+        elif isinstance(child, ast.Lambda):
+            yield from _run_when_imported(child.args)
+        else:
             yield from _run_when_imported(child)
 
 
@@ -137,14 +143,14 @@ def _is_plain_fixture(decorator: ast.AST) -> bool:
 
 def _interferes(node: ast.AST) -> bool:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return node.name.startswith("pytest_") or node.name in _FIXTURES
+        return node.name.startswith(("pytest_", "__")) or node.name in _FIXTURES
     if isinstance(node, ast.Import):
         return any(alias.name.partition(".")[0] not in _IMPORTS for alias in node.names)
     if isinstance(node, ast.ImportFrom):
-        named = any((alias.asname or alias.name).startswith("pytest_") for alias in node.names)
+        named = any((alias.asname or alias.name).startswith(("pytest_", "*")) for alias in node.names)
         return named or bool(node.level) or (node.module or "").partition(".")[0] not in _IMPORTS
     if isinstance(node, ast.Name):
         return isinstance(node.ctx, ast.Store) and node.id.startswith("pytest_")
     if isinstance(node, ast.Attribute | ast.Subscript):
         return not isinstance(node.ctx, ast.Load)  # it changes an object that is somebody else's
-    return isinstance(node, ast.Call | ast.Await | ast.ClassDef)
+    return isinstance(node, ast.Call | ast.Await | ast.ClassDef | ast.Match)

@@ -235,8 +235,8 @@ class Recorder:
         elif left := sorted(set(measured.left_to_host) - case.backend.HOST_ALLOWED):
             outcome, error_type = Outcome.FAILED, "silent_offload"
             message = f"right, and not computed on {facts['actual_target']} alone: {', '.join(left)} ran on the host"
-        if others := unknown_plugins(item.config.pluginmanager):
-            facts["conditions"] = {**facts.get("conditions", {}), EDITED: f"beside the plugin {', '.join(others)}"}
+        if others := [*unknown_plugins(item.config.pluginmanager), *item.config.getini("usefixtures")]:
+            facts["conditions"] = {**facts.get("conditions", {}), EDITED: f"beside {', '.join(others)}"}
         started_at, started = self._started
         comparison, proof = measured.comparison, measured.execution
         return line_for(
@@ -321,6 +321,7 @@ class Recorder:
                 f"the plugin {name} is loaded (without it: -p no:NAME)"
                 for name in unknown_plugins(config.pluginmanager)
             ),
+            *(f"the setting usefixtures applies {name} to each test" for name in config.getini("usefixtures")),
             *(f"{path} has hooks, fixtures or calls that could change what a check means" for path in sorted(files)),
             *(f"{name} was edited by hand (generate it again with --force)" for name in edited),
         ]
