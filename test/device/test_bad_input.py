@@ -29,7 +29,7 @@ COMMANDS = {
     "everything skipped": (["--model", "bert", "--skip", "*"], 5, ["--skip *"]),
     "quotes": (["--model", "ber't\"; import os"], 4, ["is not the name of a model"]),
     "newline": (["--model", "bert\nimport os"], 4, ["bert\\nimport os", "is not the name of a model"]),
-    "upwards": (["--model", "../../nowhere"], 4, ["'../../nowhere'"]),
+    "upwards": (["--model", "../../nowhere"], 1, ["'../../nowhere'"]),
     "long": (["--model", LONG], 4, ["aaa…", "is not the name of a model"]),
     "empty": (["--model", ""], 4, ["is not the name of a model"]),
     "device upwards": (["--model", "bert", "--device", "cpu:../../x"], 4, ["is not a target"]),

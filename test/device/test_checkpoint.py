@@ -84,7 +84,12 @@ def without_its_weights(
     with (other / "model.safetensors").open("r+b") as file:
         file.seek(-4, 2)
         file.write(b"\x00\x00\x00\x3f")  # the last weight becomes 0.5: a valid file with another number
-    (suite,) = measured.suites.glob("*_cpu_float32.py")
+    (made,) = measured.suites.glob("*_cpu_float32.py")
+    elsewhere = (
+        tmp_path_factory.mktemp("elsewhere") / "deeper" / "suites"
+    )  # the way to its folder leads nowhere there
+    shutil.copytree(measured.suites, elsewhere)
+    suite = elsewhere / made.name
     refused, nowhere = (tmp_path_factory.mktemp(name) for name in ("refused", "nowhere"))
     named = {"HWCOMPAT_CHECKPOINTS": str(other)}
     return together(

@@ -130,7 +130,7 @@ def test_a_traced_model_decodes_with_a_cache(traced: Ran) -> None:
         assert lines[check].conditions["export"] == "convert_model"
     proof = lines["runs_natively"]
     assert not proof.offloaded_ops
-    assert "around graphs" in proof.unseen
+    assert "around the graph" in proof.unseen
 
 
 def test_an_exporter_beyond_its_limit_gives_right_numbers_under_a_condition(traced: Ran) -> None:

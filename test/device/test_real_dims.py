@@ -68,7 +68,9 @@ def test_a_device_that_computes_wrong_fails(command_line: CommandLine, folder: P
 def test_a_tiny_models_pass_does_not_measure_real_widths(
     command_line: CommandLine, folder: Path, tmp_path: Path
 ) -> None:
-    ran = command_line.run(tmp_path, "--model", folder, "--tasks", "text-classification", "--device", "cpu", "--run")
+    ran = command_line.run(
+        tmp_path, "--model", folder, "--tasks", "text-classification", "--device", "cpu", "--run", "--allow-tiny"
+    )
     assert set(ran.outcomes(CELL.format("cpu")).values()) == {Outcome.PASSED}
     latest = read_latest(tmp_path / "evidence")
     cell = CELL.format("cpu")

@@ -11,6 +11,7 @@ from generators.compatibility.facts import facts_of
 from generators.derivation.code_facts import _said, code_facts_of
 from generators.models.catalog import installed_version
 from generators.models.code_facts import ANY_LENGTH, NOT_TRACED, CodeFacts, code_facts, keep_code_facts
+from generators.models.recipe import DERIVED
 from generators.models.store import load_recipe, stored_recipes
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
@@ -19,7 +20,7 @@ from hardware.errors import BrokenInput
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path))
-    return tmp_path / "recipes" / f"code-{installed_version()}.json"
+    return tmp_path / DERIVED / f"code-{installed_version()}.json"
 
 
 def test_what_is_kept_is_read_again(cache: Path):

@@ -11,6 +11,7 @@ from current_runs import CELL, CHECKS, HIGH, OLD, ask, evidence, inventory, late
 from generators.compatibility.judge import judge, required_checks
 from generators.compatibility.matrix_now import current_matrix
 from generators.compatibility.verdict import Basis, Level
+from generators.models.recipe import DERIVED
 from hardware.cell import Cell
 from hardware.errors import BrokenInput
 from hardware.evidence.latest import read_latest
@@ -240,7 +241,7 @@ def test_the_checks_of_a_cell_come_from_its_recipe_and_its_target():
 
 
 def test_a_recipe_that_cannot_be_read_is_said(tmp_path):
-    folder = tmp_path / "cache" / "recipes"
+    folder = tmp_path / "cache" / DERIVED
     folder.mkdir(parents=True)
     from generators.models.catalog import installed_version
 

@@ -12,6 +12,7 @@ import pytest
 from generators.compatibility import judged
 from generators.compatibility.judge import required_checks
 from generators.compatibility.judged import Judged, judged_in
+from generators.models.recipe import DERIVED
 from hardware.cell import Cell
 from hardware.detection import detect
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine, to_dict
@@ -109,7 +110,7 @@ def another_version(_folder: Path) -> Any:
 
 
 def derived_recipe(folder: Path) -> Any:
-    recipes = folder.parent / "cache" / "recipes"
+    recipes = folder.parent / "cache" / DERIVED
     recipes.mkdir(parents=True, exist_ok=True)
     (recipes / "new.json").write_text("{}", encoding="utf-8")
     return HERE

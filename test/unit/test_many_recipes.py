@@ -15,6 +15,7 @@ from generators.derivation.many import Derived, derive_and_keep, derive_many
 from generators.derivation.obstacles import obstacle_of
 from generators.derivation.wanted import Wanted, missing
 from generators.models.catalog import installed_version
+from generators.models.recipe import DERIVED
 from generators.models.refusal import Obstacle, Refusal
 from generators.models.store import keep_refusal, load_recipe, refusal_of, refusals, shipped_recipes
 from hardware.errors import BrokenInput
@@ -87,7 +88,7 @@ def test_what_comes_of_it_is_kept_and_not_asked_for_again(cache: Path) -> None:
 def test_a_recipe_of_another_task_does_not_become_the_primary_one(cache: Path) -> None:
     derive_and_keep([Wanted(model_type="nosuch", task="x")], jobs=1, on_done=lambda _: None)
     assert load_recipe("nosuch") is None
-    assert (cache / "recipes" / installed_version() / "bert@fill-mask.json").is_file()
+    assert (cache / DERIVED / installed_version() / "bert@fill-mask.json").is_file()
 
 
 def test_what_was_lacking_and_is_installed_by_now_is_tried_again(cache: Path) -> None:
@@ -99,8 +100,8 @@ def test_what_was_lacking_and_is_installed_by_now_is_tried_again(cache: Path) ->
 
 
 def test_a_broken_list_of_refusals_is_named(cache: Path) -> None:
-    (cache / "recipes").mkdir()
-    (cache / "recipes" / f"refused-{installed_version()}.json").write_text("{", encoding="utf-8")
+    (cache / DERIVED).mkdir()
+    (cache / DERIVED / f"refused-{installed_version()}.json").write_text("{", encoding="utf-8")
     with pytest.raises(BrokenInput, match="not a list of refusals"):
         refusals()
 
