@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +36,7 @@ from hardware.evidence.record import CheckLine, PlannedCell, RunLine, Subject
 from hardware.evidence.store import Evidence, FileReader, lines_by_cell, read_cells
 from hardware.target import Target
 from hardware.testing.progress import Progress
+from hardware.testing.pytest_environment import environment_with
 from hardware.testing.runner import Limits
 from hardware.testing.session import Session, exit_code, run_session
 from hardware.testing.suite_file import SuiteFile, read_suite
@@ -218,7 +217,7 @@ def run_job(
         )
 
     suites = [_read(one) for one in written]
-    with _environment(suite_environment(written)):
+    with environment_with(suite_environment(written)):
         session = run(written, suites, resume=resume, pytest_arguments=pytest_arguments, on_note=on_note)
         pairs = list(zip(written, suites, strict=True))
         result = _session_result(session, pairs, evidence, inventory)
@@ -376,17 +375,3 @@ def _read(written: WrittenSuite) -> SuiteFile:
             fix="Generate it again with --force.",
         )
     return suite
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

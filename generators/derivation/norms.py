@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def zero_centered_weights(model: torch.nn.Module) -> tuple[str, ...]:
     """Names of the weights of root mean square normalizations to which the code adds 1 (Gemma, Qwen3-Next).
 
-    A number of a layer is written as `*` if what is said of one holds for all. `model` is left as it is.
+    The number of a layer is written as `*` if all layers are alike. `model` is left as it is.
     """
     import torch
 

@@ -51,7 +51,7 @@ class Recipe:
     `left_out` what no check can ask of this model, and why. `generate` is `none`,
     `causal` or `seq2seq`, and `without_cache` says that each token is decoded from the whole text. `zero_centered`
     names the weights of normalizations to which the code adds 1, with `*` for the number of a layer. `remarks` are
-    what is said of a checkpoint's files when it runs, such as weights that its class doesn't take.
+    notes about a checkpoint's files, such as weights that its class doesn't take.
     """
 
     schema_version: int = SCHEMA_VERSION

@@ -50,8 +50,8 @@ class ProjectRun:
     def with_lock_of(self, result: JobResult, *, today: date) -> tuple[ProjectRun, tuple[str, ...]]:
         """Write what was measured into the lock; returns the run under the new file, and what is new in it.
 
-        What wasn't measured, stand-ins for a missing checkpoint, and cells of which a failure is accepted stay as
-        they are. Raises as `update_expected`.
+        What wasn't measured, models that ran in place of a missing checkpoint, and cells of which a failure is
+        accepted stay as they are. Raises as `update_expected`.
         """
         accepted = self.judge(result, today=today, allow_fallback=False, words=str).accepted
         stand_ins = {one.written.planned.cell.id for one in result.cells if one.written.planned.profile.stands_in_for}

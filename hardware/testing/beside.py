@@ -45,7 +45,7 @@ what their checks see."""
 
 
 def unknown_plugins(manager: pytest.PytestPluginManager) -> tuple[str, ...]:
-    """Return the plugins, sorted, that somebody had pytest load beside its own, ours and the harmless ones.
+    """Return the loaded plugins, sorted, that are neither pytest's own, nor ours, nor known to be harmless.
 
     Modules are loaded by `-p NAME`, `PYTEST_PLUGINS` or `pytest_plugins`, installed distributions by their entry
     points. Such a plugin can make anything of a check. For conftest.py files see `strange_conftests`.

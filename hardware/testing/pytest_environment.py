@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 
 REWRITERS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 """Variables by which a shell that once ran other tests would deselect or rewrite ours."""
@@ -20,15 +20,24 @@ def shield_pytest(environment: MutableMapping[str, str]) -> None:
 
 
 @contextlib.contextmanager
-def shielded() -> Iterator[None]:
-    """Run pytest in this process, which goes on with other work afterwards, in such an environment."""
-    before = {name: os.environ.get(name) for name in (*REWRITERS, AUTOLOAD)}
-    shield_pytest(os.environ)
+def environment_with(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set variables of this process, or take those out whose value is None, and put them back afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    _set(values)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        _set(before)
+
+
+def _set(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def shielded() -> contextlib.AbstractContextManager[None]:
+    """Run pytest in this process, which goes on with other work afterwards, in such an environment."""
+    return environment_with({**dict.fromkeys(REWRITERS), AUTOLOAD: "1"})
