@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from ..cell import Cell, label_of
+from ..cell import Cell, parsed
 from ..errors import HwCompatError
 from ..software import is_installed
 from .damage import contradicting_places, damaged_cells, wrong_ids
@@ -158,18 +158,26 @@ def _reduced(table: EvidenceTable, is_wanted: Callable[[str], bool]) -> tuple[li
     raise UnusualEvidenceError("line upon line is broken")
 
 
-def _fetched(checks: Iterable[CheckLine]) -> frozenset[str]:
+def _fetched(checks: Sequence[CheckLine]) -> frozenset[str]:
     """Return the cells of checkpoints that weren't here and have been run since, as cells whose names have the
     weights' hash."""
-    missing: dict[tuple[str, ...], tuple[str, str]] = {}
-    newest: dict[tuple[str, ...], str] = {}
+    missing = missing_since(checks)
+    newest: dict[Cell, str] = {}
+    for line in checks if missing else ():
+        if (cell := parsed(line.cell_id)) is not None and cell.model != cell.label:
+            asked = replace(cell, model=cell.label)
+            newest[asked] = max(newest.get(asked, ""), line.started_at)
+    return frozenset(cell.id for cell, moment in missing.items() if newest.get(cell, "") > moment)
+
+
+def missing_since(checks: Iterable[CheckLine]) -> dict[Cell, str]:
+    """Return, for the cell of each checkpoint that wasn't here, as it was asked for, when it was missing last."""
+    found: dict[Cell, str] = {}
     for line in checks:
-        key = (label_of(line.model), line.task, line.requested_target.partition(":")[0], line.precision)
-        if line.outcome is Outcome.NOT_RUN and line.error_type == SETUP[0]:
-            missing[key] = (line.cell_id, line.started_at)
-        elif line.model != key[0]:
-            newest[key] = max(newest.get(key, ""), line.started_at)
-    return frozenset(cell for key, (cell, moment) in missing.items() if newest.get(key, "") > moment)
+        missing = line.outcome is Outcome.NOT_RUN and line.error_type == SETUP[0]
+        if missing and (cell := parsed(line.cell_id)) is not None:
+            found[cell] = max(found.get(cell, ""), line.started_at)
+    return found
 
 
 def _with_details(found: Latest, table: EvidenceTable) -> Latest:
@@ -318,7 +326,7 @@ def latest_results(placed: Iterable[Placed]) -> tuple[CheckLine, ...]:
     for number, one in enumerate(placed):
         line, accelerator = one.line, one.accelerator
         own = places.setdefault(one.place, {})
-        if is_silent(line) and own:
+        if is_silent(line) and not all(is_silent(kept) for _, kept in own.values()):
             continue
         _, before = own.get(accelerator, (0, None))
         if before is not None and before.run_id == line.run_id and severity(before) > severity(line):

@@ -2,7 +2,7 @@
 
 The rules are those of `latest.latest_results`, which decides about what is left. Of a check in one place and on one
 accelerator only the last results of one run in a row can count, because a result of another run always replaces what
-came before it; results that only say that a check wasn't reached count if there is nothing else.
+came before it; of results that only say that a check wasn't reached the last one counts, if there is nothing else.
 """
 
 from __future__ import annotations
@@ -112,13 +112,14 @@ CREATE OR REPLACE TEMP TABLE spoken AS
 
 _REDUCED = """
 CREATE OR REPLACE TEMP TABLE grouped AS
-    SELECT *, min(first_any) OVER kind AS first_place, bool_or(is_told) OVER kind AS place_is_told
+    SELECT *, max(last_any) OVER kind AS last_place, bool_or(is_told) OVER kind AS place_is_told
     FROM (SELECT machine, target, planned, cell_id, check_name, accelerator, min(rank) AS first_any,
+            max(rank) AS last_any,
             bool_or(NOT silent) AS is_told, arg_max(run_id, rank) FILTER (WHERE NOT silent) AS last_run
         FROM spoken GROUP BY machine, target, planned, cell_id, check_name, accelerator)
     WINDOW kind AS (PARTITION BY machine, target, planned, cell_id, check_name);
 CREATE OR REPLACE TEMP TABLE candidates AS
-    SELECT spoken.*, first_any, first_place, place_is_told, last_run FROM spoken JOIN grouped
+    SELECT spoken.*, first_any, last_place, place_is_told, last_run FROM spoken JOIN grouped
         USING (machine, target, planned, cell_id, check_name, accelerator);
 CREATE OR REPLACE TEMP TABLE before AS
     SELECT first_any, max(rank) AS last_other FROM candidates WHERE NOT silent AND run_id <> last_run
@@ -128,7 +129,7 @@ CREATE OR REPLACE TEMP TABLE before AS
 _STANDING = """
 SELECT place, run_id, cell_id, check_name, target, machine, planned, accelerator
 FROM candidates LEFT JOIN before USING (first_any)
-WHERE (NOT silent AND rank > coalesce(last_other, -1)) OR (NOT place_is_told AND rank = first_place)
+WHERE (NOT silent AND rank > coalesce(last_other, -1)) OR (NOT place_is_told AND rank = last_place)
 ORDER BY rank
 """
 

@@ -7,21 +7,19 @@ from typing import Any
 from ..changes import CHANGED, current_changes
 from ..evidence.record import EDITED, OUTDATED, CheckLine, Origin, Outcome
 from ..evidence.writer import now
-from .beside import strange_conftests
 from .suite_file import SuiteFile
 
 
 def line_for(suite: SuiteFile, run_id: str, check: str, outcome: Outcome, **facts: Any) -> CheckLine:
     """The line of one check of `suite`; `facts` are further fields of `CheckLine`, by name.
 
-    A suite that was edited by hand, or beside which pytest loaded a conftest.py of somebody's own, is marked as such
-    in the conditions of every line, and so is one made from other revisions of the templates. So is a changed
-    condition: its lines measure nothing of the cell as it is.
+    A suite that was edited by hand is marked as such in the conditions of every line, and so is one made from other
+    revisions of the templates. So is a changed condition: its lines measure nothing of the cell as it is.
     """
     changed = current_changes().text
     conditions = dict(facts.pop("conditions", {}))
-    if suite.edited or strange_conftests(suite.path):
-        conditions[EDITED] = "by hand" if suite.edited else "beside another conftest.py"
+    if suite.edited:
+        conditions[EDITED] = "by hand"
     if suite.outdated:
         conditions[OUTDATED] = suite.outdated
     conditions |= {CHANGED: changed} if changed else {}

@@ -145,7 +145,7 @@ class Recorder:
             _register_devices(suites.values())
             self._open_run(list(suites.values()))
         for suite, text in self._not_imported.items():
-            self._write_import_failures(suite, text)
+            self._write_import_failures(suite, text, _loaded_beside(suite, session.config))
 
     def _open_run(self, suites: Sequence[SuiteFile]) -> None:
         from ..detection import detect
@@ -235,8 +235,7 @@ class Recorder:
         elif left := sorted(set(measured.left_to_host) - case.backend.HOST_ALLOWED):
             outcome, error_type = Outcome.FAILED, "silent_offload"
             message = f"right, and not computed on {facts['actual_target']} alone: {', '.join(left)} ran on the host"
-        if others := [*unknown_plugins(item.config.pluginmanager), *item.config.getini("usefixtures")]:
-            facts["conditions"] = {**facts.get("conditions", {}), EDITED: f"beside {', '.join(others)}"}
+        facts["conditions"] = {**facts.get("conditions", {}), **_loaded_beside(suite, item.config)}
         started_at, started = self._started
         comparison, proof = measured.comparison, measured.execution
         return line_for(
@@ -283,11 +282,11 @@ class Recorder:
         if suite is not None:
             self._not_imported[suite] = str(report.longrepr)
 
-    def _write_import_failures(self, suite: SuiteFile, text: str) -> None:
+    def _write_import_failures(self, suite: SuiteFile, text: str, conditions: dict[str, str]) -> None:
         if self._writer is None:  # nothing is recorded where checks are only listed
             return
         for check in suite.checks:
-            line = _import_failure(self._writer.run_id, suite, check, text)
+            line = _import_failure(self._writer.run_id, suite, check, text, conditions)
             self._writer.write(line)
             self._counts[line.outcome] += 1
 
@@ -327,6 +326,13 @@ class Recorder:
         ]
 
 
+def _loaded_beside(suite: SuiteFile, config: pytest.Config) -> dict[str, str]:
+    """The condition of a check that ran beside a plugin, fixture or conftest.py that could change what it means."""
+    others = [*unknown_plugins(config.pluginmanager), *config.getini("usefixtures")]
+    others += ["another conftest.py"] if strange_conftests(suite.path) else []
+    return {EDITED: f"beside {', '.join(others)}"} if others else {}
+
+
 def _message(error: BaseException, measured: Measurement) -> str:
     """What a person reads first: for numbers that disagree, how far and where; else the error's own words."""
     comparison, limit = measured.comparison, measured.tolerance
@@ -361,7 +367,7 @@ def _facts_of(case: object) -> tuple[dict[str, Any], str]:
         return {}, f"{type(error).__name__}: {error}"
 
 
-def _import_failure(run_id: str, suite: SuiteFile, check: str, text: str) -> CheckLine:
+def _import_failure(run_id: str, suite: SuiteFile, check: str, text: str, conditions: dict[str, str]) -> CheckLine:
     last = next((line for line in reversed(text.splitlines()) if line.strip()), "")
     missing = "ModuleNotFoundError" in text or "ImportError" in text
     return line_for(
@@ -373,6 +379,7 @@ def _import_failure(run_id: str, suite: SuiteFile, check: str, text: str) -> Che
         error_type="missing_dependency" if missing else "unknown",
         error_message=last.removeprefix("E").strip()[:_LONGEST_MESSAGE],
         traceback=text[-_LONGEST_TRACEBACK:],
+        conditions=conditions,
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..evidence.latest import missing_since
 from ..evidence.modeling import modeling_moved
 from ..evidence.record import EDITED, CheckLine, Outcome, PlannedCell, RunLine
 from ..evidence.redaction import redact
@@ -54,6 +55,7 @@ def find_resumable(folder: Path, suites: Sequence[SuiteFile], versions: Mapping[
         return Resumable()
     done: dict[str, str] = {}
     again: dict[str, str] = {}
+    missing = missing_since(evidence.checks)
     for suite in suites:
         found = next(((run, one) for run in chain for one in run.plan if one.cell_id == suite.cell.id), None)
         if found is None:
@@ -62,8 +64,11 @@ def find_resumable(folder: Path, suites: Sequence[SuiteFile], versions: Mapping[
         run, planned = found
         lines = [line for line in evidence.checks if (line.run_id, line.cell_id) == (run.run_id, suite.cell.id)]
         reason = next(_reasons(suite, run, planned, lines, versions, redact(machine)), "")
+        asked = replace(suite.cell, model=suite.cell.label)
         if reason:
             again[suite.cell.id] = reason
+        elif missing.get(asked, "") > max(line.started_at for line in lines):
+            again[suite.cell.id] = "its weights were missing since"
         else:
             done[suite.cell.id] = run.run_id
     return Resumable(run_ids=tuple(run.run_id for run in chain), done=done, again=again)

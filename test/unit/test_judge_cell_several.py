@@ -47,6 +47,14 @@ def test_accelerators_are_judged_apart_and_the_worst_counts():
     assert any(reason.startswith("H200: all") for reason in texts(verdict.reasons))
 
 
+def test_a_whole_run_on_each_of_two_accelerators_is_no_mixture_of_runs():
+    other = passed(run_id="run2", accelerator="L4")
+    assert ask([*passed().values(), *other.values()]).level is Level.HIGH
+    both = replace(other["builds"], accelerator="H200")
+    assert ask([*passed().values(), both]).level is Level.HIGH
+    assert ask([*(line(check) for check in PLAN if check != "builds"), both]).level is Level.MEDIUM
+
+
 def test_half_on_one_accelerator_and_half_on_another_is_not_a_whole():
     first, second = PLAN[:4], PLAN[4:]
     lines = [

@@ -15,6 +15,7 @@ from generators.compatibility.judged import Judged, judged_in
 from generators.models.recipe import DERIVED
 from hardware.cell import Cell
 from hardware.detection import detect
+from hardware.evidence import modeling
 from hardware.evidence.record import CheckLine, EndLine, Outcome, PlannedCell, RunLine, to_dict
 from hardware.evidence.versions import versions_of
 
@@ -61,7 +62,11 @@ def write_evidence(folder: Path) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Evidence of some cells, where any is worth keeping."""
+    """Evidence of some cells, where any is worth keeping; modeling files are those of a library with one type."""
+    models = tmp_path / "installed" / "models"
+    (models / "bert").mkdir(parents=True)
+    (models / "bert" / "modeling_bert.py").write_text("", encoding="utf-8")
+    monkeypatch.setattr(modeling, "_models", lambda library: models if library == "transformers" else None)
     monkeypatch.setenv("HWCOMPAT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(judged, "_WORTH_KEEPING", 1)
     write_evidence(tmp_path / "evidence")
@@ -124,7 +129,13 @@ def broken_cache(folder: Path) -> Any:
     return HERE
 
 
-@pytest.mark.parametrize("change", [changed_line, another_version, derived_recipe, broken_cache])
+def edited_modeling(folder: Path) -> Any:
+    file = folder.parent / "installed" / "models" / "bert" / "modeling_bert.py"
+    file.write_text("edited = True\n", encoding="utf-8")
+    return HERE
+
+
+@pytest.mark.parametrize("change", [changed_line, another_version, derived_recipe, edited_modeling, broken_cache])
 def test_another_question_is_answered_anew(folder, asked, change):
     judged_in(folder, HERE)
     judged_in(folder, change(folder))

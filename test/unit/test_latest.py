@@ -189,6 +189,27 @@ def test_two_lines_of_one_run_keep_the_worse_one(tmp_path):
     assert [one.outcome for one in read_latest(tmp_path).checks if one.check_name == "builds"] == [Outcome.FAILED]
 
 
+@pytest.mark.parametrize("error_type", SETUP)
+@pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.NOT_RUN])
+def test_a_mistake_of_the_set_up_hides_no_earlier_result(tmp_path, outcome, error_type):
+    write(tmp_path, "r1", run("r1", BERT), check("r1", BERT))
+    mistaken = check("r2", BERT, outcome=outcome, error_type=error_type, accelerator=None, actual_target=None, day=2)
+    write(tmp_path, "r2", run("r2", BERT, day=2), mistaken)
+    found = [one for one in read_latest(tmp_path).checks if one.check_name == "builds"]
+    assert [(one.run_id, one.outcome) for one in found] == [("r1", Outcome.PASSED)]
+
+
+def test_a_checkpoint_that_was_missing_is_answered_by_a_later_run_of_its_weights(tmp_path):
+    asked, fetched = (f"{name}/fill-mask/cpu/float32" for name in ("mine", "mine@1377e9af"))
+    changes = {"outcome": Outcome.NOT_RUN, "error_type": "weights_missing", "accelerator": None}
+    write(tmp_path, "r1", run("r1", asked), check("r1", asked, **changes))
+    assert read_latest(tmp_path).cells == {asked}
+    write(tmp_path, "r2", run("r2", fetched, day=2), check("r2", fetched, day=2))
+    assert read_latest(tmp_path).cells == {fetched}
+    write(tmp_path, "r3", run("r3", asked, day=3), check("r3", asked, day=3, **changes))
+    assert read_latest(tmp_path).cells == {asked, fetched}  # it is missing again
+
+
 def test_a_folder_that_is_not_there_and_an_empty_one(tmp_path):
     with pytest.raises(BrokenInput, match="--run"):
         read_latest(tmp_path / "none")

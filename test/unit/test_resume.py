@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from hardware.cell import Cell
 from hardware.evidence.latest import read_latest
+from hardware.evidence.modeling import modeling_fingerprint
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.store import read_cells, read_folder
 from hardware.evidence.writer import EvidenceWriter
@@ -183,6 +185,27 @@ def test_lines_of_a_suite_that_was_edited_are_not_taken_over(folder):
     lines = [replace(one, conditions={EDITED: "by hand"}) for one in whole(BERT, "run-1")]
     folder.write(run_line("run-1", BERT), *lines)
     assert "edited by hand" in folder.find(BERT).again[BERT.cell.id]
+
+
+def test_other_modeling_files_run_again(folder):
+    for modeling, again in ((modeling_fingerprint(BERT.cell), False), ("0123456789ab", True)):
+        run = run_line("run-1", BERT)
+        folder.write(
+            replace(run, plan=tuple(replace(one, modeling=modeling) for one in run.plan)), *whole(BERT, "run-1")
+        )
+        assert ("modeling files" in folder.find(BERT).again.get(BERT.cell.id, "")) is again
+        shutil.rmtree(folder.path)
+
+
+def test_a_checkpoint_that_was_missing_since_runs_again(folder):
+    """Or it would stay reported as missing: a run that has nothing to do writes no line."""
+    asked, fetched = suite("mine"), suite("mine@1377e9af")
+    folder.write(run_line("run-1", fetched), *whole(fetched, "run-1"), ended="finished")
+    assert folder.find(fetched).done == {fetched.cell.id: "run-1"}
+    missing = line(asked, "run-2", "builds", Outcome.NOT_RUN)
+    later = replace(missing, error_type="weights_missing", started_at="2026-01-01T00:00:09+00:00")
+    folder.write(run_line("run-2", asked), later, ended="finished")
+    assert folder.find(fetched).again == {fetched.cell.id: "its weights were missing since"}
 
 
 @pytest.mark.parametrize("name", ["torch", "transformers"])

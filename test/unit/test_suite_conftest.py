@@ -181,6 +181,27 @@ def test_what_ran_beside_another_conftest_or_plug_in_is_marked_as_edited(tmp_pat
     assert (EDITED in line.conditions) is marked, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(("conftest", "marked"), [(CHEATS, True), (HARMLESS, False)])
+def test_a_suite_that_cant_be_imported_beside_another_conftest_is_marked_as_edited(tmp_path, conftest, marked):
+    (tmp_path / "conftest.py").write_text(conftest)
+    (tmp_path / "test_bert.py").write_text(
+        stamp(
+            'import a_module_that_is_missing\n\nCELL = "bert/fill-mask/cpu/float32"\n\n\ndef test_builds():\n    pass'
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "hardware.testing.plugin", "."],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HWCOMPAT_EVIDENCE": str(tmp_path / "evidence")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    (line,) = read_folder(tmp_path / "evidence").checks
+    assert (line.error_type, EDITED in line.conditions) == ("missing_dependency", marked), done.stdout + done.stderr
+
+
 def test_which_conftests_were_loaded_is_told_nearest_first_and_the_generated_one_is_none(tmp_path, monkeypatch):
     suite = tmp_path / "tests" / "hwcompat" / "test_one.py"
     prepare_folder(suite.parent)
