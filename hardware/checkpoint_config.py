@@ -8,6 +8,8 @@ wherever their file says.
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -45,6 +47,11 @@ def read_config(folder: Path) -> dict[str, Any] | None:
             fix="Fetch it again.",
         ) from error
     return config
+
+
+def hash_of_config(config: Mapping[str, Any]) -> str:
+    """SHA-256 over a configuration, in whatever order it is written: 64 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def refuse_foreign(folder: Path, config: Mapping[str, Any]) -> None:

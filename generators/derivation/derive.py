@@ -13,7 +13,7 @@ from typing import Any
 
 from generators.models.architectures import UNKNOWN
 from generators.models.catalog import TaskClass, TaskEntry, installed_version, load_catalog
-from generators.models.checkpoint import Checkpoint, hash_of_config, largest_token, read_checkpoint
+from generators.models.checkpoint import Checkpoint, largest_token, read_checkpoint
 from generators.models.classifier import Classification, classify_folder, classify_type
 from generators.models.diffusion import LIBRARY as DIFFUSERS
 from generators.models.diffusion import denoised, installed_diffusers
@@ -21,6 +21,7 @@ from generators.models.inputs import make_inputs, other_draws
 from generators.models.libraries import catalog_of, require
 from generators.models.recipe import HERE, Recipe
 from generators.models.store import load_recipe, shipped_recipes
+from hardware.checkpoint_config import hash_of_config
 from hardware.compare import ReferenceNotFinite
 from hardware.errors import ModelError, echo
 from hardware.testing.checkpoints import open_model

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hardware.checkpoint_config import read_config, refuse_foreign, refuse_quantized
+from hardware.checkpoint_config import hash_of_config, read_config, refuse_foreign, refuse_quantized
 from hardware.errors import BrokenInput, ModelError, echo
 from hardware.testing.checkpoints import weight_files, weights_hash
 from hardware.untrusted import is_plain_file, read_json
@@ -37,11 +35,6 @@ class Checkpoint:
     def config_hash(self) -> str:
         """SHA-256 over what config.json says, in whatever order."""
         return hash_of_config(self.config)
-
-
-def hash_of_config(config: Mapping[str, Any]) -> str:
-    """SHA-256 over a configuration, in whatever order it is written: 64 hexadecimal digits."""
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
 def read_checkpoint(folder: Path, *, needs_weights: bool = False) -> Checkpoint:

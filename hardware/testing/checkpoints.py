@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ..cell import Cell
+from ..checkpoint_config import hash_of_config, read_config
 from ..errors import BrokenInput, ModelMissing, ModelRefused, echo
 from ..untrusted import check_not_sparse, is_folder, is_plain_file, opened, read_json, reason_of
 from .opening import open_files
@@ -103,25 +104,30 @@ def places_of(suite: str, folder: str) -> list[Path]:
     return [*named_folders(), *([Path(suite).parent / folder] if folder else [])]
 
 
-def checkpoint_folder(cell: str, revision: str, *, suite: str = "", folder: str = "", hub_id: str = "") -> Path:
+def checkpoint_folder(
+    cell: str, revision: str, *, config: str = "", suite: str = "", folder: str = "", hub_id: str = ""
+) -> Path:
     """The folder whose weights have the hash `revision`: one of `places_of`, or the snapshot of `hub_id` in the local
-    cache of the Hub.
+    cache of the Hub. Its config.json has the hash `config`, if one is given: the same weights compute otherwise with
+    another.
 
     Raises `ModelMissing` where there is none.
     """
     named = [*places_of(suite, folder), *([cached] if (cached := _cached(hub_id)) else [])]
-    unusable = ""
+    unusable = another = ""
     for place in named:
         try:
             if is_folder(place) and weights_hash(place) == revision:
-                return place
+                if config in ("", hash_of_config(read_config(place) or {})):
+                    return place
+                another = f"{echo(place.name)} holds these weights with another config.json"
         except BrokenInput as error:  # another folder may hold them still
             unusable = f"; {error.what}: {error.why}"
     looked = f"{len(named)} folder(s) hold other weights or none" if named else "no folder was named"
     raise ModelMissing(
         f"the checkpoint {echo(Cell.parse(cell).model)} wasn't found",
-        why=looked + unusable,
-        fix=f"Name its folder in {CHECKPOINTS_VARIABLE}, or generate the suite again if its weights have changed.",
+        why=another or looked + unusable,
+        fix=f"Name its folder in {CHECKPOINTS_VARIABLE}, or generate the suite again if its files have changed.",
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hardware.checkpoint_config import hash_of_config
 from hardware.errors import BrokenInput, ModelMissing
 from hardware.testing import checkpoints, room
 from hardware.testing.checkpoints import (
@@ -202,6 +203,18 @@ def test_a_suite_finds_its_folder_by_itself_and_by_hash_alone(folder, tmp_path, 
         checkpoint_folder(CELL, "another", suite=str(suite), folder=relative)
     with pytest.raises(ModelMissing, match="no folder was named"):
         checkpoint_folder(CELL, weights_hash(folder))
+
+
+def test_the_same_weights_with_another_configuration_are_not_the_model(folder, monkeypatch):
+    monkeypatch.setenv(CHECKPOINTS_VARIABLE, str(folder))
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    known = hash_of_config(config)
+    path.write_text(json.dumps(dict(reversed(config.items()))), encoding="utf-8")  # written otherwise
+    assert checkpoint_folder(CELL, weights_hash(folder), config=known) == folder
+    path.write_text(json.dumps({**config, "hidden_act": "relu"}), encoding="utf-8")
+    with pytest.raises(ModelMissing, match=r"these weights with another config\.json"):
+        checkpoint_folder(CELL, weights_hash(folder), config=known)
 
 
 def test_a_suite_finds_a_snapshot_in_the_cache_of_the_hub(folder, monkeypatch):

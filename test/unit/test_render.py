@@ -137,7 +137,9 @@ def test_a_checkpoints_suite_holds_its_hash_and_no_path():
     assert f'MODEL_REVISION = "{"a" * 64}"' in text
     assert "<folder of my-bert>" in text
     assert "CONFIG = " not in text
-    assert "return load_checkpoint(BertForMaskedLM, checkpoint_folder(CELL, MODEL_REVISION))" in text
+    assert (
+        "return load_checkpoint(BertForMaskedLM, checkpoint_folder(CELL, MODEL_REVISION, config=CONFIG_HASH))" in text
+    )
 
 
 def test_tf32_is_checked_as_the_precision_that_operators_report():

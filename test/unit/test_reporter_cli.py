@@ -13,8 +13,8 @@ from front_doors import reporter as door
 
 from generators.compatibility.memory.estimate import Anatomy, MemoryEstimate, MemoryRequest
 from generators.derivation.memory_answer import MemoryAnswer
-from generators.models.checkpoint import hash_of_config
 from hardware.cell import model_of_weights
+from hardware.checkpoint_config import hash_of_config
 from hardware.detection import detect
 from hardware.evidence.record import EDITED, CheckLine, EndLine, Outcome, PlannedCell, RunLine
 from hardware.evidence.versions import versions_of
