@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from generators.compatibility.expiry import why_expired
 from generators.compatibility.judge import judge
@@ -111,7 +111,7 @@ def _settled(
     reached = {line.check_name for line in own if line.outcome is not Outcome.NOT_RUN}
     if not set(plan.checks) <= reached:
         return ()
-    alone = read_latest(Evidence(runs=(run,), checks=own))
+    alone = read_latest(Evidence(runs=(replace(run, plan=(plan,)),), checks=own))
     (verdict,) = judge(
         alone, inventory, own_limits={} if own_limit is None else {cell.id: own_limit}, cells=[cell.id]
     )

@@ -20,12 +20,13 @@ from .history import History, history_in
 from .record import CheckLine, Line, Origin, Outcome, PlannedCell, RunLine, latest_moment
 from .reduce import (
     Place,
+    Plans,
     Reduced,
     alternating_places,
     newest_plan_places,
     newest_plans,
     other_modeling,
-    plan_of,
+    plans_of,
     reduce_checks,
 )
 from .store import BrokenLine, Evidence, read_folder
@@ -120,7 +121,8 @@ def latest_in(table: EvidenceTable, *, cells: Collection[str] | None = None, det
     plans = {cell: plan for cell, plan in newest_plans(table.connection).items() if is_wanted(cell)}
     named = {cell for (cell,) in table.connection.execute("SELECT DISTINCT cell_id FROM suites").fetchall()}
     damaged = damaged_cells(table)
-    checks = latest_results(_placed(table, reduced, lines))
+    own = plans_of(table.connection, {row.run_id for row in reduced if row.place is None})
+    checks = latest_results(_placed(own, reduced, lines))
     fetched = _fetched(checks)
     checks = tuple(line for line in checks if line.cell_id not in fetched)
     plans = {cell: plan for cell, plan in plans.items() if cell not in fetched}
@@ -271,9 +273,9 @@ class Placed:
     line: CheckLine
 
 
-def _placed(table: EvidenceTable, reduced: Sequence[Reduced], lines: Mapping[int, Line]) -> Iterator[Placed]:
+def _placed(plans: Plans, reduced: Sequence[Reduced], lines: Mapping[int, Line]) -> Iterator[Placed]:
     for row in reduced:
-        line = _missing(table, row) if row.place is None else lines[row.place]
+        line = _missing(plans, row) if row.place is None else lines[row.place]
         where = row.where
         said = (row.run_id, where.cell_id, where.check_name, where.target)
         if not isinstance(line, CheckLine) or said != tuple(
@@ -285,8 +287,8 @@ def _placed(table: EvidenceTable, reduced: Sequence[Reduced], lines: Mapping[int
         yield Placed(place=where, accelerator=row.accelerator, line=line)
 
 
-def _missing(table: EvidenceTable, row: Reduced) -> CheckLine | None:
-    started_at, plan = plan_of(table.connection, row.run_id, row.where.cell_id, row.where.check_name)
+def _missing(plans: Plans, row: Reduced) -> CheckLine | None:
+    started_at, plan = plans[row.run_id, row.where.cell_id, row.where.check_name]
     return missing_result(row.run_id, started_at, plan, row.where.check_name)
 
 

@@ -7,7 +7,7 @@ came before it; of results that only say that a check wasn't reached the last on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,9 @@ _LAST = 1 << 62
 
 _PLAN = ", ".join(PLAN_NAMES)
 _ONE_OF_PLAN = ", ".join(f"one.{name} AS {name}" for name in PLAN_NAMES)
+
+Plans = dict[tuple[str, str, str], tuple[str, PlannedCell]]
+"""By run, cell and check: when the run started, and its plan for the cell."""
 
 _BROKE = (Outcome.FAILED, Outcome.CRASHED)
 """Outcomes that a cell brings about by itself. Time and memory also run out on a machine that does other work."""
@@ -243,19 +246,19 @@ def other_modeling(connection: duckdb.DuckDBPyConnection) -> frozenset[tuple[str
     return frozenset(found.fetchall())
 
 
-def plan_of(connection: duckdb.DuckDBPyConnection, run_id: str, cell_id: str, check: str) -> tuple[str, PlannedCell]:
-    """Return when a run started, with its first plan for a cell that has a check.
-
-    Raises `LookupError` if there is none.
-    """
-    found = connection.execute(
-        f"SELECT started_at, {_PLAN} FROM plans "
-        "WHERE run_id = ? AND cell_id = ? AND list_contains(checks, ?) ORDER BY place, position LIMIT 1",
-        [run_id, cell_id, check],
-    ).fetchone()
-    if found is None:
-        raise LookupError(f"run {run_id} planned no {check} of {cell_id}")
-    return str(found[0]), _planned(found[1:])
+def plans_of(connection: duckdb.DuckDBPyConnection, run_ids: Collection[str]) -> Plans:
+    """Return, by run, cell and check, when some runs started, each with its first plan for the cell that has the
+    check; after `reduce_checks`."""
+    rows = connection.execute(
+        f"SELECT run_id, started_at, {_PLAN} FROM plans WHERE run_id IN (SELECT unnest(?)) ORDER BY place, position",
+        [sorted(run_ids)],
+    ).fetchall()
+    found: Plans = {}
+    for run_id, started_at, *values in rows:
+        plan = _planned(values)
+        for check in plan.checks:
+            found.setdefault((run_id, plan.cell_id, check), (started_at, plan))
+    return found
 
 
 def alternating_places(connection: duckdb.DuckDBPyConnection) -> list[int]:

@@ -276,10 +276,10 @@ def test_a_line_that_is_not_what_the_table_says_is_not_believed(changes):
     line = check("r1", "bert/fill-mask/cpu/float32")
     where = reduce.Place(cell_id=line.cell_id, check_name="builds", target="cpu", machine="here", planned=True)
     row = reduce.Reduced(place=0, run_id="r1", where=where, accelerator="A")
-    (placed,) = latest._placed(None, [row], {0: line})
+    (placed,) = latest._placed({}, [row], {0: line})
     assert placed.line == line
     with pytest.raises(UnusualEvidenceError, match="the table"):
-        list(latest._placed(None, [row], {0: replace(line, **changes)}))
+        list(latest._placed({}, [row], {0: replace(line, **changes)}))
 
 
 def test_an_empty_file_in_the_place_of_a_compacted_one_takes_nothing_away(tmp_path):
